@@ -1,0 +1,1 @@
+"""The native floor: packing, unpacking and gathering of segments in C++."""

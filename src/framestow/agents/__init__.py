@@ -1,0 +1,1 @@
+"""Learn from batches; never see an environment or a file."""

@@ -1,0 +1,1 @@
+"""The ``framestow`` command, one file a subcommand."""

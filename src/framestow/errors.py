@@ -1,0 +1,47 @@
+"""Every error that framestow raises on purpose.
+
+The tree; each class also derives from the builtin that a caller would guess::
+
+    FramestowError
+    ├── InvalidSettingsError (ValueError)      an argument that cannot work, refused at construction
+    │   └── UnknownGameError                   no such game; names the nearest ones
+    ├── InvalidStepError (ValueError)          a step refused before anything of it was stored
+    ├── NothingToSampleError (LookupError)     a sample was asked of a memory without transitions
+    ├── DamagedDataError (OSError)             bytes that are not what was written
+    ├── IncompatibleError (ValueError)         a saved memory or run that belongs to other settings
+    └── MissingExtraError (ImportError)        a part of framestow whose extra is not installed
+
+Messages read ``what: rule; way out`` and carry the value and its place.
+"""
+
+
+class FramestowError(Exception):
+    """Root of the tree: catches whatever framestow raises on purpose."""
+
+
+class InvalidSettingsError(FramestowError, ValueError):
+    """An argument that cannot work, refused before anything is built."""
+
+
+class UnknownGameError(InvalidSettingsError):
+    """No game of that name; the message names the nearest ones."""
+
+
+class InvalidStepError(FramestowError, ValueError):
+    """A step that breaks a rule, refused before anything of it was stored."""
+
+
+class NothingToSampleError(FramestowError, LookupError):
+    """A sample was asked of a memory that holds no transition yet."""
+
+
+class DamagedDataError(FramestowError, OSError):
+    """Bytes that are not what was written: a checksum, a bound or a header does not hold."""
+
+
+class IncompatibleError(FramestowError, ValueError):
+    """A saved memory or run that belongs to other settings than those asked for."""
+
+
+class MissingExtraError(FramestowError, ImportError):
+    """A part of framestow whose extra is not installed; the message gives the ``pip install`` line."""

@@ -1,0 +1,1 @@
+"""One picture and a stack of pictures: shapes, packing, stacking, preprocessing."""

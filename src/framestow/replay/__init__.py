@@ -1,0 +1,1 @@
+"""Steps, episodes, and what may be drawn."""

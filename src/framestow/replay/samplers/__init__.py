@@ -1,0 +1,1 @@
+"""Which slots a batch is drawn from. Samplers see slots only."""

@@ -1,0 +1,1 @@
+"""Where frames live, addressed by (stream, position). Knows no episode and no reward."""

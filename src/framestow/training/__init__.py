@@ -1,0 +1,1 @@
+"""The run: the loop, its listeners, checkpoints and the run folder."""

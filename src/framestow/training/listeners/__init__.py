@@ -1,0 +1,1 @@
+"""What watches a run: each listener takes events and leaves the loop alone."""
