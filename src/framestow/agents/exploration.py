@@ -1,0 +1,84 @@
+"""Epsilon-greedy exploration with a generator of its own, whose state can be saved."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framestow.errors import InvalidSettingsError
+
+ChooseGreedily = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearSchedule:
+    """A value that goes from ``start`` to ``end`` in a straight line over ``over_steps`` agent steps, then stays.
+
+    >>> schedule = LinearSchedule(start=1.0, end=0.5, over_steps=100)
+    >>> [schedule.at(step) for step in (0, 50, 100, 1_000)]
+    [1.0, 0.75, 0.5, 0.5]
+    """
+
+    start: float
+    end: float
+    over_steps: int
+
+    def __post_init__(self) -> None:
+        if self.over_steps < 0:
+            raise InvalidSettingsError(
+                f"over_steps is {self.over_steps}: a schedule takes at least 0 agent steps; 0 starts it at its end"
+            )
+
+    def at(self, agent_steps: int) -> float:
+        """Return the value after ``agent_steps`` steps."""
+        if agent_steps >= self.over_steps:
+            return self.end
+        return self.start + (self.end - self.start) * agent_steps / self.over_steps
+
+
+class EpsilonGreedy:
+    """Acts at random with probability epsilon, by the greedy choice otherwise.
+
+    Two numbers are drawn for every row whatever comes of them, so that the sequence of draws does not depend on the
+    network; the greedy choice is asked only for the rows that need it.
+    """
+
+    def __init__(self, schedule: LinearSchedule, num_actions: int, seed: int | np.random.SeedSequence) -> None:
+        for name, value in (("start", schedule.start), ("end", schedule.end)):
+            if not 0.0 <= value <= 1.0:
+                raise InvalidSettingsError(f"epsilon {name} is {value}: a probability lies in [0, 1]; choose one there")
+        if num_actions < 1:
+            raise InvalidSettingsError(
+                f"num_actions is {num_actions}: an agent needs at least 1; check the action space"
+            )
+        self._schedule = schedule
+        self._num_actions = num_actions
+        self._generator = np.random.Generator(np.random.PCG64(seed))
+
+    def epsilon(self, agent_steps: int) -> float:
+        """Return the probability of a random action after ``agent_steps`` steps."""
+        return self._schedule.at(agent_steps)
+
+    def act(
+        self, observations: NDArray[np.uint8], agent_steps: int, choose_greedily: ChooseGreedily
+    ) -> NDArray[np.int64]:
+        """Choose one action a row of ``observations`` ``(n, stack, H, W)``; a new int64 array ``(n,)``."""
+        num_rows = len(observations)
+        explores = self._generator.random(num_rows) < self.epsilon(agent_steps)
+        actions = self._generator.integers(self._num_actions, size=num_rows)
+        if not explores.all():
+            is_greedy = ~explores
+            actions[is_greedy] = choose_greedily(observations[is_greedy])
+        return actions
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the generator's state: nested dicts of ints and strings."""
+        return {"generator": dict(self._generator.bit_generator.state)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state that :meth:`state_dict` returned."""
+        self._generator.bit_generator.state = state["generator"]
