@@ -8,6 +8,7 @@ The tree; each class also derives from the builtin that a caller would guess::
     ├── InvalidStepError (ValueError)          a step refused before anything of it was stored
     ├── NothingToSampleError (LookupError)     a sample was asked of a memory without transitions
     ├── DamagedDataError (OSError)             bytes that are not what was written
+    ├── CheckpointError (OSError)              a checkpoint not written; the one before it is still there
     ├── IncompatibleError (ValueError)         a saved memory or run that belongs to other settings
     └── MissingExtraError (ImportError)        a part of framestow whose extra is not installed
 
@@ -37,6 +38,10 @@ class NothingToSampleError(FramestowError, LookupError):
 
 class DamagedDataError(FramestowError, OSError):
     """Bytes that are not what was written: a checksum, a bound or a header does not hold."""
+
+
+class CheckpointError(FramestowError, OSError):
+    """A checkpoint that could not be written; what was saved before it is untouched."""
 
 
 class IncompatibleError(FramestowError, ValueError):
