@@ -1,1 +1,33 @@
-"""The native floor: packing, unpacking and gathering of segments in C++."""
+"""The native floor: packing, unpacking and gathering of segments in C++.
+
+Native code raises ``framestow.errors.DamagedDataError`` by itself, so nothing here translates.
+"""
+
+from framestow._core._native import (
+    ABI_VERSION,
+    PackedStreams,
+    checksum,
+    default_frames_per_segment,
+    inspect_segment,
+    pack_segment,
+    unpack_segment,
+    verify_segment,
+)
+
+EXPECTED_ABI_VERSION = 1
+
+if ABI_VERSION != EXPECTED_ABI_VERSION:
+    raise ImportError(
+        f"framestow._core._native has ABI version {ABI_VERSION}: this package needs {EXPECTED_ABI_VERSION}; "
+        "reinstall framestow so that both come from one version"
+    )
+
+__all__ = [
+    "PackedStreams",
+    "checksum",
+    "default_frames_per_segment",
+    "inspect_segment",
+    "pack_segment",
+    "unpack_segment",
+    "verify_segment",
+]

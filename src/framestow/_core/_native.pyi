@@ -1,0 +1,112 @@
+"""Typed face of the native module.
+
+A frame is ``rows`` rows of ``row_bytes`` bytes; ``pixel_bytes`` is the distance from a pixel to the next one of its row.
+Arrays must have the dtype named here and lie in C order: nothing is cast or copied. Where ``(n, frame)`` is said, the
+axes after the first may be any that hold ``rows * row_bytes`` bytes together.
+"""
+
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+ABI_VERSION: int
+
+class SegmentFields(TypedDict):
+    packing: str
+    num_frames: int
+    rows: int
+    row_bytes: int
+    pixel_bytes: int
+    group_frames: int
+
+def pack_segment(frames: NDArray[np.uint8], rows: int, row_bytes: int, pixel_bytes: int) -> bytes:
+    """Pack ``(n, frame)`` consecutive frames; ValueError or TypeError for an array that does not fit."""
+
+def unpack_segment(
+    segment: Buffer, rows: int, row_bytes: int, pixel_bytes: int, out: NDArray[np.uint8]
+) -> None:
+    """Verify the checksum and unpack all frames into ``out``, ``(n, frame)``; DamagedDataError for wrong bytes."""
+
+def inspect_segment(segment: Buffer) -> SegmentFields:
+    """Fields of a segment's header, its checksum not verified; DamagedDataError for what no writer wrote."""
+
+def verify_segment(segment: Buffer) -> None:
+    """Raise DamagedDataError unless header and checksum hold."""
+
+def checksum(buffer: Buffer) -> int:
+    """CRC-32C of the bytes of ``buffer``."""
+
+def default_frames_per_segment(rows: int, row_bytes: int, pixel_bytes: int) -> int:
+    """Frames that ``PackedStreams`` puts into a segment unless told otherwise."""
+
+class PackedStreams:
+    """Packed frames of ``num_streams`` streams in RAM: sealed segments, and behind them an open one a stream.
+
+    Positions are absolute in each stream, from 0. Appending, evicting and restoring must be kept apart from each other
+    and from gathering by the caller; any number of threads may gather at once.
+    """
+
+    def __init__(
+        self,
+        num_streams: int,
+        rows: int,
+        row_bytes: int,
+        pixel_bytes: int,
+        frames_per_segment: int | None = None,
+    ) -> None: ...
+    def append(self, streams: NDArray[np.int32], frames: NDArray[np.uint8]) -> None:
+        """Append ``frames[i]`` to ``streams[i]``; a stream may occur twice. IndexError for a stream out of range."""
+
+    def gather(
+        self,
+        streams: NDArray[np.int32],
+        last_positions: NDArray[np.int64],
+        counts: NDArray[np.int32],
+        out: NDArray[np.uint8],
+        pad_with_zeros: bool = False,
+    ) -> None:
+        """Write window i into ``out[i]``, ``(n, length, frame)``: the ``counts[i]`` frames up to ``last_positions[i]``.
+
+        They fill the last places; those before repeat the first of them, or are zero. Every window is checked before
+        ``out`` is touched: IndexError names the one that is not held. The GIL is released.
+        """
+
+    def evict(self, stream: int, before: int) -> int:
+        """Drop the sealed segments of ``stream`` wholly before that position; return how many frames they held."""
+
+    def first_position(self, stream: int) -> int:
+        """Position of the oldest frame held."""
+
+    def next_position(self, stream: int) -> int:
+        """Position that the next appended frame gets."""
+
+    def num_segments(self, stream: int) -> int:
+        """Segments held, the open one included."""
+
+    def segment(self, stream: int, place: int) -> bytes:
+        """Bytes of the segment at ``place``, oldest first; the open one in the same format, at the end."""
+
+    def restore(self, stream: int, number: int, segment: Buffer) -> None:
+        """Append a segment under its number (first position / ``frames_per_segment``) after verifying it.
+
+        Only a stream that is empty may begin at any number. A segment that is not full becomes the open one again.
+        ValueError for one that does not follow; DamagedDataError for wrong bytes or frames of another kind.
+        """
+
+    @property
+    def num_streams(self) -> int: ...
+    @property
+    def frames_per_segment(self) -> int: ...
+    @property
+    def sealed_nbytes(self) -> int:
+        """Bytes taken from the operating system for sealed segments."""
+
+    @property
+    def open_nbytes(self) -> int:
+        """Bytes of open segments and of what packing needs beside them."""
+
+    @property
+    def index_nbytes(self) -> int:
+        """Bytes of the tables that say where each segment lies."""

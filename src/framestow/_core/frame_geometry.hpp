@@ -1,0 +1,55 @@
+// The shape of a frame as packings see it: rows of bytes.
+//
+// rows * row_bytes is the frame; pixel_bytes is the period at which a row repeats (1 for grey, C for (H, W, C)).
+// A plain value. `check_geometry` throws std::invalid_argument with a full sentence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace framestow {
+
+inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{1} << 30;
+
+struct FrameGeometry {
+    std::uint32_t rows = 0;
+    std::uint32_t row_bytes = 0;
+    std::uint32_t pixel_bytes = 0;
+
+    std::size_t frame_bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
+
+    bool operator==(const FrameGeometry& other) const {
+        return rows == other.rows && row_bytes == other.row_bytes && pixel_bytes == other.pixel_bytes;
+    }
+    bool operator!=(const FrameGeometry& other) const { return !(*this == other); }
+
+    std::string text() const {
+        return std::to_string(rows) + " rows of " + std::to_string(row_bytes) + " bytes, " +
+               std::to_string(pixel_bytes) + " a pixel";
+    }
+};
+
+// Why a geometry cannot be, or an empty string.
+inline std::string geometry_fault(const FrameGeometry& geometry) {
+    if (geometry.rows == 0 || geometry.row_bytes == 0 || geometry.pixel_bytes == 0) {
+        return "rows, row_bytes and pixel_bytes must be at least 1";
+    }
+    if (static_cast<std::uint64_t>(geometry.rows) * geometry.row_bytes > kMaxFrameBytes) {
+        return "a frame holds at most 2**30 bytes";
+    }
+    if (geometry.pixel_bytes > geometry.row_bytes || geometry.pixel_bytes > 0xFFFF) {
+        return "pixel_bytes must be at most row_bytes and 65535";
+    }
+    return {};
+}
+
+inline void check_geometry(const FrameGeometry& geometry) {
+    const std::string fault = geometry_fault(geometry);
+    if (!fault.empty()) {
+        throw std::invalid_argument("frame of " + geometry.text() + ": " + fault);
+    }
+}
+
+}  // namespace framestow

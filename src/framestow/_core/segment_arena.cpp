@@ -1,0 +1,139 @@
+#include "segment_arena.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#if defined(__unix__) || defined(__APPLE__)
+#define FRAMESTOW_HAS_MMAP 1
+#include <sys/mman.h>
+#endif
+
+namespace framestow {
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{1024} * 1024;
+constexpr std::size_t kPageBytes = 4096;
+
+constexpr std::size_t round_to_pages(std::size_t size) { return (size + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+// Mapped directly: malloc would keep freed blocks for itself once it has seen a few of this size.
+std::uint8_t* take_pages(std::size_t size) {
+#ifdef FRAMESTOW_HAS_MMAP
+    void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) {
+        throw std::bad_alloc();
+    }
+    return static_cast<std::uint8_t*>(pages);
+#else
+    return new std::uint8_t[size];
+#endif
+}
+
+void return_pages(std::uint8_t* pages, std::size_t size) {
+#ifdef FRAMESTOW_HAS_MMAP
+    munmap(pages, size);
+#else
+    (void)size;
+    delete[] pages;
+#endif
+}
+
+}  // namespace
+
+class ArenaBlock {
+public:
+    ArenaBlock(std::size_t block_bytes, std::size_t place_in_list)
+        : place(place_in_list), bytes(take_pages(block_bytes)), size(block_bytes) {}
+    ~ArenaBlock() { return_pages(bytes, size); }
+    ArenaBlock(const ArenaBlock&) = delete;
+    ArenaBlock& operator=(const ArenaBlock&) = delete;
+
+    // Notes that the first `end` bytes are in use; returns how many bytes of pages that is more than ever before.
+    std::size_t touch(std::size_t end) {
+#ifdef FRAMESTOW_HAS_MMAP
+        const std::size_t wanted = round_to_pages(end);
+#else
+        const std::size_t wanted = size;
+        (void)end;
+#endif
+        const std::size_t added = wanted > touched ? wanted - touched : 0;
+        touched += added;
+        return added;
+    }
+
+    std::size_t place;  // in the arena's list
+    std::uint8_t* const bytes;
+    const std::size_t size;
+    std::size_t used = 0;
+    std::size_t touched = 0;  // bytes of pages that were ever written to
+    std::size_t num_live = 0;
+};
+
+SegmentArena::SegmentArena() = default;
+SegmentArena::~SegmentArena() = default;
+
+std::size_t SegmentArena::index_bytes() const {
+    return blocks_.capacity() * sizeof(std::unique_ptr<ArenaBlock>) +
+           (blocks_.size() + (spare_ ? 1 : 0)) * sizeof(ArenaBlock);
+}
+
+StoredSegment SegmentArena::allocate(std::size_t size) {
+    const std::size_t padded = size + kReadPadding;
+    if (current_ == nullptr || current_->size - current_->used < padded) {
+        open_block(padded);
+    }
+    // The padding of one segment may be the next one's bytes: only the last of a block needs room of its own.
+    StoredSegment segment{current_, current_->bytes + current_->used, size};
+    current_->used += size;
+    ++current_->num_live;
+    nbytes_ += current_->touch(current_->used);
+    return segment;
+}
+
+void SegmentArena::open_block(std::size_t wanted_bytes) {
+    if (spare_ && spare_->size >= wanted_bytes) {
+        spare_->used = 0;
+        spare_->place = blocks_.size();
+        blocks_.push_back(std::move(spare_));
+    } else {
+        const std::size_t size = round_to_pages(std::max(wanted_bytes, kBlockBytes));
+        blocks_.push_back(std::make_unique<ArenaBlock>(size, blocks_.size()));
+    }
+    ArenaBlock* const before = std::exchange(current_, blocks_.back().get());
+    if (before != nullptr && before->num_live == 0) {
+        drop_block(before);
+    }
+}
+
+void SegmentArena::release(const StoredSegment& segment) {
+    ArenaBlock* const block = segment.block;
+    --block->num_live;
+    if (block->num_live > 0) {
+        return;
+    }
+    if (block == current_ && block->size == kBlockBytes) {
+        block->used = 0;
+        return;
+    }
+    if (block == current_) {
+        current_ = nullptr;
+    }
+    drop_block(block);
+}
+
+void SegmentArena::drop_block(ArenaBlock* block) {
+    std::unique_ptr<ArenaBlock> dropped = std::move(blocks_[block->place]);
+    if (dropped->place + 1 != blocks_.size()) {
+        blocks_.back()->place = dropped->place;
+        blocks_[dropped->place] = std::move(blocks_.back());
+    }
+    blocks_.pop_back();
+    if (!spare_ && dropped->size == kBlockBytes) {
+        spare_ = std::move(dropped);
+    } else {
+        nbytes_ -= dropped->touched;
+    }
+}
+
+}  // namespace framestow

@@ -1,0 +1,42 @@
+// The 24 bytes in front of every packed segment (numbers little-endian; docs/codec.md draws them).
+//
+//   0 checksum u32 (CRC-32C of every byte after it) · 4 mark u8 · 5 format version u8 · 6 packing u8 · 7 zero u8
+//   8 num_frames u32 · 12 rows u32 · 16 row_bytes u32 · 20 pixel_bytes u16 · 22 group_frames u16
+//
+// Plain values. `read_header` throws DamagedSegment for anything that no writer wrote, without looking behind the
+// header; `verify_checksum` throws it for any damaged byte.
+#pragma once
+
+#include "byte_span.hpp"
+#include "frame_geometry.hpp"
+
+namespace framestow {
+
+inline constexpr std::size_t kHeaderBytes = 24;
+inline constexpr std::uint8_t kSegmentMark = 0xF5;
+inline constexpr std::uint8_t kFormatVersion = 1;
+inline constexpr std::uint32_t kMaxSegmentFrames = std::uint32_t{1} << 24;
+
+enum class PackingKind : std::uint8_t { kRaw = 0, kPatches = 1 };
+
+struct SegmentHeader {
+    PackingKind packing = PackingKind::kRaw;
+    std::uint32_t num_frames = 0;
+    std::uint32_t group_frames = 1;  // frames from one anchor to the next; 1 in a raw segment
+    FrameGeometry geometry;
+
+    std::size_t num_groups() const { return (num_frames + group_frames - 1) / group_frames; }
+};
+
+SegmentHeader read_header(ByteSpan segment);
+
+// Writes the header over the first kHeaderBytes of `segment` and the checksum of the rest into it.
+void write_header(const SegmentHeader& header, std::uint8_t* segment, std::size_t size);
+
+void verify_checksum(ByteSpan segment);
+
+inline ByteSpan payload_of(ByteSpan segment) {
+    return ByteSpan{segment.bytes + kHeaderBytes, segment.size - kHeaderBytes};
+}
+
+}  // namespace framestow

@@ -1,0 +1,28 @@
+// Many windows of consecutive frames into one output: a whole batch in one call.
+//
+// Window i holds the frames of streams[i] from position last[i] - counts[i] + 1 to last[i], in the last counts[i] of
+// the `length` places of out[i]. The places before them repeat the first of them (`Padding::kRepeat`, what Gymnasium
+// and Dopamine's readers expect of a young episode) or hold zeros (`Padding::kZeros`, as Baselines pads).
+//
+// Arguments are all checked before a byte of `out` (num_windows * length * frame_bytes) is written; std::out_of_range
+// names the window. DamagedSegment, possible only for restored bytes that no writer wrote, may come after some windows
+// were written; bounds are checked in the decoder, checksums are not verified here. Thread-safe beside other gathers.
+#pragma once
+
+#include "packed_streams.hpp"
+
+namespace framestow {
+
+enum class Padding { kRepeat, kZeros };
+
+struct WindowRequests {
+    const std::int32_t* streams = nullptr;
+    const std::int64_t* last_positions = nullptr;
+    const std::int32_t* counts = nullptr;
+    std::size_t num_windows = 0;
+};
+
+void gather_windows(const PackedStreams& packed, const WindowRequests& requests, std::size_t length, Padding padding,
+                    std::uint8_t* out);
+
+}  // namespace framestow

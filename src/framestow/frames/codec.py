@@ -1,0 +1,98 @@
+"""Packs consecutive frames into a segment of bytes, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from framestow._core import checksum, default_frames_per_segment, inspect_segment, pack_segment, unpack_segment, verify_segment
+from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+__all__ = ["SegmentCodec", "checksum"]
+
+
+class SegmentCodec:
+    """Lossless packing of consecutive frames of one stream: a base frame, then patches; raw where that is smaller.
+
+    The bytes stand alone, carry a CRC-32C, and are the same on every machine. Frames are only read; ``unpack`` writes
+    into ``out`` or a new array that the caller owns. Stateless, so any number of threads may share one.
+
+    >>> import numpy as np
+    >>> codec = SegmentCodec(FrameSpec((84, 84)))
+    >>> frames = np.zeros((64, 84, 84), np.uint8)
+    >>> for step in range(64):
+    ...     frames[step, 40:42, step : step + 3] = 200  # a ball flies over an empty field
+    >>> segment = codec.pack(frames)
+    >>> frames.nbytes, len(segment)
+    (451584, 960)
+    >>> np.array_equal(codec.unpack(segment), frames)
+    True
+    """
+
+    def __init__(self, spec: FrameSpec) -> None:
+        self.spec = spec
+
+    @property
+    def frames_per_segment(self) -> int:
+        """Frames that make a good segment: long enough for what stands once in a segment to weigh little."""
+        return default_frames_per_segment(self.spec.rows, self.spec.row_bytes, self.spec.pixel_bytes)
+
+    def pack(self, frames: NDArray[np.uint8]) -> bytes:
+        """Pack ``frames``, ``uint8`` of shape ``(n, *spec.shape)`` with n from 1 on, into one segment.
+
+        Raises ``InvalidSettingsError`` for another shape or dtype, or for none.
+
+        >>> import numpy as np
+        >>> segment = SegmentCodec(FrameSpec((2, 2))).pack(np.array([[[1, 2], [3, 4]]], np.uint8))
+        >>> segment[24:]  # four bytes do not shrink: they are kept raw
+        b'\\x01\\x02\\x03\\x04'
+        """
+        spec = self.spec
+        if frames.dtype != np.uint8 or frames.shape[1:] != spec.shape or len(frames) == 0:
+            raise InvalidSettingsError(
+                f"frames are {frames.dtype} of shape {frames.shape}: must be uint8 of shape (n, {str(spec.shape)[1:]}, "
+                "n at least 1; pass the frames as the environment emitted them"
+            )
+        return pack_segment(np.ascontiguousarray(frames), spec.rows, spec.row_bytes, spec.pixel_bytes)
+
+    def unpack(self, segment: Buffer, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Verify ``segment`` and return its frames, ``(n, *spec.shape)``, in ``out`` if that is given.
+
+        Raises ``DamagedDataError`` if a byte was changed or the segment holds frames of another shape, and
+        ``InvalidSettingsError`` if ``out`` does not fit.
+
+        >>> import numpy as np
+        >>> codec = SegmentCodec(FrameSpec((1, 3)))
+        >>> segment = bytearray(codec.pack(np.array([[[7, 7, 9]]], np.uint8)))
+        >>> codec.unpack(segment)
+        array([[[7, 7, 9]]], dtype=uint8)
+        >>> segment[25] ^= 1
+        >>> codec.unpack(segment)
+        Traceback (most recent call last):
+        ...
+        framestow.errors.DamagedDataError: segment of 27 bytes does not match its checksum: bytes were changed or cut off
+        """
+        spec = self.spec
+        verify_segment(segment)  # before its header is believed and memory taken for what it says
+        fields = inspect_segment(segment)
+        geometry = fields["rows"], fields["row_bytes"], fields["pixel_bytes"]
+        if geometry != (spec.rows, spec.row_bytes, spec.pixel_bytes):
+            raise DamagedDataError(
+                f"segment holds frames of (rows, row_bytes, pixel_bytes) {geometry}: "
+                f"frames of shape {spec.shape} have {spec.rows, spec.row_bytes, spec.pixel_bytes}"
+            )
+        shape = fields["num_frames"], *spec.shape
+        if out is None:
+            out = np.empty(shape, np.uint8)
+        elif out.dtype != np.uint8 or out.shape != shape or not out.flags.c_contiguous:
+            raise InvalidSettingsError(
+                f"out is {out.dtype} of shape {out.shape}: must be uint8 of shape {shape} in C order"
+            )
+        unpack_segment(segment, spec.rows, spec.row_bytes, spec.pixel_bytes, out)
+        return out
