@@ -6,6 +6,7 @@ The tree; each class also derives from the builtin that a caller would guess::
     ├── InvalidSettingsError (ValueError)      an argument that cannot work, refused at construction
     │   └── UnknownGameError                   no such game; names the nearest ones
     ├── InvalidStepError (ValueError)          a step refused before anything of it was stored
+    ├── EnvironmentFailedError (RuntimeError)  an environment raised; names which one, and the action
     ├── NothingToSampleError (LookupError)     a sample was asked of a memory without transitions
     ├── DamagedDataError (OSError)             bytes that are not what was written
     ├── CheckpointError (OSError)              a checkpoint not written; the one before it is still there
@@ -30,6 +31,10 @@ class UnknownGameError(InvalidSettingsError):
 
 class InvalidStepError(FramestowError, ValueError):
     """A step that breaks a rule, refused before anything of it was stored."""
+
+
+class EnvironmentFailedError(FramestowError, RuntimeError):
+    """An environment raised; the message names which one and the action, ``__cause__`` is what it raised."""
 
 
 class NothingToSampleError(FramestowError, LookupError):

@@ -1,1 +1,36 @@
-"""Environments that tell the truth, and the Recorder that feeds a memory from them."""
+"""Environments that tell the truth, and the Recorder that feeds a memory from them.
+
+Needs the extra ``framestow[atari]`` (Gymnasium, ale-py with its ROMs, OpenCV).
+"""
+
+from framestow.errors import MissingExtraError
+
+try:
+    import ale_py  # noqa: F401
+    import cv2  # noqa: F401
+    import gymnasium  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise MissingExtraError(
+        f"framestow.envs needs {missing.name}: it is part of the extra 'atari', which is not installed; "
+        'run: pip install "framestow[atari]"'
+    ) from missing
+
+from framestow.envs.atari import make_atari
+from framestow.envs.atari_env import AtariEnv
+from framestow.envs.presets import PRESETS, Preset, find_preset
+from framestow.envs.recorder import Recorder, StepSink
+from framestow.envs.scores import FinishedGame, finished_games
+from framestow.envs.serial import SerialVectorEnv
+
+__all__ = [
+    "PRESETS",
+    "AtariEnv",
+    "FinishedGame",
+    "Preset",
+    "Recorder",
+    "SerialVectorEnv",
+    "StepSink",
+    "find_preset",
+    "finished_games",
+    "make_atari",
+]

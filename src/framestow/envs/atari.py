@@ -1,0 +1,65 @@
+"""From a game's name to an environment, or to many in one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, overload
+
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs.atari_env import AtariEnv
+from framestow.envs.games import find_rom
+from framestow.envs.presets import Preset, find_preset
+from framestow.envs.serial import SerialVectorEnv
+from framestow.errors import InvalidSettingsError
+
+
+@overload
+def make_atari(
+    game: str,
+    num_envs: None = None,
+    preset: str | Preset = ...,
+    seed: int | None = None,
+    *,
+    render_mode: str | None = ...,
+) -> AtariEnv: ...
+@overload
+def make_atari(
+    game: str,
+    num_envs: int,
+    preset: str | Preset = ...,
+    seed: int | None = None,
+    *,
+    render_mode: str | None = ...,
+    autoreset_mode: AutoresetMode | str = ...,
+) -> SerialVectorEnv: ...
+def make_atari(
+    game: str,
+    num_envs: int | None = None,
+    preset: str | Preset = "machado2018",
+    seed: int | None = None,
+    *,
+    render_mode: str | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+) -> AtariEnv | SerialVectorEnv:
+    """Make an Atari game: one plain environment, or with a number of them (1 included) a vector environment.
+
+    ``game`` may be written ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``. ``preset`` is a
+    name or a `Preset`. ``seed`` is what the first reset takes when it is given none; many environments get seeds that
+    are spread from it and that no other seed's share. ``autoreset_mode`` counts for a vector environment.
+
+    Raises:
+        UnknownGameError: no such game; the message names the nearest.
+        InvalidSettingsError: an unknown preset, render mode or autoreset mode, or fewer than one environment.
+    """
+    rom, recipe = find_rom(game), find_preset(preset)
+    if num_envs is None:
+        return AtariEnv(rom, recipe, seed, render_mode=render_mode)
+    _check_count(num_envs)
+    factory: Any = partial(AtariEnv, rom, recipe, render_mode=render_mode)
+    return SerialVectorEnv([factory] * num_envs, autoreset_mode=autoreset_mode, seed=seed)
+
+
+def _check_count(num_envs: object) -> None:
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+        raise InvalidSettingsError(f"num_envs is {num_envs!r}: it must be 1 or more; None makes one plain environment")

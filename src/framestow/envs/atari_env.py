@@ -1,0 +1,270 @@
+"""One Atari game as a Gymnasium environment, right to the last frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+import ale_py
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from ale_py import roms
+
+from framestow.envs.atari_state import check_state, generator_from, generator_state
+from framestow.envs.games import find_rom, title
+from framestow.envs.presets import Preset, find_preset
+from framestow.envs.screen import Screen
+from framestow.envs.seeding import check_seed
+from framestow.errors import InvalidSettingsError, InvalidStepError
+
+EMULATOR_FRAMES_PER_SECOND = 60
+Phase = Literal["unstarted", "running", "life_lost", "over"]
+
+
+class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
+    """An Atari game by a preset's recipe: one observation is one frame, ``uint8`` of the preset's shape.
+
+    ``step`` holds the action for the preset's frame skip and gives the maximum of the last two raw frames *of that
+    step*; where the game ends early, of those that were seen (`framestow.envs.screen.Screen` has the table). Stacking
+    is the business of whoever keeps the frames.
+
+    With ``life_loss="terminates"`` a lost life ends the episode but not the game: the next ``reset`` gives the frame
+    that ended it, without an emulator frame in between. Any other ``reset``, and every one with a seed, starts a new
+    game.
+
+    Sticky actions are drawn here and not by the emulator, because the emulator's own state leaves out the action it
+    holds: a game restored from it went another way (seen with ale-py 0.12.1).
+
+    ``info`` holds ``lives``, ``episode_frame_number`` (emulator frames of this game) and, when the game is over or
+    truncated, ``episode``: ``{"r": its unclipped score, "l": its agent steps}``, over all lives.
+
+    Raises:
+        UnknownGameError: no such game; the message names the nearest.
+        InvalidSettingsError: an unknown preset, render mode or seed.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        game: str,
+        preset: str | Preset = "machado2018",
+        seed: int | None = None,
+        *,
+        render_mode: str | None = None,
+    ) -> None:
+        self.rom, self.preset = find_rom(game), find_preset(preset)
+        self._pending_seed = check_seed(seed)
+        if render_mode not in (None, "rgb_array"):
+            raise InvalidSettingsError(
+                f"render_mode is {render_mode!r}: Atari environments give 'rgb_array' or None; choose one of them"
+            )
+        self.render_mode = render_mode
+        self.metadata = {  # type: ignore[misc]
+            "render_modes": ["rgb_array"],
+            "render_fps": EMULATOR_FRAMES_PER_SECOND / self.preset.frame_skip,
+        }
+        self._ale: Any = _load(self.rom, self.preset)
+        self._screen = Screen(self._ale, self.preset)
+        in_full = self.preset.action_set == "full"
+        actions = self._ale.getLegalActionSet() if in_full else self._ale.getMinimalActionSet()
+        self._emulator_actions = tuple(int(action.value) for action in actions)
+        self.action_space = gymnasium.spaces.Discrete(len(self._emulator_actions))
+        self.observation_space = gymnasium.spaces.Box(0, 255, self.preset.frame_shape, np.uint8)
+        self._phase: Phase = "unstarted"
+        self._held_action = int(ale_py.Action.NOOP.value)
+        self._frame = np.zeros(self.preset.frame_shape, np.uint8)
+        self._score, self._agent_steps = 0.0, 0
+
+    @property
+    def game(self) -> str:
+        """The game's name as Gymnasium writes it, such as ``SpaceInvaders``."""
+        return title(self.rom)
+
+    def action_meanings(self) -> list[str]:
+        """Name what each action does, in order: ``NOOP``, ``FIRE``, ``UP``, ..."""
+        return [ale_py.Action(action).name for action in self._emulator_actions]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        """Start a new game, or go on after a lost life; returns the first frame and ``info``.
+
+        A seed sets both generators, the emulator's and this environment's. Without one the first reset takes the seed
+        that the environment was made with, and later ones go on drawing. ``options`` are not used.
+        """
+        self._require_open()
+        seed = check_seed(seed)
+        if seed is None and self._phase == "unstarted":
+            seed = self._pending_seed if self._pending_seed is not None else np.random.SeedSequence().entropy  # type: ignore[assignment]
+        super().reset(seed=seed, options=options)
+        if seed is not None:
+            self._seed_emulator(seed)
+        elif self._phase == "life_lost":
+            self._phase = "running"
+            return self._frame.copy(), self._info()
+        self._start_game()
+        self._frame = self._screen.frame()
+        return self._frame.copy(), self._info()
+
+    def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Hold an action for the preset's frame skip; returns frame, reward, terminated, truncated and ``info``.
+
+        Raises:
+            InvalidStepError: the action is none of the action space, or the episode is over; nothing has happened.
+        """
+        emulator_action = self._emulator_actions[self._checked(action)]
+        self._require_running()
+        lives = self._ale.lives()
+        reward = self._hold(emulator_action)
+        self._agent_steps += 1
+        self._frame = self._screen.frame()
+        terminated, truncated = self._ale.game_over(with_truncation=False), self._ale.game_truncated()
+        info = self._info()
+        if terminated or truncated:
+            self._phase = "over"
+            info["episode"] = {"r": self._score, "l": self._agent_steps}
+        elif self.preset.life_loss == "terminates" and self._ale.lives() < lives:
+            self._phase = "life_lost"
+            terminated = True
+        limit = self.preset.reward_limit
+        clipped = reward if limit is None else min(max(reward, -limit), limit)
+        return self._frame.copy(), clipped, terminated, truncated, info
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """Give the screen in colour, ``uint8`` of about (210, 160, 3), or ``None`` without a render mode.
+
+        After `load_state_dict` it is the old screen until the next step or new game: the emulator draws only as it
+        runs.
+        """
+        self._require_open()
+        return self._ale.getScreenRGB() if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Let the emulator go; more than once does no harm."""
+        self._phase = "unstarted"
+        self._ale = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the future depends on, as ints, floats, strings, bytes, arrays and dicts of them.
+
+        Another `AtariEnv` of the same game and preset that takes it in, in another process too, gives bit for bit what
+        this one will give. Qbert and Tetris are the exceptions: ale-py 0.12.1 does not restore them exactly.
+        The action space's own generator (``action_space.sample``) is not part of it.
+        """
+        self._require_open()
+        return {
+            "rom": self.rom,
+            "preset": self.preset.to_dict(),
+            "phase": self._phase,
+            "emulator": self._ale.cloneState(include_rng=True).serialize(),
+            "held_action": self._held_action,
+            "frame": self._frame.copy(),
+            "score": self._score,
+            "agent_steps": self._agent_steps,
+            "pending_seed": self._pending_seed,
+            "generator": None if self._phase == "unstarted" else generator_state(self.np_random),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave, in this or another process.
+
+        Raises:
+            IncompatibleError: the state is of another game or preset, or not of this kind; nothing has changed.
+        """
+        self._require_open()
+        check_state(state, self.rom, self.preset)
+        if state["generator"] is not None:
+            self.np_random = generator_from(state["generator"])
+        self._ale.restoreState(ale_py.ALEState(state["emulator"]))
+        self._phase = state["phase"]
+        self._held_action = int(state["held_action"])
+        self._frame = np.array(state["frame"], np.uint8)
+        self._score, self._agent_steps = float(state["score"]), int(state["agent_steps"])
+        self._pending_seed = state["pending_seed"]
+
+    def _seed_emulator(self, seed: int) -> None:
+        emulator_seed = int(np.random.SeedSequence(seed).spawn(1)[0].generate_state(1, np.uint32)[0]) & 0x7FFFFFFF
+        self._ale.setInt("random_seed", emulator_seed)
+        self._ale.loadROM(roms.get_rom_path(self.rom))  # the emulator looks at its seed only here
+
+    def _start_game(self) -> None:
+        self._score, self._agent_steps = 0.0, 0
+        self._restart_emulator()
+        if self.preset.max_noops:
+            for _ in range(int(self.np_random.integers(1, self.preset.max_noops + 1))):
+                self._run_one_frame(ale_py.Action.NOOP)
+        if self.preset.fire_on_reset and ale_py.Action.FIRE in self._ale.getMinimalActionSet():
+            for _ in range(self.preset.frame_skip):
+                self._run_one_frame(ale_py.Action.FIRE)
+        self._phase = "running"
+
+    def _restart_emulator(self) -> None:
+        self._ale.reset_game()
+        self._held_action = int(ale_py.Action.NOOP.value)
+        self._screen.begin_step()
+        self._screen.read()
+
+    def _run_one_frame(self, action: ale_py.Action) -> None:
+        self._held_action = int(action.value)
+        self._score += self._ale.act(self._held_action)
+        self._screen.read()
+        if self._ale.game_over():
+            self._score = 0.0
+            self._restart_emulator()
+
+    def _hold(self, emulator_action: int) -> float:
+        """Run the emulator for one agent step, cut short where the episode ends; gives the raw reward."""
+        ale, screen = self._ale, self._screen
+        ends_with_life, lives = self.preset.life_loss == "terminates", ale.lives()
+        reward = 0
+        screen.begin_step()
+        for sticks in self._drawn_sticks():
+            if not sticks:
+                self._held_action = emulator_action
+            reward += ale.act(self._held_action)
+            screen.read()
+            if ale.game_over() or (ends_with_life and ale.lives() < lives):
+                break
+        self._score += reward
+        return float(reward)
+
+    def _drawn_sticks(self) -> Iterable[bool]:
+        """Whether each emulator frame of a step repeats the action executed last (Machado et al. 2018)."""
+        probability, frame_skip = self.preset.sticky_probability, self.preset.frame_skip
+        if probability == 0.0:
+            return (False,) * frame_skip
+        return (self.np_random.random(frame_skip) < probability).tolist()  # type: ignore[no-any-return]
+
+    def _info(self) -> dict[str, Any]:
+        return {"lives": self._ale.lives(), "episode_frame_number": self._ale.getEpisodeFrameNumber()}
+
+    def _checked(self, action: np.int64 | int) -> int:
+        if isinstance(action, np.ndarray) and action.ndim == 0:
+            action = action[()]
+        count = len(self._emulator_actions)
+        if isinstance(action, (bool, np.bool_)) or not isinstance(action, (int, np.integer)) or not 0 <= action < count:
+            raise InvalidStepError(
+                f"action is {action!r}: {self.game} with {self.preset.action_set} actions takes whole numbers from 0 "
+                f"to {count - 1}; draw from action_space"
+            )
+        return int(action)
+
+    def _require_running(self) -> None:
+        if self._phase != "running":
+            self._require_open()
+            raise InvalidStepError(f"episode of {self.game} is {self._phase}: a step needs a running one; call reset()")
+
+    def _require_open(self) -> None:
+        if self._ale is None:
+            raise InvalidStepError(f"environment of {self.game} is closed: it plays no more; make a new one")
+
+
+def _load(rom: str, preset: Preset) -> ale_py.ALEInterface:
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.setInt("max_num_frames_per_episode", preset.max_episode_frames)
+    ale.loadROM(roms.get_rom_path(rom))
+    return ale

@@ -1,0 +1,62 @@
+"""Names of Atari games, as people write them and as ale-py calls their ROMs."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import lru_cache
+
+from ale_py import roms
+
+from framestow.errors import UnknownGameError
+
+# ale-py ships these, but its single-player interface ends the whole process when one is loaded.
+TWO_PLAYER_ROMS = frozenset({"combat", "joust", "maze_craze", "warlords"})
+
+_GYMNASIUM_NAME = re.compile(r"^(?:ale/)?(?P<game>.+?)(?:noframeskip|deterministic)?(?:-v\d+)?$")
+
+
+def find_rom(game: str) -> str:
+    """Name of the ROM of a game, whatever the spelling; raises `UnknownGameError` with the nearest games.
+
+    >>> [find_rom(game) for game in ("Breakout", "SpaceInvaders", "space_invaders", "ALE/MsPacman-v5")]
+    ['breakout', 'space_invaders', 'space_invaders', 'ms_pacman']
+    """
+    roms_by_key = _roms_by_key()
+    match = _GYMNASIUM_NAME.match(str(game).strip().lower())
+    key = _letters(match["game"]) if match else ""
+    if key in roms_by_key:
+        return roms_by_key[key]
+    if key in {_letters(rom) for rom in TWO_PLAYER_ROMS}:
+        raise UnknownGameError(f"game {game!r} is for two players: ALE's environment has one player; choose another")
+    nearest = difflib.get_close_matches(key, roms_by_key, n=4, cutoff=0.5)
+    way_out = f"did you mean {_in_words(nearest, roms_by_key)}?" if nearest else "framestow.envs.games.known_games()"
+    raise UnknownGameError(f"game {game!r} is unknown: ale-py has no such game; {way_out}")
+
+
+def known_games() -> list[str]:
+    """Every game there is, as Gymnasium writes it: ``Adventure``, ``AirRaid``, ..."""
+    return [title(rom) for rom in sorted(_roms_by_key().values())]
+
+
+def title(rom: str) -> str:
+    """Write a ROM's name as Gymnasium does.
+
+    >>> title("space_invaders")
+    'SpaceInvaders'
+    """
+    return rom.title().replace("_", "")
+
+
+@lru_cache(maxsize=1)
+def _roms_by_key() -> dict[str, str]:
+    return {_letters(rom): rom for rom in roms.get_all_rom_ids() if rom not in TWO_PLAYER_ROMS}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name)
+
+
+def _in_words(keys: list[str], roms_by_key: dict[str, str]) -> str:
+    names = [title(roms_by_key[key]) for key in keys]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,0 +1,48 @@
+"""Seeds of many environments out of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from framestow.errors import InvalidSettingsError
+
+
+def spawn_seeds(seed: int | None, num_envs: int) -> list[int]:
+    """One seed an environment, independent of one another and of those that any other ``seed`` gives.
+
+    They come from ``numpy.random.SeedSequence(seed).spawn(num_envs)``; ``seed=None`` takes fresh entropy from the
+    operating system. Counting up from the seed instead, as is usual, makes the runs 0 and 1 share all but one of their
+    environments' streams. Seeds stay below 2³², because older environments take no others.
+
+    >>> spawn_seeds(0, 2) == spawn_seeds(0, 3)[:2]
+    True
+    >>> set(spawn_seeds(0, 8)) & set(spawn_seeds(1, 8))
+    set()
+    """
+    children = np.random.SeedSequence(check_seed(seed)).spawn(num_envs)
+    return [int(child.generate_state(1, np.uint32)[0]) for child in children]
+
+
+def seed_of_each(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """List what each environment is reset with: a number is spread, a sequence stays, ``None`` seeds nothing."""
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, (int, np.integer)):
+        return list(spawn_seeds(int(seed), num_envs))
+    seeds = list(seed)
+    if len(seeds) != num_envs:
+        raise InvalidSettingsError(
+            f"seed has {len(seeds)} entries: {num_envs} environments need one each; give a single number to spread it"
+        )
+    return [check_seed(each) for each in seeds]
+
+
+def check_seed(seed: int | None) -> int | None:
+    """Give ``seed`` back as an ``int`` or ``None``, or refuse it."""
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InvalidSettingsError(f"seed is {seed!r}: it must be a whole number from 0 up; None takes a random one")
+    return int(seed)
