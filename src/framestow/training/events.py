@@ -1,0 +1,36 @@
+"""What the loop tells those who watch it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import SupportsFloat
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """The agent made an update. The numbers may still be on their way from a device: ``float()`` waits for them."""
+
+    num_updates: int
+    loss: SupportsFloat
+    mean_value: SupportsFloat
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeEnded:
+    """A whole game ended."""
+
+    episode: int  # counted from 1 over the run
+    agent_steps: int  # of the run, all environments together
+    stream: int
+    score: float  # sum of unclipped rewards
+    length: int  # agent steps
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTaken:
+    """Every environment made a step and it was recorded: the run is consistent, and may be saved, until the next."""
+
+    agent_steps: int
+
+
+Event = Learned | EpisodeEnded | StepTaken

@@ -1,0 +1,95 @@
+"""Curves for TensorBoard, and a line in episodes.csv for every finished game."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+from pathlib import Path
+
+from torch.utils.tensorboard import SummaryWriter
+
+from framestow.training.events import EpisodeEnded, Event, Learned, StepTaken
+from framestow.training.process_memory import resident_bytes
+from framestow.training.run import Run
+
+COLUMNS = ["episode", "agent_steps", "stream", "score", "length"]
+UPDATES_BETWEEN_POINTS = 100  # reading a loss waits for the device
+SECONDS_BETWEEN_POINTS = 10.0
+
+
+class EpisodeTable:
+    """Adds a line to episodes.csv for every finished game, on the disk before the next step.
+
+    When a run is resumed, the lines after its checkpoint are dropped first: those games are played again.
+    """
+
+    def __init__(self, path: Path, resumed_at: int) -> None:
+        kept = _rows_until(path, resumed_at) if path.exists() else []
+        new = path.with_name(path.name + ".new")
+        with new.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([COLUMNS, *kept])
+        new.replace(path)
+        self._file = path.open("a", newline="", encoding="utf-8")
+        self._writer = csv.writer(self._file)
+
+    def take(self, event: Event) -> None:
+        """Write the line of an episode that ended."""
+        if isinstance(event, EpisodeEnded):
+            self._writer.writerow([event.episode, event.agent_steps, event.stream, event.score, event.length])
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+class Curves:
+    """Writes TensorBoard events, over agent steps.
+
+    Scores and lengths as episodes end, loss and mean value every 100 updates, and every ten seconds epsilon, rate,
+    what the memory holds and what the process takes. Points after the checkpoint of a resumed run are hidden.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = run
+        self._writer = SummaryWriter(str(folder), purge_step=run.tally.agent_steps + 1)
+        self._point_time = time.monotonic()
+        self._point_steps = run.tally.agent_steps
+
+    def take(self, event: Event) -> None:
+        """Add the points of ``event``."""
+        if isinstance(event, EpisodeEnded):
+            self._add("episode/score", event.score)
+            self._add("episode/length", event.length)
+        elif isinstance(event, Learned) and event.num_updates % UPDATES_BETWEEN_POINTS == 0:
+            self._add("learner/loss", float(event.loss))
+            self._add("learner/mean_value", float(event.mean_value))
+        elif isinstance(event, StepTaken) and time.monotonic() - self._point_time > SECONDS_BETWEEN_POINTS:
+            self._add_state()
+
+    def close(self) -> None:
+        """Write what is pending and close the file."""
+        self._add_state()
+        self._writer.close()
+
+    def _add(self, name: str, value: float) -> None:
+        self._writer.add_scalar(name, value, self._run.tally.agent_steps)
+
+    def _add_state(self) -> None:
+        now, steps = time.monotonic(), self._run.tally.agent_steps
+        self._add("rate/agent_steps_per_second", (steps - self._point_steps) / max(now - self._point_time, 1e-9))
+        self._add("agent/epsilon", self._run.agent.epsilon(steps))
+        self._add("memory/transitions", len(self._run.memory))
+        self._add("memory/bytes", self._run.memory.nbytes)
+        self._add("process/resident_bytes", resident_bytes())
+        self._point_time, self._point_steps = now, steps
+
+
+def _rows_until(path: Path, agent_steps: int) -> list[list[str]]:
+    """Return the whole rows up to ``agent_steps``; a kill may have cut the last one short."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))[1:]
+    return [row for row in rows if len(row) == len(COLUMNS) and row[1].isdigit() and int(row[1]) <= agent_steps]

@@ -1,0 +1,147 @@
+"""A run: environments, memory, agent and counts, built from settings or from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from framestow.agents.dqn import DQN
+from framestow.envs import Recorder, make_atari
+from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.replay.memory import ReplayMemory
+from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
+from framestow.training.settings import Settings
+from framestow.training.tally import Tally
+
+MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
+
+_MEMORY_SEED, _AGENT_SEED = 1_000_001, 1_000_002  # spawn keys, away from those of the environments (0, 1, 2, …)
+
+
+def make_game(settings: Settings) -> VectorEnv[Any, Any, Any]:
+    """Make the Atari environments that ``settings`` ask for."""
+    return make_atari(settings.game, settings.num_envs, settings.preset, settings.seed)
+
+
+class Run:
+    """What the loop works on.
+
+    ``make_env`` takes the settings and returns a Gymnasium ``VectorEnv`` of ``settings.num_envs`` environments whose
+    observation is one uint8 frame and whose actions are ``Discrete``; by default an Atari game. Autoreset may be
+    ``NEXT_STEP`` or ``SAME_STEP``.
+    """
+
+    def __init__(self, settings: Settings, make_env: MakeEnv = make_game, saved: RunState | None = None) -> None:
+        self.settings = settings
+        self.device = choose_device(settings.device)
+        torch.set_num_threads(settings.threads or num_cores())
+        env = make_env(settings)
+        num_actions = _checked_num_actions(env, settings)
+        self.memory = saved.memory if saved else _new_memory(settings, env)
+        self.env = Recorder(env, self.memory)
+        frame_shape = env.single_observation_space.shape or ()
+        agent_seed = _derived_seed(settings.seed, _AGENT_SEED)
+        self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
+        self.tally = Tally()
+        self.resets_itself = env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        self.has_ended = np.zeros(settings.num_envs, np.bool_)  # whose episode the last step ended
+        if saved:
+            self._take_over(saved)
+        else:
+            self.env.reset()
+
+    @classmethod
+    def resume(cls, checkpoint: Path, settings: Settings, make_env: MakeEnv = make_game) -> Run:
+        """Go on from a checkpoint of a run with these settings, bit for bit as if it had not been stopped.
+
+        That holds on the CPU with the same number of threads; kernels of other devices may round anew each time.
+        """
+        return cls(settings, make_env, read_checkpoint(checkpoint, choose_device(settings.device)))
+
+    def save(self, checkpoints: Path) -> Path:
+        """Write a checkpoint; to be called between two steps. Raises :class:`~framestow.errors.CheckpointError`."""
+        rest = {
+            "environment": self.env.state_dict(),
+            "tally": self.tally.state_dict(),
+            "has_ended": self.has_ended,
+            "torch_generator": torch.get_rng_state().numpy(),
+        }
+        return write_checkpoint(
+            checkpoints, RunState(self.tally.agent_steps, self.agent.state_dict(), self.memory, rest)
+        )
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+    def _take_over(self, saved: RunState) -> None:
+        if (saved.memory.capacity, saved.memory.num_streams) != (self.settings.memory, self.settings.num_envs):
+            raise IncompatibleError(
+                f"the saved memory holds {saved.memory.capacity:,} transitions of {saved.memory.num_streams} streams: "
+                f"the settings say {self.settings.memory:,} of {self.settings.num_envs}; restore settings.json"
+            )
+        self.agent.load_state_dict(saved.agent)
+        self.env.load_state_dict(saved.rest["environment"])
+        self.tally = Tally.from_state(saved.rest["tally"])
+        self.has_ended = saved.rest["has_ended"]
+        torch.set_rng_state(torch.from_numpy(saved.rest["torch_generator"]))
+
+
+def choose_device(asked: str) -> str:
+    """Return ``asked``, or for ``auto`` the first there is of cuda, mps and cpu.
+
+    Raises :class:`~framestow.errors.InvalidSettingsError` for one that this machine or this PyTorch does not have.
+    """
+    is_there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if asked == "auto":
+        return next(device for device, there in is_there.items() if there)
+    if not is_there.get(asked, False):
+        raise InvalidSettingsError(
+            f"device is {asked!r}: PyTorch {torch.__version__} finds none on this machine; take auto or cpu"
+        )
+    return asked
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any]) -> ReplayMemory:
+    return ReplayMemory(
+        settings.memory,
+        env.single_observation_space,
+        env.single_action_space,
+        stack=settings.stack,
+        num_streams=settings.num_envs,
+        discount=settings.discount,
+        storage=settings.storage,
+        seed=_derived_seed(settings.seed, _MEMORY_SEED),
+    )
+
+
+def _checked_num_actions(env: VectorEnv[Any, Any, Any], settings: Settings) -> int:
+    space = env.single_action_space
+    if not isinstance(space, Discrete) or space.start != 0:
+        raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) from 0; wrap the environment")
+    if env.num_envs != settings.num_envs:
+        raise InvalidSettingsError(
+            f"num_envs is {settings.num_envs}: the environment made has {env.num_envs}; let make_env make as many"
+        )
+    if env.metadata.get("autoreset_mode") not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+        raise InvalidSettingsError(
+            f"autoreset_mode is {env.metadata.get('autoreset_mode')}: the loop resets nothing itself; "
+            "make the environment with NEXT_STEP or SAME_STEP"
+        )
+    return int(space.n)
+
+
+def _derived_seed(seed: int, spawn_key: int) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=(spawn_key,)).generate_state(1, np.uint32)[0])

@@ -1,0 +1,114 @@
+"""Where a run lives on the disk: settings, checkpoints, logs, and who may write there."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.settings import FILE_NAME, Settings, read_settings
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes in one run folder go unnoticed there
+    fcntl = None  # type: ignore[assignment]
+
+
+class RunFolder:
+    """The paths of a run.
+
+    ::
+
+        runs/Breakout-machado2018-s0-20260131-174500/
+            settings.json          what was asked for
+            checkpoints/           the last good one (checkpoint.py draws it)
+            episodes.csv           a line a finished game
+            events.out.tfevents.*  curves for TensorBoard
+            evaluation.json, *.mp4 what evaluate and watch made
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.episodes = path / "episodes.csv"
+        self.evaluation = path / "evaluation.json"
+        self._lock = path / ".lock"
+
+    @classmethod
+    def create(cls, path: Path, settings: Settings) -> RunFolder:
+        """Make the folder for a new run and write its settings.
+
+        Raises :class:`~framestow.errors.IncompatibleError` when something is there already.
+        """
+        if path.is_dir() and any(path.iterdir()):
+            if (path / FILE_NAME).exists():
+                raise IncompatibleError(
+                    f"run folder {path} holds a run already: a new run needs an empty folder; go on with "
+                    f"--resume {path} or give another --run-dir"
+                )
+            raise IncompatibleError(
+                f"run folder {path} is not empty: a new run needs one that is; give another --run-dir"
+            )
+        folder = cls(path)
+        path.mkdir(parents=True, exist_ok=True)
+        folder.write_settings(settings)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open the folder of a run that exists; raises :class:`~framestow.errors.InvalidSettingsError` if none does."""
+        if not (path / FILE_NAME).is_file():
+            raise InvalidSettingsError(f"{path} is no run folder: there is no {FILE_NAME} in it; check the path")
+        return cls(path)
+
+    def settings(self) -> Settings:
+        """Read the run's settings."""
+        return read_settings(self.path / FILE_NAME)
+
+    def write_settings(self, settings: Settings) -> None:
+        """Replace settings.json in one step."""
+        new = self.path / f"{FILE_NAME}.new"
+        new.write_text(settings.to_json(), encoding="utf-8")
+        new.replace(self.path / FILE_NAME)
+
+    def newest_checkpoint(self) -> Path:
+        """Return the last good checkpoint; raises :class:`~framestow.errors.InvalidSettingsError` without one."""
+        newest = newest_checkpoint(self.checkpoints)
+        if newest is None:
+            raise InvalidSettingsError(
+                f"run {self.path} has no checkpoint yet: there is nothing to go on from; train first"
+            )
+        return newest
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only process that trains in this folder; a lock that a dead process does not keep.
+
+        Raises :class:`~framestow.errors.IncompatibleError` when another process does.
+        """
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise IncompatibleError(
+                        f"run folder {self.path} is being trained in by another process: one may at a time; "
+                        "stop that one or give another --run-dir"
+                    ) from error
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def default_run_path(settings: Settings, now: datetime.datetime) -> Path:
+    """Name a run folder by what is in it and when it began.
+
+    >>> default_run_path(Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)).as_posix()
+    'runs/Pong-machado2018-s3-20260131-174500'
+    """
+    return Path("runs") / f"{settings.game}-{settings.preset}-s{settings.seed}-{now:%Y%m%d-%H%M%S}"

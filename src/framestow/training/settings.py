@@ -1,0 +1,187 @@
+"""Everything that decides a run, in one frozen dataclass that is also the command line's help and settings.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from framestow.agents.dqn import DQNSettings
+from framestow.agents.exploration import LinearSchedule
+from framestow.errors import IncompatibleError, InvalidSettingsError
+
+FILE_NAME = "settings.json"
+FORMAT = "framestow run"
+VERSION = 1
+
+MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
+
+
+def setting(default: Any, help_line: str, may_change: bool = False) -> Any:
+    """Declare a field: its default, its line of help, and whether a resumed run may have another value."""
+    return dataclasses.field(default=default, metadata={"help": help_line, "may_change": may_change})
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to train on, with what memory, how, and how long.
+
+    The learner's defaults are those of CleanRL's ``dqn_atari`` unless a line says otherwise. Raises
+    :class:`~framestow.errors.InvalidSettingsError` with name, value and rule for a value that cannot work.
+    """
+
+    game: str = setting("", "Game to train on, as ALE names it: Breakout, MsPacman, SpaceInvaders, …")
+    preset: str = setting("machado2018", "Recipe of the environment: machado2018 (sticky actions 0.25) or nature.")
+    seed: int = setting(0, "Seed of environments, memory and agent: the same seed gives the same run.")
+    steps: int = setting(20_000, "Agent steps to train for, all environments together.", may_change=True)
+    num_envs: int = setting(8, "Environments that step side by side.")
+    memory: int = setting(1_000_000, "Transitions that the memory holds (Mnih et al. 2015).")
+    storage: str = setting("packed", "How the memory keeps frames: packed, or raw (7 GB a million).")
+    stack: int = setting(4, "Frames in an observation (Mnih et al. 2015).")
+    batch_size: int = setting(32, "Transitions in an update.")
+    train_every: int = setting(4, "Agent steps between two updates.")
+    warmup: int = setting(1_000, "Agent steps before the first update; few, for short runs (CleanRL: 80,000).")
+    target_every: int = setting(250, "Updates between two copies to the target network.")
+    learning_rate: float = setting(1e-4, "Step size of Adam.")
+    adam_epsilon: float = setting(1e-8, "Epsilon of Adam (Rainbow: 1.5e-4).")
+    discount: float = setting(0.99, "Discount of the next step's value.")
+    double: bool = setting(True, "Choose the next action by the online network (van Hasselt et al. 2016).")
+    clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 when learning (Mnih et al. 2015); scores stay whole.")
+    epsilon_start: float = setting(1.0, "Probability of a random action at the start.")
+    epsilon_end: float = setting(0.01, "Probability of a random action in the end.")
+    epsilon_steps: int | None = setting(
+        None, "Agent steps from start to end; None takes half of --steps, at most 250,000 (Mnih et al. 2015)."
+    )
+    checkpoint_every: int = setting(10_000, "Agent steps between two checkpoints.", may_change=True)
+    device: str = setting("auto", "Where to learn: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True)
+    threads: int = setting(0, "CPU threads of the learner; 0 takes all cores.", may_change=True)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name)))
+        if self.epsilon_steps is None:
+            object.__setattr__(self, "epsilon_steps", min(self.steps // 2, MAX_EPSILON_STEPS))
+
+    def exploration(self) -> LinearSchedule:
+        """Return the schedule of epsilon."""
+        assert self.epsilon_steps is not None  # __post_init__ set it
+        return LinearSchedule(self.epsilon_start, self.epsilon_end, self.epsilon_steps)
+
+    def agent(self) -> DQNSettings:
+        """Return the part that the agent is built from."""
+        return DQNSettings(
+            learning_rate=self.learning_rate,
+            adam_epsilon=self.adam_epsilon,
+            target_every=self.target_every,
+            double=self.double,
+            clip_rewards=self.clip_rewards,
+            exploration=self.exploration(),
+        )
+
+    def to_json(self) -> str:
+        """Return the text of settings.json."""
+        document = {"format": FORMAT, "version": VERSION, "settings": dataclasses.asdict(self)}
+        return json.dumps(document, indent=2) + "\n"
+
+
+def read_settings(path: Path) -> Settings:
+    """Read back a settings.json, every value checked again.
+
+    Raises :class:`~framestow.errors.IncompatibleError` for a file that is none, or has settings that this version does
+    not know, and :class:`~framestow.errors.InvalidSettingsError` for values that cannot work.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        found = (document["format"], document["version"])
+        values = dict(document["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise IncompatibleError(
+            f"{path} is no settings.json ({error}): a run folder needs one; give another"
+        ) from error
+    if found != (FORMAT, VERSION):
+        raise IncompatibleError(
+            f"{path} is {found[0]!r} version {found[1]}: this framestow reads {FORMAT!r} version {VERSION}; "
+            "use the framestow that wrote it"
+        )
+    known = {field.name for field in dataclasses.fields(Settings)}
+    for name in sorted(values.keys() ^ known):
+        problem = "is missing" if name in known else "is unknown"
+        raise IncompatibleError(f"{path}: the setting {name} {problem}; use the framestow that wrote it")
+    return Settings(**values)
+
+
+def check_may_resume(run_has: Settings, asked: Settings) -> None:
+    """Raise :class:`~framestow.errors.IncompatibleError` with every difference that would make it another run."""
+    differences = [
+        f"{field.name}: run has {getattr(run_has, field.name)!r}, asked {getattr(asked, field.name)!r}"
+        for field in dataclasses.fields(Settings)
+        if not field.metadata["may_change"] and getattr(run_has, field.name) != getattr(asked, field.name)
+    ]
+    if differences:
+        raise IncompatibleError(
+            "the run was trained with other settings: " + "; ".join(differences) + "; leave these out to resume it, or "
+            "start a new run without --resume"
+        )
+
+
+_Rule = tuple[Callable[[Any], bool], str]
+
+
+def _at_least(least: int) -> _Rule:
+    return lambda value: value >= least, f"must be at least {least}"
+
+
+def _one_of(*names: str) -> _Rule:
+    return lambda value: value in names, f"must be one of {', '.join(names)}"
+
+
+_PROBABILITY: _Rule = (lambda value: 0.0 <= value <= 1.0, "must be a probability from 0 to 1")
+_POSITIVE: _Rule = (lambda value: 0.0 < value < float("inf"), "must be a finite number above 0")
+
+_RULES: dict[str, _Rule] = {
+    "seed": _at_least(0),
+    "steps": _at_least(1),
+    "num_envs": _at_least(1),
+    "memory": _at_least(1),
+    "storage": _one_of("packed", "raw"),
+    "stack": _at_least(1),
+    "batch_size": _at_least(1),
+    "train_every": _at_least(1),
+    "warmup": _at_least(1),
+    "target_every": _at_least(1),
+    "learning_rate": _POSITIVE,
+    "adam_epsilon": _POSITIVE,
+    "discount": _PROBABILITY,
+    "epsilon_start": _PROBABILITY,
+    "epsilon_end": _PROBABILITY,
+    "epsilon_steps": (lambda value: value is None or value >= 0, "must be at least 0"),
+    "checkpoint_every": _at_least(1),
+    "device": _one_of("auto", "cpu", "cuda", "mps"),
+    "threads": _at_least(0),
+}
+
+_TYPES: dict[str, tuple[type[Any], ...]] = {
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+}
+
+
+def _checked(name: str, value: Any) -> Any:
+    declared = str(Settings.__dataclass_fields__[name].type)
+    is_flag_for_number = isinstance(value, bool) and declared != "bool"
+    if is_flag_for_number or not isinstance(value, _TYPES[declared]):
+        raise InvalidSettingsError(f"{name} is {value!r}: it must be of type {declared}; give another --{_flag(name)}")
+    if name in _RULES:
+        holds, rule = _RULES[name]
+        if not holds(value):
+            raise InvalidSettingsError(f"{name} is {value!r}: it {rule}; give another --{_flag(name)}")
+    return float(value) if declared == "float" else value
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
