@@ -55,7 +55,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         render_mode: str | None = None,
     ) -> None:
         self.rom, self.preset = find_rom(game), find_preset(preset)
-        self._pending_seed = check_seed(seed)
+        first_seed = check_seed(seed)
+        self._pending_seed = int(np.random.SeedSequence(first_seed).entropy)  # type: ignore[arg-type]
         if render_mode not in (None, "rgb_array"):
             raise InvalidSettingsError(
                 f"render_mode is {render_mode!r}: Atari environments give 'rgb_array' or None; choose one of them"
@@ -65,7 +66,9 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             "render_modes": ["rgb_array"],
             "render_fps": EMULATOR_FRAMES_PER_SECOND / self.preset.frame_skip,
         }
-        self._ale: Any = _load(self.rom, self.preset)
+        self._ale: Any = _new_emulator(self.preset)
+        self._unused_emulator_seed: int | None = None
+        self._seed_emulator(self._pending_seed)
         self._screen = Screen(self._ale, self.preset)
         in_full = self.preset.action_set == "full"
         actions = self._ale.getLegalActionSet() if in_full else self._ale.getMinimalActionSet()
@@ -97,7 +100,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self._require_open()
         seed = check_seed(seed)
         if seed is None and self._phase == "unstarted":
-            seed = self._pending_seed if self._pending_seed is not None else np.random.SeedSequence().entropy  # type: ignore[assignment]
+            seed = self._pending_seed
         super().reset(seed=seed, options=options)
         if seed is not None:
             self._seed_emulator(seed)
@@ -178,6 +181,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         if state["generator"] is not None:
             self.np_random = generator_from(state["generator"])
         self._ale.restoreState(ale_py.ALEState(state["emulator"]))
+        self._unused_emulator_seed = None
         self._phase = state["phase"]
         self._held_action = int(state["held_action"])
         self._frame = np.array(state["frame"], np.uint8)
@@ -186,11 +190,14 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
 
     def _seed_emulator(self, seed: int) -> None:
         emulator_seed = int(np.random.SeedSequence(seed).spawn(1)[0].generate_state(1, np.uint32)[0]) & 0x7FFFFFFF
-        self._ale.setInt("random_seed", emulator_seed)
-        self._ale.loadROM(roms.get_rom_path(self.rom))  # the emulator looks at its seed only here
+        if emulator_seed != self._unused_emulator_seed:
+            self._ale.setInt("random_seed", emulator_seed)
+            self._ale.loadROM(roms.get_rom_path(self.rom))  # the emulator looks at its seed only here: some 50 ms
+            self._unused_emulator_seed = emulator_seed
 
     def _start_game(self) -> None:
         self._score, self._agent_steps = 0.0, 0
+        self._unused_emulator_seed = None
         self._restart_emulator()
         if self.preset.max_noops:
             for _ in range(int(self.np_random.integers(1, self.preset.max_noops + 1))):
@@ -261,10 +268,9 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             raise InvalidStepError(f"environment of {self.game} is closed: it plays no more; make a new one")
 
 
-def _load(rom: str, preset: Preset) -> ale_py.ALEInterface:
+def _new_emulator(preset: Preset) -> ale_py.ALEInterface:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     ale.setFloat("repeat_action_probability", 0.0)
     ale.setInt("max_num_frames_per_episode", preset.max_episode_frames)
-    ale.loadROM(roms.get_rom_path(rom))
     return ale

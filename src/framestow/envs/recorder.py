@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from copy import deepcopy
 from typing import Any, Protocol
 
@@ -131,7 +131,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_idle()
         self._require_running()
-        return self._recorded(np.array(actions), self.env.step(actions))
+        return self._recorded(np.array(actions), lambda: self.env.step(actions))
 
     def step_async(self, actions: Any) -> None:
         """Start to step all environments on the recorder's thread, with a copy of ``actions``; `step_wait` ends it."""
@@ -145,18 +145,14 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def step_wait(self) -> VectorStep:
         """Wait for the step that `step_async` began, record it and return what `step` returns.
 
-        Whatever an environment raised is raised here, and nothing of that step is recorded.
+        Whatever an environment raised is raised here; nothing of that step is recorded, and a reset goes on.
         """
         if self._in_flight is None:
             raise InvalidStepError("no step is in flight: step_wait ends one that step_async began; call that first")
         actions, future = self._in_flight
-        try:
-            outcome = future.result()
-        except Exception:
-            self._in_flight = None
-            raise
-        self._in_flight = None  # after an interrupt while waiting the step is still in flight, and can be waited for
-        return self._recorded(np.array(actions), outcome)
+        wait({future})  # an interrupt leaves it here: the step is still in flight, and can be waited for again
+        self._in_flight = None
+        return self._recorded(np.array(actions), future.result)
 
     def render(self) -> tuple[Any, ...] | None:
         """Give what the vector environment renders."""
@@ -203,17 +199,21 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._with_state("load_state_dict")(state["env"])
         self._has_ended, self._has_begun = has_ended, has_begun
 
-    def _recorded(self, actions: Any, outcome: VectorStep) -> VectorStep:
-        frames, rewards, terminated, truncated, infos = outcome
-        infos = self._record(self, actions, frames, rewards, terminated, truncated, infos)
+    def _recorded(self, actions: Any, answer: Callable[[], VectorStep]) -> VectorStep:
+        try:
+            frames, rewards, terminated, truncated, infos = answer()
+            infos = self._record(self, actions, frames, rewards, terminated, truncated, infos)
+        except BaseException:
+            self._has_begun[:] = False  # environments and memory may stand apart by a step: only a reset goes on
+            raise
         return self.memory.observations(), rewards, terminated, truncated, infos
 
     def _record_next_step(
         self, actions: Any, frames: Any, rewards: Any, terminated: Flags, truncated: Flags, infos: dict[str, Any]
     ) -> dict[str, Any]:
         was_reset = self._has_ended
-        self._begin(was_reset, frames)
         self._append(~was_reset, actions, rewards, terminated, truncated, frames)
+        self._begin(was_reset, frames)
         self._has_ended = np.logical_or(terminated, truncated) & ~was_reset
         return infos
 

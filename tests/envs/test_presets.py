@@ -1,0 +1,80 @@
+"""Presets: what they say, what is refused, and the frames that they have always given."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from framestow.envs import PRESETS, AtariEnv, Preset, find_preset, make_atari
+from framestow.errors import InvalidSettingsError
+from golden.preset_frames import GOLDEN_FILE, fingerprint
+
+GOLDEN = json.loads(GOLDEN_FILE.read_text())
+
+
+def test_machado2018_is_sticky_with_all_actions_and_no_life_loss_signal():
+    preset = find_preset("machado2018")
+
+    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.25, "full", "ignored")
+    assert (preset.max_noops, preset.reward_limit, preset.max_episode_frames) == (0, None, 18_000)
+
+
+def test_nature_ends_the_bootstrap_at_a_lost_life_and_clips_rewards():
+    preset = find_preset("nature")
+
+    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.0, "minimal", "terminates")
+    assert (preset.max_noops, preset.reward_limit, preset.max_episode_frames) == (30, 1.0, 18_000)
+
+
+def test_an_unknown_preset_names_the_nearest_one():
+    message = "preset 'machado' is unknown: it names no recipe; did you mean 'machado2018'?"
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        make_atari("Pong", preset="machado")
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("frame_skip", 0),
+        ("sticky_probability", 1.0),
+        ("sticky_probability", -0.1),
+        ("action_set", "some"),
+        ("life_loss", "restarts"),
+        ("max_noops", -1),
+        ("maximum_of", "blue"),
+        ("resize", "nearest"),
+        ("frame_shape", (84,)),
+        ("frame_shape", (0, 84)),
+        ("reward_limit", 0.0),
+        ("max_episode_frames", 0),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_and_named(field, wrong):
+    with pytest.raises(InvalidSettingsError, match=f"preset's {field} is {re.escape(repr(wrong))}"):
+        replace(find_preset("nature"), **{field: wrong})
+
+
+def test_a_preset_survives_being_written_as_json():
+    for preset in PRESETS.values():
+        assert preset == Preset(**json.loads(json.dumps(preset.to_dict())))
+
+
+def test_a_variant_of_a_preset_can_be_played():
+    tall = replace(find_preset("nature"), name="tall", frame_shape=(96, 80), resize="bilinear")
+
+    env = AtariEnv("Pong", tall, seed=0)
+    frame, _ = env.reset()
+
+    assert frame.shape == (96, 80) == env.observation_space.shape
+
+
+@pytest.mark.parametrize("game", ["Breakout", "Pong", "MsPacman"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_frames_rewards_and_flags_are_those_of_the_golden_file(preset, game):
+    made_with = f"golden file was made with {GOLDEN['made_with']}; after a deliberate change run `make golden`"
+
+    assert GOLDEN["fingerprints"][preset][game] == fingerprint(preset, game), made_with

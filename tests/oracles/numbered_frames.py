@@ -1,0 +1,109 @@
+"""Environments whose frames say (stream, episode, step) and whose reward is the action, and a memory of plain lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+SHAPE = (2, 3)
+NUM_ACTIONS = 5
+ENDINGS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True)}
+
+
+def frame_of(stream: int, episode: int, step: int) -> np.ndarray:
+    """The frame that environment ``stream`` shows after ``step`` steps of its ``episode``."""
+    return np.array([[stream, episode, step], [stream + 10, episode + 10, step + 10]], np.uint8)
+
+
+class NumberedEnv(gymnasium.Env):
+    """Plays episodes of given lengths and endings, in turn for ever."""
+
+    def __init__(self, stream=0, lengths=(3,), endings=("terminated",), *, reuses_its_array=False, raises_at=None):
+        self.observation_space = Box(0, 255, SHAPE, np.uint8)
+        self.action_space = Discrete(NUM_ACTIONS)
+        self.stream, self.lengths, self.endings, self.raises_at = stream, lengths, endings, raises_at
+        self.episode, self.step_number, self.is_over = -1, 0, True
+        self.num_steps, self.seeds, self.actions, self.num_closes = 0, [], [], 0
+        self.array = np.zeros(SHAPE, np.uint8) if reuses_its_array else None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.options = options
+        self.episode, self.step_number, self.is_over = self.episode + 1, 0, False
+        return self.shown(), {"began": self.episode}
+
+    def step(self, action):
+        assert not self.is_over, "stepped after its end"
+        self.actions.append(int(action))
+        self.num_steps += 1
+        if self.num_steps == self.raises_at:
+            raise KeyError("the wire is cut")
+        self.step_number += 1
+        terminated = truncated = False
+        if self.step_number == self.lengths[self.episode % len(self.lengths)]:
+            terminated, truncated = ENDINGS[self.endings[self.episode % len(self.endings)]]
+            self.is_over = True
+        return self.shown(), float(action), terminated, truncated, {"step": self.step_number}
+
+    def shown(self) -> np.ndarray:
+        frame = frame_of(self.stream, self.episode, self.step_number)
+        if self.array is None:
+            return frame
+        self.array[:] = frame
+        return self.array
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"episode": self.episode, "step_number": self.step_number, "is_over": self.is_over}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.episode, self.step_number, self.is_over = state["episode"], state["step_number"], state["is_over"]
+
+    def close(self):
+        self.num_closes += 1
+
+
+class ListSink:
+    """A memory for `Recorder` that keeps everything in lists, each stream's in its own."""
+
+    def __init__(self, num_streams: int, stack: int = 4, shape=SHAPE) -> None:
+        self.num_streams, self.stack, self.shape = num_streams, stack, shape
+        self.log: list[list[tuple]] = [[] for _ in range(num_streams)]
+        self.episodes: list[list[np.ndarray]] = [[] for _ in range(num_streams)]
+
+    def begin(self, frames, streams=None) -> None:
+        for row, stream in enumerate(self.streams(streams, frames)):
+            self.log[stream].append(("begin", frames[row].tobytes()))
+            self.episodes[stream] = [frames[row].copy()]
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams=None) -> None:
+        streams = self.streams(streams, frames)
+        assert len(actions) == len(rewards) == len(terminated) == len(truncated) == len(streams)
+        for row, stream in enumerate(streams):
+            assert not self.has_ended(stream), "appended after the episode's end"
+            flags = (bool(terminated[row]), bool(truncated[row]))
+            step = ("step", int(actions[row]), float(rewards[row]), *flags, frames[row].tobytes())
+            self.log[stream].append(step)
+            self.episodes[stream].append(frames[row].copy())
+
+    def observations(self) -> np.ndarray:
+        return np.stack([self.stacked(stream) for stream in range(self.num_streams)])
+
+    def stacked(self, stream: int) -> np.ndarray:
+        frames = self.episodes[stream] or [np.zeros(self.shape, np.uint8)]
+        return np.stack([frames[max(0, len(frames) - 1 - back)] for back in range(self.stack - 1, -1, -1)])
+
+    def streams(self, streams, frames) -> list[int]:
+        chosen = list(range(self.num_streams)) if streams is None else [int(stream) for stream in streams]
+        assert len(chosen) == len(frames)
+        return chosen
+
+    def has_ended(self, stream: int) -> bool:
+        last = self.log[stream][-1]
+        return last[0] == "step" and (last[3] or last[4])
+
+    def num_steps(self, stream: int) -> int:
+        return sum(entry[0] == "step" for entry in self.log[stream])
