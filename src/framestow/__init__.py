@@ -1,3 +1,39 @@
-"""Replay memory for deep reinforcement learning from pixels."""
+"""Replay memory for deep reinforcement learning from pixels.
 
+A million transitions in a few hundred megabytes, losslessly, sampled as fast as uncompressed memory.
+
+==========================  ===============================================================
+``ReplayMemory``            keeps transitions, hands out batches
+``Uniform``                 draws every transition with the same probability
+``Batch``                   what a sample is
+``MemoryReport``            where the bytes are
+``FrameSpec``               the shape of one frame, where there is no Gymnasium space
+``envs``                    environments that feed a memory (``pip install "framestow[atari]"``)
+``errors``                  every error that framestow raises
+==========================  ===============================================================
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from framestow import errors
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.batch import Batch
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory_report import MemoryReport
+from framestow.replay.samplers.uniform import Uniform
+
+if TYPE_CHECKING:
+    from framestow import envs
+
+__all__ = ["Batch", "FrameSpec", "MemoryReport", "ReplayMemory", "Uniform", "envs", "errors"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``envs`` when it is first asked for, since it needs an extra."""
+    if name == "envs":
+        return import_module("framestow.envs")
+    raise AttributeError(f"module 'framestow' has no attribute {name!r}")

@@ -43,7 +43,7 @@ class FrameSpec:
 
     @classmethod
     def from_space(cls, space: Any) -> FrameSpec:
-        """Read the spec off a Gymnasium ``Box`` (or anything with ``shape`` and ``dtype``), without importing Gymnasium.
+        """Read the spec off a Gymnasium ``Box``, or anything with ``shape`` and ``dtype``; Gymnasium is not imported.
 
         Raises ``InvalidSettingsError`` for a space whose samples are not single ``uint8`` arrays.
         """

@@ -1,0 +1,64 @@
+"""Stacks of the last frames: the padding rule, and a stacker for n streams."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.frames.frame_spec import FrameSpec
+
+NOT_BEGUN = -1  # the age of a stream that has never seen a frame
+
+
+class FrameStacker:
+    """The last ``stack`` frames of each of n streams: what the policy sees.
+
+    An episode younger than the stack is padded at its beginning by repeating its first frame::
+
+        f0 f0 f0 f0 | f0 f0 f0 f1 | f0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
+
+    A frame is copied once, into the ring of its stream; stacks are put together when they are asked for.
+
+    >>> stacker = FrameStacker(FrameSpec((1, 1)), stack=3, num_streams=1)
+    >>> stacker.begin(np.array([0]), np.array([[[7]]], np.uint8))
+    >>> stacker.append(np.array([0]), np.array([[[8]]], np.uint8))
+    >>> stacker.stacks().ravel()
+    array([7, 7, 8], dtype=uint8)
+    """
+
+    def __init__(self, spec: FrameSpec, stack: int, num_streams: int) -> None:
+        self._recent = np.zeros((num_streams, stack, *spec.shape), np.uint8)
+        self._ages = np.full(num_streams, NOT_BEGUN, np.int64)  # frames since the episode's first one
+        self._all_streams = np.arange(num_streams)[:, None]
+        self._back = np.arange(stack - 1, -1, -1)
+        self._stack = stack
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rings."""
+        return self._recent.nbytes + self._ages.nbytes
+
+    @property
+    def has_begun(self) -> npt.NDArray[np.bool_]:
+        """Which streams have a stack, shape ``(num_streams,)``."""
+        return np.asarray(self._ages != NOT_BEGUN)
+
+    def begin(self, streams: npt.NDArray[np.integer], frames: npt.NDArray[np.uint8]) -> None:
+        """Start an episode on each of ``streams`` with its first frame, ``frames`` of shape ``(m, *frame)``."""
+        self._ages[streams] = 0
+        self._recent[streams, 0] = frames
+
+    def append(self, streams: npt.NDArray[np.integer], frames: npt.NDArray[np.uint8]) -> None:
+        """Add the next frame of each of ``streams``, ``frames`` of shape ``(m, *frame)``."""
+        ages = self._ages[streams] + 1
+        self._ages[streams] = ages
+        self._recent[streams, ages % self._stack] = frames
+
+    def stacks(self) -> npt.NDArray[np.uint8]:
+        """Stacks of all streams as they stand, a fresh array ``(num_streams, stack, *frame)``.
+
+        The stack of an ended episode stays until the next one begins; a stream that never began is all zeros.
+        """
+        # An age below the stack's depth means that frame 0 is still in the ring, so clamping to it is the padding.
+        places = np.maximum(self._ages[:, None] - self._back, 0) % self._stack
+        return np.asarray(self._recent[self._all_streams, places])

@@ -1,0 +1,295 @@
+"""ReplayMemory: the facade of the replay floor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import FrameStacker
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.batch import Batch
+from framestow.replay.columns import TERMINATED, Columns
+from framestow.replay.memory_report import MemoryReport
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.output_pool import OutputPool
+from framestow.replay.samplers.sampler import Sampler
+from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.snapshot import Snapshot, write_snapshot
+from framestow.replay.step_checks import (
+    check_episodes_are_open,
+    checked_flags,
+    checked_frames,
+    checked_rewards,
+    checked_streams,
+)
+from framestow.replay.timeline import Timeline
+from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.packed import PackedStorage
+from framestow.storage.raw_ring import RawRing
+
+STORAGES: dict[str, Callable[[FrameSpec, int], FrameStorage]] = {"packed": PackedStorage, "raw": RawRing}
+
+
+class ReplayMemory:
+    """The newest ``capacity`` transitions of ``num_streams`` environments, each frame kept once, losslessly.
+
+    >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
+    >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+    >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
+    >>> batch = memory.sample(1)
+    >>> batch.observation.shape, batch.next_observation[0, -1].tolist(), float(batch.discount[0])
+    ((1, 3, 2, 2), [[1, 1], [1, 1]], 0.9900000095367432)
+
+    Arguments:
+        capacity: transitions to keep; from then on each new one takes the place of the oldest.
+        observation_space: one frame as the environment gives it (not a stack): a ``uint8`` Gymnasium ``Box`` or a
+            ``FrameSpec``.
+        action_space: Gymnasium ``Discrete`` or ``Box``, or the number of actions.
+        stack: frames an observation.
+        num_streams: environments that feed this memory.
+        discount: γ; what a transition's ``discount`` is unless its episode terminated.
+        sampler: what draws the transitions of a batch; ``Uniform()`` by default.
+        storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
+        seed: of the memory's own generator; ``None`` takes fresh entropy.
+
+    Raises ``InvalidSettingsError`` for an argument that cannot work. Calls may come from several threads: each holds
+    the memory's lock, and the unpacking inside ``sample`` leaves the interpreter free for other threads.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        stack: int = 4,
+        num_streams: int = 1,
+        discount: float = 0.99,
+        sampler: Sampler | None = None,
+        storage: str = "packed",
+        seed: int | None = None,
+    ) -> None:
+        frame, action = FrameSpec.from_space(observation_space), ActionSpec.from_space(action_space)
+        self.settings = MemorySettings(capacity, frame, action, stack, num_streams, discount, storage)
+        self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
+        self._storage: FrameStorage = STORAGES[storage](frame, num_streams)
+        self._stacker = FrameStacker(frame, stack, num_streams)
+        self._timeline = Timeline(capacity, num_streams, stack)
+        self._columns = Columns(capacity, action)
+        self._sampler: Sampler = Uniform() if sampler is None else sampler
+        self._generator = np.random.default_rng(seed)
+        self._pool = OutputPool()
+        self._all_streams = np.arange(num_streams, dtype=np.int32)
+        gamma = np.float32(discount)
+        self._discount_of_flags = np.array([gamma, 0, gamma, 0], np.float32)  # by terminated + 2 * truncated
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._timeline)
+
+    def begin(self, frames: npt.ArrayLike, streams: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Start an episode on ``streams`` (all if ``None``) with the frames that ``reset`` returned.
+
+        ``frames``: ``uint8``, ``(len(streams), *frame)``; copied. An episode that is still open on one of them ends
+        here as cut off: its transitions stay, and nothing crosses the seam. Raises ``InvalidStepError`` before
+        anything is stored.
+        """
+        with self._lock:
+            checked = checked_streams(streams, self._all_streams)
+            new_frames = checked_frames(frames, len(checked), self.settings.frame)
+
+            self._storage.append(checked, new_frames)
+            self._stacker.begin(checked, new_frames)
+            self._timeline.begin(checked)
+
+    def append(
+        self,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        frames: npt.ArrayLike,
+        streams: Sequence[int] | npt.NDArray[Any] | None = None,
+    ) -> None:
+        """Store one step of each of ``streams`` (all if ``None``) and the frame that it led to.
+
+        ``frames``: ``uint8``, ``(len(streams), *frame)``, the true last frame where an episode ended; copied. The other
+        arguments have one entry a stream; rewards are stored as ``float32``. A stream whose episode ended takes
+        ``begin`` next. Raises ``InvalidStepError`` before anything is stored.
+        """
+        with self._lock:
+            checked = checked_streams(streams, self._all_streams)
+            num_steps = len(checked)
+            check_episodes_are_open(self._timeline.is_open, checked)
+            new_actions = self.settings.action.checked(actions, num_steps)
+            new_rewards = checked_rewards(rewards, num_steps)
+            has_terminated = checked_flags("terminated", terminated, num_steps)
+            was_truncated = checked_flags("truncated", truncated, num_steps)
+            new_frames = checked_frames(frames, num_steps, self.settings.frame)
+
+            for stream, position in self._timeline.make_room(num_steps):
+                self._storage.evict(stream, position)
+            self._sampler.evicted(self._timeline.oldest)
+            self._storage.append(checked, new_frames)
+            self._stacker.append(checked, new_frames)
+            slots = self._timeline.append(checked, has_terminated | was_truncated)
+            self._columns.write(slots, new_actions, new_rewards, has_terminated, was_truncated)
+            self._sampler.grew(self._timeline.next_index)
+
+    def observations(self) -> npt.NDArray[np.uint8]:
+        """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``.
+
+        A stream whose episode has ended shows the observation that ended it until the next one begins; one that never
+        began is all zeros.
+        """
+        with self._lock:
+            return self._stacker.stacks()
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draw ``batch_size`` transitions, with replacement, by the memory's sampler and generator.
+
+        Raises ``NothingToSampleError`` while there is none.
+        """
+        if batch_size < 1:
+            raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
+        with self._lock:
+            if not len(self):
+                raise NothingToSampleError(
+                    "the memory holds no transition: there is nothing to sample; append steps first"
+                )
+            draw = self._sampler.draw(batch_size, self._generator)
+            return self._batch(draw.indices, draw.weights)
+
+    def transitions(self, indices: npt.ArrayLike) -> Batch:
+        """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
+
+        Raises ``NothingToSampleError`` for one that is not held.
+        """
+        with self._lock:
+            wanted = np.atleast_1d(np.asarray(indices, np.int64))
+            missing = wanted[~self._timeline.is_held(wanted)]
+            if missing.size:
+                raise NothingToSampleError(
+                    f"transition {missing[0]} is not held: indices {self._timeline.oldest} to "
+                    f"{self._timeline.next_index - 1} are; take them from sampleable_indices()"
+                )
+            return self._batch(wanted, np.ones(len(wanted), np.float32))
+
+    def sampleable_indices(self) -> npt.NDArray[np.int64]:
+        """Give the index of every transition that may be drawn, oldest first."""
+        with self._lock:
+            return np.arange(self._timeline.oldest, self._timeline.next_index)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the memory takes, all parts together."""
+        return self.report().nbytes
+
+    def report(self) -> MemoryReport:
+        """What is held, where the bytes are, and the ratio achieved."""
+        with self._lock:
+            slot_bytes = self._columns.bytes_per_slot + self._timeline.bytes_per_slot
+            touched_slots = min(self._timeline.next_index, self.capacity)  # the rest has no page behind it yet
+            parts = self._storage.nbytes | {
+                "columns": slot_bytes * touched_slots,
+                "stacks": self._stacker.nbytes,
+                "output pool": self._pool.nbytes,
+            }
+            frame_bytes = self.settings.frame.nbytes
+            return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything, generator and open episodes included, to the folder ``path``.
+
+        A crash at any moment leaves what was saved there before, or the new state. Raises ``OSError`` if the disk
+        refuses.
+        """
+        with self._lock:
+            arrays = {f"timeline.{name}": array for name, array in self._timeline.state().items()}
+            live = self.sampleable_indices() % self.capacity
+            arrays |= {f"columns.{name}": array for name, array in self._columns.state(live).items()}
+            state = {
+                "settings": self.settings.state(),
+                "sampler": self._sampler.state(),
+                "generator": self._generator.bit_generator.state,
+            }
+            write_snapshot(Path(path), state, arrays, self._storage, self.num_streams)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> ReplayMemory:
+        """Open what ``save`` wrote to ``path``: the same transitions, generator and open episodes.
+
+        Raises ``DamagedDataError``, naming the file, if a byte is not what was written, ``FileNotFoundError`` if
+        nothing was saved there.
+        """
+        snapshot = Snapshot.open(Path(path))
+        settings = MemorySettings.from_state(snapshot.state["settings"])
+        memory = cls(
+            settings.capacity,
+            settings.frame,
+            settings.action,
+            stack=settings.stack,
+            num_streams=settings.num_streams,
+            discount=settings.discount,
+            storage=settings.storage,
+        )
+        memory._take_over(snapshot)
+        return memory
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""
+        self._timeline.check()
+        held = self.sampleable_indices()
+        windows = self._timeline.windows(held)
+        for stream in range(self.num_streams):
+            positions = windows.last_positions[windows.streams == stream]
+            counts = windows.counts[windows.streams == stream]
+            frames = self._storage.held(stream)
+            if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
+                raise AssertionError(f"stream {stream} needs frames outside of {frames}")
+
+    def _batch(self, indices: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> Batch:
+        frames = self._pool.take((len(indices), self.stack + 1, *self.settings.frame.shape))
+        self._storage.windows(*self._timeline.windows(indices), frames)
+        slots = indices % self.capacity
+        flags = self._columns.flags[slots]
+        action = self._columns.action[slots]
+        return Batch(
+            observation=frames[:, :-1],
+            action=action.astype(self.settings.action.dtype),
+            reward=self._columns.reward[slots],
+            discount=self._discount_of_flags[flags],
+            next_observation=frames[:, 1:],
+            index=indices,
+            weight=weights,
+            terminated=(flags & TERMINATED).astype(np.bool_),
+            truncated=flags > TERMINATED,
+        )
+
+    def _take_over(self, snapshot: Snapshot) -> None:
+        self._timeline.restore(snapshot.group("timeline"))
+        self._columns.restore(self.sampleable_indices() % self.capacity, snapshot.group("columns"))
+        snapshot.fill(self._storage)
+        self._sampler.restore(snapshot.state["sampler"])
+        self._generator.bit_generator.state = snapshot.state["generator"]
+        self._restack()
+
+    def _restack(self) -> None:
+        """Rebuild the stacks from the stored frames of each stream's newest episode."""
+        for stream in np.flatnonzero(self._timeline.newest_positions >= 0).astype(np.int32):
+            newest = self._timeline.newest_positions[stream]
+            count = min(newest - self._timeline.episode_starts[stream], self.stack - 1) + 1
+            window = np.empty((1, count, *self.settings.frame.shape), np.uint8)
+            one = np.array([stream], np.int32)
+            self._storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
+            self._stacker.begin(one, window[:, 0])
+            for frame in window[0, 1:]:
+                self._stacker.append(one, frame[None])

@@ -1,0 +1,54 @@
+"""What a memory is built with, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+
+STORAGES = ("packed", "raw")
+MAX_STACK = 256  # frames; the history column keeps a byte a slot
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """Settings of a ``ReplayMemory``, as its docstring names them; ``InvalidSettingsError`` where one is wrong."""
+
+    capacity: int
+    frame: FrameSpec
+    action: ActionSpec
+    stack: int
+    num_streams: int
+    discount: float
+    storage: str
+
+    def __post_init__(self) -> None:
+        if self.num_streams < 1:
+            raise InvalidSettingsError(f"num_streams is {self.num_streams}: a memory is fed by at least 1 stream")
+        if self.capacity < self.num_streams:
+            raise InvalidSettingsError(
+                f"capacity is {self.capacity}: it must hold one transition of each of the {self.num_streams} streams; "
+                "raise it"
+            )
+        if not 1 <= self.stack <= MAX_STACK:
+            raise InvalidSettingsError(f"stack is {self.stack}: an observation has 1 to {MAX_STACK} frames")
+        if not 0.0 <= self.discount <= 1.0:
+            raise InvalidSettingsError(f"discount is {self.discount}: γ lies in 0 to 1")
+        if self.storage not in STORAGES:
+            raise InvalidSettingsError(
+                f"storage is {self.storage!r}: it must be one of {', '.join(map(repr, STORAGES))}; take 'packed'"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps: JSON-able values."""
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> MemorySettings:
+        """Read back what ``state`` gave."""
+        frame = FrameSpec(tuple(state["frame"]["shape"]))
+        action = ActionSpec(**state["action"] | {"shape": tuple(state["action"]["shape"])})
+        return cls(**state | {"frame": frame, "action": action})

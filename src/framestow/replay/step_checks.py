@@ -1,0 +1,91 @@
+"""Checks of what a caller hands in, made before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+
+Streams = npt.NDArray[np.int32]
+
+
+def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_streams: Streams) -> Streams:
+    """Give stream numbers as ``int32``; ``None`` means all. Raise on one that is unknown or named twice."""
+    if streams is None:
+        return all_streams
+    array = np.asarray(streams)
+    if array.size == 0:
+        return all_streams[:0]
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidStepError(
+            f"streams is {streams!r}: it must list stream numbers; give integers such as [0, 2], or flatnonzero(mask)"
+        )
+    if array.min() < 0 or array.max() >= len(all_streams):
+        raise InvalidStepError(
+            f"streams is {array.tolist()}: this memory has streams 0 to {len(all_streams) - 1}; "
+            "give numbers in that range or build the memory with more num_streams"
+        )
+    if len(np.unique(array)) != len(array):
+        raise InvalidStepError(f"streams is {array.tolist()}: a stream takes one step a call; name each once")
+    return array.astype(np.int32)
+
+
+def checked_frames(frames: npt.ArrayLike, num_steps: int, spec: FrameSpec) -> npt.NDArray[np.uint8]:
+    """Give ``frames`` as a C-contiguous ``uint8`` array ``(num_steps, *frame)``; never cast or clip them."""
+    array = np.asarray(frames)
+    if array.dtype != np.uint8:
+        raise InvalidStepError(
+            f"frames have dtype {array.dtype}: they are stored as uint8 and never cast; give the unscaled frames"
+        )
+    if array.shape != (num_steps, *spec.shape):
+        raise InvalidStepError(
+            f"frames have shape {array.shape}: {num_steps} streams take {(num_steps, *spec.shape)}; "
+            "give one frame (not a stack) a stream, with the stream as the first axis"
+        )
+    return np.ascontiguousarray(array)
+
+
+def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
+    """Give ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise where one is not finite."""
+    array = np.asarray(rewards)
+    if array.shape != (num_steps,) or array.dtype.kind not in "fiub":
+        raise InvalidStepError(
+            f"rewards have shape {array.shape} and dtype {array.dtype}: {num_steps} streams take numbers of shape "
+            f"({num_steps},); give one number a stream"
+        )
+    with np.errstate(over="ignore"):
+        stored = array.astype(np.float32)
+    finite = np.isfinite(stored)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise InvalidStepError(
+            f"reward is {array[row]} at row {row}: rewards must be finite in float32; "
+            "correct the environment or end the episode"
+        )
+    return stored
+
+
+def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.bool_]:
+    """Give a flag array as ``bool`` of shape ``(num_steps,)``."""
+    array = np.asarray(flags)
+    if array.dtype != np.bool_ or array.shape != (num_steps,):
+        raise InvalidStepError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}: {num_steps} streams take booleans of shape "
+            f"({num_steps},); give one truth value a stream"
+        )
+    return array
+
+
+def check_episodes_are_open(is_open: npt.NDArray[np.bool_], streams: Streams) -> None:
+    """Raise if one of ``streams`` has no open episode."""
+    closed = streams[~is_open[streams]]
+    if closed.size:
+        raise InvalidStepError(
+            f"stream {closed[0]} has no open episode: its last one ended or none began; "
+            f"call begin(frames, streams={closed.tolist()}) with what reset returned"
+        )

@@ -1,0 +1,57 @@
+"""What every frame storage promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class FrameStorage(Protocol):
+    """Frames of n streams, addressed by stream and position.
+
+    A position counts the frames of one stream from 0 for ever; a storage holds the frames of the half-open range
+    ``held(stream)``. It knows no episode: which frames belong together is the caller's business. One caller at a
+    time; a storage does not lock.
+    """
+
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
+        """Store ``frames[i]`` at the next position of ``streams[i]``; no stream twice. The frames are copied.
+
+        ``frames`` is C-contiguous, of shape ``(m, *frame)``.
+        """
+
+    def windows(
+        self,
+        streams: npt.NDArray[np.int32],
+        last_positions: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """Write one window of consecutive frames for each row of ``out``, shape ``(batch, length, *frame)``.
+
+        Window i holds the frames ``last - count + 1 .. last`` of its stream in its final ``count`` places
+        (``1 <= count <= length``); the places before repeat the first of them. Raises ``IndexError`` for a frame that
+        is not held, before ``out`` is touched.
+        """
+
+    def evict(self, stream: int, before: int) -> None:
+        """Allow the frames of ``stream`` below position ``before`` to go; whole segments of them do."""
+
+    def held(self, stream: int) -> range:
+        """Positions of ``stream`` that can be read."""
+
+    def segments(self, stream: int) -> Iterator[bytes]:
+        """Packed segments of ``stream``, oldest first, the last one perhaps short: what a snapshot keeps."""
+
+    def restore(self, stream: int, first_position: int, segments: Iterable[bytes]) -> None:
+        """Fill an empty ``stream`` with what ``segments`` gave, the first frame being at ``first_position``.
+
+        Raises ``DamagedDataError`` for bytes that are not a segment of such frames.
+        """
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes held, by part."""

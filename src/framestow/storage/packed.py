@@ -1,0 +1,64 @@
+"""Packed frames in RAM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow._core import PackedStreams
+from framestow.frames.frame_spec import FrameSpec
+
+
+class PackedStorage:
+    """Frames packed as they arrive, in segments that can be read at once, the open one of each stream included.
+
+    The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``.
+    """
+
+    def __init__(self, spec: FrameSpec, num_streams: int) -> None:
+        self._spec = spec
+        self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
+
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
+        """Pack ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
+        self._streams.append(streams, frames.reshape(len(streams), self._spec.nbytes))
+
+    def windows(
+        self,
+        streams: npt.NDArray[np.int32],
+        last_positions: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """Unpack one window of consecutive frames for each row of ``out``, in one native call without the GIL."""
+        self._streams.gather(streams, last_positions, counts, out.reshape(*out.shape[:2], self._spec.nbytes))
+
+    def evict(self, stream: int, before: int) -> None:
+        """Let go of the sealed segments of ``stream`` that lie wholly below position ``before``."""
+        self._streams.evict(stream, before)
+
+    def held(self, stream: int) -> range:
+        """Positions of ``stream`` that can be read."""
+        return range(self._streams.first_position(stream), self._streams.next_position(stream))
+
+    def segments(self, stream: int) -> Iterator[bytes]:
+        """Packed segments of ``stream``, oldest first, as they lie in RAM; the open one last."""
+        for place in range(self._streams.num_segments(stream)):
+            yield self._streams.segment(stream, place)
+
+    def restore(self, stream: int, first_position: int, segments: Iterable[bytes]) -> None:
+        """Fill an empty ``stream`` from packed segments; the last one stays open if it is short."""
+        first_segment = first_position // self._streams.frames_per_segment
+        for place, segment in enumerate(segments):
+            self._streams.restore(stream, first_segment + place, segment)
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes held, by part."""
+        return {
+            "sealed segments": self._streams.sealed_nbytes,
+            "open segments": self._streams.open_nbytes,
+            "segment index": self._streams.index_nbytes,
+        }

@@ -1,0 +1,49 @@
+"""What a user sees: the names, and what importing them brings along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import framestow
+
+SOURCE = Path(__file__).parents[2] / "src" / "framestow"
+
+
+def test_every_public_name_is_there_and_none_is_there_unannounced():
+    announced = set(framestow.__all__)
+    floors = {path.name for path in SOURCE.iterdir() if path.is_dir()} | {
+        path.stem for path in SOURCE.glob("*.py") if path.stem != "__init__"
+    }
+    visible = {
+        name
+        for name, value in vars(framestow).items()
+        if not name.startswith("_") and getattr(value, "__name__", "").split(".")[0] != "importlib"
+    } - {"annotations", "TYPE_CHECKING", "Any", "import_module"}
+
+    assert all(hasattr(framestow, name) for name in announced)
+    assert visible - floors <= announced
+
+
+def test_importing_framestow_imports_no_extra():
+    code = (
+        "import sys, framestow; extras = {'torch', 'gymnasium', 'ale_py', 'cv2', 'rich', 'tyro', 'tensorboard'};"
+        "print(sorted(extras & set(sys.modules)))"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "[]" == result.stdout.strip()
+
+
+def test_no_module_is_longer_than_450_lines():
+    lengths = {path.name: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+
+    assert {name: length for name, length in lengths.items() if length > 450} == {}
+
+
+def test_no_module_is_a_bag():
+    bags = {"utils", "helpers", "common", "base", "misc", "manager", "types"}
+
+    assert {path.name for path in SOURCE.rglob("*.py") if path.stem in bags} == set()

@@ -1,0 +1,44 @@
+"""Compares a memory with the oracle, every sampleable transition of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.replay.batch import Batch
+from framestow.replay.memory import ReplayMemory
+from oracles.list_memory import ListMemory
+
+
+def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> None:
+    for row, index in enumerate(batch.index.tolist()):
+        step = oracle.steps[index]
+        expected = (step.action, np.float32(step.reward), oracle.discount_of(index), step.terminated, step.truncated)
+        actual = (
+            batch.action[row],
+            batch.reward[row],
+            batch.discount[row],
+            batch.terminated[row],
+            batch.truncated[row],
+        )
+        assert expected == actual, f"transition {index}"
+        np.testing.assert_array_equal(
+            oracle.observation_of(index), batch.observation[row], f"observation of transition {index}"
+        )
+        np.testing.assert_array_equal(
+            oracle.next_observation_of(index), batch.next_observation[row], f"next observation of transition {index}"
+        )
+
+
+def assert_memory_is_what_the_oracle_holds(memory: ReplayMemory, oracle: ListMemory) -> None:
+    memory.check()
+    indices = memory.sampleable_indices()
+    assert list(oracle.held) == indices.tolist()
+    assert len(oracle.held) == len(memory)
+    if len(indices):
+        assert_batch_is_what_the_oracle_holds(memory.transitions(indices), oracle)
+    stacks = memory.observations()
+    for stream, stack in enumerate(stacks):
+        expected = oracle.observation(stream)
+        np.testing.assert_array_equal(
+            np.zeros_like(stack) if expected is None else expected, stack, f"what the policy sees on stream {stream}"
+        )

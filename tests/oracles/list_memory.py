@@ -1,0 +1,63 @@
+"""A replay memory that keeps everything for ever in plain lists: obviously right, hopelessly large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Step:
+    """One transition by reference: which episode, and where in it."""
+
+    episode: list[np.ndarray]
+    start: int
+    action: int
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class ListMemory:
+    """The oracle of ``ReplayMemory``: every episode is a list of frames, every transition points into one."""
+
+    def __init__(self, capacity: int, num_streams: int, stack: int, discount: float) -> None:
+        self.capacity, self.stack, self.discount = capacity, stack, discount
+        self.current: list[list[np.ndarray] | None] = [None] * num_streams
+        self.is_open = [False] * num_streams
+        self.steps: list[Step] = []
+
+    @property
+    def held(self) -> range:
+        return range(max(0, len(self.steps) - self.capacity), len(self.steps))
+
+    def begin(self, frames: np.ndarray, streams: list[int]) -> None:
+        for stream, frame in zip(streams, frames, strict=True):
+            self.current[stream] = [frame.copy()]
+            self.is_open[stream] = True
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int]) -> None:
+        for row, stream in enumerate(streams):
+            episode = self.current[stream]
+            assert episode is not None
+            ended, cut = bool(terminated[row]), bool(truncated[row])
+            self.steps.append(Step(episode, len(episode) - 1, int(actions[row]), float(rewards[row]), ended, cut))
+            episode.append(frames[row].copy())
+            self.is_open[stream] = not (ended or cut)
+
+    def stacked(self, episode: list[np.ndarray], last: int) -> np.ndarray:
+        return np.stack([episode[max(0, last - back)] for back in range(self.stack - 1, -1, -1)])
+
+    def observation(self, stream: int) -> np.ndarray | None:
+        episode = self.current[stream]
+        return None if episode is None else self.stacked(episode, len(episode) - 1)
+
+    def observation_of(self, index: int) -> np.ndarray:
+        return self.stacked(self.steps[index].episode, self.steps[index].start)
+
+    def next_observation_of(self, index: int) -> np.ndarray:
+        return self.stacked(self.steps[index].episode, self.steps[index].start + 1)
+
+    def discount_of(self, index: int) -> np.float32:
+        return np.float32(0.0 if self.steps[index].terminated else self.discount)

@@ -1,0 +1,41 @@
+"""Drives a memory with frames that carry (stream, episode, step), so that a mix-up shows which frame was wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+
+SHAPE = (2, 3)
+
+
+def numbered_frame(stream: int, episode: int, step: int) -> np.ndarray:
+    """A frame (2, 3) that says where it belongs: stream, episode and step in its first row."""
+    return np.array([[stream, episode, step], [7, 7, 7]], np.uint8)
+
+
+def numbered_memory(capacity: int, num_streams: int = 1, stack: int = 2, **settings) -> ReplayMemory:
+    settings = {"seed": 0} | settings
+    return ReplayMemory(capacity, FrameSpec(SHAPE), 256, stack=stack, num_streams=num_streams, **settings)
+
+
+def play_episode(
+    memory: ReplayMemory, episode: int, length: int, stream: int = 0, *, terminated=False, truncated=False
+) -> None:
+    """Record one episode of ``length`` transitions; step t takes action t and ends in the frame t + 1."""
+    memory.begin(numbered_frame(stream, episode, 0)[None], [stream])
+    for step in range(length):
+        is_last = step == length - 1
+        frame = numbered_frame(stream, episode, step + 1)[None]
+        memory.append([step], [step], [is_last and terminated], [is_last and truncated], frame, [stream])
+
+
+def steps_of(observation: np.ndarray) -> list[int]:
+    """The step numbers in a stack of numbered frames."""
+    return observation[..., 0, 2].tolist()
+
+
+def episodes_of(observation: np.ndarray) -> list[int]:
+    """The episode numbers in a stack of numbered frames."""
+    return observation[..., 0, 1].tolist()

@@ -1,0 +1,144 @@
+"""Random operations on a memory and on the list oracle; every sampleable transition compared after each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from framestow.errors import InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
+from oracles.list_memory import ListMemory
+
+NUM_ACTIONS = 6
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    """Begins, steps, samples, saves and loads, on random shapes, depths, stream counts and capacities."""
+
+    storage = "packed"
+    save_folder = None
+
+    @initialize(
+        capacity=st.integers(1, 90),
+        num_streams=st.integers(1, 3),
+        stack=st.integers(1, 5),
+        shape=st.sampled_from([(84, 84), (40, 40), (1, 1), (5, 4, 3), (3, 9, 7)]),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def build(self, capacity, num_streams, stack, shape, seed):
+        capacity = max(capacity, num_streams)
+        self.random = np.random.default_rng(seed)
+        self.shape = shape
+        self.memory = ReplayMemory(
+            capacity,
+            FrameSpec(shape),
+            NUM_ACTIONS,
+            stack=stack,
+            num_streams=num_streams,
+            discount=0.9,
+            storage=self.storage,
+            seed=seed,
+        )
+        self.oracle = ListMemory(capacity, num_streams, stack, 0.9)
+        self.background = self.random.integers(0, 256, shape, dtype=np.uint8)
+
+    @rule(streams=st.sets(st.integers(0, 2), min_size=1))
+    def begin(self, streams):
+        present = sorted(stream for stream in streams if stream < self.memory.num_streams)
+        if present:
+            frames = self.new_frames(len(present))
+            self.memory.begin(frames, present)
+            self.oracle.begin(frames, present)
+            frames[:] = 0  # an environment that reuses its array changes nothing
+
+    @precondition(lambda self: any(self.oracle.is_open))
+    @rule(num_steps=st.integers(1, 70), end_chance=st.sampled_from([0.0, 0.05, 0.5]))
+    def step(self, num_steps, end_chance):
+        for _ in range(num_steps):
+            self.step_once(end_chance)
+
+    @precondition(lambda self: len(self.memory))
+    @rule(batch_size=st.integers(1, 9))
+    def sample(self, batch_size):
+        batch = self.memory.sample(batch_size)
+
+        assert (batch_size,) == batch.index.shape
+        assert_batch_is_what_the_oracle_holds(batch, self.oracle)
+
+    @precondition(lambda self: not all(self.oracle.is_open))
+    @rule()
+    def a_refused_step_leaves_no_trace(self):
+        closed = [stream for stream, is_open in enumerate(self.oracle.is_open) if not is_open]
+        with pytest.raises(InvalidStepError, match="has no open episode"):
+            self.memory.append([0], [0.0], [False], [False], self.new_frames(1), closed[:1])
+
+    @rule()
+    def save_and_load(self):
+        self.memory.save(self.save_folder)
+        loaded = ReplayMemory.load(self.save_folder)
+        if len(self.memory):
+            np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
+        self.memory = loaded
+
+    @invariant()
+    def everything_sampleable_is_what_the_oracle_holds(self):
+        assert_memory_is_what_the_oracle_holds(self.memory, self.oracle)
+
+    def step_once(self, end_chance: float) -> None:
+        streams = [stream for stream, is_open in enumerate(self.oracle.is_open) if is_open]
+        if self.random.random() < 0.2:  # as when another environment only resets
+            streams = streams[: self.random.integers(1, len(streams) + 1)]
+        actions = self.random.integers(0, NUM_ACTIONS, len(streams))
+        terminated, truncated = self.random.random((2, len(streams))) < end_chance
+        frames = self.new_frames(len(streams))
+        step = (actions, actions.astype(np.float64), terminated, truncated, frames, streams)
+        self.memory.append(*step)
+        self.oracle.append(*step)
+        frames[:] = 0
+        ended = [stream for stream in streams if not self.oracle.is_open[stream]]
+        if ended:
+            self.begin_anew(ended)
+
+    def begin_anew(self, streams: list[int]) -> None:
+        frames = self.new_frames(len(streams))
+        self.memory.begin(frames, streams)
+        self.oracle.begin(frames, streams)
+
+    def new_frames(self, count: int) -> np.ndarray:
+        """The background with a changed patch, and now and then noise all over."""
+        frames = np.repeat(self.background[None], count, axis=0)
+        for frame in frames:
+            if self.random.random() < 0.1:
+                frame[...] = self.random.integers(0, 256, self.shape)
+            else:
+                places = self.random.integers(0, frame.size, 1 + frame.size // 50)
+                frame.reshape(-1)[places] = self.random.integers(0, 256, len(places))
+        return frames
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+def test_every_sampleable_transition_is_what_was_acted_on_after_any_operations(storage, tmp_path):
+    machine = type("Machine", (MemoryMachine,), {"storage": storage, "save_folder": tmp_path / "memory"})
+
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=18,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,78 @@
+"""Output arrays are used again, and only once nobody looks at them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.replay.output_pool import OutputPool
+from oracles.numbered_steps import numbered_memory, play_episode
+
+SHAPE = (4, 5)
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def test_an_array_that_nobody_holds_is_lent_again():
+    pool = OutputPool()
+    first = pool.take(SHAPE)
+    place = address(first)
+    del first
+
+    assert place == address(pool.take(SHAPE))
+
+
+def test_an_array_is_not_lent_again_while_any_view_of_it_is_held():
+    pool = OutputPool()
+    held = [pool.take(SHAPE)[1:], pool.take(SHAPE)[0], memoryview(pool.take(SHAPE)), pool.take(SHAPE).T.reshape(5, 4)]
+
+    lent = pool.take(SHAPE)
+
+    assert not any(np.shares_memory(lent, np.asarray(view)) for view in held[:3])
+
+
+def test_a_batch_stays_as_it_is_for_as_long_as_it_is_held():
+    memory = numbered_memory(50)
+    play_episode(memory, episode=0, length=40)
+    batches = [memory.sample(8) for _ in range(20)]
+    copies = [(batch.observation.copy(), batch.next_observation.copy()) for batch in batches]
+
+    memory.sample(8)
+
+    for batch, (observation, next_observation) in zip(batches, copies, strict=True):
+        np.testing.assert_array_equal(observation, batch.observation)
+        np.testing.assert_array_equal(next_observation, batch.next_observation)
+
+
+def test_sampling_over_and_over_takes_no_more_memory():
+    memory = numbered_memory(50)
+    play_episode(memory, episode=0, length=40)
+    for batch_size in (8, 8, 16):
+        memory.sample(batch_size)
+    before = memory.nbytes
+
+    for _ in range(50):
+        memory.sample(8)
+        memory.sample(16)
+
+    assert before == memory.nbytes
+
+
+def test_the_pool_keeps_a_bounded_number_of_buffers_whatever_is_asked_of_it():
+    pool = OutputPool(max_buffers=3)
+
+    for side in range(1, 50):
+        pool.take((side, side))
+
+    assert pool.nbytes <= 49**2 + 48**2 + 47**2
+
+
+def test_more_arrays_than_the_pool_keeps_can_be_held_at_once():
+    pool = OutputPool(max_buffers=2)
+    held = [pool.take(SHAPE) for _ in range(5)]
+
+    for number, array in enumerate(held):
+        array[:] = number
+
+    assert [0, 1, 2, 3, 4] == [int(array[0, 0]) for array in held]

@@ -1,0 +1,100 @@
+"""Bad input gets a clear error before anything is stored."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.list_memory import ListMemory
+
+SHAPE = (4, 5)
+GOOD = {
+    "actions": np.array([0, 3]),
+    "rewards": np.array([0.0, 1.0]),
+    "terminated": np.array([False, False]),
+    "truncated": np.array([False, True]),
+    "frames": np.full((2, *SHAPE), 9, np.uint8),
+    "streams": [2, 0],
+}
+BAD = {
+    "a frame of another shape": ({"frames": np.zeros((2, 5, 4), np.uint8)}, "frames have shape (2, 5, 4)"),
+    "a stack instead of a frame": ({"frames": np.zeros((2, 4, *SHAPE), np.uint8)}, "(not a stack)"),
+    "float frames": ({"frames": np.zeros((2, *SHAPE), np.float32)}, "frames have dtype float32"),
+    "signed frames": ({"frames": np.zeros((2, *SHAPE), np.int8)}, "never cast"),
+    "a stream that does not exist": ({"streams": [0, 3]}, "this memory has streams 0 to 2"),
+    "a negative stream": ({"streams": [0, -1]}, "this memory has streams 0 to 2"),
+    "a stream named twice": ({"streams": [1, 1]}, "name each once"),
+    "a mask for streams": ({"streams": [True, False]}, "flatnonzero(mask)"),
+    "a NaN reward": ({"rewards": [0.0, np.nan]}, "reward is nan at row 1"),
+    "an infinite reward": ({"rewards": [np.inf, 0.0]}, "reward is inf at row 0"),
+    "a reward beyond float32": ({"rewards": [1e300, 0.0]}, "reward is 1e+300 at row 0"),
+    "rewards of shape (n, 1)": ({"rewards": [[0.0], [1.0]]}, "rewards have shape (2, 1)"),
+    "an action out of range": ({"actions": [0, 4]}, "action is 4 at row 1: actions run from 0 to 3"),
+    "a negative action": ({"actions": [-1, 0]}, "action is -1 at row 0"),
+    "a fractional action": ({"actions": [0.0, 1.0]}, "actions have dtype float64"),
+    "too many actions": ({"actions": [0, 1, 2]}, "actions have shape (3,)"),
+    "flags that are numbers": ({"terminated": [0, 1]}, "terminated has shape (2,) and dtype int64"),
+    "flags of another shape": ({"truncated": np.zeros((2, 1), bool)}, "truncated has shape (2, 1)"),
+}
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("case", BAD)
+def test_a_refused_step_names_the_value_and_stores_nothing(case, storage):
+    memory = ReplayMemory(20, FrameSpec(SHAPE), 4, num_streams=3, storage=storage, discount=0.9)
+    oracle = ListMemory(20, 3, 4, 0.9)
+    for target in (memory, oracle):
+        target.begin(np.zeros((3, *SHAPE), np.uint8), [0, 1, 2])
+        target.append([1, 2, 3], [1.0, 2.0, 3.0], *np.zeros((2, 3), bool), np.ones((3, *SHAPE), np.uint8), [0, 1, 2])
+    wrong, message = BAD[case]
+
+    with pytest.raises(InvalidStepError, match=re.escape(message)):
+        memory.append(**{**GOOD, **wrong})
+
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    memory.append(**GOOD)
+    oracle.append(**GOOD)
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [(np.zeros(SHAPE, np.uint8), "frames have shape (4, 5)"), (np.zeros((1, *SHAPE)), "frames have dtype float64")],
+)
+def test_a_refused_begin_names_the_value(frames, message):
+    memory = ReplayMemory(20, FrameSpec(SHAPE), 4)
+
+    with pytest.raises(InvalidStepError, match=re.escape(message)):
+        memory.begin(frames)
+
+
+class Space:
+    """Anything with a shape and a dtype stands for a Box."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (Space((84, 84), np.float32), "dtype float32: frames are stored as uint8"),
+        (Space((84, 0), np.uint8), "frame shape is (84, 0)"),
+        ({"pixels": Space((84, 84), np.uint8)}, "must describe one picture"),
+    ],
+)
+def test_an_observation_space_that_is_no_picture_is_refused_at_construction(space, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        ReplayMemory(10, space, 4)
+
+
+@pytest.mark.parametrize(("space", "message"), [(0, "0 actions"), ("left", "action_space is 'left'")])
+def test_an_action_space_that_cannot_be_kept_is_refused_at_construction(space, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        ReplayMemory(10, FrameSpec((4, 4)), space)

@@ -1,0 +1,94 @@
+"""Every held transition is equally likely, reproducibly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidSettingsError
+from oracles.numbered_steps import numbered_memory, play_episode
+
+# Chi-square at significance 1e-4 with k degrees of freedom, by the cube approximation of Wilson and Hilferty (1931);
+# 3.719 is the normal quantile of 1 - 1e-4. The seeds are fixed, so a correct sampler passes every time.
+NORMAL_QUANTILE = 3.719
+
+
+def chi_square_bound(degrees: int) -> float:
+    spread = 2.0 / (9.0 * degrees)
+    return degrees * (1.0 - spread + NORMAL_QUANTILE * spread**0.5) ** 3
+
+
+def chi_square(counts: np.ndarray) -> float:
+    expected = counts.sum() / len(counts)
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+@pytest.mark.parametrize(
+    ("capacity", "num_streams", "num_episodes"),
+    [(50, 1, 2), (50, 1, 40), (64, 3, 9), (1000, 2, 3)],
+    ids=["not yet full", "wrapped", "three streams", "nearly every slot empty"],
+)
+def test_every_held_transition_is_equally_likely(capacity, num_streams, num_episodes):
+    memory = numbered_memory(capacity, num_streams, seed=3)
+    for episode in range(num_episodes):
+        for stream in range(num_streams):
+            play_episode(memory, episode, length=1 + (episode + stream) % 5, stream=stream, truncated=True)
+
+    drawn = np.concatenate([memory.sample(1000).index for _ in range(40)])
+
+    held = memory.sampleable_indices()
+    counts = np.bincount(drawn - held[0], minlength=len(held))
+    assert len(held) == len(counts)
+    assert chi_square(counts) < chi_square_bound(len(held) - 1)
+
+
+def test_the_same_seed_draws_the_same_and_another_does_not():
+    memories = [numbered_memory(100, seed=seed) for seed in (5, 5, 6)]
+    for memory in memories:
+        play_episode(memory, episode=0, length=80)
+
+    first, same, other = (memory.sample(30).index.tolist() for memory in memories)
+
+    assert first == same
+    assert first != other
+
+
+def test_memories_without_a_seed_differ():
+    memories = [numbered_memory(100, seed=None) for _ in range(2)]
+    for memory in memories:
+        play_episode(memory, episode=0, length=80)
+
+    first, second = (memory.sample(30).index.tolist() for memory in memories)
+
+    assert first != second
+
+
+def test_a_batch_has_the_shapes_and_dtypes_that_its_docstring_promises():
+    memory = numbered_memory(100, stack=3)
+    play_episode(memory, episode=0, length=20)
+
+    batch = memory.sample(7)
+
+    promised = {
+        "observation": ((7, 3, 2, 3), np.uint8),
+        "action": ((7,), np.int64),
+        "reward": ((7,), np.float32),
+        "discount": ((7,), np.float32),
+        "next_observation": ((7, 3, 2, 3), np.uint8),
+        "index": ((7,), np.int64),
+        "weight": ((7,), np.float32),
+        "terminated": ((7,), np.bool_),
+        "truncated": ((7,), np.bool_),
+    }
+    assert promised == {name: (getattr(batch, name).shape, getattr(batch, name).dtype) for name in promised}
+    assert 7 == len(batch)
+    assert (batch.weight == 1).all()
+
+
+@pytest.mark.parametrize("batch_size", [0, -3])
+def test_an_empty_batch_is_refused(batch_size):
+    memory = numbered_memory(10)
+    play_episode(memory, episode=0, length=2)
+
+    with pytest.raises(InvalidSettingsError, match=f"batch_size is {batch_size}"):
+        memory.sample(batch_size)
