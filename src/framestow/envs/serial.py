@@ -128,7 +128,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         terminated, truncated = np.zeros(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
         infos: dict[str, Any] = {}
         for number, (env, action) in enumerate(zip(self.envs, each, strict=True)):
-            with self._naming(number, f"action {action!r}"):
+            with self._naming(number, f"action {action}"):
                 outcome = self._policy.step(env, action, bool(self._has_ended[number]))
             self._observations[number], rewards[number], terminated[number], truncated[number], info = outcome
             infos = self._add_info(infos, info, number)

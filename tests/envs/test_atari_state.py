@@ -1,0 +1,176 @@
+"""What an Atari environment saves is all that its future depends on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from framestow.envs import AtariEnv, find_preset, make_atari
+from framestow.errors import IncompatibleError
+
+MACHADO, NATURE = find_preset("machado2018"), find_preset("nature")
+PLAIN_TYPES = (int, float, str, bytes, bool, type(None))
+
+
+def play(env, num_steps: int, seed: int) -> list[tuple]:
+    """Random play with resets where they are due; gives all that was seen."""
+    generator, seen = np.random.default_rng(seed), []
+    for _ in range(num_steps):
+        frame, reward, terminated, truncated, info = env.step(int(generator.integers(int(env.action_space.n))))
+        seen.append((frame.tobytes(), reward, terminated, truncated, info))
+        if terminated or truncated:
+            frame, info = env.reset()
+            seen.append((frame.tobytes(), info))
+    return seen
+
+
+@pytest.mark.parametrize("preset", ["machado2018", "nature"])
+@pytest.mark.parametrize("game", ["Breakout", "Pong"])
+def test_a_fresh_environment_goes_on_bit_for_bit_where_another_stood(game, preset):
+    env = AtariEnv(game, preset, seed=1)
+    env.reset()
+    play(env, 150, seed=1)
+    state = env.state_dict()
+    expected = play(env, 300, seed=2)
+
+    fresh = AtariEnv(game, preset, seed=99)
+    fresh.load_state_dict(state)
+
+    assert expected == play(fresh, 300, seed=2)
+
+
+@pytest.mark.parametrize("game", ["Breakout", "Pong", "MsPacman"])
+def test_the_action_that_sticks_is_part_of_the_state(game):
+    very_sticky = replace(MACHADO, sticky_probability=0.9)
+    env = AtariEnv(game, very_sticky, seed=1)
+    env.reset()
+    for num_steps in range(5):
+        play(env, 10 + num_steps, seed=num_steps)
+        state = env.state_dict()
+        expected = play(env, 40, seed=7)
+        fresh = AtariEnv(game, very_sticky, seed=2)
+        fresh.load_state_dict(state)
+
+        assert expected == play(fresh, 40, seed=7)
+
+
+def test_a_state_saved_between_two_lives_goes_on_with_the_game():
+    env = AtariEnv("Breakout", NATURE, seed=0)
+    env.reset()
+    terminated = False
+    while not terminated:
+        frame, _, terminated, _, info = env.step(1)
+
+    fresh = AtariEnv("Breakout", NATURE, seed=5)
+    fresh.load_state_dict(env.state_dict())
+    next_frame, next_info = fresh.reset()
+
+    assert np.array_equal(frame, next_frame)
+    assert info == next_info
+
+
+def test_a_state_saved_before_the_first_reset_and_after_the_last_step_are_states_too():
+    preset = replace(MACHADO, max_episode_frames=40)
+    unstarted, over = AtariEnv("Breakout", preset, seed=3), AtariEnv("Breakout", preset, seed=4)
+    over.reset()
+    for _ in range(10):
+        over.step(1)
+    for env in (unstarted, over):
+        fresh = AtariEnv("Breakout", preset, seed=5)
+        fresh.load_state_dict(env.state_dict())
+
+        assert np.array_equal(env.reset()[0], fresh.reset()[0])
+        assert play(env, 30, seed=0) == play(fresh, 30, seed=0)
+
+
+def test_a_state_is_made_of_plain_values_and_arrays_only():
+    def check(value):
+        if isinstance(value, dict):
+            assert all(type(key) is str for key in value)
+            for each in value.values():
+                check(each)
+        elif isinstance(value, list):
+            for each in value:
+                check(each)
+        else:
+            assert type(value) in PLAIN_TYPES or (type(value) is np.ndarray and value.dtype != object)
+
+    for vector in (make_atari("Breakout", 2, seed=0), make_atari("Breakout", seed=0)):
+        check(vector.state_dict())
+        vector.reset()
+        check(vector.state_dict())
+
+
+def test_a_state_does_not_change_with_the_environment_it_came_from():
+    env = AtariEnv("Breakout", MACHADO, seed=1)
+    env.reset()
+    state = env.state_dict()
+    frame = state["frame"].copy()
+    expected = play(env, 50, seed=1)
+    assert np.array_equal(frame, state["frame"])
+
+    env.load_state_dict(state)
+
+    assert expected == play(env, 50, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rom": "pong"}, "state is of the game 'pong': this is 'breakout'"),
+        ({"preset": NATURE.to_dict()}, "preset 'nature': it differs in sticky_probability 0.0 against 0.25"),
+        ({"frame": np.zeros((80, 80), np.uint8)}, "state's frame has shape (80, 80)"),
+        ({"emulator": b"nonsense"}, "state's emulator part is not ale-py's"),
+    ],
+)
+def test_a_state_of_something_else_is_refused_and_changes_nothing(change, message):
+    env = AtariEnv("Breakout", MACHADO, seed=1)
+    env.reset()
+    before = env.state_dict()
+
+    with pytest.raises(IncompatibleError, match=re.escape(message)):
+        env.load_state_dict({**before, **change})
+
+    assert before["emulator"] == env.state_dict()["emulator"]
+
+
+def test_a_state_that_lacks_a_part_is_refused():
+    env = AtariEnv("Breakout", MACHADO, seed=1)
+    state = env.state_dict()
+    del state["held_action"]
+
+    with pytest.raises(IncompatibleError, match=re.escape("state lacks ['held_action']")):
+        env.load_state_dict(state)
+
+
+def test_a_vector_of_games_goes_on_bit_for_bit_too():
+    def played(vector, num_steps, seed):
+        generator, seen = np.random.default_rng(seed), []
+        for _ in range(num_steps):
+            frames, *rest = vector.step(generator.integers(4, size=3))
+            seen.append([frames.tobytes(), *(column.tobytes() for column in rest[:3])])
+        return seen
+
+    vector = make_atari("Breakout", 3, "nature", seed=1)
+    vector.reset()
+    played(vector, 120, seed=1)
+    state = vector.state_dict()
+    expected = played(vector, 120, seed=2)
+
+    fresh = make_atari("Breakout", 3, "nature", seed=2)
+    fresh.load_state_dict(state)
+
+    assert expected == played(fresh, 120, seed=2)
+
+
+def test_a_vector_of_another_number_or_mode_is_refused():
+    state = make_atari("Breakout", 2, seed=1).state_dict()
+    message = "state is of 2 environments with NextStep: these are 2 with SameStep; make the same ones"
+
+    with pytest.raises(IncompatibleError, match=re.escape(message)):
+        make_atari("Breakout", 2, autoreset_mode="SameStep").load_state_dict(state)
+    with pytest.raises(IncompatibleError, match="these are 1 with NextStep"):
+        make_atari("Breakout", 1).load_state_dict(state)
