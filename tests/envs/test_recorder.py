@@ -1,0 +1,390 @@
+"""The Recorder stores real steps only, with their true frames, whatever the autoreset mode."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Tuple
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from framestow.envs import Recorder, SerialVectorEnv, finished_games
+from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
+from framestow.replay.memory import ReplayMemory
+from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
+
+MODES = list(AutoresetMode)
+LENGTHS = [(2, 5), (3,), (1, 1, 4)]
+ENDINGS = [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
+STREAMS = range(3)
+
+
+def numbered_envs(**settings):
+    return [
+        lambda stream=stream, lengths=lengths, endings=endings: NumberedEnv(stream, lengths, endings, **settings)
+        for stream, (lengths, endings) in enumerate(zip(LENGTHS, ENDINGS, strict=True))
+    ]
+
+
+def ours(mode, **settings):
+    return SerialVectorEnv(numbered_envs(**settings), mode)
+
+
+def gymnasiums(mode, **settings):
+    return SyncVectorEnv(numbered_envs(**settings), autoreset_mode=mode)
+
+
+def gymnasiums_without_copies(mode, **settings):
+    return SyncVectorEnv(numbered_envs(**settings), autoreset_mode=mode, copy=False)
+
+
+def action_for(stack: np.ndarray) -> int:
+    """A policy that looks at the whole stack: a wrong frame in it leads to another action."""
+    return int((stack.astype(np.int64) * np.arange(1, stack.size + 1).reshape(stack.shape)).sum() % NUM_ACTIONS)
+
+
+def play(recorder: Recorder, is_enough: int | Callable[[], bool]) -> None:
+    """Play by the policy for so many calls of step, or until it is enough."""
+    observations, _ = recorder.reset()
+    for call in itertools.count(1):
+        actions = [action_for(stack) for stack in observations]
+        observations, _, terminated, truncated, _ = recorder.step(actions)
+        ended = terminated | truncated
+        if recorder.autoreset_mode is AutoresetMode.DISABLED and ended.any():
+            observations, _ = recorder.reset(options={"reset_mask": ended})
+        if is_enough() if callable(is_enough) else call == is_enough:
+            return
+
+
+def expected_log(stream: int, num_steps: int) -> list[tuple]:
+    """What an environment on its own tells, written down by hand."""
+    sink = ListSink(1)
+    env = NumberedEnv(stream, LENGTHS[stream], ENDINGS[stream])
+    sink.begin([env.reset()[0]])
+    for _ in range(num_steps):
+        if sink.has_ended(0):
+            sink.begin([env.reset()[0]])
+        action = action_for(sink.stacked(0))
+        frame, reward, terminated, truncated, _ = env.step(action)
+        sink.append([action], [reward], [terminated], [truncated], [frame])
+    return sink.log[0]
+
+
+def ours_with_reused_arrays(mode):
+    return ours(mode, reuses_its_array=True)
+
+
+@pytest.mark.parametrize("make", [ours, ours_with_reused_arrays, gymnasiums, gymnasiums_without_copies])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_records_what_the_environments_tell_on_their_own(mode, make):
+    sink = ListSink(3)
+    recorder = Recorder(make(mode), sink)
+
+    play(recorder, 60)
+
+    for stream in STREAMS:
+        num_steps = sink.num_steps(stream)
+        expected = expected_log(stream, num_steps)
+        assert num_steps > 30
+        assert expected == sink.log[stream][: len(expected)]
+        assert all(entry[0] == "begin" for entry in sink.log[stream][len(expected) :])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_as_many_transitions_are_stored_as_steps_were_made(mode):
+    sink = ListSink(3)
+    recorder = Recorder(ours(mode), sink)
+
+    play(recorder, 40)
+
+    assert [env.num_steps for env in recorder.env.envs] == [sink.num_steps(stream) for stream in STREAMS]
+
+
+def test_the_three_modes_leave_byte_identical_memories(tmp_path):
+    # 171 real steps end inside an episode, so that every mode has begun the same episodes.
+    def saved(mode):
+        memory = ReplayMemory(50, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=1, seed=0)
+        vector = SerialVectorEnv([lambda: NumberedEnv(0, (2, 5, 1), ("truncated", "both", "terminated"))], mode)
+        recorder = Recorder(vector, memory)
+        play(recorder, lambda: vector.envs[0].num_steps == 171)
+        path = tmp_path / mode.name
+        memory.save(path)
+        return {file.name: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+    next_step, same_step, disabled = (saved(mode) for mode in MODES)
+
+    assert next_step
+    assert next_step == same_step == disabled
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_where_an_episode_ends_the_policy_sees_the_stack_of_its_true_last_frame(mode):
+    recorder = Recorder(ours(mode), ListSink(3, stack=2))
+    recorder.reset()
+
+    observations, *_ = recorder.step([0, 0, 0])
+
+    assert np.array_equal([frame_of(2, 0, 0), frame_of(2, 0, 1)], observations[2])
+
+
+def test_with_same_step_the_policy_sees_the_next_episode_and_final_obs_is_a_stack():
+    recorder = Recorder(ours(AutoresetMode.SAME_STEP), ListSink(3, stack=2))
+    recorder.reset()
+
+    observations, _, terminated, truncated, infos = recorder.step([0, 0, 0])
+
+    assert np.array_equal([frame_of(2, 1, 0)] * 2, observations[2])
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False, True], [False, False, True])
+    assert infos["_final_obs"].tolist() == [False, False, True]
+    assert np.array_equal([frame_of(2, 0, 0), frame_of(2, 0, 1)], infos["final_obs"][2])
+    assert infos["final_obs"][0] is None
+
+
+def test_the_spaces_are_those_of_the_stacks():
+    recorder = Recorder(ours(AutoresetMode.NEXT_STEP), ListSink(3, stack=4))
+    observations, _ = recorder.reset()
+
+    assert Box(0, 255, (4, *SHAPE), np.uint8) == recorder.single_observation_space
+    assert recorder.observation_space.contains(observations)
+    assert recorder.action_space == recorder.env.action_space
+    assert recorder.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert recorder.unwrapped is recorder.env
+
+
+class DenseFinalVector(VectorEnv):
+    """Hands final observations out as ALE's vector does: a dense array, no mask, other rows as they happen to be."""
+
+    metadata: ClassVar[dict] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(self):
+        self.inner = ours(AutoresetMode.SAME_STEP)
+        self.num_envs = 3
+        for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
+            setattr(self, name, getattr(self.inner, name))
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed, options=options)
+
+    def step(self, actions):
+        frames, rewards, terminated, truncated, infos = self.inner.step(actions)
+        dense = np.full((3, *SHAPE), 255, np.uint8)  # poison
+        for stream in np.flatnonzero(terminated | truncated):
+            dense[stream] = infos["final_obs"][stream]
+        return frames, rewards, terminated, truncated, {"final_obs": dense}
+
+
+def test_rows_of_unfinished_environments_in_a_dense_final_obs_are_never_read():
+    sink = ListSink(3)
+
+    play(Recorder(DenseFinalVector(), sink), 60)
+
+    for stream in STREAMS:
+        expected = expected_log(stream, sink.num_steps(stream))
+        assert expected == sink.log[stream][: len(expected)]
+
+
+class WithoutFinalVector(DenseFinalVector):
+    def __init__(self, final):
+        super().__init__()
+        self.final = final
+
+    def step(self, actions):
+        return *self.inner.step(actions)[:4], dict(self.final)
+
+
+@pytest.mark.parametrize(
+    "final", [{}, {"final_obs": np.full(3, None, object), "_final_obs": np.array([True, True, False])}]
+)
+def test_an_ended_episode_without_its_final_observation_is_refused(final):
+    sink = ListSink(3)
+    recorder = Recorder(WithoutFinalVector(final), sink)
+    recorder.reset()
+
+    with pytest.raises(InvalidStepError, match=re.escape("streams [2] have ended without final_obs")):
+        recorder.step([0, 0, 0])
+
+    assert [sink.num_steps(stream) for stream in STREAMS] == [0, 0, 0]
+
+
+class SharedMetadataVector(DenseFinalVector):
+    """Writes its mode into the dictionary of the class, as ALE's vector does."""
+
+    metadata: ClassVar[dict] = {}
+
+    def __init__(self, mode):
+        super().__init__()
+        self.inner = ours(mode)
+        self.autoreset_mode = self.metadata["autoreset_mode"] = mode
+
+    def step(self, actions):
+        return self.inner.step(actions)
+
+
+def test_metadata_shared_by_a_class_does_not_mislead():
+    vectors = [SharedMetadataVector(mode) for mode in MODES]
+    for vector in vectors:
+        sink = ListSink(3)
+        play(Recorder(vector, sink), 30)
+        expected = expected_log(0, sink.num_steps(0))
+
+        assert expected == sink.log[0][: len(expected)]
+
+
+def test_an_environment_that_does_not_tell_its_mode_is_refused_unless_the_caller_does():
+    vector = DenseFinalVector()
+    vector.metadata = {}
+    message = "does not tell its autoreset mode: without it nobody knows which steps are real; pass Recorder("
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        Recorder(vector, ListSink(3))
+
+    assert Recorder(vector, ListSink(3), autoreset_mode="SameStep").autoreset_mode is AutoresetMode.SAME_STEP
+
+
+def test_a_memory_with_another_number_of_streams_is_refused():
+    with pytest.raises(InvalidSettingsError, match="memory has 2 streams: the vector environment has 3 environments"):
+        Recorder(ours(AutoresetMode.NEXT_STEP), ListSink(2))
+
+
+def test_observations_that_cannot_be_stacked_are_refused():
+    vector = DenseFinalVector()
+    vector.single_observation_space = Tuple((Box(0, 1),))
+
+    with pytest.raises(InvalidSettingsError, match="a recorder stacks frames of a Box, or of a Dict of them"):
+        Recorder(vector, ListSink(3))
+
+
+class DictEnv(gymnasium.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Dict(
+            {"frame": env.observation_space, "mirror": env.observation_space}
+        )
+
+    def observation(self, observation):
+        return {"frame": observation, "mirror": observation[:, ::-1].copy()}
+
+
+class DictSink:
+    """Two lists, key by key."""
+
+    num_streams, stack = 3, 4
+
+    def __init__(self):
+        self.sinks = {"frame": ListSink(3), "mirror": ListSink(3)}
+
+    def begin(self, frames, streams=None):
+        for key, sink in self.sinks.items():
+            sink.begin(frames[key], streams)
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
+        for key, sink in self.sinks.items():
+            sink.append(actions, rewards, terminated, truncated, frames[key], streams)
+
+    def observations(self):
+        return {key: sink.observations() for key, sink in self.sinks.items()}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_frames_of_a_dict_space_are_recorded_key_by_key(mode):
+    vector = SerialVectorEnv([lambda make=make: DictEnv(make()) for make in numbered_envs()], mode)
+    memory = DictSink()
+    recorder = Recorder(vector, memory)
+    observations, _ = recorder.reset()
+    for _ in range(40):
+        assert recorder.observation_space.contains(observations)
+        actions = [action_for(stack) for stack in observations["frame"]]
+        observations, _, terminated, truncated, _ = recorder.step(actions)
+        if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+            observations, _ = recorder.reset(options={"reset_mask": terminated | truncated})
+
+    for stream in STREAMS:
+        expected = expected_log(stream, memory.sinks["frame"].num_steps(stream))
+        assert expected == memory.sinks["frame"].log[stream][: len(expected)]
+    assert np.array_equal(observations["frame"], observations["mirror"][..., ::-1])
+
+
+def test_a_reset_in_mid_episode_begins_anew():
+    sink = ListSink(3)
+    recorder = Recorder(ours(AutoresetMode.NEXT_STEP), sink)
+    recorder.reset()
+    recorder.step([1, 1, 1])  # ends the episode of stream 2
+    recorder.reset()
+    observations, rewards, *_ = recorder.step([2, 2, 2])
+
+    assert rewards.tolist() == [2.0, 2.0, 2.0]
+    assert [[entry[0] for entry in log] for log in sink.log] == [["begin", "step"] * 2] * 3
+    assert np.array_equal(frame_of(1, 1, 1), observations[1][-1])
+
+
+def test_a_masked_reset_begins_only_the_masked_and_keeps_the_callers_options():
+    sink = ListSink(3)
+    recorder = Recorder(gymnasiums(AutoresetMode.DISABLED), sink)
+    recorder.reset()
+    before, *_ = recorder.step([0, 0, 0])
+    options = {"reset_mask": np.array([False, False, True])}
+
+    after, _ = recorder.reset(options=options)
+
+    assert list(options) == ["reset_mask"]
+    assert np.array_equal(before[:2], after[:2])
+    assert np.array_equal([frame_of(2, 1, 0)] * 4, after[2])
+    with pytest.raises(InvalidStepError, match="must hold 3 booleans"):
+        recorder.reset(options={"reset_mask": np.array([True])})
+
+
+def test_with_autoreset_disabled_a_step_after_the_end_is_refused_before_anything_moves():
+    recorder = Recorder(gymnasiums(AutoresetMode.DISABLED), ListSink(3))
+    recorder.reset()
+    recorder.step([0, 0, 0])
+
+    with pytest.raises(InvalidStepError, match=re.escape("streams [2] have ended")):
+        recorder.step([0, 0, 0])
+
+    assert [env.num_steps for env in recorder.env.envs] == [1, 1, 1]
+
+
+def test_a_step_before_the_first_reset_is_refused():
+    with pytest.raises(InvalidStepError, match=re.escape("streams [0, 1, 2] have no episode")):
+        Recorder(ours(AutoresetMode.NEXT_STEP), ListSink(3)).step([0, 0, 0])
+
+
+def test_an_environment_that_raises_leaves_the_memory_as_it_was_and_a_reset_goes_on():
+    sink = ListSink(3)
+    envs = [lambda: NumberedEnv(0, (9,), raises_at=2), *numbered_envs()[1:]]
+    recorder = Recorder(SerialVectorEnv(envs), sink)
+    recorder.reset()
+    recorder.step([0, 0, 0])
+    before = [list(log) for log in sink.log]
+
+    with pytest.raises(EnvironmentFailedError, match="environment 0 raised KeyError at action 3"):
+        recorder.step([3, 0, 0])
+
+    assert before == sink.log
+    with pytest.raises(InvalidStepError, match="call reset"):
+        recorder.step([0, 0, 0])
+    recorder.reset()
+    recorder.step([0, 0, 0])
+
+
+def test_finished_games_are_told_in_every_mode():
+    class Scored(NumberedEnv):
+        def step(self, action):
+            frame, reward, terminated, truncated, info = super().step(action)
+            told = {"episode": {"r": 10.0 * self.stream, "l": self.step_number}} if self.is_over else {}
+            return frame, reward, terminated, truncated, info | told
+
+    for mode in MODES:
+        vector = SerialVectorEnv([lambda s=s: Scored(s, (s + 1,)) for s in STREAMS], mode)
+        vector.reset()
+
+        assert finished_games(vector.step([0, 0, 0])[4]) == [(0, 0.0, 1)]
+        if mode is AutoresetMode.DISABLED:
+            vector.reset(options={"reset_mask": np.array([True, False, False])})
+        expected = [(1, 10.0, 2)] if mode is AutoresetMode.NEXT_STEP else [(0, 0.0, 1), (1, 10.0, 2)]
+        assert expected == finished_games(vector.step([0, 0, 0])[4])

@@ -1,0 +1,205 @@
+"""The Recorder steps its environments on a thread of its own, and goes on from a saved state."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from framestow.envs import Recorder, SerialVectorEnv, make_atari
+from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.replay.memory import ReplayMemory
+from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
+
+
+def recorder_over(*envs, mode=AutoresetMode.NEXT_STEP) -> tuple[Recorder, ListSink]:
+    sink = ListSink(len(envs))
+    return Recorder(SerialVectorEnv(envs, mode), sink), sink
+
+
+def long_episodes():
+    return NumberedEnv(lengths=(100,))
+
+
+def recorder_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("framestow-recorder")]
+
+
+class Gate(NumberedEnv):
+    """Steps only when the test lets it."""
+
+    def __init__(self):
+        super().__init__(lengths=(100,))
+        self.has_entered, self.may_leave = threading.Event(), threading.Event()
+
+    def step(self, action):
+        self.has_entered.set()
+        assert self.may_leave.wait(10)
+        return super().step(action)
+
+
+def test_a_step_in_two_halves_is_the_same_as_a_whole_one():
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+        envs = [lambda s=s: NumberedEnv(s, (s + 2,)) for s in range(3)]
+        (whole, whole_sink), (halves, halves_sink) = recorder_over(*envs, mode=mode), recorder_over(*envs, mode=mode)
+        whole.reset()
+        halves.reset()
+        for step in range(30):
+            actions = np.array([step, step + 1, step + 2]) % NUM_ACTIONS
+            expected = whole.step(actions)
+            halves.step_async(actions)
+            outcome = halves.step_wait()
+            for ours, theirs in zip(expected[:4], outcome[:4], strict=True):
+                assert np.array_equal(ours, theirs)
+
+        assert whole_sink.log == halves_sink.log
+        halves.close()
+
+
+def test_the_environments_step_while_the_caller_does_something_else_and_nothing_is_recorded_until_the_wait():
+    gate = Gate()
+    recorder, sink = recorder_over(lambda: gate)
+    recorder.reset()
+    actions = np.array([3])
+
+    recorder.step_async(actions)
+    actions[:] = 0
+    assert gate.has_entered.wait(10)
+    assert sink.num_steps(0) == 0
+    gate.may_leave.set()
+    _, rewards, *_ = recorder.step_wait()
+
+    assert rewards.tolist() == [3.0]
+    assert sink.num_steps(0) == 1
+    recorder.close()
+
+
+def test_while_a_step_is_in_flight_no_other_call_is_taken():
+    recorder, _ = recorder_over(long_episodes)
+    with pytest.raises(InvalidStepError, match="no episode"):
+        recorder.step_async([0])
+    recorder.reset()
+    with pytest.raises(InvalidStepError, match="no step is in flight"):
+        recorder.step_wait()
+    recorder.step_async([0])
+
+    for call in (lambda: recorder.step([0]), lambda: recorder.step_async([0]), recorder.reset, recorder.state_dict):
+        with pytest.raises(InvalidStepError, match="a step is in flight"):
+            call()
+
+    recorder.step_wait()
+    recorder.close()
+
+
+def test_what_an_environment_raises_surfaces_in_the_wait():
+    recorder, sink = recorder_over(lambda: NumberedEnv(lengths=(100,), raises_at=2))
+    recorder.reset()
+    recorder.step([0])
+    recorder.step_async([4])
+
+    with pytest.raises(EnvironmentFailedError, match="environment 0 raised KeyError at action 4"):
+        recorder.step_wait()
+
+    assert sink.num_steps(0) == 1
+    recorder.reset()
+    recorder.step_async([1])
+    recorder.step_wait()
+    recorder.close()
+
+
+def test_close_ends_the_thread_also_with_a_step_in_flight_and_once_is_enough():
+    recorder, sink = recorder_over(long_episodes)
+    recorder.reset()
+    recorder.step_async([0])
+    assert len(recorder_threads()) == 1
+
+    recorder.close()
+    recorder.close()
+
+    assert recorder_threads() == []
+    assert recorder.env.envs[0].num_closes == 1
+    assert sink.num_steps(0) == 0
+    with pytest.raises(InvalidStepError, match="recorder is closed"):
+        recorder.reset()
+
+
+def test_a_plain_step_needs_no_thread():
+    recorder, _ = recorder_over(long_episodes)
+    recorder.reset()
+    recorder.step([0])
+
+    assert recorder_threads() == []
+
+
+@pytest.mark.parametrize("preset", ["machado2018", "nature"])
+def test_a_run_saved_and_resumed_equals_the_uninterrupted_one(preset, tmp_path):
+    def made():
+        env = make_atari("Breakout", 2, preset, seed=1)
+        space = env.single_observation_space
+        memory = ReplayMemory(400, space, env.single_action_space, stack=4, num_streams=2, seed=3)
+        return Recorder(env, memory)
+
+    def play(recorder, observations, num_steps):
+        for _ in range(num_steps):
+            num_actions = int(recorder.single_action_space.n)
+            actions = observations.reshape(2, -1).astype(np.int64).sum(1) * 7919 % num_actions
+            observations, *_ = recorder.step(actions)
+        return observations
+
+    recorder = made()
+    observations = play(recorder, recorder.reset()[0], 120)
+    state = recorder.state_dict()
+    recorder.memory.save(tmp_path / "memory")
+    play(recorder, observations, 150)
+
+    resumed = made()
+    resumed.memory = ReplayMemory.load(tmp_path / "memory")
+    resumed.load_state_dict(state)
+    play(resumed, resumed.memory.observations(), 150)
+
+    indices = recorder.memory.sampleable_indices()
+    expected, actual = recorder.memory.transitions(indices), resumed.memory.transitions(indices)
+    assert len(indices) > 200
+    for field in ("observation", "action", "reward", "discount", "next_observation"):
+        assert np.array_equal(getattr(expected, field), getattr(actual, field))
+    assert np.array_equal(recorder.memory.sample(32).observation, resumed.memory.sample(32).observation)
+
+
+def test_a_state_of_other_environments_is_refused():
+    two, one = recorder_over(long_episodes, long_episodes)[0], recorder_over(long_episodes)[0]
+    two.reset()
+
+    with pytest.raises(IncompatibleError, match="state is of 2 environments: these are 1"):
+        one.load_state_dict(two.state_dict())
+
+
+def test_a_vector_without_a_state_is_named():
+    recorder = Recorder(SyncVectorEnv([long_episodes]), ListSink(1))
+
+    with pytest.raises(InvalidSettingsError, match="has no state_dict: its state cannot be kept"):
+        recorder.state_dict()
+
+
+def test_a_reset_that_was_due_when_the_state_was_saved_is_still_due():
+    recorder, _ = recorder_over(lambda: NumberedEnv(lengths=(1,)))
+    recorder.reset()
+    recorder.step([0])
+    resumed, sink = recorder_over(lambda: NumberedEnv(lengths=(1,)))
+
+    resumed.load_state_dict(recorder.state_dict())
+    resumed.step([0])
+
+    assert [entry[0] for entry in sink.log[0]] == ["begin"]
+
+
+def test_the_real_memory_is_a_step_sink():
+    memory = ReplayMemory(10, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=1, seed=0)
+    recorder = Recorder(SerialVectorEnv([long_episodes]), memory)
+    recorder.reset()
+    for _ in range(30):
+        recorder.step([1])
+
+    assert len(memory) == 10
