@@ -49,7 +49,7 @@ def test_the_action_set_is_the_presets():
 def test_a_new_game_begins_with_one_to_thirty_noops():
     env = AtariEnv("Pong", NATURE, seed=3)
 
-    frames = [env.reset()[1]["episode_frame_number"] for _ in range(60)]
+    frames = [env.reset()[1]["episode_frame_number"] for _ in range(40)]
 
     assert min(frames) >= 1
     assert max(frames) <= 30
@@ -123,7 +123,7 @@ def test_without_the_life_loss_signal_a_game_is_one_episode():
 
 
 def test_rewards_are_clipped_and_scores_are_not():
-    capped = replace(NATURE, max_episode_frames=1_200, max_noops=0, life_loss="ignored")
+    capped = replace(NATURE, max_episode_frames=800, max_noops=0, life_loss="ignored")
     env = AtariEnv("MsPacman", capped, seed=0)
     env.reset()
     oracle = RawEmulator(env, capped.max_episode_frames)
@@ -135,14 +135,13 @@ def test_rewards_are_clipped_and_scores_are_not():
         rewards.append(reward)
 
     assert rewards == [min(raw, 1.0) for raw in raw_rewards]
-    assert info["episode"] == {"r": sum(raw_rewards), "l": 300}
+    assert info["episode"] == {"r": sum(raw_rewards), "l": 200}
     assert info["episode"]["r"] > sum(rewards) > 0
 
 
-@pytest.mark.parametrize("preset", ["machado2018", "nature"])
-def test_a_game_is_truncated_after_eighteen_thousand_emulator_frames(preset):
+def test_a_game_is_truncated_after_eighteen_thousand_emulator_frames():
     # A long frame skip for the clock's sake, in a game that waits for ever.
-    env = AtariEnv("MontezumaRevenge", replace(find_preset(preset), frame_skip=600, sticky_probability=0.0), seed=0)
+    env = AtariEnv("MontezumaRevenge", replace(PLAIN, frame_skip=6_000), seed=0)
     _, info = env.reset()
     truncated = False
     while not truncated:
@@ -157,7 +156,7 @@ def test_the_last_action_executed_sticks_with_the_presets_probability(probabilit
     preset = replace(find_preset("machado2018"), sticky_probability=probability, frame_skip=1)
     env = AtariEnv("Freeway", preset, seed=11)
     env.reset()
-    num_frames, num_stuck = 1_500, 0
+    num_frames, num_stuck = 1_000, 0
     for frame_number in range(num_frames):
         asked = frame_number % 18  # all different for 18 frames: whatever else was executed is an older one
         env.step(asked)

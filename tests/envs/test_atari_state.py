@@ -32,22 +32,22 @@ def play(env, num_steps: int, seed: int) -> list[tuple]:
 def test_a_fresh_environment_goes_on_bit_for_bit_where_another_stood(game, preset):
     env = AtariEnv(game, preset, seed=1)
     env.reset()
-    play(env, 150, seed=1)
+    play(env, 60, seed=1)
     state = env.state_dict()
-    expected = play(env, 300, seed=2)
+    expected = play(env, 150, seed=2)
 
     fresh = AtariEnv(game, preset, seed=99)
     fresh.load_state_dict(state)
 
-    assert expected == play(fresh, 300, seed=2)
+    assert expected == play(fresh, 150, seed=2)
 
 
-@pytest.mark.parametrize("game", ["Breakout", "Pong", "MsPacman"])
+@pytest.mark.parametrize("game", ["Pong", "MsPacman"])
 def test_the_action_that_sticks_is_part_of_the_state(game):
     very_sticky = replace(MACHADO, sticky_probability=0.9)
     env = AtariEnv(game, very_sticky, seed=1)
     env.reset()
-    for num_steps in range(5):
+    for num_steps in range(4):
         play(env, 10 + num_steps, seed=num_steps)
         state = env.state_dict()
         expected = play(env, 40, seed=7)
@@ -156,14 +156,14 @@ def test_a_vector_of_games_goes_on_bit_for_bit_too():
 
     vector = make_atari("Breakout", 3, "nature", seed=1)
     vector.reset()
-    played(vector, 120, seed=1)
+    played(vector, 60, seed=1)
     state = vector.state_dict()
-    expected = played(vector, 120, seed=2)
+    expected = played(vector, 60, seed=2)
 
     fresh = make_atari("Breakout", 3, "nature", seed=2)
     fresh.load_state_dict(state)
 
-    assert expected == played(fresh, 120, seed=2)
+    assert expected == played(fresh, 60, seed=2)
 
 
 def test_a_vector_of_another_number_or_mode_is_refused():

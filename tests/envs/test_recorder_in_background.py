@@ -134,10 +134,9 @@ def test_a_plain_step_needs_no_thread():
     assert recorder_threads() == []
 
 
-@pytest.mark.parametrize("preset", ["machado2018", "nature"])
-def test_a_run_saved_and_resumed_equals_the_uninterrupted_one(preset, tmp_path):
+def test_a_run_saved_and_resumed_equals_the_uninterrupted_one(tmp_path):
     def made():
-        env = make_atari("Breakout", 2, preset, seed=1)
+        env = make_atari("Breakout", 2, "nature", seed=1)
         space = env.single_observation_space
         memory = ReplayMemory(400, space, env.single_action_space, stack=4, num_streams=2, seed=3)
         return Recorder(env, memory)
@@ -150,15 +149,15 @@ def test_a_run_saved_and_resumed_equals_the_uninterrupted_one(preset, tmp_path):
         return observations
 
     recorder = made()
-    observations = play(recorder, recorder.reset()[0], 120)
+    observations = play(recorder, recorder.reset()[0], 60)
     state = recorder.state_dict()
     recorder.memory.save(tmp_path / "memory")
-    play(recorder, observations, 150)
+    play(recorder, observations, 90)
 
     resumed = made()
     resumed.memory = ReplayMemory.load(tmp_path / "memory")
     resumed.load_state_dict(state)
-    play(resumed, resumed.memory.observations(), 150)
+    play(resumed, resumed.memory.observations(), 90)
 
     indices = recorder.memory.sampleable_indices()
     expected, actual = recorder.memory.transitions(indices), resumed.memory.transitions(indices)
