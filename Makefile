@@ -1,0 +1,73 @@
+# One word for each thing to do here. `make train` and `make test` need only Python and a C++17 compiler.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
+PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+GAME   ?= Breakout
+ARGS   ?=
+
+.PHONY: help install train test check doctest native-test sanitize golden bench wheel clean
+
+help:           ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(STAMPS)/venv:
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# The build tools live in the environment, so that a rebuild takes seconds and uses the pinned versions.
+$(STAMPS)/build-tools: constraints.txt | $(STAMPS)/venv
+	@echo "installing build tools"
+	$(PIP) scikit-build-core nanobind cmake ninja
+	@touch $@
+
+$(STAMPS)/train: $(NATIVE) constraints.txt $(STAMPS)/build-tools
+	@echo "building framestow and installing what training needs (PyTorch is large: a few minutes the first time)"
+	$(PIP) --no-build-isolation -C cmake.define.FRAMESTOW_WERROR=ON -e '.[train]'
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/train
+	@echo "installing the test tools"
+	$(PIP) --no-build-isolation -C cmake.define.FRAMESTOW_WERROR=ON -e '.[test]'
+	@touch $@
+
+install: $(STAMPS)/train  ## make .venv with the package and all that training needs
+
+train: $(STAMPS)/train  ## train DQN on Breakout; GAME=Pong and ARGS='--steps 100_000' change that
+	$(BIN)/framestow train $(GAME) $(ARGS)
+
+test: check  ## lint, types, native tests and all tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(STAMPS)/test  ## lint, import contracts, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+golden: $(STAMPS)/test  ## write the golden files anew, after a deliberate change
+	$(BIN)/python tests/golden/write_golden.py
+
+sanitize:  ## the native tests under AddressSanitizer and UndefinedBehaviourSanitizer
+	native_tests/run.sh
+
+$(STAMPS)/bench: $(STAMPS)/train benchmarks/requirements.txt
+	$(PIP) -r benchmarks/requirements.txt
+	@touch $@
+
+bench: $(STAMPS)/bench  ## every figure of the README anew, the other libraries beside ours: about an hour
+	$(BIN)/python benchmarks/packing.py
+	$(BIN)/python benchmarks/million.py --keep build/million
+	$(BIN)/python benchmarks/sampling.py --memory build/million
+	$(BIN)/python benchmarks/environments.py
+
+wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/
+	$(PIP) build
+	$(BIN)/python -m build --no-isolation
+
+clean:  ## remove everything that was made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
