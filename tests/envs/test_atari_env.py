@@ -234,6 +234,16 @@ def test_the_same_seed_plays_the_same_game_and_another_seed_another():
     assert not np.array_equal(played(1), played(2))
 
 
+def test_a_reset_with_the_same_seed_plays_the_same_game_again():
+    env = AtariEnv("Breakout", "machado2018", seed=9)
+
+    def played():
+        env.reset(seed=1)
+        return np.stack([env.step(step % 18)[0] for step in range(60)])
+
+    assert np.array_equal(played(), played())
+
+
 def test_without_any_seed_two_environments_differ():
     def played():
         env = AtariEnv("Breakout", "machado2018")

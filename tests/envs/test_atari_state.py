@@ -57,6 +57,20 @@ def test_the_action_that_sticks_is_part_of_the_state(game):
         assert expected == play(fresh, 40, seed=7)
 
 
+def test_a_game_goes_on_with_the_score_and_the_steps_it_had():
+    preset = replace(MACHADO, max_episode_frames=1_200)
+    env, fresh = AtariEnv("MsPacman", preset, seed=1), AtariEnv("MsPacman", preset, seed=2)
+    env.reset()
+    play(env, 80, seed=1)
+    fresh.load_state_dict(env.state_dict())
+
+    infos = [play(each, 220, seed=3)[219][4] for each in (env, fresh)]
+
+    assert infos[0] == infos[1]
+    assert infos[0]["episode"]["l"] == 300
+    assert infos[0]["episode"]["r"] > 0
+
+
 def test_a_state_saved_between_two_lives_goes_on_with_the_game():
     env = AtariEnv("Breakout", NATURE, seed=0)
     env.reset()

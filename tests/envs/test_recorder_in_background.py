@@ -73,7 +73,7 @@ def test_the_environments_step_while_the_caller_does_something_else_and_nothing_
     _, rewards, *_ = recorder.step_wait()
 
     assert rewards.tolist() == [3.0]
-    assert sink.num_steps(0) == 1
+    assert [entry[1:3] for entry in sink.log[0][1:]] == [(3, 3.0)]
     recorder.close()
 
 

@@ -111,6 +111,28 @@ def test_a_masked_reset_leaves_the_others_and_the_callers_options_alone():
     assert [env.options for env in vector.envs] == [None, None, {"level": 3}]
 
 
+def test_an_ended_environment_that_a_mask_leaves_out_still_waits_for_its_reset():
+    vector = SerialVectorEnv([lambda: NumberedEnv(lengths=(1,))] * 2, AutoresetMode.DISABLED)
+    vector.reset()
+    vector.step([0, 0])
+
+    vector.reset(options={"reset_mask": np.array([True, False])})
+
+    with pytest.raises(InvalidStepError, match=re.escape("environments [1] have ended")):
+        vector.step([0, 0])
+
+
+def test_a_seed_is_not_taken_a_second_time_after_a_failure():
+    vector = SerialVectorEnv([lambda: NumberedEnv(raises_at=1)], seed=5)
+    vector.reset(seed=4)
+    with pytest.raises(EnvironmentFailedError):
+        vector.step([0])
+
+    vector.reset()
+
+    assert vector.envs[0].seeds[1:] == [None]
+
+
 @pytest.mark.parametrize("mask", [[True, True], np.zeros(3, bool), [1, 0, 1], "all"])
 def test_a_mask_that_is_none_is_refused(mask):
     vector = SerialVectorEnv(numbered_envs(), AutoresetMode.DISABLED)

@@ -214,7 +214,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         was_reset = self._has_ended
         self._append(~was_reset, actions, rewards, terminated, truncated, frames)
         self._begin(was_reset, frames)
-        self._has_ended = np.logical_or(terminated, truncated) & ~was_reset
+        self._has_ended = np.logical_or(terminated, truncated)
         return infos
 
     def _record_same_step(
