@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from framestow.agents.dqn import DQN, DQNSettings
+from framestow.agents.dqn import DQN
+from framestow.agents.dqn_settings import DQNSettings
 from framestow.agents.exploration import LinearSchedule
 from framestow.agents.networks import build_network
 from framestow.errors import IncompatibleError

@@ -12,24 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from framestow.agents.exploration import EpsilonGreedy, LinearSchedule
+from framestow.agents.dqn_settings import DQNSettings
+from framestow.agents.exploration import EpsilonGreedy
 from framestow.agents.losses import chosen_values, double_dqn_target, dqn_target, weighted_huber
 from framestow.agents.networks import build_network, scale_pixels
 from framestow.errors import IncompatibleError
 from framestow.replay.batch import Batch
 from framestow.torch_batches import TensorBatch, pixels_to_device, to_tensors
-
-
-@dataclasses.dataclass(frozen=True)
-class DQNSettings:
-    """What a DQN agent must be told; the trainer's settings hold the defaults and their sources."""
-
-    learning_rate: float
-    adam_epsilon: float
-    target_every: int  # updates between two copies of the online network to the target network
-    double: bool  # Double DQN's target instead of the plain maximum
-    clip_rewards: bool  # rewards of a batch to [-1, 1]
-    exploration: LinearSchedule
 
 
 @dataclasses.dataclass(frozen=True)

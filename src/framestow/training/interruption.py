@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -13,13 +12,12 @@ STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interruption:
     """Notes SIGINT and SIGTERM instead of dying of them, for as long as its ``with`` block runs.
 
-    ``notice`` is called once, from the signal handler, when the first one arrives. A second one has its usual effect:
-    Ctrl-C raises ``KeyboardInterrupt``, SIGTERM ends the process. To be entered in the main thread.
+    A second one has its usual effect: Ctrl-C raises ``KeyboardInterrupt``, SIGTERM ends the process. To be entered in
+    the main thread. The handler only takes a note, since it may have interrupted a write to the terminal.
     """
 
-    def __init__(self, notice: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.signal_number: int | None = None
-        self._notice = notice
         self._usual: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -40,7 +38,6 @@ class Interruption:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.signal_number = number
         self._restore()
-        self._notice()
 
     def _restore(self) -> None:
         for number, handler in self._usual.items():

@@ -43,7 +43,8 @@ class Run:
         self.device = choose_device(settings.device)
         torch.set_num_threads(settings.threads or num_cores())
         env = make_env(settings)
-        num_actions = _checked_num_actions(env, settings)
+        num_actions = num_actions_of(env)
+        _check_vector(env, settings)
         self.memory = saved.memory if saved else _new_memory(settings, env)
         self.env = Recorder(env, self.memory)
         frame_shape = env.single_observation_space.shape or ()
@@ -109,6 +110,14 @@ def choose_device(asked: str) -> str:
     return asked
 
 
+def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
+    """Return how many actions there are; raises :class:`~framestow.errors.InvalidSettingsError` if not 0 to n - 1."""
+    space = env.single_action_space
+    if not isinstance(space, Discrete) or space.start != 0:
+        raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) from 0; wrap the environment")
+    return int(space.n)
+
+
 def num_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -127,10 +136,7 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any]) -> ReplayMemo
     )
 
 
-def _checked_num_actions(env: VectorEnv[Any, Any, Any], settings: Settings) -> int:
-    space = env.single_action_space
-    if not isinstance(space, Discrete) or space.start != 0:
-        raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) from 0; wrap the environment")
+def _check_vector(env: VectorEnv[Any, Any, Any], settings: Settings) -> None:
     if env.num_envs != settings.num_envs:
         raise InvalidSettingsError(
             f"num_envs is {settings.num_envs}: the environment made has {env.num_envs}; let make_env make as many"
@@ -140,7 +146,6 @@ def _checked_num_actions(env: VectorEnv[Any, Any, Any], settings: Settings) -> i
             f"autoreset_mode is {env.metadata.get('autoreset_mode')}: the loop resets nothing itself; "
             "make the environment with NEXT_STEP or SAME_STEP"
         )
-    return int(space.n)
 
 
 def _derived_seed(seed: int, spawn_key: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from framestow.agents.dqn import DQNSettings
+from framestow.agents.dqn_settings import DQNSettings
 from framestow.agents.exploration import LinearSchedule
 from framestow.errors import IncompatibleError, InvalidSettingsError
 

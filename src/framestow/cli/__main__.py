@@ -1,0 +1,7 @@
+"""``python -m framestow.cli`` is the ``framestow`` command."""
+
+import sys
+
+from framestow.cli import main
+
+sys.exit(main())

@@ -1,0 +1,74 @@
+"""Reads the command line, hands over to a subcommand and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from framestow import __version__
+from framestow.cli.evaluate import Evaluate
+from framestow.cli.train import train_command
+from framestow.cli.watch import Watch
+from framestow.errors import CheckpointError, FramestowError
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+DESCRIPTION = """Deep Q-learning from pixels, with a million transitions in a few hundred megabytes.
+
+Train on Breakout for a few minutes, then see what was learnt:
+
+    framestow train Breakout
+    framestow evaluate runs/Breakout-machado2018-s0-20260131-174500
+    framestow watch runs/Breakout-machado2018-s0-20260131-174500
+
+Ctrl-C saves the run. Go on with it, as if it had never stopped:
+
+    framestow train --resume runs/Breakout-machado2018-s0-20260131-174500 --steps 1_000_000
+
+framestow COMMAND --help tells about each."""
+
+
+class Command(Protocol):
+    """A subcommand with its arguments."""
+
+    def run(self, console: Console) -> int:
+        """Do it and return the exit code."""
+
+
+def run_command_line(arguments: list[str]) -> int:
+    """Run the subcommand that ``arguments`` name and return the exit code.
+
+    ==== ====================================================================
+    code meaning
+    ==== ====================================================================
+    0    done
+    1    trained, but the last checkpoint could not be written
+    2    refused: an argument, a setting, a file or an extra is not as it must be
+    130  stopped by Ctrl-C, after saving where there was something to save
+    143  stopped by SIGTERM, after saving
+    ==== ====================================================================
+    """
+    if arguments == ["--version"]:
+        print(f"framestow {__version__}")
+        return 0
+    errors = Console(stderr=True)
+    try:
+        return _parsed(arguments).run(Console())
+    except FramestowError as error:
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        return FAILED if isinstance(error, CheckpointError) else REFUSED
+    except KeyboardInterrupt:
+        errors.print("stopped", highlight=False)
+        return INTERRUPTED
+
+
+def _parsed(arguments: list[str]) -> Command:
+    commands: dict[str, Callable[..., Any]] = {"train": train_command(arguments), "evaluate": Evaluate, "watch": Watch}
+    command: Command = tyro.extras.subcommand_cli_from_dict(
+        commands, prog="framestow", description=DESCRIPTION, args=arguments or ["--help"]
+    )
+    return command

@@ -1,0 +1,183 @@
+"""``framestow train``: a new run, or more of an old one."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import shlex
+import typing
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from framestow.envs.games import find_rom, title
+from framestow.envs.presets import find_preset
+from framestow.errors import InvalidSettingsError
+from framestow.replay.memory_report import format_bytes
+from framestow.training import trainer
+from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
+from framestow.training.interruption import Interruption
+from framestow.training.listeners.checkpointing import Checkpointing
+from framestow.training.listeners.logging import Curves, EpisodeTable
+from framestow.training.listeners.progress import Progress
+from framestow.training.process_memory import resident_bytes
+from framestow.training.run import Run, choose_device
+from framestow.training.run_folder import RunFolder, default_run_path
+from framestow.training.settings import Settings
+
+HELP = """Train DQN on an Atari game, with a checkpoint every so many steps.
+
+Ctrl-C or SIGTERM finishes the step, saves and says how to go on; a second one stops at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """What a train command has besides the settings of the run."""
+
+    resume: Path | None
+    run_dir: Path | None
+    settings: Settings
+
+
+def train_command(arguments: list[str]) -> type[Any]:
+    """Build the class that tyro reads ``framestow train`` into: a field for every setting, and two more.
+
+    With ``--resume RUN`` the defaults are the settings of that run, so that whatever is not given stays as it was,
+    and whatever is given can be held against it.
+    """
+    resumed = _resumed_settings(arguments)
+    types = typing.get_type_hints(Settings)
+    fields: list[Any] = []
+    for field in dataclasses.fields(Settings):
+        kind = _argument(types[field.name], field.metadata["help"], "GAME" if field.name == "game" else None)
+        fields.append((field.name, kind, getattr(resumed, field.name) if resumed else field.default))
+    fields += [
+        ("run_dir", _argument(Path | None, "Folder of a new run; by default runs/GAME-PRESET-sSEED-DATE-TIME."), None),
+        ("resume", _argument(Path | None, "Folder of a run to go on with, up to --steps."), None),
+    ]
+    return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
+
+
+def _run(arguments: Any, console: Console) -> int:
+    values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
+    return train(TrainOptions(arguments.resume, arguments.run_dir, Settings(**values)), console)
+
+
+def train(options: TrainOptions, console: Console) -> int:
+    """Train as the options say and return the exit code."""
+    settings = _checked(options)
+    new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
+    folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
+    with folder.locked():
+        if options.resume:
+            _prepare_to_go_on(folder, settings)
+        run = trainer.start_run(folder)
+        try:
+            console.print(_opening(run, folder), soft_wrap=True, highlight=False)
+            signal_number = _train_until_stopped(run, folder, console)
+            console.print(_closing(run, folder, is_stopped=signal_number is not None))
+        finally:
+            run.close()
+    return 0 if signal_number is None else 128 + signal_number
+
+
+def _checked(options: TrainOptions) -> Settings:
+    """Return the settings with the game's usual name; refuse, before anything is written, what cannot be trained."""
+    settings = options.settings
+    if not settings.game:
+        raise InvalidSettingsError("game is missing: train needs one to train on; try: framestow train Breakout")
+    if options.resume and options.run_dir:
+        raise InvalidSettingsError(
+            f"run_dir is {options.run_dir}: a resumed run stays in its folder {options.resume}; leave out --run-dir"
+        )
+    find_preset(settings.preset)
+    choose_device(settings.device)
+    return dataclasses.replace(settings, game=title(find_rom(settings.game)))
+
+
+def _prepare_to_go_on(folder: RunFolder, settings: Settings) -> None:
+    """Refuse settings of another run, or steps that are made already; else write them."""
+    newest = newest_checkpoint(folder.checkpoints)
+    agent_steps = saved_agent_steps(newest) if newest else 0
+    trainer.change_settings(folder, settings)
+    if agent_steps >= settings.steps:
+        raise InvalidSettingsError(
+            f"steps is {settings.steps:,}: the run has made {agent_steps:,} already; give --steps a larger number"
+        )
+
+
+def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int | None:
+    """Train, watched and saved; return the number of the signal that stopped it, if one did."""
+
+    def warn(message: str) -> None:
+        console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+
+    def is_stop_requested() -> bool:
+        if interruption.is_requested:
+            warn("stopping: saving the run; once more stops without")
+        return interruption.is_requested
+
+    with Interruption() as interruption:
+        listeners = (
+            EpisodeTable(folder.episodes, run.tally.agent_steps),
+            Curves(run, folder.path),
+            Checkpointing(run, folder.checkpoints, warn),
+            Progress(run, console),
+        )
+        trainer.train(run, folder, listeners, is_stop_requested)
+    return interruption.signal_number
+
+
+def _opening(run: Run, folder: RunFolder) -> str:
+    settings, done = run.settings, run.tally.agent_steps
+    beginning = f"going on at step {done:,} with" if done else "training on"
+    return (
+        f"{beginning} {settings.game} ({settings.preset}) to {settings.steps:,} agent steps, {settings.num_envs} "
+        f"environments, on {run.device} with {torch.get_num_threads()} threads, into {folder.path}"
+    )
+
+
+def _closing(run: Run, folder: RunFolder, is_stopped: bool) -> Table:
+    tally, report = run.tally, run.memory.report()
+    name = shlex.quote(str(folder.path))
+    more = "" if is_stopped else f" --steps {2 * run.settings.steps:_}"
+    score = "no game has ended yet"
+    if tally.mean_recent_score is not None:
+        last = f"last {len(tally.recent_scores)} games"
+        score = f"mean {tally.mean_recent_score:.2f} of the {last}, best {tally.best_score:g}"
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("run folder", str(folder.path))
+    table.add_row("steps", f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved")
+    table.add_row("score", score)
+    table.add_row(
+        "memory",
+        f"{report.transitions:,} of {report.capacity:,} transitions in {format_bytes(report.nbytes)}, "
+        f"{report.bytes_per_transition:,.1f} bytes each",
+    )
+    table.add_row("process", f"{format_bytes(resident_bytes())} resident")
+    table.add_row("go on", f"framestow train --resume {name}{more}")
+    table.add_row("evaluate", f"framestow evaluate {name}")
+    table.add_row("watch", f"framestow watch {name}")
+    return table
+
+
+def _resumed_settings(arguments: list[str]) -> Settings | None:
+    if arguments[:1] != ["train"]:
+        return None
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--resume", type=Path, nargs="?")
+    path: Path | None = parser.parse_known_args(arguments)[0].resume
+    return RunFolder.open(path).settings() if path else None
+
+
+def _argument(kind: Any, help_line: str, position: str | None = None) -> Any:
+    """Return the annotation of an option, or of a positional argument that the help calls ``position``."""
+    annotated = Annotated[kind, tyro.conf.arg(help=help_line, metavar=position)]
+    return tyro.conf.Positional[annotated] if position else annotated  # type: ignore[misc]

@@ -1,0 +1,71 @@
+"""``framestow watch``: a video of how a run plays."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+
+from framestow.envs import make_atari
+from framestow.errors import InvalidSettingsError
+from framestow.training.evaluation import Player, usual_epsilon
+from framestow.training.run_folder import RunFolder
+from framestow.training.video import record_game
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Play one game with a run's last checkpoint and write it as a video. Works while the run goes on."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+
+    output: Path | None = None
+    """File to write; by default GAME-STEPS.mp4 in the run folder."""
+
+    scale: int = 3
+    """Side, in pixels of the video, of a pixel of the console."""
+
+    max_steps: int | None = None
+    """Agent steps to show at most, 15 a second; None shows the whole game."""
+
+    epsilon: float | None = None
+    """Probability of a random action; None takes 0.05 for nature (Mnih et al. 2015), else 0.001 (Dopamine)."""
+
+    seed: int = 1_000_000
+    """Seed of the environment and of the random actions."""
+
+    device: str = "auto"
+    """Where the network runs: auto, cpu, cuda or mps."""
+
+    def run(self, console: Console) -> int:
+        """Play, write and tell; return the exit code."""
+        for name in ("scale", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidSettingsError(f"{name} is {value}: it must be at least 1; give another value")
+        folder = RunFolder.open(self.run_folder)
+        settings = folder.settings()
+        epsilon = usual_epsilon(settings.preset) if self.epsilon is None else self.epsilon
+        env = make_atari(settings.game, 1, settings.preset, self.seed, render_mode="rgb_array")
+        player = Player(folder, env, epsilon, self.seed, self.device)
+        path = self.output or folder.path / f"{settings.game}-{player.agent_steps}.mp4"
+        try:
+            with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+                task = progress.add_task("playing", total=self.max_steps)
+                shown, game = record_game(
+                    player, path, self.scale, self.max_steps, lambda steps: progress.update(task, completed=steps)
+                )
+        finally:
+            player.close()
+        ending = f"score {game.score:g}" if game else "cut off before the game ended"
+        console.print(
+            f"{settings.game}, trained with the preset {settings.preset} for {player.agent_steps:,} agent steps; "
+            f"{shown:,} steps at epsilon {epsilon:g}, {ending} · written to {path}",
+            soft_wrap=True,
+            highlight=False,
+        )
+        return 0

@@ -1,0 +1,33 @@
+"""Runs on Catch that take seconds."""
+
+from typing import Any
+
+from oracles.catch import Catch
+
+from framestow.envs import SerialVectorEnv
+from framestow.training.settings import Settings
+
+
+def make_catch(settings: Settings) -> SerialVectorEnv:
+    return SerialVectorEnv([Catch] * settings.num_envs, seed=settings.seed)
+
+
+def catch_settings(**changes: Any) -> Settings:
+    """Few steps, but every part of the loop within them: warm-up, updates, target copies, the memory's wrap."""
+    return Settings(
+        **{
+            "game": "Catch",
+            "steps": 600,
+            "num_envs": 3,
+            "memory": 300,
+            "stack": 2,
+            "warmup": 100,
+            "train_every": 8,
+            "target_every": 20,
+            "epsilon_steps": 500,
+            "checkpoint_every": 1_000_000,
+            "device": "cpu",
+            "threads": 1,
+            **changes,
+        }
+    )

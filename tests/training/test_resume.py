@@ -1,0 +1,118 @@
+"""A run stopped at a checkpoint and resumed equals the one that was not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from framestow.training.events import Event, StepTaken
+from framestow.training.run import MakeEnv, Run, make_game
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+from framestow.training.trainer import start_run, train
+from training.catch_runs import catch_settings, make_catch
+
+
+class Transcript:
+    """Everything a run tells, as comparable values."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def take(self, event: Event) -> None:
+        values = {name: float(value) if isinstance(value, torch.Tensor) else value for name, value in vars(event).items()}
+        self.events.append((type(event).__name__, values))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _trained(
+    folder: RunFolder, make_env: MakeEnv, transcript: Transcript, stop_at: int | None = None
+) -> Run:
+    run = start_run(folder, make_env)
+    train(run, folder, [transcript], lambda: stop_at is not None and run.tally.agent_steps >= stop_at)
+    run.close()
+    return run
+
+
+def _assert_equal_runs(one: Run, other: Run) -> None:
+    assert one.tally == other.tally
+    for part in ("online", "target"):
+        for name, tensor in one.agent.state_dict()[part].items():
+            assert torch.equal(tensor, other.agent.state_dict()[part][name]), (part, name)
+    held = one.memory.sampleable_indices()
+    np.testing.assert_array_equal(held, other.memory.sampleable_indices())
+    _assert_equal_batches(one.memory.transitions(held), other.memory.transitions(held))
+    _assert_equal_batches(one.memory.sample(64), other.memory.sample(64))  # the slots drawn next
+    np.testing.assert_array_equal(one.memory.observations(), other.memory.observations())
+
+
+def _assert_equal_batches(one: Any, other: Any) -> None:
+    for name, array in vars(one).items():
+        np.testing.assert_array_equal(array, getattr(other, name), err_msg=name)
+
+
+def _folder(tmp_path: Path, name: str, settings: Settings) -> RunFolder:
+    return RunFolder.create(tmp_path / name, settings)
+
+
+@pytest.mark.parametrize("stop_at", [1, 60, 301, 450])  # before the first update, before the wrap, in it, after it
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, stop_at: int) -> None:
+    settings = catch_settings()
+    whole, halves = Transcript(), Transcript()
+    expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole)
+    folder = _folder(tmp_path, "halves", settings)
+
+    stopped = _trained(folder, make_catch, halves, stop_at)
+    resumed = _trained(folder, make_catch, halves)
+
+    assert stop_at <= stopped.tally.agent_steps < settings.steps
+    assert whole.events == halves.events
+    _assert_equal_runs(expected, resumed)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
+    transcripts = [Transcript() for _ in range(3)]
+    for name, (transcript, seed) in enumerate(zip(transcripts, [5, 5, 6], strict=True)):
+        _trained(_folder(tmp_path, str(name), catch_settings(seed=seed, steps=300)), make_catch, transcript)
+
+    assert transcripts[0].events == transcripts[1].events
+    assert transcripts[0].events != transcripts[2].events
+
+
+def test_training_on_past_the_end_goes_on_counting(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, "run", catch_settings(steps=200))
+    first = _trained(folder, make_catch, Transcript())
+    folder.write_settings(catch_settings(steps=400))
+
+    second = _trained(folder, make_catch, Transcript())
+
+    assert 200 <= first.tally.agent_steps < 210
+    assert 400 <= second.tally.agent_steps < 410
+    assert second.tally.episodes > first.tally.episodes > 0
+
+
+def test_agent_steps_count_transitions_and_not_the_steps_that_only_reset(tmp_path: Path) -> None:
+    run = _trained(_folder(tmp_path, "run", catch_settings(steps=300, memory=10_000)), make_catch, Transcript())
+
+    assert run.tally.agent_steps == len(run.memory)
+
+
+@pytest.mark.slow
+def test_a_resumed_breakout_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
+    settings = Settings(
+        "Breakout", steps=640, num_envs=4, memory=400, warmup=200, train_every=16, target_every=5, threads=1, device="cpu"
+    )
+    whole, halves = Transcript(), Transcript()
+    expected = _trained(_folder(tmp_path, "whole", settings), make_game, whole)
+    folder = _folder(tmp_path, "halves", settings)
+
+    _trained(folder, make_game, halves, stop_at=450)
+    resumed = _trained(folder, make_game, halves)
+
+    assert whole.events == halves.events
+    assert any(kind == StepTaken.__name__ for kind, _ in halves.events)
+    _assert_equal_runs(expected, resumed)

@@ -1,0 +1,103 @@
+"""Settings: each one explained, checked, and the same after a trip through the run folder."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.training.settings import Settings, check_may_resume, read_settings
+
+DOCS = Path(__file__).parents[2] / "docs" / "training.md"
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(Settings), ids=lambda field: field.name)
+def test_every_setting_has_a_line_of_help(field: dataclasses.Field[Any]) -> None:
+    assert re.fullmatch(r"[A-Z].{15,}\.|Game to train on.*…", field.metadata["help"])
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(Settings), ids=lambda field: field.name)
+def test_the_documents_table_has_every_setting_with_its_default(field: dataclasses.Field[Any]) -> None:
+    rows = [line for line in DOCS.read_text().splitlines() if line.startswith(f"| `--{field.name.replace('_', '-')}`")]
+    default = f"{field.default:,}" if type(field.default) is int else str(field.default)
+
+    assert len(rows) == 1 or field.name == "game"
+    for row in rows:
+        assert row.split("|")[2].strip() == default
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("steps", 0, "it must be at least 1"),
+        ("num_envs", -3, "it must be at least 1"),
+        ("epsilon_end", 1.5, "it must be a probability from 0 to 1"),
+        ("epsilon_steps", -1, "it must be at least 0"),
+        ("discount", float("nan"), "it must be a probability from 0 to 1"),
+        ("learning_rate", 0.0, "it must be a finite number above 0"),
+        ("storage", "zip", "it must be one of packed, raw"),
+        ("device", "tpu", "it must be one of auto, cpu, cuda, mps"),
+        ("seed", -1, "it must be at least 0"),
+        ("memory", 1e6, "it must be of type int"),
+        ("batch_size", True, "it must be of type int"),
+        ("clip_rewards", 1, "it must be of type bool"),
+        ("preset", None, "it must be of type str"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_with_its_rule(name: str, value: Any, rule: str) -> None:
+    expected = f"{name} is {value!r}: {rule}; give another --{name.replace('_', '-')}"
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(expected)):
+        Settings("Pong", **{name: value})
+
+
+def test_epsilon_falls_over_half_of_a_short_run_and_a_million_emulator_frames_of_a_long_one() -> None:
+    assert Settings("Pong", steps=20_000).epsilon_steps == 10_000
+    assert Settings("Pong", steps=10_000_000).epsilon_steps == 250_000
+    assert Settings("Pong", steps=10_000_000, epsilon_steps=7).exploration().at(7) == 0.01
+
+
+def test_settings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
+    settings = Settings("Pong", seed=3, learning_rate=3e-4, clip_rewards=False, epsilon_steps=12)
+    (tmp_path / "settings.json").write_text(settings.to_json())
+
+    assert read_settings(tmp_path / "settings.json") == settings
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda document: document["settings"].update(colour="red"), IncompatibleError, "the setting colour is unknown"),
+        (lambda document: document["settings"].pop("stack"), IncompatibleError, "the setting stack is missing"),
+        (lambda document: document["settings"].update(stack="4"), InvalidSettingsError, "stack is '4'"),
+        (lambda document: document.update(version=9), IncompatibleError, "'framestow run' version 9"),
+        (lambda document: document.clear(), IncompatibleError, "is no settings.json"),
+    ],
+)
+def test_a_settings_file_that_does_not_fit_is_refused(
+    tmp_path: Path, change: Any, error: type[Exception], message: str
+) -> None:
+    path = tmp_path / "settings.json"
+    document = json.loads(Settings("Pong").to_json())
+    change(document)
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(error, match=re.escape(message)):
+        read_settings(path)
+
+
+def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
+    check_may_resume(
+        Settings("Pong"),
+        Settings("Pong", steps=50_000, epsilon_steps=10_000, device="cpu", threads=2, checkpoint_every=7),
+    )
+
+
+def test_every_other_difference_is_refused_and_named() -> None:
+    expected = "game: run has 'Pong', asked 'Breakout'; learning_rate: run has 0.0001, asked 0.5"
+
+    with pytest.raises(IncompatibleError, match=re.escape(expected)):
+        check_may_resume(Settings("Pong"), Settings("Breakout", learning_rate=0.5))

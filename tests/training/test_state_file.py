@@ -1,0 +1,62 @@
+"""Nested state survives a trip through bytes exactly, and nothing in it is ever unpickled."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framestow.errors import InvalidSettingsError
+from framestow.training.state_file import pack_state, unpack_state
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+STATES = st.dictionaries(
+    st.text(),
+    st.recursive(LEAVES, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner)),
+)
+
+
+@given(STATES)
+@settings(max_examples=60, deadline=None)
+def test_any_nested_state_comes_back_equal(state: dict[str, Any]) -> None:
+    assert unpack_state(pack_state(state)) == state
+
+
+def test_arrays_keep_dtype_and_shape_and_numpy_scalars_become_numbers() -> None:
+    arrays = {
+        "frames": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
+        "none": np.zeros((0, 3), np.float32),
+        "flags": np.array([True, False]),
+        "words": np.array(["a", "bcd"]),
+    }
+
+    state = unpack_state(pack_state({"arrays": arrays, "scalar": np.int64(7)}))
+
+    assert state["scalar"] == 7
+    assert type(state["scalar"]) is int
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, state["arrays"][name])
+        assert state["arrays"][name].dtype == array.dtype
+
+
+def test_the_state_of_a_generator_goes_on_with_the_same_draws() -> None:
+    generator, other = np.random.default_rng(1), np.random.default_rng(2)
+    generator.random(5)
+
+    other.bit_generator.state = unpack_state(pack_state({"state": generator.bit_generator.state}))["state"]
+
+    np.testing.assert_array_equal(generator.random(9), other.random(9))
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, np.array([object()]), {"deep": [set()]}])
+def test_what_would_need_a_pickle_is_refused_with_its_place(value: Any) -> None:
+    with pytest.raises(InvalidSettingsError, match=r"^state\.thing"):
+        pack_state({"thing": value})
+
+
+def test_bytes_that_are_no_state_are_refused() -> None:
+    packed = pack_state({"a": np.arange(9)})
+    for damaged in (b"", b"PK", packed[:-30]):
+        with pytest.raises(ValueError, match="."):
+            unpack_state(damaged)
