@@ -4,13 +4,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
+# The editable install knows modules by name, so it is made anew when one is added, moved or removed.
+NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
 PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 GAME   ?= Breakout
 ARGS   ?=
 
-.PHONY: help install train test check doctest native-test sanitize golden bench wheel clean
+.PHONY: help install train test check sanitize golden bench wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,37 +27,37 @@ $(STAMPS)/build-tools: constraints.txt | $(STAMPS)/venv
 	$(PIP) scikit-build-core nanobind cmake ninja
 	@touch $@
 
-$(STAMPS)/train: $(NATIVE) constraints.txt $(STAMPS)/build-tools
+$(STAMPS)/train-$(NAMES): $(NATIVE) constraints.txt $(STAMPS)/build-tools
 	@echo "building framestow and installing what training needs (PyTorch is large: a few minutes the first time)"
-	$(PIP) --no-build-isolation -C cmake.define.FRAMESTOW_WERROR=ON -e '.[train]'
+	$(PIP) --no-build-isolation -e '.[train]'
 	@touch $@
 
-$(STAMPS)/test: $(STAMPS)/train
-	@echo "installing the test tools"
+$(STAMPS)/test-$(NAMES): $(NATIVE) constraints.txt $(STAMPS)/build-tools
+	@echo "building framestow without a warning and installing what the tests need"
 	$(PIP) --no-build-isolation -C cmake.define.FRAMESTOW_WERROR=ON -e '.[test]'
 	@touch $@
 
-install: $(STAMPS)/train  ## make .venv with the package and all that training needs
+install: $(STAMPS)/train-$(NAMES)  ## make .venv with the package and all that training needs
 
-train: $(STAMPS)/train  ## train DQN on Breakout; GAME=Pong and ARGS='--steps 100_000' change that
+train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong and ARGS='--steps 100_000' change that
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
 test: check  ## lint, types, native tests and all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-check: $(STAMPS)/test  ## lint, import contracts, types
+check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-golden: $(STAMPS)/test  ## write the golden files anew, after a deliberate change
+golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliberate change
 	$(BIN)/python tests/golden/write_golden.py
 
 sanitize:  ## the native tests under AddressSanitizer and UndefinedBehaviourSanitizer
 	native_tests/run.sh
 
-$(STAMPS)/bench: $(STAMPS)/train benchmarks/requirements.txt
+$(STAMPS)/bench: $(STAMPS)/train-$(NAMES) benchmarks/requirements.txt
 	$(PIP) -r benchmarks/requirements.txt
 	@touch $@
 

@@ -20,7 +20,7 @@ import numpy as np
 from ale_py import roms
 
 from framestow.envs import make_atari
-from framestow.envs.games import find_rom, title
+from framestow.envs.atari.games import find_rom, title
 from interleaved import interleaved_medians
 from result_files import write_result
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from framestow.envs.games import TWO_PLAYER_ROMS, find_rom, known_games
+from framestow.envs.atari.games import TWO_PLAYER_ROMS, find_rom, known_games
 from framestow.errors import UnknownGameError
 
 

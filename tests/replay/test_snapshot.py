@@ -12,7 +12,7 @@ from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.snapshot import MANIFEST
+from framestow.storage.durable_files import MANIFEST
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 
@@ -158,7 +158,7 @@ def test_a_memory_of_a_later_version_is_refused(tmp_path):
 
 
 def test_a_folder_without_a_memory_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no memory was saved in this folder"):
+    with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
         ReplayMemory.load(tmp_path)
 
 

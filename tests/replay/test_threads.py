@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import numpy as np
-from oracles.numbered_steps import SHAPE
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from oracles.numbered_steps import SHAPE
 
 NUM_STEPS = 4000
 

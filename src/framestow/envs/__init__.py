@@ -15,9 +15,9 @@ except ModuleNotFoundError as missing:
         'run: pip install "framestow[atari]"'
     ) from missing
 
-from framestow.envs.atari import make_atari
-from framestow.envs.atari_env import AtariEnv
-from framestow.envs.presets import PRESETS, Preset, find_preset
+from framestow.envs.atari.atari_env import AtariEnv
+from framestow.envs.atari.make_atari import make_atari
+from framestow.envs.atari.presets import PRESETS, Preset, find_preset
 from framestow.envs.recorder import Recorder, StepSink
 from framestow.envs.scores import FinishedGame, finished_games
 from framestow.envs.serial import SerialVectorEnv

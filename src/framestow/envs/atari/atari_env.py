@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from ale_py import roms
 
-from framestow.envs.atari_state import check_state, generator_from, generator_state
-from framestow.envs.games import find_rom, title
-from framestow.envs.presets import Preset, find_preset
-from framestow.envs.screen import Screen
+from framestow.envs.atari.atari_state import check_state, generator_from, generator_state
+from framestow.envs.atari.games import find_rom, title
+from framestow.envs.atari.presets import Preset, find_preset
+from framestow.envs.atari.screen import Screen
 from framestow.envs.seeding import check_seed
 from framestow.errors import InvalidSettingsError, InvalidStepError
 
@@ -26,8 +26,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     """An Atari game by a preset's recipe: one observation is one frame, ``uint8`` of the preset's shape.
 
     ``step`` holds the action for the preset's frame skip and gives the maximum of the last two raw frames *of that
-    step*; where the game ends early, of those that were seen (`framestow.envs.screen.Screen` has the table). Stacking
-    is the business of whoever keeps the frames.
+    step*; where the game ends early, of those that were seen (`Screen` has the table). Stacking is
+    the business of whoever keeps the frames.
 
     With ``life_loss="terminates"`` a lost life ends the episode but not the game: the next ``reset`` gives the frame
     that ended it, without an emulator frame in between. Any other ``reset``, and every one with a seed, starts a new

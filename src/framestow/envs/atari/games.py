@@ -30,7 +30,7 @@ def find_rom(game: str) -> str:
     if key in {_letters(rom) for rom in TWO_PLAYER_ROMS}:
         raise UnknownGameError(f"game {game!r} is for two players: ALE's environment has one player; choose another")
     nearest = difflib.get_close_matches(key, roms_by_key, n=4, cutoff=0.5)
-    way_out = f"did you mean {_in_words(nearest, roms_by_key)}?" if nearest else "framestow.envs.games.known_games()"
+    way_out = f"did you mean {_in_words(nearest, roms_by_key)}?" if nearest else "ask games.known_games()"
     raise UnknownGameError(f"game {game!r} is unknown: ale-py has no such game; {way_out}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import ale_py
 import numpy as np
 
-from framestow.envs.presets import Preset
+from framestow.envs.atari.presets import Preset
 from framestow.errors import IncompatibleError
 
 _KEYS = frozenset(
