@@ -13,6 +13,8 @@ from framestow.frames.frame_spec import FrameSpec
 
 Streams = npt.NDArray[np.int32]
 
+LARGEST_REWARD = np.finfo(np.float32).max
+
 
 def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_streams: Streams) -> Streams:
     """Give stream numbers as ``int32``; ``None`` means all. Raise on one that is unknown or named twice."""
@@ -53,21 +55,19 @@ def checked_frames(frames: npt.ArrayLike, num_steps: int, spec: FrameSpec) -> np
 def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
     """Give ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise where one is not finite."""
     array = np.asarray(rewards)
-    if array.shape != (num_steps,) or array.dtype.kind not in "fiub":
+    if array.shape != (num_steps,) or array.dtype.kind not in "fiu":
         raise InvalidStepError(
             f"rewards have shape {array.shape} and dtype {array.dtype}: {num_steps} streams take numbers of shape "
             f"({num_steps},); give one number a stream"
         )
-    with np.errstate(over="ignore"):
-        stored = array.astype(np.float32)
-    finite = np.isfinite(stored)
-    if not finite.all():
-        row = int(np.argmin(finite))
+    is_storable = np.abs(array) <= LARGEST_REWARD  # False for NaN
+    if not is_storable.all():
+        row = int(np.argmin(is_storable))
         raise InvalidStepError(
             f"reward is {array[row]} at row {row}: rewards must be finite in float32; "
             "correct the environment or end the episode"
         )
-    return stored
+    return array.astype(np.float32)
 
 
 def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.bool_]:
