@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from oracles.catch import Catch
-
 from framestow.envs import SerialVectorEnv
 from framestow.training.settings import Settings
+from oracles.catch import Catch
 
 
 def make_catch(settings: Settings) -> SerialVectorEnv:

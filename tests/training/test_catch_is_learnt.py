@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from oracles.catch import OPTIMUM
 
 from framestow.training.evaluation import Player, evaluation_settings, play_episodes
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from framestow.training.trainer import start_run, train
+from oracles.catch import OPTIMUM
 from training.catch_runs import make_catch
 
 EPISODES = 200  # at 90 % of the optimum the standard error of the mean is 0.03

@@ -22,16 +22,16 @@ class Transcript:
         self.events: list[Any] = []
 
     def take(self, event: Event) -> None:
-        values = {name: float(value) if isinstance(value, torch.Tensor) else value for name, value in vars(event).items()}
+        values = {
+            name: float(value) if isinstance(value, torch.Tensor) else value for name, value in vars(event).items()
+        }
         self.events.append((type(event).__name__, values))
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def _trained(
-    folder: RunFolder, make_env: MakeEnv, transcript: Transcript, stop_at: int | None = None
-) -> Run:
+def _trained(folder: RunFolder, make_env: MakeEnv, transcript: Transcript, stop_at: int | None = None) -> Run:
     run = start_run(folder, make_env)
     train(run, folder, [transcript], lambda: stop_at is not None and run.tally.agent_steps >= stop_at)
     run.close()
@@ -104,7 +104,15 @@ def test_agent_steps_count_transitions_and_not_the_steps_that_only_reset(tmp_pat
 @pytest.mark.slow
 def test_a_resumed_breakout_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
     settings = Settings(
-        "Breakout", steps=640, num_envs=4, memory=400, warmup=200, train_every=16, target_every=5, threads=1, device="cpu"
+        "Breakout",
+        steps=640,
+        num_envs=4,
+        memory=400,
+        warmup=200,
+        train_every=16,
+        target_every=5,
+        threads=1,
+        device="cpu",
     )
     whole, halves = Transcript(), Transcript()
     expected = _trained(_folder(tmp_path, "whole", settings), make_game, whole)

@@ -70,7 +70,11 @@ def test_settings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda document: document["settings"].update(colour="red"), IncompatibleError, "the setting colour is unknown"),
+        (
+            lambda document: document["settings"].update(colour="red"),
+            IncompatibleError,
+            "the setting colour is unknown",
+        ),
         (lambda document: document["settings"].pop("stack"), IncompatibleError, "the setting stack is missing"),
         (lambda document: document["settings"].update(stack="4"), InvalidSettingsError, "stack is '4'"),
         (lambda document: document.update(version=9), IncompatibleError, "'framestow run' version 9"),

@@ -58,5 +58,5 @@ def test_what_would_need_a_pickle_is_refused_with_its_place(value: Any) -> None:
 def test_bytes_that_are_no_state_are_refused() -> None:
     packed = pack_state({"a": np.arange(9)})
     for damaged in (b"", b"PK", packed[:-30]):
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"not a packed state|Cannot load file|allow_pickle"):
             unpack_state(damaged)

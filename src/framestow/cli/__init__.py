@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-_TRAIN_MODULES = frozenset(
-    {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio", "imageio_ffmpeg", "gymnasium", "ale_py", "cv2"}
-)
+from framestow.errors import MissingExtraError
+
+_TRAIN_MODULES = frozenset({"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,5 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             'run: pip install "framestow[train]"',
             file=sys.stderr,
         )
+        return 2
+    except MissingExtraError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
     return run_command_line(sys.argv[1:] if arguments is None else list(arguments))

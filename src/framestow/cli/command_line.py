@@ -46,7 +46,7 @@ def run_command_line(arguments: list[str]) -> int:
     code meaning
     ==== ====================================================================
     0    done
-    1    trained, but the last checkpoint could not be written
+    1    failed on the way: a full disk, a checkpoint that could not be written
     2    refused: an argument, a setting, a file or an extra is not as it must be
     130  stopped by Ctrl-C, after saving where there was something to save
     143  stopped by SIGTERM, after saving
@@ -58,9 +58,10 @@ def run_command_line(arguments: list[str]) -> int:
     errors = Console(stderr=True)
     try:
         return _parsed(arguments).run(Console())
-    except FramestowError as error:
+    except (FramestowError, OSError) as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        return FAILED if isinstance(error, CheckpointError) else REFUSED
+        is_refused = isinstance(error, FramestowError) and not isinstance(error, CheckpointError)
+        return REFUSED if is_refused else FAILED
     except KeyboardInterrupt:
         errors.print("stopped", highlight=False)
         return INTERRUPTED

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import torch
 import tyro
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
-from framestow.envs.games import find_rom, title
-from framestow.envs.presets import find_preset
+from framestow.envs.atari.games import find_rom, title
+from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
 from framestow.replay.memory_report import format_bytes
 from framestow.training import trainer
@@ -80,7 +80,8 @@ def train(options: TrainOptions, console: Console) -> int:
         try:
             console.print(_opening(run, folder), soft_wrap=True, highlight=False)
             signal_number = _train_until_stopped(run, folder, console)
-            console.print(_closing(run, folder, is_stopped=signal_number is not None))
+            for name, told in _closing(run, folder, is_stopped=signal_number is not None).items():
+                console.print(f"[bold]{name:<10}[/]  {escape(told)}", soft_wrap=True, highlight=False)
         finally:
             run.close()
     return 0 if signal_number is None else 128 + signal_number
@@ -138,11 +139,12 @@ def _opening(run: Run, folder: RunFolder) -> str:
     beginning = f"going on at step {done:,} with" if done else "training on"
     return (
         f"{beginning} {settings.game} ({settings.preset}) to {settings.steps:,} agent steps, {settings.num_envs} "
-        f"environments, on {run.device} with {torch.get_num_threads()} threads, into {folder.path}"
+        f"environments, on {run.device}, CPU threads {torch.get_num_threads()}, into {folder.path}"
     )
 
 
-def _closing(run: Run, folder: RunFolder, is_stopped: bool) -> Table:
+def _closing(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
+    """Tell what came of the run and what to do next, by name."""
     tally, report = run.tally, run.memory.report()
     name = shlex.quote(str(folder.path))
     more = "" if is_stopped else f" --steps {2 * run.settings.steps:_}"
@@ -150,22 +152,17 @@ def _closing(run: Run, folder: RunFolder, is_stopped: bool) -> Table:
     if tally.mean_recent_score is not None:
         last = f"last {len(tally.recent_scores)} games"
         score = f"mean {tally.mean_recent_score:.2f} of the {last}, best {tally.best_score:g}"
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    table.add_row("run folder", str(folder.path))
-    table.add_row("steps", f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved")
-    table.add_row("score", score)
-    table.add_row(
-        "memory",
-        f"{report.transitions:,} of {report.capacity:,} transitions in {format_bytes(report.nbytes)}, "
+    return {
+        "run folder": str(folder.path),
+        "steps": f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved",
+        "score": score,
+        "memory": f"{report.transitions:,} of {report.capacity:,} transitions in {format_bytes(report.nbytes)}, "
         f"{report.bytes_per_transition:,.1f} bytes each",
-    )
-    table.add_row("process", f"{format_bytes(resident_bytes())} resident")
-    table.add_row("go on", f"framestow train --resume {name}{more}")
-    table.add_row("evaluate", f"framestow evaluate {name}")
-    table.add_row("watch", f"framestow watch {name}")
-    return table
+        "process": f"{format_bytes(resident_bytes())} resident",
+        "go on": f"framestow train --resume {name}{more}",
+        "evaluate": f"framestow evaluate {name}",
+        "watch": f"framestow watch {name}",
+    }
 
 
 def _resumed_settings(arguments: list[str]) -> Settings | None:

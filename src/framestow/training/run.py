@@ -39,6 +39,8 @@ class Run:
     """
 
     def __init__(self, settings: Settings, make_env: MakeEnv = make_game, saved: RunState | None = None) -> None:
+        if saved:
+            _check_saved(saved.memory, settings)
         self.settings = settings
         self.device = choose_device(settings.device)
         torch.set_num_threads(settings.threads or num_cores())
@@ -83,11 +85,6 @@ class Run:
         self.env.close()
 
     def _take_over(self, saved: RunState) -> None:
-        if (saved.memory.capacity, saved.memory.num_streams) != (self.settings.memory, self.settings.num_envs):
-            raise IncompatibleError(
-                f"the saved memory holds {saved.memory.capacity:,} transitions of {saved.memory.num_streams} streams: "
-                f"the settings say {self.settings.memory:,} of {self.settings.num_envs}; restore settings.json"
-            )
         self.agent.load_state_dict(saved.agent)
         self.env.load_state_dict(saved.rest["environment"])
         self.tally = Tally.from_state(saved.rest["tally"])
@@ -121,6 +118,14 @@ def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
 def num_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
+    if (memory.capacity, memory.num_streams) != (settings.memory, settings.num_envs):
+        raise IncompatibleError(
+            f"the saved memory holds {memory.capacity:,} transitions of {memory.num_streams} streams: "
+            f"the settings say {settings.memory:,} of {settings.num_envs}; restore settings.json"
+        )
 
 
 def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any]) -> ReplayMemory:

@@ -1,0 +1,190 @@
+"""The command: what it refuses, in one line, and what it says when it is done."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from framestow.cli import main
+from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+
+SHORT = ["--num-envs", "2", "--warmup", "40", "--train-every", "20", "--threads", "1", "--memory", "1_000"]
+
+
+def _refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "framestow.cli", *arguments]
+
+
+def test_an_unknown_game_names_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    error = _refusal(["train", "Brekout", "--run-dir", str(tmp_path / "run")], capsys)
+
+    assert "'Brekout'" in error
+    assert "Breakout" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_game_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "try: framestow train Breakout" in _refusal(["train"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            ["--epsilon-end", "2"],
+            "epsilon_end is 2.0: it must be a probability from 0 to 1; give another --epsilon-end",
+        ),
+        (["--preset", "naturre"], "did you mean 'nature'?"),
+        (["--steps", "0"], "steps is 0: it must be at least 1"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_before_a_folder_is_made(
+    option: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    error = _refusal(["train", "Pong", "--run-dir", str(tmp_path / "run"), *option], capsys)
+
+    assert message in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    assert "--resume" in _refusal(["train", "Pong", "--run-dir", str(tmp_path / "run")], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Breakout"], "game: run has 'Pong', asked 'Breakout'"),
+        (
+            ["--learning-rate", "0.5", "--stack", "2"],
+            "stack: run has 4, asked 2; learning_rate: run has 0.0001, asked 0.5",
+        ),
+        (["--run-dir", "elsewhere"], "a resumed run stays in its folder"),
+    ],
+)
+def test_resuming_as_another_run_is_refused_with_the_difference(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    error = _refusal(["train", *arguments, "--resume", str(tmp_path / "run")], capsys)
+
+    assert message in error
+    assert RunFolder.open(tmp_path / "run").settings() == Settings("Pong")
+
+
+@pytest.mark.parametrize("command", ["train --resume", "evaluate", "watch"])
+def test_a_folder_that_is_no_run_is_refused_by_each_command(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "is no run folder" in _refusal([*command.split(), str(tmp_path)], capsys)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+def test_a_run_without_a_checkpoint_cannot_be_played(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    assert "has no checkpoint yet" in _refusal([command, str(tmp_path / "run")], capsys)
+
+
+def test_help_teaches_with_examples_and_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "framestow train Breakout" in capsys.readouterr().out
+
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    for name in vars(Settings("Pong")).keys() - {"game"}:
+        assert f"--{name.replace('_', '-')}" in shown
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+
+    assert re.fullmatch(r"framestow \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("module", ["tyro", "rich", "torch", "ale_py"])
+def test_a_missing_extra_says_what_to_install(module: str) -> None:
+    script = f"import sys; sys.modules[{module!r}] = None; from framestow.cli import main; sys.exit(main(['--help']))"
+
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert finished.returncode == 2
+    assert re.fullmatch(r'error: .*pip install "framestow\[(train|atari)\]"\n', finished.stderr)
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+
+    assert main(["train", "breakout", "--steps", "120", "--run-dir", run, *SHORT]) == 0
+    first = capsys.readouterr().out
+    assert main(["train", "--resume", run, "--steps", "1_60"]) == 0
+    second = capsys.readouterr().out
+    assert main(["evaluate", run, "--episodes", "3", "--epsilon", "1"]) == 0
+    evaluated = capsys.readouterr().out
+    assert main(["watch", run, "--max-steps", "15", "--epsilon", "1"]) == 0
+    watched = capsys.readouterr().out
+
+    assert f"framestow train --resume {run} --steps 240" in first
+    assert "120 of 1,000 transitions in" in first
+    assert "going on at step 120 with Breakout (machado2018) to 160 agent steps" in second
+    assert RunFolder.open(Path(run)).settings().steps == 160
+    stored = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert len(stored["scores"]) == 3
+    assert stored["agent_steps"] == 160
+    assert f"mean {stored['mean']:.2f} · median {stored['median']:g}" in evaluated
+    assert "trained with the preset machado2018 for 160 agent steps" in evaluated
+    assert "15 steps at epsilon 1, cut off before the game ended" in watched
+    assert (tmp_path / "run" / "Breakout-160.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_run_and_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    training = subprocess.Popen(
+        _command("train", "Breakout", "--steps", "1_000_000", "--run-dir", str(run), *SHORT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "COLUMNS": "300"},
+    )
+    try:
+        assert training.stdout is not None
+        assert "training on Breakout" in training.stdout.readline()
+        time.sleep(2)
+        training.send_signal(number)
+        said, _ = training.communicate(timeout=60)
+    finally:
+        training.kill()
+
+    assert training.returncode == code
+    assert "stopping: saving the run" in said
+    assert re.search(rf"go on\s+framestow train --resume {re.escape(str(run))}\s*\n", said)
+    newest = newest_checkpoint(run / "checkpoints")
+    assert newest is not None
+    saved_steps = int(newest.name.removeprefix("step-"))
+    assert saved_steps > 0
+    assert main(["train", "--resume", str(run), "--steps", str(saved_steps + 4)]) == 0

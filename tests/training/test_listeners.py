@@ -1,0 +1,157 @@
+"""Listeners: what a run shows and writes while it goes on."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from framestow.training import trainer
+from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.events import EpisodeEnded, StepTaken
+from framestow.training.listeners.checkpointing import Checkpointing
+from framestow.training.listeners.logging import COLUMNS, Curves, EpisodeTable
+from framestow.training.listeners.progress import Progress
+from framestow.training.run import Run
+from framestow.training.run_folder import RunFolder
+from training.catch_runs import catch_settings, make_catch
+
+
+def _run(tmp_path: Path, **changes: object) -> tuple[Run, RunFolder]:
+    folder = RunFolder.create(tmp_path / "run", catch_settings(**changes))
+    return trainer.start_run(folder, make_catch), folder
+
+
+def _rows(path: Path) -> list[list[str]]:
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_every_finished_game_is_a_line_of_episodes_csv(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, steps=200)
+
+    trainer.train(run, folder, [EpisodeTable(folder.episodes, 0)])
+
+    rows = _rows(folder.episodes)
+    assert rows[0] == COLUMNS
+    assert [int(row[0]) for row in rows[1:]] == list(range(1, run.tally.episodes + 1))
+    assert {row[3] for row in rows[1:]} <= {"1.0", "-1.0"}
+    assert {row[4] for row in rows[1:]} == {"11"}
+
+
+def test_a_line_is_on_the_disk_before_the_next_event(tmp_path: Path) -> None:
+    table = EpisodeTable(tmp_path / "episodes.csv", 0)
+
+    table.take(EpisodeEnded(1, 30, 2, 5.0, 10))
+
+    assert _rows(tmp_path / "episodes.csv") == [COLUMNS, ["1", "30", "2", "5.0", "10"]]
+    table.close()
+
+
+def test_lines_after_the_checkpoint_of_a_resumed_run_and_half_lines_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    path.write_text("episode,agent_steps,stream,score,length\n1,30,2,5.0,10\n2,60,0,1.0,9\n3,90,1,2.0,8\n4,9")
+
+    EpisodeTable(path, resumed_at=60).close()
+
+    assert _rows(path) == [COLUMNS, ["1", "30", "2", "5.0", "10"], ["2", "60", "0", "1.0", "9"]]
+
+
+def test_a_resumed_runs_table_equals_that_of_the_uninterrupted_one(tmp_path: Path) -> None:
+    tables = []
+    for name, stops in (("whole", [None]), ("halves", [150, None])):
+        folder = RunFolder.create(tmp_path / name, catch_settings(steps=300))
+        for stop in stops:
+            run = trainer.start_run(folder, make_catch)
+            table = EpisodeTable(folder.episodes, run.tally.agent_steps)
+            trainer.train(run, folder, [table], lambda run=run, stop=stop: stop and run.tally.agent_steps >= stop)
+            run.close()
+        tables.append(_rows(folder.episodes))
+
+    assert tables[0] == tables[1]
+    assert len(tables[0]) > 10
+
+
+def test_curves_are_tensorboard_events_over_agent_steps(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, train_every=2)
+
+    trainer.train(run, folder, [Curves(run, folder.path)])
+
+    stored = EventAccumulator(str(folder.path)).Reload()
+    assert set(stored.Tags()["scalars"]) == {
+        "agent/epsilon",
+        "episode/length",
+        "episode/score",
+        "learner/loss",
+        "learner/mean_value",
+        "memory/bytes",
+        "memory/transitions",
+        "process/resident_bytes",
+        "rate/agent_steps_per_second",
+    }
+    assert len(stored.Scalars("episode/score")) == run.tally.episodes
+    assert stored.Scalars("memory/transitions")[-1].value == len(run.memory)
+    assert stored.Scalars("memory/transitions")[-1].step == run.tally.agent_steps
+
+
+def test_a_checkpoint_is_written_at_every_multiple(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, steps=250, checkpoint_every=100)
+    seen: list[tuple[int, str]] = []
+
+    class Watcher:
+        def take(self, event: object) -> None:
+            newest = newest_checkpoint(folder.checkpoints)
+            if isinstance(event, StepTaken) and newest and (not seen or seen[-1][1] != newest.name):
+                seen.append((event.agent_steps, newest.name))
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    trainer.train(run, folder, [Checkpointing(run, folder.checkpoints, pytest.fail), Watcher()])
+
+    assert [steps // 100 for steps, _ in seen] == [1, 2]
+    assert [name for _, name in seen] == [f"step-{steps:012d}" for steps, _ in seen]
+
+
+def test_a_checkpoint_that_cannot_be_written_warns_and_the_run_goes_on(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, steps=120, checkpoint_every=50)
+    folder.checkpoints.mkdir()
+    for agent_steps in range(50, 62):  # a file stands where the checkpoint would be written
+        (folder.checkpoints / f"step-{agent_steps:012d}.partial").write_text("in the way")
+    warnings: list[str] = []
+
+    trainer.train(run, folder, [Checkpointing(run, folder.checkpoints, warnings.append)])
+
+    assert len(warnings) == 1
+    assert re.match(r"the checkpoint of step 5\d could not be written .* the run goes on$", warnings[0])
+    newest = newest_checkpoint(folder.checkpoints)
+    assert newest is not None
+    assert newest.name == f"step-{run.tally.agent_steps:012d}"
+
+
+def _shown(tmp_path: Path, is_terminal: bool) -> str:
+    run, folder = _run(tmp_path, steps=150)
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=is_terminal, width=200, height=20)
+    trainer.train(run, folder, [Progress(run, console)])
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_tells_everything_that_one_wants_to_know(tmp_path: Path, is_terminal: bool) -> None:
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", _shown(tmp_path, is_terminal))
+
+    for name in ("steps", "rate", "episodes", "score of last 20", "loss", "epsilon", "memory", "process", "left"):
+        assert name in shown
+    assert re.search(r"15\d/150", shown)
+    assert re.search(r"15\d in [\d.]+ [KM]iB", shown)
+
+
+def test_without_a_terminal_progress_writes_no_control_characters(tmp_path: Path) -> None:
+    shown = _shown(tmp_path, is_terminal=False)
+
+    assert "\x1b" not in shown
+    assert shown.count("\n") == 1

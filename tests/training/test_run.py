@@ -1,0 +1,68 @@
+"""A run refuses what it cannot train on before it trains."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs import SerialVectorEnv
+from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.training.run import Run, choose_device
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+from framestow.training.trainer import start_run, train
+from oracles.catch import Catch
+from training.catch_runs import catch_settings, make_catch
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    missing = "mps" if torch.cuda.is_available() else "cuda"
+
+    with pytest.raises(InvalidSettingsError, match=f"device is '{missing}': PyTorch .* take auto or cpu"):
+        choose_device(missing)
+
+
+def test_auto_takes_a_device_that_is_there() -> None:
+    assert torch.zeros(1, device=choose_device("auto")).item() == 0.0
+
+
+def test_a_factory_that_makes_another_number_of_environments_is_refused() -> None:
+    def make_two(settings: Settings) -> SerialVectorEnv:
+        return SerialVectorEnv([Catch] * 2)
+
+    with pytest.raises(InvalidSettingsError, match="num_envs is 3: the environment made has 2"):
+        Run(catch_settings(num_envs=3), make_two)
+
+
+def test_environments_that_nobody_would_reset_are_refused() -> None:
+    def make_unreset(settings: Settings) -> SerialVectorEnv:
+        return SerialVectorEnv([Catch] * settings.num_envs, autoreset_mode=AutoresetMode.DISABLED)
+
+    with pytest.raises(InvalidSettingsError, match="the loop resets nothing itself"):
+        Run(catch_settings(), make_unreset)
+
+
+def test_a_run_with_same_step_autoreset_counts_every_step(tmp_path: Path) -> None:
+    def make_same_step(settings: Settings) -> SerialVectorEnv:
+        return SerialVectorEnv([Catch] * settings.num_envs, autoreset_mode=AutoresetMode.SAME_STEP, seed=settings.seed)
+
+    folder = RunFolder.create(tmp_path / "run", catch_settings(steps=150, memory=1_000))
+    run = start_run(folder, make_same_step)
+    train(run, folder)
+    run.close()
+
+    assert run.tally.agent_steps == len(run.memory) == 150
+    assert run.tally.episodes == 3 * (50 // 11)
+
+
+def test_a_checkpoint_of_other_environments_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", catch_settings(steps=30))
+    run = start_run(folder, make_catch)
+    train(run, folder)
+    run.close()
+    folder.write_settings(catch_settings(steps=60, num_envs=4))
+
+    with pytest.raises(IncompatibleError, match=re.escape("of 3 streams: the settings say 300 of 4")):
+        start_run(folder, make_catch)

@@ -1,0 +1,54 @@
+"""The run folder: made once, owned by one process, read by anyone."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+
+
+def test_a_new_folder_holds_the_settings(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "deep" / "run", Settings("Pong", seed=4))
+
+    assert RunFolder.open(tmp_path / "deep" / "run").settings() == Settings("Pong", seed=4)
+
+
+def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    with pytest.raises(IncompatibleError, match=re.escape(f"go on with --resume {tmp_path / 'run'}")):
+        RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+
+def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("all of it")
+
+    with pytest.raises(IncompatibleError, match="is not empty"):
+        RunFolder.create(tmp_path, Settings("Pong"))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"{tmp_path} is no run folder")):
+        RunFolder.open(tmp_path)
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    with pytest.raises(InvalidSettingsError, match="has no checkpoint yet"):
+        folder.newest_checkpoint()
+
+
+def test_one_process_trains_in_a_folder_at_a_time(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    is_refused = pytest.raises(IncompatibleError, match="is being trained in by another process")
+    with folder.locked(), is_refused, folder.locked():
+        pass
+    with folder.locked():
+        pass
