@@ -34,7 +34,7 @@ CACHE_FOLDER = Path(__file__).parent / ".frames"
 
 
 def record(game: str, num_frames: int, seed: int) -> NDArray[np.uint8]:
-    """Plays ``game`` at random and returns ``num_frames`` frames, shape ``(num_frames, 84, 84)``."""
+    """Play ``game`` at random and return ``num_frames`` frames, shape ``(num_frames, 84, 84)``."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", seed)
@@ -58,7 +58,7 @@ def record(game: str, num_frames: int, seed: int) -> NDArray[np.uint8]:
 
 
 def recorded(game: str, num_frames: int, seed: int = 0) -> NDArray[np.uint8]:
-    """The frames of ``record``, from the cache folder if an earlier call left them there."""
+    """Return the frames of ``record``, from the cache folder if an earlier call left them there."""
     CACHE_FOLDER.mkdir(exist_ok=True)
     path = CACHE_FOLDER / f"{game}-{num_frames}-{seed}.npy"
     if not path.exists():

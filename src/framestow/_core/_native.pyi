@@ -1,8 +1,8 @@
 """Typed face of the native module.
 
-A frame is ``rows`` rows of ``row_bytes`` bytes; ``pixel_bytes`` is the distance from a pixel to the next one of its row.
-Arrays must have the dtype named here and lie in C order: nothing is cast or copied. Where ``(n, frame)`` is said, the
-axes after the first may be any that hold ``rows * row_bytes`` bytes together.
+A frame is ``rows`` rows of ``row_bytes`` bytes; ``pixel_bytes`` is the distance from a pixel to the next one of its
+row. Arrays must have the dtype named here and lie in C order: nothing is cast or copied. Where ``(n, frame)`` is said,
+the axes after the first may be any that hold ``rows * row_bytes`` bytes together.
 """
 
 from typing import TypedDict
@@ -24,9 +24,7 @@ class SegmentFields(TypedDict):
 def pack_segment(frames: NDArray[np.uint8], rows: int, row_bytes: int, pixel_bytes: int) -> bytes:
     """Pack ``(n, frame)`` consecutive frames; ValueError or TypeError for an array that does not fit."""
 
-def unpack_segment(
-    segment: Buffer, rows: int, row_bytes: int, pixel_bytes: int, out: NDArray[np.uint8]
-) -> None:
+def unpack_segment(segment: Buffer, rows: int, row_bytes: int, pixel_bytes: int, out: NDArray[np.uint8]) -> None:
     """Verify the checksum and unpack all frames into ``out``, ``(n, frame)``; DamagedDataError for wrong bytes."""
 
 def inspect_segment(segment: Buffer) -> SegmentFields:

@@ -20,7 +20,7 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
 }
 
 PackedStreams::Bytes PackedStreams::nbytes() const {
-    Bytes bytes{arena_.nbytes(), encoder_.nbytes() + scratch_.base.nbytes() + scratch_.frame.nbytes(),
+    Bytes bytes{arena_.nbytes(), encoder_.nbytes() + scratch_.nbytes(),
                 arena_.index_bytes() + streams_.capacity() * sizeof(Stream)};
     for (const Stream& stream : streams_) {
         bytes.open += stream.open.nbytes();

@@ -12,7 +12,7 @@ namespace framestow {
 namespace {
 
 constexpr std::uint32_t kSegmentFrames = 64;
-constexpr std::uint32_t kGroupFrames = 8;
+constexpr std::uint32_t kGroupFrames = 6;
 constexpr std::size_t kMinRawSegmentBytes = 16384;  // header and index stay far under 1 % of this
 constexpr std::uint64_t kMaxRawSegmentBytes = std::uint64_t{1} << 31;  // offsets within a segment have 32 bits
 
@@ -26,7 +26,7 @@ std::uint32_t default_frames_per_segment(const FrameGeometry& geometry) {
 }
 
 std::uint32_t default_group_frames(const FrameGeometry& geometry) {
-    return std::max(std::uint32_t{1}, default_frames_per_segment(geometry) / (kSegmentFrames / kGroupFrames));
+    return std::max(std::uint32_t{1}, default_frames_per_segment(geometry) * kGroupFrames / kSegmentFrames);
 }
 
 void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frames) {

@@ -9,7 +9,7 @@ namespace framestow {
 namespace {
 
 constexpr std::size_t kChecksumBytes = 4;
-constexpr std::uint64_t kMinPatchBytes = 2;  // a literal count of zero and the end mark
+constexpr std::uint64_t kMinPatchBytes = 1;  // the end mark
 
 ByteSpan checked_part(ByteSpan segment) {
     return ByteSpan{segment.bytes + kChecksumBytes, segment.size - kChecksumBytes};

@@ -5,8 +5,27 @@
 #include <stdexcept>
 #include <string>
 
+#if defined(__SSE2__) || defined(_M_X64)
+#define FRAMESTOW_SSE2 1
+#include <xmmintrin.h>
+#endif
+
 namespace framestow {
 namespace {
+
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kPrefetchBeyond = 1024;    // bytes behind the first frame's share of its segment
+constexpr std::size_t kMaxPrefetch = 32 * 1024;  // bytes; more would drive out what is just being unpacked
+
+inline void prefetch(const std::uint8_t* bytes) {
+#if defined(FRAMESTOW_SSE2)
+    _mm_prefetch(reinterpret_cast<const char*>(bytes), _MM_HINT_T0);
+#elif defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(bytes);
+#else
+    (void)bytes;
+#endif
+}
 
 [[noreturn]] void refuse_window(std::size_t window, const std::string& fault) {
     throw std::out_of_range("window " + std::to_string(window) + " " + fault);
@@ -34,6 +53,10 @@ void check_window(const PackedStreams& packed, const WindowRequests& requests, s
     }
 }
 
+std::int64_t first_position(const WindowRequests& requests, std::size_t window) {
+    return requests.last_positions[window] - requests.counts[window] + 1;
+}
+
 DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
     thread_local DecodingScratch scratch;
     scratch.resize(geometry);
@@ -51,6 +74,23 @@ void unpack_window(const PackedStreams& packed, std::size_t stream, std::int64_t
         out += taken * packed.geometry().frame_bytes();
         first += static_cast<std::int64_t>(taken);
         count -= taken;
+    }
+}
+
+// Asks for the part of a packed segment that the window's first frame needs: all up to its group, as operations lead
+// back to earlier ones anywhere. Memory answers while the window before is unpacked.
+void prefetch_window(const PackedStreams& packed, std::size_t stream, std::int64_t first) {
+    const std::int64_t segment_frames = packed.frames_per_segment();
+    const std::int64_t number = first / segment_frames;
+    if (!packed.is_sealed(stream, number)) {
+        return;
+    }
+    const ByteSpan segment = packed.sealed_segment(stream, number);
+    const std::size_t share = static_cast<std::size_t>(first % segment_frames) * segment.size /
+                              static_cast<std::size_t>(segment_frames);
+    const std::size_t wanted = std::min({share + kPrefetchBeyond, segment.size, kMaxPrefetch});
+    for (std::size_t line = 0; line < wanted; line += kLineBytes) {
+        prefetch(segment.bytes + line);
     }
 }
 
@@ -78,7 +118,11 @@ void gather_windows(const PackedStreams& packed, const WindowRequests& requests,
         const auto count = static_cast<std::size_t>(requests.counts[window]);
         const std::size_t num_padded = length - count;
         std::uint8_t* const target = out + window * length * frame_bytes;
-        const std::int64_t first = requests.last_positions[window] - requests.counts[window] + 1;
+        const std::int64_t first = first_position(requests, window);
+        if (window + 1 < requests.num_windows) {
+            prefetch_window(packed, static_cast<std::size_t>(requests.streams[window + 1]),
+                            first_position(requests, window + 1));
+        }
         unpack_window(packed, static_cast<std::size_t>(requests.streams[window]), first, count, scratch,
                       target + num_padded * frame_bytes);
         pad_window(target, num_padded, frame_bytes, padding);

@@ -8,6 +8,16 @@
 #include <emmintrin.h>
 #endif
 
+// Functions that take and return Progress must vanish in the loop that calls them: otherwise it lives in memory, where
+// a load of two fields waits for their two stores (measured: 3 times slower).
+#if defined(__GNUC__) || defined(__clang__)
+#define FRAMESTOW_ALWAYS_INLINE inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define FRAMESTOW_ALWAYS_INLINE __forceinline
+#else
+#define FRAMESTOW_ALWAYS_INLINE inline
+#endif
+
 namespace framestow {
 namespace {
 
@@ -15,17 +25,82 @@ using namespace patch_format;
 
 constexpr std::size_t kChunk = 16;  // bytes written at once
 
-#ifdef FRAMESTOW_SSE2
-alignas(64) constexpr std::uint8_t kMasks[2 * kChunk] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
-                                                         255, 255, 255, 255, 255, 0,   0,   0,   0,   0,   0,
-                                                         0,   0,   0,   0,   0,   0,   0,   0,   0,   0};
-#endif
+// What the first byte of an operation means.
+struct Operation {
+    std::uint8_t length;  // bytes of the frame that it writes
+    std::uint8_t source;  // patch_format::Source
+    std::uint8_t taken;   // bytes of the patch that it takes, its literals and one byte of its keep included
+    std::uint8_t kind;    // one of the following
+};
 
-// Copies `length` bytes, at most kChunk. A load, a blend and a store without a branch: most operations of a game are
-// a few bytes long, and a mispredicted length costs more than the three instructions.
+constexpr std::uint8_t kShort = 0;    // writes at most a chunk
+constexpr std::uint8_t kLonger = 1;   // writes more
+constexpr std::uint8_t kSpecial = 2;  // needs the bytes that follow
+
+using OperationTable = std::array<Operation, 256>;
+
+constexpr OperationTable make_operations() {
+    OperationTable operations{};
+    for (Operation& operation : operations) {
+        operation = Operation{0, 0, 0, kSpecial};
+    }
+    for (unsigned flag = 0; flag <= 1; ++flag) {
+        const unsigned flag_bit = flag * kKeepFlag;
+        for (std::size_t source = 0; source < kNumSources; ++source) {
+            for (std::size_t length = 1; length <= kDirectLengths[source]; ++length) {
+                const std::size_t literals = source == static_cast<std::size_t>(Source::kLiteral) ? length : 0;
+                operations[flag_bit + kFirstCode[source] + length - 1] = Operation{
+                    static_cast<std::uint8_t>(length), static_cast<std::uint8_t>(source),
+                    static_cast<std::uint8_t>(1 + literals + flag), length <= kChunk ? kShort : kLonger};
+            }
+        }
+        operations[flag_bit + kNothing] = Operation{0, 0, static_cast<std::uint8_t>(1 + flag), kShort};
+    }
+    return operations;
+}
+
+constexpr OperationTable kOperations = make_operations();
+
+struct RunTable {
+    std::uint8_t bytes[256 * kChunk];
+};
+
+constexpr RunTable make_runs() {
+    RunTable runs{};
+    for (std::size_t index = 0; index < 256 * kChunk; ++index) {
+        runs.bytes[index] = static_cast<std::uint8_t>(index / kChunk);
+    }
+    return runs;
+}
+
+struct MaskTable {
+    std::uint8_t bytes[2 * kChunk];
+};
+
+constexpr MaskTable make_masks() {
+    MaskTable masks{};
+    for (std::size_t index = 0; index < kChunk; ++index) {
+        masks.bytes[index] = 255;
+    }
+    return masks;
+}
+
+alignas(64) constexpr MaskTable kMasks = make_masks();
+alignas(64) constexpr RunTable kRuns = make_runs();  // every byte, kChunk times
+
+[[noreturn]] void throw_damaged(const char* what) { throw DamagedSegment(what); }
+
+inline void copy_chunk(std::uint8_t* target, const std::uint8_t* source) {
+    std::uint8_t chunk[kChunk];  // through a register, as source and target may overlap
+    std::memcpy(chunk, source, kChunk);
+    std::memcpy(target, chunk, kChunk);
+}
+
+// Copies `length` bytes, at most kChunk, or none. A load, a blend and a store without a branch: most operations of a
+// game are a few bytes long, and a mispredicted length costs more than the three instructions.
 inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
 #ifdef FRAMESTOW_SSE2
-    const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks + kChunk - length));
+    const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kChunk - length));
     const __m128i fresh = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
     const __m128i kept = _mm_loadu_si128(reinterpret_cast<const __m128i*>(target));
     const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, kept));
@@ -35,124 +110,284 @@ inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::si
 #endif
 }
 
-// Copies forward where source and target may overlap at a distance of `period` (source = target - period).
+// Copies forward, any length; a source before the target is at least a chunk before it. Without memcpy, which takes a
+// third of all the time for the few dozen bytes that are usual here.
+inline void copy_chunks(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
+    if (length <= kChunk) {
+        copy_short(target, source, length);
+        return;
+    }
+    const std::size_t last = length - kChunk;
+    for (std::size_t position = 0; position < last; position += kChunk) {
+        copy_chunk(target + position, source + position);
+    }
+    copy_chunk(target + last, source + last);
+}
+
+// Repeats the byte before the target.
+inline void run_chunks(std::uint8_t* target, std::size_t length) {
+    const std::uint8_t* const chunk = kRuns.bytes + kChunk * static_cast<std::size_t>(target[-1]);
+    if (length <= kChunk) {
+        copy_short(target, chunk, length);
+        return;
+    }
+    const std::size_t last = length - kChunk;
+    for (std::size_t position = 0; position < last; position += kChunk) {
+        copy_chunk(target + position, chunk);
+    }
+    copy_chunk(target + last, chunk);
+}
+
+// Copies forward from `period` bytes before the target. Where both overlap, what was copied repeats and so may be the
+// source of twice as much.
 inline void copy_from_behind(std::uint8_t* target, std::size_t period, std::size_t length) {
-    const std::uint8_t* source = target - period;
-    if (period >= length) {
-        std::memcpy(target, source, length);
-    } else if (period == 1) {
-        std::memset(target, *source, length);
-    } else {
-        for (std::size_t index = 0; index < length; ++index) {
-            target[index] = source[index];
-        }
+    const std::uint8_t* const source = target - period;
+    std::size_t copied = 0;
+    while (length - copied > period + copied) {
+        std::memcpy(target + copied, source, period + copied);
+        copied += period + copied;
+    }
+    std::memcpy(target + copied, source, length - copied);
+}
+
+// What stays as it is while a patch is read. The frame that is patched lies `previous_distance` from the one that is
+// written, the base frame `base_distance`; in a self-coded frame both distances lead to the row above.
+struct Surroundings {
+    ByteSpan body;
+    std::size_t row_bytes;
+    std::size_t pixel_bytes;
+    std::ptrdiff_t base_distance;
+    std::uint8_t* frame_end;
+};
+
+// Where a patch is being read and written.
+struct Progress {
+    const std::uint8_t* cursor;
+    const std::uint8_t* limit;      // of the body, or of repeated operations
+    const std::uint8_t* return_to;  // behind the repeat while one is read, else null
+    std::uint8_t* target;
+    bool keeps_after_repeat;
+};
+
+FRAMESTOW_ALWAYS_INLINE void check_room(const Surroundings& around, const Progress& at, std::size_t length) {
+    if (length > static_cast<std::size_t>(around.frame_end - at.target)) {
+        throw_damaged("operation of a patch reaches past the frame");
     }
 }
 
-[[noreturn]] void throw_damaged(const char* what) { throw DamagedSegment(what); }
-
-std::size_t read_varint(const std::uint8_t*& cursor, const std::uint8_t* end) {
-    std::size_t value = 0;
-    for (unsigned shift = 0; shift < 35; shift += 7) {
-        if (cursor >= end) {
-            throw_damaged("patch ends within its literal count");
-        }
-        const std::uint8_t byte = *cursor++;
-        value |= static_cast<std::size_t>(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            return value;
-        }
+// Copies from the row above or the pixel before.
+template <bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE void write_from_behind(std::uint8_t* target, std::size_t period, std::size_t length) {
+    if (kNarrow) {
+        copy_from_behind(target, period, length);
+    } else {
+        copy_chunks(target, target - period, length);
     }
-    throw_damaged("literal count of a patch is longer than five bytes");
+}
+
+// Writes the next `length` bytes, which fit into the frame; literals were checked against the limit.
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE void write_long(const Surroundings& around, const Progress& at, Source source,
+                                        std::size_t length) {
+    switch (source) {
+        case Source::kLiteral:
+            copy_chunks(at.target, at.cursor, length);
+            return;
+        case Source::kBase:
+            if (!kSelfCoded) {
+                copy_chunks(at.target, at.target + around.base_distance, length);
+                return;
+            }
+            [[fallthrough]];
+        case Source::kUp:
+            write_from_behind<kNarrow>(at.target, around.row_bytes, length);
+            return;
+        case Source::kRun:
+            if (kNarrow) {
+                copy_from_behind(at.target, around.pixel_bytes, length);
+            } else {
+                run_chunks(at.target, length);
+            }
+            return;
+    }
+}
+
+// Keeps `length` bytes.
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE void keep(const Surroundings& around, std::uint8_t* target, std::size_t length) {
+    if (kSelfCoded) {
+        write_from_behind<kNarrow>(target, around.row_bytes, length);
+    }
+}
+
+// Reads how many bytes are kept, from the first byte of the number on, and keeps them.
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE Progress read_keep(const Surroundings& around, Progress at) {
+    std::size_t length = *at.cursor;
+    if (length == kKeepWide16) {
+        length = load_u16(at.cursor + 1);
+        at.cursor += 3;
+    } else if (length == kKeepWide8) {
+        length = kDirectKeeps + 1 + at.cursor[1];
+        at.cursor += 2;
+    } else {
+        ++length;
+        ++at.cursor;
+    }
+    check_room(around, at, length);
+    keep<kSelfCoded, kNarrow>(around, at.target, length);
+    at.target += length;
+    return at;
+}
+
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE Progress read_wide(const Surroundings& around, Progress at, unsigned code) {
+    const bool keeps = (code & kKeepFlag) != 0;
+    code &= kCodeMask;
+    const bool is_wide16 = code >= kFirstWide16;
+    const unsigned index = code - (is_wide16 ? kFirstWide16 : kFirstWide8);
+    const std::size_t length = is_wide16 ? load_u16(at.cursor + 1) : kDirectLengths[index] + 1 + at.cursor[1];
+    at.cursor += is_wide16 ? 3 : 2;
+    check_room(around, at, length);
+    const auto source = static_cast<Source>(index);
+    const bool is_literal = source == Source::kLiteral;
+    if (is_literal && (at.cursor > at.limit || length > static_cast<std::size_t>(at.limit - at.cursor))) {
+        throw_damaged("patch has fewer literals than it says");
+    }
+    write_long<kSelfCoded, kNarrow>(around, at, source, length);
+    at.cursor += is_literal ? length : 0;
+    at.target += length;
+    // At the limit of repeated operations, what is kept behind the last one is the repeat's to say.
+    return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kNarrow>(around, at) : at;
+}
+
+FRAMESTOW_ALWAYS_INLINE Progress enter_repeat(const Surroundings& around, Progress at, unsigned code) {
+    const bool is_wide = (code & kCodeMask) == kRepeatWide8;
+    const std::size_t size = is_wide ? kMinRepeatBytes + kDirectRepeats + at.cursor[1]
+                                     : kMinRepeatBytes + (code & kCodeMask) - kFirstRepeat;
+    const std::size_t place = load_u16(at.cursor + (is_wide ? 2 : 1));
+    if (at.return_to != nullptr || place > around.body.size || size > around.body.size - place) {
+        throw_damaged("patch repeats operations that are not there");
+    }
+    at.return_to = at.cursor + (is_wide ? 4 : 3);
+    at.cursor = around.body.bytes + place;
+    at.limit = at.cursor + size;
+    at.keeps_after_repeat = (code & kKeepFlag) != 0;
+    return at;
+}
+
+// At the limit: goes on behind the repeat, if one is read. The last operation may have taken one byte past the limit
+// for what it keeps.
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE Progress leave_repeat(const Surroundings& around, const Progress& at) {
+    const std::uint8_t* const body_end = around.body.bytes + around.body.size;
+    if (at.return_to == nullptr || at.cursor > at.limit + 1 || at.return_to >= body_end) {
+        throw_damaged("patch ends without its end mark");
+    }
+    const Progress after{at.return_to, body_end, nullptr, at.target, false};
+    return at.keeps_after_repeat ? read_keep<kSelfCoded, kNarrow>(around, after) : after;
+}
+
+// Reads one patch; returns the place behind it. kNarrow: rows or pixels for which chunks do not work.
+//
+// The frame begins as a copy of the one that is patched (not a self-coded one). An operation of up to 16 bytes writes
+// 16, whatever its length, and then 16 bytes of the patched frame behind itself, whether or not it keeps any. So there
+// is no branch on the kind and the length of most operations, which are short and hard to predict, and no load that
+// waits for a store: nothing of the last few bytes is read back.
+template <bool kSelfCoded, bool kNarrow>
+std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
+    const std::ptrdiff_t row_distance = -static_cast<std::ptrdiff_t>(around.row_bytes);
+    const std::ptrdiff_t base_distance = around.base_distance;
+    const std::uint8_t* const frame_end = around.frame_end;
+    const std::uint8_t* cursor = around.body.bytes + place;
+    const std::uint8_t* limit = around.body.bytes + around.body.size;
+    const std::uint8_t* return_to = nullptr;
+    std::uint8_t* target = frame;
+    bool keeps_after_repeat = false;
+    // The variables stay in registers because no function sees their address.
+    const auto progress = [&] { return Progress{cursor, limit, return_to, target, keeps_after_repeat}; };
+    const auto go_on = [&](const Progress& at) {
+        cursor = at.cursor;
+        limit = at.limit;
+        return_to = at.return_to;
+        target = at.target;
+        keeps_after_repeat = at.keeps_after_repeat;
+    };
+    for (;;) {
+        if (cursor >= limit) {
+            go_on(leave_repeat<kSelfCoded, kNarrow>(around, progress()));
+            continue;
+        }
+        const unsigned code = *cursor;
+        const Operation operation = kOperations[code];
+        if (operation.kind == kSpecial) {
+            if ((code & kCodeMask) < kFirstWide8 || (code & kCodeMask) == kRepeatWide8) {
+                go_on(enter_repeat(around, progress(), code));
+            } else if ((code & kCodeMask) < kRepeatWide8) {
+                go_on(read_wide<kSelfCoded, kNarrow>(around, progress(), code));
+            } else if (code == kEnd) {
+                break;
+            } else {
+                throw_damaged("patch holds a code that no writer writes");
+            }
+            continue;
+        }
+        const std::uint8_t* const number = cursor + operation.taken - 1;  // of kept bytes, where any are kept
+        // 0 or 1, and by arithmetic: half of all operations keep, which no branch predictor foresees.
+        const std::size_t keeps = (code >> 7) & static_cast<std::size_t>(number < limit);
+        const std::size_t kept = (std::size_t{1} + *number) & (std::size_t{0} - keeps);
+        if (operation.length + kept > static_cast<std::size_t>(frame_end - target) || kept > kDirectKeeps) {
+            check_room(around, progress(), operation.length);
+            ++cursor;
+            write_long<kSelfCoded, kNarrow>(around, progress(), static_cast<Source>(operation.source), operation.length);
+            cursor = number;
+            target += operation.length;
+            go_on(read_keep<kSelfCoded, kNarrow>(around, progress()));
+            continue;
+        }
+        if (kNarrow || operation.kind == kLonger) {
+            ++cursor;
+            write_long<kSelfCoded, kNarrow>(around, progress(), static_cast<Source>(operation.source), operation.length);
+            --cursor;
+            keep<kSelfCoded, kNarrow>(around, target + operation.length, kept);
+        } else {
+            const std::uint8_t* const sources[kNumSources] = {
+                cursor + 1, target + row_distance, target + base_distance,
+                kRuns.bytes + kChunk * static_cast<std::size_t>(target[-1])};
+            copy_short(target, sources[operation.source], operation.length);
+            keep<kSelfCoded, kNarrow>(around, target + operation.length, kept);
+        }
+        cursor += operation.taken;
+        target += operation.length + kept;
+    }
+    if (return_to != nullptr) {
+        throw_damaged("repeated operations hold the end of a patch");
+    }
+    keep<kSelfCoded, kNarrow>(around, target, static_cast<std::size_t>(frame_end - target));
+    return static_cast<std::size_t>(cursor + 1 - around.body.bytes);
 }
 
 template <bool kSelfCoded>
-std::size_t decode(ByteSpan packed, const FrameGeometry& geometry, const std::uint8_t* base, std::uint8_t* frame) {
-    const std::size_t row_bytes = geometry.row_bytes;
-    const std::size_t pixel_bytes = geometry.pixel_bytes;
-    const std::uint8_t* const packed_end = packed.bytes + packed.size;
-    const std::uint8_t* literals = packed.bytes;
-    const std::size_t num_literals = read_varint(literals, packed_end);
-    if (num_literals > static_cast<std::size_t>(packed_end - literals)) {
-        throw_damaged("patch has fewer literals than it says");
-    }
-    const std::uint8_t* cursor = literals + num_literals;
-    const std::uint8_t* const literals_end = cursor;
-    std::uint8_t* target = frame;
-    std::uint8_t* const frame_end = frame + geometry.frame_bytes();
-
-    for (;;) {
-        if (cursor >= packed_end) {
-            throw_damaged("patch ends without its end mark");
-        }
-        std::size_t skip = *cursor++;
-        if (skip >= kDirectSkips) {
-            if (skip == kEnd) {
-                break;
-            }
-            const bool is_wide = skip == kSkip32;
-            skip = is_wide ? load_u32(cursor) : kDirectSkips + load_u16(cursor);
-            cursor += is_wide ? 4 : 2;
-        }
-        const unsigned token = *cursor++;
-        std::size_t length = (token & kLengthMask) + 1;
-        if (length > kDirectLengths) {
-            const bool is_wide = length == kLength32 + 1;
-            length = is_wide ? load_u32(cursor) : kDirectLengths + 1 + load_u16(cursor);
-            cursor += is_wide ? 4 : 2;
-        }
-        const auto left = static_cast<std::size_t>(frame_end - target);
-        if (skip > left || length > left - skip) {
-            throw_damaged("operation of a patch reaches past the frame");
-        }
-        if (kSelfCoded) {
-            copy_from_behind(target, row_bytes, skip);
-        }
-        target += skip;
-        const auto source = static_cast<Source>(token >> kSourceShift);
-        if (source == Source::kRun) {
-            copy_from_behind(target, pixel_bytes, length);
-        } else if (source == Source::kUp) {
-            if (length <= kChunk && row_bytes >= kChunk) {
-                copy_short(target, target - row_bytes, length);
-            } else {
-                copy_from_behind(target, row_bytes, length);
-            }
-        } else {
-            const std::uint8_t* from = literals;
-            if (source == Source::kLiteral) {
-                if (length > static_cast<std::size_t>(literals_end - literals)) {
-                    throw_damaged("patch uses more literals than it has");
-                }
-                literals += length;
-            } else {
-                if (kSelfCoded) {
-                    throw_damaged("self-coded frame refers to the base frame");
-                }
-                from = base + (target - frame);
-            }
-            if (length <= kChunk) {
-                copy_short(target, from, length);
-            } else {
-                std::memcpy(target, from, length);
-            }
-        }
-        target += length;
-    }
-    if (kSelfCoded) {
-        copy_from_behind(target, row_bytes, static_cast<std::size_t>(frame_end - target));
-    }
-    return static_cast<std::size_t>(cursor - packed.bytes);
+std::size_t decode(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
+    const bool is_narrow = around.row_bytes < kChunk || around.pixel_bytes != 1;
+    return is_narrow ? read_patch<kSelfCoded, true>(around, frame, place)
+                     : read_patch<kSelfCoded, false>(around, frame, place);
 }
 
 }  // namespace
 
-std::size_t decode_self_coded(ByteSpan packed, const FrameGeometry& geometry, FrameBuffer& frame) {
-    return decode<true>(packed, geometry, nullptr, frame.frame());
+std::size_t decode_self_coded(ByteSpan body, std::size_t place, const FrameGeometry& geometry, FrameBuffer& frame) {
+    const std::ptrdiff_t row_distance = -static_cast<std::ptrdiff_t>(geometry.row_bytes);
+    const Surroundings around{body, geometry.row_bytes, geometry.pixel_bytes, row_distance,
+                              frame.frame() + geometry.frame_bytes()};
+    return decode<true>(around, frame.frame(), place);
 }
 
-std::size_t apply_patch(ByteSpan packed, const FrameGeometry& geometry, const FrameBuffer& base, FrameBuffer& frame) {
-    return decode<false>(packed, geometry, base.frame(), frame.frame());
+std::size_t apply_patch(ByteSpan body, std::size_t place, const FrameGeometry& geometry, const FrameBuffer& base,
+                        FrameBuffer& frame) {
+    const Surroundings around{body, geometry.row_bytes, geometry.pixel_bytes, base.frame() - frame.frame(),
+                              frame.frame() + geometry.frame_bytes()};
+    return decode<false>(around, frame.frame(), place);
 }
 
 }  // namespace framestow

@@ -1,9 +1,9 @@
 // Applies patches: the inner loop of every sample.
 //
-// Input: `packed` is read from its begin; at least kReadPadding bytes behind its end must be readable (their values
-// never matter). `frame` and `base` are FrameBuffers of this geometry. Returns the bytes of `packed` that the patch
-// took. Any bytes at all give some frame or DamagedSegment: no read outside the padded span and no write outside
-// the buffer. Thread-safe as long as each thread has its own buffers.
+// Input: `body` is the body of a segment, `place` where in it the patch begins; at least kReadPadding bytes behind the
+// body must be readable (their values never matter). `frame` and `base` are FrameBuffers of this geometry. Returns the
+// place behind the patch. Any bytes at all give some frame or DamagedSegment: no read outside the padded body and no
+// write outside the buffer. Thread-safe as long as each thread has its own buffers.
 #pragma once
 
 #include "../byte_span.hpp"
@@ -12,9 +12,10 @@
 namespace framestow {
 
 // Rebuilds a self-coded frame; nothing of `frame` is read before it is written.
-std::size_t decode_self_coded(ByteSpan packed, const FrameGeometry& geometry, FrameBuffer& frame);
+std::size_t decode_self_coded(ByteSpan body, std::size_t place, const FrameGeometry& geometry, FrameBuffer& frame);
 
 // Turns `frame` into the patched frame, in place. `base` may not be `frame`.
-std::size_t apply_patch(ByteSpan packed, const FrameGeometry& geometry, const FrameBuffer& base, FrameBuffer& frame);
+std::size_t apply_patch(ByteSpan body, std::size_t place, const FrameGeometry& geometry, const FrameBuffer& base,
+                        FrameBuffer& frame);
 
 }  // namespace framestow

@@ -1,241 +1,192 @@
 #include "patch_encoder.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-
-#include "../byte_span.hpp"
-#include "patch_format.hpp"
-
-#if defined(__SSE2__) || defined(_M_X64)
-#define FRAMESTOW_SSE2 1
-#include <emmintrin.h>
-#endif
-#if defined(_MSC_VER) && !defined(__clang__)
-#include <intrin.h>
-#endif
 
 namespace framestow {
 namespace {
 
 using namespace patch_format;
 
-constexpr std::size_t kWordBits = 64;
-constexpr std::size_t kWorthwhileSkip = 3;   // equal bytes that pay for the two bytes of another operation
-constexpr std::size_t kWorthwhileMatch = 4;  // the same for a match that interrupts literals
+constexpr std::size_t kLongKeep = 24;  // kept bytes that end a stretch: no operation does better than keeping them
 
-inline unsigned count_trailing_zeros(std::uint64_t word) {
-#if defined(__GNUC__) || defined(__clang__)
-    return static_cast<unsigned>(__builtin_ctzll(word));
-#elif defined(_MSC_VER) && defined(_WIN64)
-    unsigned long index = 0;
-    _BitScanForward64(&index, word);
-    return static_cast<unsigned>(index);
-#else
-    unsigned count = 0;
-    for (; (word & 1U) == 0; word >>= 1) {
-        ++count;
-    }
-    return count;
-#endif
+void append_u16(std::vector<std::uint8_t>& bytes, std::size_t value) {
+    bytes.push_back(static_cast<std::uint8_t>(value & 0xFF));
+    bytes.push_back(static_cast<std::uint8_t>(value >> 8));
 }
 
-// Bit i: a[i] == b[i], for 64 bytes.
-inline std::uint64_t compare_word(const std::uint8_t* a, const std::uint8_t* b) {
-#ifdef FRAMESTOW_SSE2
-    std::uint64_t word = 0;
-    for (unsigned part = 0; part < 4; ++part) {
-        const __m128i left = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 16 * part));
-        const __m128i right = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 16 * part));
-        const auto bits = static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(left, right)));
-        word |= static_cast<std::uint64_t>(bits) << (16 * part);
-    }
-    return word;
-#else
-    std::uint64_t word = 0;
-    for (unsigned index = 0; index < kWordBits; ++index) {
-        word |= static_cast<std::uint64_t>(a[index] == b[index] ? 1 : 0) << index;
-    }
-    return word;
-#endif
-}
-
-inline std::uint64_t compare_part(const std::uint8_t* a, const std::uint8_t* b, std::size_t count) {
-    std::uint64_t word = 0;
-    for (std::size_t index = 0; index < count; ++index) {
-        word |= static_cast<std::uint64_t>(a[index] == b[index] ? 1 : 0) << index;
-    }
-    return word;
-}
-
-// How many set bits follow one another from `position` on.
-inline std::size_t match_length(const std::vector<std::uint64_t>& equal, std::size_t position) {
-    std::size_t word_index = position / kWordBits;
-    const auto shift = static_cast<unsigned>(position % kWordBits);
-    std::uint64_t unequal = ~equal[word_index] >> shift;
-    if (unequal != 0) {
-        return count_trailing_zeros(unequal);
-    }
-    std::size_t length = kWordBits - shift;
-    while (equal[++word_index] == ~std::uint64_t{0}) {
-        length += kWordBits;
-    }
-    return length + count_trailing_zeros(~equal[word_index]);
-}
-
-void append_number(std::vector<std::uint8_t>& target, std::size_t value, std::size_t num_bytes) {
-    for (std::size_t index = 0; index < num_bytes; ++index) {
-        target.push_back(static_cast<std::uint8_t>((value >> (8 * index)) & 0xFF));
-    }
-}
-
-void append_varint(std::vector<std::uint8_t>& target, std::size_t value) {
-    for (; value >= 0x80; value >>= 7) {
-        target.push_back(static_cast<std::uint8_t>((value & 0x7F) | 0x80));
-    }
-    target.push_back(static_cast<std::uint8_t>(value));
-}
+constexpr std::size_t number_of(Source source) { return static_cast<std::size_t>(source); }
 
 }  // namespace
 
-PatchEncoder::PatchEncoder(const FrameGeometry& geometry) : geometry_(geometry) {
-    // One word more than the frame fills: its zeros end every match.
-    const std::size_t num_words = geometry.frame_bytes() / kWordBits + 2;
-    for (Bitmap* bitmap : {&kept_, &up_, &run_, &base_}) {
-        bitmap->assign(num_words, 0);
-    }
-}
+PatchEncoder::PatchEncoder(const FrameGeometry& geometry)
+    : geometry_(geometry),
+      kept_(geometry.frame_bytes()),
+      up_(geometry.frame_bytes()),
+      base_(geometry.frame_bytes()),
+      run_(geometry.frame_bytes()),
+      steps_(geometry.frame_bytes() + 1) {}
 
 std::size_t PatchEncoder::nbytes() const {
-    return 4 * kept_.capacity() * sizeof(std::uint64_t) + literals_.capacity() + operations_.capacity();
+    return kept_.nbytes() + up_.nbytes() + base_.nbytes() + run_.nbytes() + steps_.capacity() * sizeof(Step) +
+           operations_.bytes.capacity() + operations_.places.capacity() * sizeof(OperationBytes::Place);
 }
 
-void PatchEncoder::compare_with_frame(const std::uint8_t* frame, const std::uint8_t* other, Bitmap& equal) const {
-    const std::size_t frame_bytes = geometry_.frame_bytes();
-    const std::size_t num_whole = frame_bytes / kWordBits;
-    for (std::size_t word = 0; word < num_whole; ++word) {
-        equal[word] = compare_word(frame + word * kWordBits, other + word * kWordBits);
-    }
-    const std::size_t done = num_whole * kWordBits;
-    equal[num_whole] = compare_part(frame + done, other + done, frame_bytes - done);
+const OperationBytes& PatchEncoder::encode_self_coded(const std::uint8_t* frame) {
+    kept_.compare_behind(frame, geometry_.row_bytes);
+    run_.compare_behind(frame, geometry_.pixel_bytes);
+    return encode<true>(frame);
 }
 
-// Bytes before the frame count as zeros.
-void PatchEncoder::compare_with_behind(const std::uint8_t* frame, std::size_t period, Bitmap& equal) const {
-    const std::size_t frame_bytes = geometry_.frame_bytes();
-    const std::size_t num_words = (frame_bytes + kWordBits - 1) / kWordBits;
-    for (std::size_t word = 0; word < num_words; ++word) {
-        const std::size_t begin = word * kWordBits;
-        const std::size_t end = std::min(begin + kWordBits, frame_bytes);
-        if (begin >= period && end - begin == kWordBits) {
-            equal[word] = compare_word(frame + begin, frame + begin - period);
-            continue;
-        }
-        std::uint64_t bits = 0;
-        for (std::size_t index = begin; index < end; ++index) {
-            const std::uint8_t behind = index >= period ? frame[index - period] : std::uint8_t{0};
-            bits |= static_cast<std::uint64_t>(frame[index] == behind ? 1 : 0) << (index - begin);
-        }
-        equal[word] = bits;
-    }
-}
-
-void PatchEncoder::encode_self_coded(const std::uint8_t* frame, std::vector<std::uint8_t>& packed) {
-    compare_with_behind(frame, geometry_.row_bytes, kept_);
-    compare_with_behind(frame, geometry_.pixel_bytes, run_);
-    encode<true>(frame, packed);
-}
-
-void PatchEncoder::encode_patch(const std::uint8_t* frame, const std::uint8_t* previous, const std::uint8_t* base,
-                                std::vector<std::uint8_t>& packed) {
-    compare_with_frame(frame, previous, kept_);
-    compare_with_behind(frame, geometry_.row_bytes, up_);
-    compare_with_behind(frame, geometry_.pixel_bytes, run_);
-    compare_with_frame(frame, base, base_);
-    encode<false>(frame, packed);
-}
-
-void PatchEncoder::put_operation(std::size_t skip, unsigned source, std::size_t length) {
-    if (skip < kDirectSkips) {
-        operations_.push_back(static_cast<std::uint8_t>(skip));
-    } else if (skip - kDirectSkips <= 0xFFFF) {
-        operations_.push_back(kSkip16);
-        append_number(operations_, skip - kDirectSkips, 2);
-    } else {
-        operations_.push_back(kSkip32);
-        append_number(operations_, skip, 4);
-    }
-    const unsigned kind = source << kSourceShift;
-    if (length <= kDirectLengths) {
-        operations_.push_back(static_cast<std::uint8_t>(kind | static_cast<unsigned>(length - 1)));
-    } else if (length - kDirectLengths - 1 <= 0xFFFF) {
-        operations_.push_back(static_cast<std::uint8_t>(kind | kLength16));
-        append_number(operations_, length - kDirectLengths - 1, 2);
-    } else {
-        operations_.push_back(static_cast<std::uint8_t>(kind | kLength32));
-        append_number(operations_, length, 4);
-    }
-}
-
-// Where literals that begin at `begin` end best: at the first place from which another operation pays.
-template <bool kSelfCoded>
-std::size_t PatchEncoder::literals_end(std::size_t begin) const {
-    const std::size_t frame_bytes = geometry_.frame_bytes();
-    std::size_t position = begin + 1;
-    for (; position < frame_bytes; ++position) {
-        const std::size_t kept = match_length(kept_, position);
-        if (kept >= kWorthwhileSkip || position + kept == frame_bytes) {
-            break;
-        }
-        std::size_t longest = match_length(run_, position);
-        if (!kSelfCoded) {
-            longest = std::max({longest, match_length(up_, position), match_length(base_, position)});
-        }
-        if (longest >= kWorthwhileMatch) {
-            break;
-        }
-    }
-    return position;
+const OperationBytes& PatchEncoder::encode_patch(const std::uint8_t* frame, const std::uint8_t* previous,
+                                                 const std::uint8_t* base) {
+    kept_.compare(frame, previous);
+    up_.compare_behind(frame, geometry_.row_bytes);
+    base_.compare(frame, base);
+    run_.compare_behind(frame, geometry_.pixel_bytes);
+    return encode<false>(frame);
 }
 
 template <bool kSelfCoded>
-void PatchEncoder::encode(const std::uint8_t* frame, std::vector<std::uint8_t>& packed) {
+const OperationBytes& PatchEncoder::encode(const std::uint8_t* frame) {
     const std::size_t frame_bytes = geometry_.frame_bytes();
-    literals_.clear();
-    operations_.clear();
-    std::size_t written = 0;  // the end of the last operation
+    operations_.bytes.clear();
+    operations_.places.clear();
+    std::size_t position = 0;
     for (;;) {
-        const std::size_t position = written + match_length(kept_, written);
-        if (position >= frame_bytes) {
-            break;
+        const std::size_t kept = kept_.match_length(position);
+        if (position + kept == frame_bytes) {
+            return operations_;
         }
-        auto source = Source::kRun;
-        std::size_t length = match_length(run_, position);
-        if (!kSelfCoded) {
-            const std::size_t up = match_length(up_, position);
-            if (up > length) {
-                source = Source::kUp;
-                length = up;
-            }
-            const std::size_t base = match_length(base_, position);
-            if (base > length) {
-                source = Source::kBase;
-                length = base;
-            }
+        if (kept > 0) {
+            put_keep(kept);
+            position += kept;
         }
-        if (length < 2) {
-            source = Source::kLiteral;
-            const std::size_t end = literals_end<kSelfCoded>(position);
-            literals_.insert(literals_.end(), frame + position, frame + end);
-            length = end - position;
-        }
-        put_operation(position - written, static_cast<unsigned>(source), length);
-        written = position + length;
+        const std::size_t end = stretch_end(position);
+        plan_stretch<kSelfCoded>(position, end);
+        write_stretch(frame, position, end);
+        position = end;
     }
-    append_varint(packed, literals_.size());
-    packed.insert(packed.end(), literals_.begin(), literals_.end());
-    packed.insert(packed.end(), operations_.begin(), operations_.end());
-    packed.push_back(kEnd);
+}
+
+// The next place from which many bytes are kept, or the frame's end.
+std::size_t PatchEncoder::stretch_end(std::size_t begin) const {
+    const std::size_t frame_bytes = geometry_.frame_bytes();
+    std::size_t end = begin;
+    while (end < frame_bytes) {
+        const std::size_t kept = kept_.match_length(end);
+        if (kept >= kLongKeep || end + kept == frame_bytes) {
+            return end;
+        }
+        end += kept;
+        while (end < frame_bytes && !kept_.matches(end)) {
+            ++end;
+        }
+    }
+    return end;
+}
+
+template <bool kSelfCoded>
+void PatchEncoder::plan_stretch(std::size_t begin, std::size_t end) {
+    std::uint32_t kept = 0;
+    std::uint32_t up = 0;
+    std::uint32_t base = 0;
+    std::uint32_t run = 0;
+    steps_[end].cost = 0;
+    steps_[end].literal_cost = 0xFFFFFF;
+    for (std::size_t position = end; position-- > begin;) {
+        const Step& next = steps_[position + 1];
+        Step step;
+        step.literals_go_on = next.literal_cost <= next.cost;
+        step.literal_cost = 1 + std::min(next.literal_cost, next.cost);
+        step.cost = 1 + step.literal_cost;
+        step.length = 0;
+        step.source = Source::kLiteral;
+        step.is_kept = false;
+        const auto consider = [&](bool matches, std::uint32_t& length, Source source, bool is_kept) {
+            length = matches ? length + 1 : 0;
+            if (matches && 1 + steps_[position + length].cost <= step.cost) {
+                step.cost = 1 + steps_[position + length].cost;
+                step.length = length;
+                step.source = source;
+                step.is_kept = is_kept;
+            }
+        };
+        consider(run_.matches(position), run, Source::kRun, false);
+        if (!kSelfCoded) {
+            consider(up_.matches(position), up, Source::kUp, false);
+            consider(base_.matches(position), base, Source::kBase, false);
+        }
+        consider(kept_.matches(position), kept, Source::kLiteral, true);
+        steps_[position] = step;
+    }
+}
+
+void PatchEncoder::write_stretch(const std::uint8_t* frame, std::size_t begin, std::size_t end) {
+    for (std::size_t position = begin; position < end;) {
+        const Step& step = steps_[position];
+        std::size_t length = step.length;
+        if (step.is_kept) {
+            put_keep(length);
+        } else {
+            if (step.source == Source::kLiteral) {
+                length = 1;
+                while (steps_[position + length - 1].literals_go_on && position + length < end) {
+                    ++length;
+                }
+            }
+            put(step.source, length, frame + position);
+        }
+        position += length;
+    }
+}
+
+void PatchEncoder::put(Source source, std::size_t length, const std::uint8_t* literals) {
+    std::vector<std::uint8_t>& bytes = operations_.bytes;
+    while (length > 0) {
+        const std::size_t taken = std::min(length, kMaxLength);
+        const std::size_t direct = kDirectLengths[number_of(source)];
+        const auto begin = static_cast<std::uint32_t>(bytes.size());
+        if (taken <= direct) {
+            bytes.push_back(static_cast<std::uint8_t>(kFirstCode[number_of(source)] + taken - 1));
+        } else if (taken - direct - 1 <= 0xFF) {
+            bytes.push_back(static_cast<std::uint8_t>(kFirstWide8 + number_of(source)));
+            bytes.push_back(static_cast<std::uint8_t>(taken - direct - 1));
+        } else {
+            bytes.push_back(static_cast<std::uint8_t>(kFirstWide16 + number_of(source)));
+            append_u16(bytes, taken);
+        }
+        if (source == Source::kLiteral) {
+            bytes.insert(bytes.end(), literals, literals + taken);
+            literals += taken;
+        }
+        operations_.places.push_back(OperationBytes::Place{begin, static_cast<std::uint32_t>(bytes.size())});
+        length -= taken;
+    }
+}
+
+// Lets the last operation keep the next bytes, or one that does nothing else.
+void PatchEncoder::put_keep(std::size_t length) {
+    std::vector<std::uint8_t>& bytes = operations_.bytes;
+    while (length > 0) {
+        const std::size_t taken = std::min(length, kMaxLength);
+        const bool can_join = !operations_.places.empty() && operations_.places.back().keep_begin == bytes.size();
+        if (!can_join) {
+            const auto begin = static_cast<std::uint32_t>(bytes.size());
+            bytes.push_back(static_cast<std::uint8_t>(kNothing));
+            operations_.places.push_back(OperationBytes::Place{begin, begin + 1});
+        }
+        bytes[operations_.places.back().begin] |= static_cast<std::uint8_t>(kKeepFlag);
+        if (taken <= kDirectKeeps) {
+            bytes.push_back(static_cast<std::uint8_t>(taken - 1));
+        } else if (taken - kDirectKeeps - 1 <= 0xFF) {
+            bytes.push_back(static_cast<std::uint8_t>(kKeepWide8));
+            bytes.push_back(static_cast<std::uint8_t>(taken - kDirectKeeps - 1));
+        } else {
+            bytes.push_back(static_cast<std::uint8_t>(kKeepWide16));
+            append_u16(bytes, taken);
+        }
+        length -= taken;
+    }
 }
 
 }  // namespace framestow

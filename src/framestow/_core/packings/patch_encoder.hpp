@@ -1,48 +1,74 @@
-// Finds a short patch from one frame to another.
+// Finds a short list of operations that makes one frame of another.
 //
-// Compares whole frames into bitmaps, 64 bytes a word, so that the length of every match is a count of trailing
-// ones; then takes, from left to right, the longest match or a run of literals. Holds scratch for one geometry: not
-// thread-safe. Frames are spans of frame_bytes that are only read; the patch is appended to `packed`.
+// Compares whole frames into bitmaps; between long stretches of kept bytes, picks the cheapest sequence of matches and
+// literals by dynamic programming from the right (the longest match of each source, or literals; Storer and Szymanski
+// 1982 call it optimal parsing). Holds scratch for one geometry: not thread-safe. Frames are spans of frame_bytes that
+// are only read.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "../frame_geometry.hpp"
+#include "match_bitmap.hpp"
+#include "patch_format.hpp"
 
 namespace framestow {
+
+// Operations as bytes (patch_format.hpp), without repeats and without the end.
+struct OperationBytes {
+    struct Place {
+        std::uint32_t begin;       // of an operation
+        std::uint32_t keep_begin;  // of the number of bytes that it keeps; its end where it keeps none
+    };
+    std::vector<std::uint8_t> bytes;
+    std::vector<Place> places;
+
+    std::size_t end_of(std::size_t operation) const {
+        return operation + 1 < places.size() ? places[operation + 1].begin : bytes.size();
+    }
+};
 
 class PatchEncoder {
 public:
     explicit PatchEncoder(const FrameGeometry& geometry);
 
-    // Without any other frame: what decode_self_coded reads.
-    void encode_self_coded(const std::uint8_t* frame, std::vector<std::uint8_t>& packed);
+    // Without any other frame: what decode_self_coded reads. Valid until the next call.
+    const OperationBytes& encode_self_coded(const std::uint8_t* frame);
 
-    // As changes of `previous`: what apply_patch reads.
-    void encode_patch(const std::uint8_t* frame, const std::uint8_t* previous, const std::uint8_t* base,
-                      std::vector<std::uint8_t>& packed);
+    // As changes of `previous`: what apply_patch reads. Valid until the next call.
+    const OperationBytes& encode_patch(const std::uint8_t* frame, const std::uint8_t* previous,
+                                       const std::uint8_t* base);
 
     std::size_t nbytes() const;
 
 private:
-    using Bitmap = std::vector<std::uint64_t>;  // bit i: byte i matches; zeros behind the frame end every match
+    // The cheapest way on from a byte.
+    struct Step {
+        std::uint32_t cost;           // bytes from here to the end of the stretch, at a new operation
+        std::uint32_t literal_cost;   // the same within literals
+        std::uint32_t length;         // of the operation that begins here
+        patch_format::Source source;  // of the operation that begins here, unless it keeps
+        bool is_kept;
+        bool literals_go_on;          // whether the byte after a literal is a literal too
+    };
 
-    void compare_with_frame(const std::uint8_t* frame, const std::uint8_t* other, Bitmap& equal) const;
-    void compare_with_behind(const std::uint8_t* frame, std::size_t period, Bitmap& equal) const;
     template <bool kSelfCoded>
-    void encode(const std::uint8_t* frame, std::vector<std::uint8_t>& packed);
+    const OperationBytes& encode(const std::uint8_t* frame);
+    std::size_t stretch_end(std::size_t begin) const;
     template <bool kSelfCoded>
-    std::size_t literals_end(std::size_t begin) const;
-    void put_operation(std::size_t skip, unsigned source, std::size_t length);
+    void plan_stretch(std::size_t begin, std::size_t end);
+    void write_stretch(const std::uint8_t* frame, std::size_t begin, std::size_t end);
+    void put(patch_format::Source source, std::size_t length, const std::uint8_t* literals);
+    void put_keep(std::size_t length);
 
     FrameGeometry geometry_;
-    Bitmap kept_;  // equal to the frame that is patched; in a self-coded frame, to the row above
-    Bitmap up_;
-    Bitmap run_;
-    Bitmap base_;
-    std::vector<std::uint8_t> literals_;
-    std::vector<std::uint8_t> operations_;
+    MatchBitmap kept_;  // equal to the frame that is patched; in a self-coded frame, to the row above
+    MatchBitmap up_;
+    MatchBitmap base_;
+    MatchBitmap run_;
+    std::vector<Step> steps_;
+    OperationBytes operations_;
 };
 
 }  // namespace framestow

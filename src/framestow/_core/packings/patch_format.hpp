@@ -1,36 +1,57 @@
 // The bytes of a patch: one frame as changes of another. docs/codec.md draws it.
 //
-//   patch      = num_literals (varint) · literals · operations · end (0xFF)
-//   operation  = skip · kind and length · [length extension]
-//   skip       = 0..252, or 253 and 2 bytes (253 + value), or 254 and 4 bytes (value)
-//   kind and length = kind in the top 2 bits, code in the low 6: length code + 1 for code 0..61,
-//                     62 and 2 bytes (63 + value), or 63 and 4 bytes (value)
+// A patch is operations, then kEnd. Each operation writes the next bytes of the frame, from left to right and top to
+// bottom, and may be followed by a number of bytes to keep; what is left at the end is kept. The first byte of an
+// operation says what and how many in its low 7 bits, and in the top bit whether bytes are kept behind it:
 //
-// An operation leaves `skip` bytes as they are in the frame that is patched (in a self-coded frame: copies them from
-// the row above) and then writes `length` bytes from its source. Rows above the first are zeros, and so is the pixel
-// before the first. Literals stand before the operations so that both are read without waiting for each other.
+//   0..39     literal   1..40 bytes, which follow
+//   40..67    up        1..28 bytes of the row above, as already rebuilt
+//   68..83    base      1..16 bytes at the same place of the segment's base frame; not in a self-coded frame
+//   84..99    run       1..16 bytes, each as the one a pixel before it
+//   100       nothing   (only keeps)
+//   101..114  repeat    the 4..17 bytes of operations at the place that follows (2 bytes: from the body's begin)
+//   115..118  literal, up, base, run of the longest direct length + 1 + the byte that follows
+//   119..122  literal, up, base, run as long as the 2 bytes that follow say
+//   123       repeat    18 + the byte that follows bytes, at the place in the 2 bytes after it
+//   127       the end
+//
+// The number of kept bytes stands last: 0..253 is 1..254, 254 and a byte is 255 + that, 255 and two bytes is those.
+// Kept are the bytes of the frame that is patched; in a self-coded frame, of the row above.
+//
+// Repeated operations hold no repeat and no end: they are words of an earlier patch, such as the rows of a sprite,
+// which come again wherever it is drawn. They may end within an operation, before what it keeps: then the repeat has
+// its own keep. Rows above the first are zeros, and so is the pixel before the first.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace framestow::patch_format {
 
-enum class Source : std::uint8_t {
-    kLiteral = 0,  // the next literals
-    kRun = 1,      // the pixel just before, repeated
-    kUp = 2,       // the same columns of the row above, as already rebuilt
-    kBase = 3,     // the same place of the segment's base frame; not in a self-coded frame
-};
+enum class Source : std::uint8_t { kLiteral = 0, kUp = 1, kBase = 2, kRun = 3 };
 
-inline constexpr std::uint8_t kEnd = 0xFF;
-inline constexpr std::uint8_t kSkip32 = 254;
-inline constexpr std::uint8_t kSkip16 = 253;
-inline constexpr std::size_t kDirectSkips = 253;
-inline constexpr unsigned kLength32 = 63;
-inline constexpr unsigned kLength16 = 62;
-inline constexpr std::size_t kDirectLengths = 62;
-inline constexpr unsigned kSourceShift = 6;
-inline constexpr unsigned kLengthMask = 0x3F;
+inline constexpr std::size_t kNumSources = 4;
+inline constexpr std::array<unsigned, kNumSources> kFirstCode = {0, 40, 68, 84};
+inline constexpr std::array<std::size_t, kNumSources> kDirectLengths = {40, 28, 16, 16};
+
+inline constexpr unsigned kKeepFlag = 0x80;
+inline constexpr unsigned kCodeMask = 0x7F;
+inline constexpr unsigned kNothing = 100;
+inline constexpr unsigned kFirstRepeat = 101;
+inline constexpr unsigned kFirstWide8 = 115;
+inline constexpr unsigned kFirstWide16 = 119;
+inline constexpr unsigned kRepeatWide8 = 123;
+inline constexpr unsigned kEnd = 127;
+
+inline constexpr std::size_t kDirectKeeps = 254;
+inline constexpr unsigned kKeepWide8 = 254;
+inline constexpr unsigned kKeepWide16 = 255;
+
+inline constexpr std::size_t kMaxLength = 0xFFFF;  // of one operation, and of what one keeps
+inline constexpr std::size_t kMinRepeatBytes = 4;
+inline constexpr std::size_t kDirectRepeats = kFirstWide8 - kFirstRepeat;
+inline constexpr std::size_t kMaxRepeatBytes = kMinRepeatBytes + kDirectRepeats + 0xFF;
+inline constexpr std::size_t kMaxRepeatPlace = 0xFFFF;
 
 }  // namespace framestow::patch_format

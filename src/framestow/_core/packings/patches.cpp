@@ -11,11 +11,12 @@ namespace {
 
 constexpr std::size_t kOffsetBytes = 4;
 
-ByteSpan from_offset(ByteSpan body, std::size_t offset) {
-    if (offset > body.size) {
+std::size_t begin_of_group(const PatchesView& view, std::size_t group) {
+    const std::size_t place = load_u32(view.group_table.bytes + group * kOffsetBytes);
+    if (place > view.body.size) {
         throw DamagedSegment("group of a segment begins behind the segment's end");
     }
-    return ByteSpan{body.bytes + offset, body.size - offset};
+    return place;
 }
 
 }  // namespace
@@ -33,16 +34,14 @@ void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::s
                     DecodingScratch& scratch, std::uint8_t* out) {
     const FrameGeometry& geometry = header.geometry;
     const std::size_t frame_bytes = geometry.frame_bytes();
-    decode_self_coded(view.body, geometry, scratch.base);
-    ByteSpan rest{};
+    decode_self_coded(view.body, 0, geometry, scratch.base);
+    std::size_t place = 0;
     for (std::size_t index = first / header.group_frames * header.group_frames; index < first + count; ++index) {
         if (index % header.group_frames == 0) {
-            const std::size_t group = index / header.group_frames;
-            rest = from_offset(view.body, load_u32(view.group_table.bytes + group * kOffsetBytes));
+            place = begin_of_group(view, index / header.group_frames);
             std::memcpy(scratch.frame.frame(), scratch.base.frame(), frame_bytes);
         }
-        const std::size_t taken = apply_patch(rest, geometry, scratch.base, scratch.frame);
-        rest = from_offset(rest, taken);
+        place = apply_patch(view.body, place, geometry, scratch.base, scratch.frame);
         if (index >= first) {
             std::memcpy(out, scratch.frame.frame(), frame_bytes);
             out += frame_bytes;
@@ -61,7 +60,7 @@ void PatchesWriter::append(const std::uint8_t* frame, PatchEncoder& encoder) {
     const std::size_t frame_bytes = geometry_.frame_bytes();
     if (num_frames_ == 0) {
         std::memcpy(base_frame_.data(), frame, frame_bytes);
-        encoder.encode_self_coded(frame, body_);
+        repeats_.write_patch(encoder.encode_self_coded(frame), body_);
     }
     const bool is_anchor = num_frames_ % group_frames_ == 0;
     if (is_anchor) {
@@ -69,7 +68,8 @@ void PatchesWriter::append(const std::uint8_t* frame, PatchEncoder& encoder) {
         group_table_.resize(position + kOffsetBytes);
         store_u32(group_table_.data() + position, static_cast<std::uint32_t>(body_.size()));
     }
-    encoder.encode_patch(frame, is_anchor ? base_frame_.data() : last_frame_.data(), base_frame_.data(), body_);
+    const std::uint8_t* const previous = is_anchor ? base_frame_.data() : last_frame_.data();
+    repeats_.write_patch(encoder.encode_patch(frame, previous, base_frame_.data()), body_);
     std::memcpy(last_frame_.data(), frame, frame_bytes);
     ++num_frames_;
     if (body_.capacity() < body_.size() + kReadPadding) {
@@ -81,6 +81,7 @@ void PatchesWriter::clear() {
     num_frames_ = 0;
     group_table_.clear();
     body_.clear();
+    repeats_.clear();
 }
 
 SegmentHeader PatchesWriter::header() const {
@@ -97,7 +98,8 @@ void PatchesWriter::copy_payload(std::uint8_t* target) const {
 }
 
 std::size_t PatchesWriter::nbytes() const {
-    return group_table_.capacity() + body_.capacity() + base_frame_.capacity() + last_frame_.capacity();
+    return group_table_.capacity() + body_.capacity() + repeats_.nbytes() + base_frame_.capacity() +
+           last_frame_.capacity();
 }
 
 }  // namespace framestow

@@ -16,10 +16,11 @@
 #include "../segment_header.hpp"
 #include "frame_buffer.hpp"
 #include "patch_encoder.hpp"
+#include "repeat_finder.hpp"
 
 namespace framestow {
 
-// Where one thread decodes: two frames.
+// Where one thread decodes: the base frame, and the frame that is patched.
 struct DecodingScratch {
     FrameBuffer base;
     FrameBuffer frame;
@@ -28,6 +29,7 @@ struct DecodingScratch {
         base.resize(geometry);
         frame.resize(geometry);
     }
+    std::size_t nbytes() const { return base.nbytes() + frame.nbytes(); }
 };
 
 struct PatchesView {
@@ -60,6 +62,7 @@ private:
     std::uint32_t num_frames_ = 0;
     std::vector<std::uint8_t> group_table_;
     std::vector<std::uint8_t> body_;  // capacity always reaches kReadPadding past its size
+    RepeatFinder repeats_;
     std::vector<std::uint8_t> base_frame_;
     std::vector<std::uint8_t> last_frame_;
 };

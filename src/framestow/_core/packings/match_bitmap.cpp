@@ -1,0 +1,103 @@
+#include "match_bitmap.hpp"
+
+#include <algorithm>
+
+#if defined(__SSE2__) || defined(_M_X64)
+#define FRAMESTOW_SSE2 1
+#include <emmintrin.h>
+#endif
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+#endif
+
+namespace framestow {
+namespace {
+
+constexpr std::size_t kWordBits = 64;
+
+inline unsigned count_trailing_zeros(std::uint64_t word) {
+#if defined(__GNUC__) || defined(__clang__)
+    return static_cast<unsigned>(__builtin_ctzll(word));
+#elif defined(_MSC_VER) && defined(_WIN64)
+    unsigned long index = 0;
+    _BitScanForward64(&index, word);
+    return static_cast<unsigned>(index);
+#else
+    unsigned count = 0;
+    for (; (word & 1U) == 0; word >>= 1) {
+        ++count;
+    }
+    return count;
+#endif
+}
+
+inline std::uint64_t compare_part(const std::uint8_t* a, const std::uint8_t* b, std::size_t count) {
+    std::uint64_t word = 0;
+    for (std::size_t index = 0; index < count; ++index) {
+        word |= static_cast<std::uint64_t>(a[index] == b[index] ? 1 : 0) << index;
+    }
+    return word;
+}
+
+inline std::uint64_t compare_word(const std::uint8_t* a, const std::uint8_t* b) {
+#ifdef FRAMESTOW_SSE2
+    std::uint64_t word = 0;
+    for (unsigned part = 0; part < 4; ++part) {
+        const __m128i left = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 16 * part));
+        const __m128i right = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 16 * part));
+        const auto bits = static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(left, right)));
+        word |= static_cast<std::uint64_t>(bits) << (16 * part);
+    }
+    return word;
+#else
+    return compare_part(a, b, kWordBits);
+#endif
+}
+
+}  // namespace
+
+// One word more than the frame fills: its zeros end every match.
+MatchBitmap::MatchBitmap(std::size_t frame_bytes) : frame_bytes_(frame_bytes), words_(frame_bytes / kWordBits + 2, 0) {}
+
+void MatchBitmap::compare(const std::uint8_t* frame, const std::uint8_t* other) {
+    const std::size_t num_whole = frame_bytes_ / kWordBits;
+    for (std::size_t word = 0; word < num_whole; ++word) {
+        words_[word] = compare_word(frame + word * kWordBits, other + word * kWordBits);
+    }
+    const std::size_t compared = num_whole * kWordBits;
+    words_[num_whole] = compare_part(frame + compared, other + compared, frame_bytes_ - compared);
+}
+
+void MatchBitmap::compare_behind(const std::uint8_t* frame, std::size_t period) {
+    const std::size_t num_words = (frame_bytes_ + kWordBits - 1) / kWordBits;
+    for (std::size_t word = 0; word < num_words; ++word) {
+        const std::size_t begin = word * kWordBits;
+        const std::size_t end = std::min(begin + kWordBits, frame_bytes_);
+        if (begin >= period && end - begin == kWordBits) {
+            words_[word] = compare_word(frame + begin, frame + begin - period);
+            continue;
+        }
+        std::uint64_t bits = 0;
+        for (std::size_t index = begin; index < end; ++index) {
+            const std::uint8_t behind = index >= period ? frame[index - period] : std::uint8_t{0};
+            bits |= static_cast<std::uint64_t>(frame[index] == behind ? 1 : 0) << (index - begin);
+        }
+        words_[word] = bits;
+    }
+}
+
+std::size_t MatchBitmap::match_length(std::size_t position) const {
+    std::size_t word = position / kWordBits;
+    const auto shift = static_cast<unsigned>(position % kWordBits);
+    const std::uint64_t unequal = ~words_[word] >> shift;
+    if (unequal != 0) {
+        return count_trailing_zeros(unequal);
+    }
+    std::size_t length = kWordBits - shift;
+    while (words_[++word] == ~std::uint64_t{0}) {
+        length += kWordBits;
+    }
+    return length + count_trailing_zeros(~words_[word]);
+}
+
+}  // namespace framestow
