@@ -1,0 +1,306 @@
+"""PackedStreams holds what a list of frames would hold, through any order of calls."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from framestow._core import PackedStreams, verify_segment
+from framestow.errors import DamagedDataError
+from oracles import pixel_streams
+
+ROWS, ROW_BYTES = 6, 20
+FRAME = ROWS * ROW_BYTES
+SEGMENT = 5  # frames, so that a few steps cross many borders
+
+
+def new_streams(num_streams=2, frames_per_segment=SEGMENT):
+    return PackedStreams(num_streams, ROWS, ROW_BYTES, 1, frames_per_segment)
+
+
+def made(kind, count, seed):
+    return pixel_streams.MAKERS[kind](np.random.default_rng(seed), count, (ROWS, ROW_BYTES)).reshape(count, FRAME)
+
+
+def filled(count, num_streams=1, kind="sprites"):
+    streams = new_streams(num_streams)
+    frames = [made(kind, count, seed) for seed in range(num_streams)]
+    for index in range(count):
+        streams.append(np.arange(num_streams, dtype=np.int32), np.stack([own[index] for own in frames]))
+    return streams, frames
+
+
+def gathered(streams, windows, length, **options):
+    """Windows of ``(stream, last position, count)``."""
+    out = np.full((len(windows), length, FRAME), 171, np.uint8)
+    columns = np.array(windows, np.int64).reshape(-1, 3)
+    streams.gather(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out, **options)
+    return out
+
+
+def expected_window(frames, last, count, length):
+    window = [frames[position] for position in range(last - count + 1, last + 1)]
+    return np.stack([window[0]] * (length - count) + window)
+
+
+class AgainstLists(RuleBasedStateMachine):
+    """Two streams beside plain lists; a segment border every five frames."""
+
+    @initialize(seed=st.integers(0, 2**16), kind=st.sampled_from(list(pixel_streams.MAKERS)))
+    def begin(self, seed, kind):
+        self.native = new_streams()
+        self.source = [made(kind, 400, seed), made(kind, 400, seed + 1)]
+        self.first = [0, 0]
+        self.count = [0, 0]
+
+    def held(self):
+        return [stream for stream in (0, 1) if self.count[stream] > self.first[stream]]
+
+    @rule(pattern=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=12))
+    def append(self, pattern):
+        frames = []
+        for stream in pattern:
+            frames.append(self.source[stream][self.count[stream] % 400])
+            self.count[stream] += 1
+        self.native.append(np.array(pattern, np.int32), np.stack(frames))
+
+    @precondition(lambda self: self.held())
+    @rule(choice=st.data(), length=st.integers(1, 8))
+    def gather(self, choice, length):
+        windows = []
+        for _ in range(choice.draw(st.integers(1, 6))):
+            stream = choice.draw(st.sampled_from(self.held()))
+            last = choice.draw(st.integers(self.first[stream], self.count[stream] - 1))
+            windows.append((stream, last, choice.draw(st.integers(1, min(length, last - self.first[stream] + 1)))))
+
+        out = gathered(self.native, windows, length)
+
+        for window, (stream, last, count) in zip(out, windows, strict=True):
+            frames = {position: self.source[stream][position % 400] for position in range(self.first[stream], last + 1)}
+            np.testing.assert_array_equal(window, expected_window(frames, last, count, length))
+
+    @rule(stream=st.sampled_from([0, 1]), before=st.integers(-3, 120))
+    def evict(self, stream, before):
+        sealed_end = self.count[stream] // SEGMENT * SEGMENT
+        new_first = max(self.first[stream], min(before // SEGMENT * SEGMENT, sealed_end))
+
+        assert self.native.evict(stream, before) == new_first - self.first[stream]
+        self.first[stream] = new_first
+
+    @rule()
+    def save_and_restore(self):
+        restored = new_streams()
+        for stream in (0, 1):
+            for place in range(self.native.num_segments(stream)):
+                segment = self.native.segment(stream, place)
+                restored.restore(stream, self.first[stream] // SEGMENT + place, segment)
+                assert restored.segment(stream, place) == segment
+        for stream in (0, 1):
+            if self.native.num_segments(stream) == 0:
+                self.first[stream] = self.count[stream] = 0
+        self.native = restored
+
+    @invariant()
+    def positions_agree(self):
+        for stream in (0, 1):
+            assert self.native.first_position(stream) == self.first[stream]
+            assert self.native.next_position(stream) == self.count[stream]
+
+
+AgainstLists.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, derandomize=True)
+TestAgainstLists = AgainstLists.TestCase
+
+
+def test_windows_cross_segment_borders_anywhere():
+    streams, (frames,) = filled(23)
+
+    for count in range(1, 13):
+        for last in range(count - 1, 23):
+            out = gathered(streams, [(0, last, count)], 12)
+            np.testing.assert_array_equal(out[0], expected_window(frames, last, count, 12))
+
+
+def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():
+    streams, (frames,) = filled(8)
+
+    repeated = gathered(streams, [(0, 6, 2)], 4)
+    zeros = gathered(streams, [(0, 6, 2)], 4, pad_with_zeros=True)
+
+    np.testing.assert_array_equal(repeated[0], frames[[5, 5, 5, 6]])
+    np.testing.assert_array_equal(zeros[0, :2], np.zeros((2, FRAME)))
+    np.testing.assert_array_equal(zeros[0, 2:], frames[5:7])
+
+
+@pytest.mark.parametrize(
+    ("window", "fault"),
+    [
+        ((0, 8, 1), "window 1 wants the 1 frames up to position 8 of stream 0: held are 0 to 7"),
+        ((0, 1, 3), "window 1 wants the 3 frames up to position 1 of stream 0: held are 0 to 7"),
+        ((0, -1, 1), "window 1 wants the 1 frames up to position -1"),
+        ((0, 2**63 - 1, 1), "window 1 wants the 1 frames up to position 9223372036854775807"),
+        ((0, -(2**63), 4), "window 1 wants the 4 frames"),
+        ((1, 3, 1), "window 1 is of stream 1: must be 0 to 0"),
+        ((-1, 3, 1), "window 1 is of stream -1"),
+        ((0, 3, 0), "window 1 has 0 frames: must be 1 to 4"),
+        ((0, 7, 5), "window 1 has 5 frames: must be 1 to 4"),
+    ],
+)
+def test_a_window_that_is_not_held_is_refused_before_anything_is_written(window, fault):
+    streams, _ = filled(8)
+    out = np.full((2, 4, FRAME), 171, np.uint8)
+    columns = np.array([(0, 7, 4), window], np.int64)
+
+    with pytest.raises(IndexError, match=re.escape(fault)):
+        streams.gather(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out)
+    assert (out == 171).all()
+
+
+def test_an_evicted_frame_is_refused():
+    streams, _ = filled(12)
+
+    assert streams.evict(0, 7) == SEGMENT
+    with pytest.raises(IndexError, match=re.escape("held are 5 to 11")):
+        gathered(streams, [(0, 5, 2)], 4)
+
+
+@pytest.mark.parametrize(
+    ("streams", "frames", "error", "fault"),
+    [
+        (np.zeros(1, np.int64), np.zeros((1, FRAME), np.uint8), TypeError, "pass streams.astype(np.int32)"),
+        ([0], np.zeros((1, FRAME), np.uint8), TypeError, "streams is not an array"),
+        (np.zeros((1, 1), np.int32), np.zeros((1, FRAME), np.uint8), ValueError, "streams has shape (1, 1)"),
+        (np.zeros(1, np.int32), np.zeros((1, FRAME), np.int8), TypeError, "frames has another dtype than uint8"),
+        (np.zeros(1, np.int32), np.zeros((2, FRAME), np.uint8), ValueError, "frames has shape (2, 120)"),
+        (np.zeros(2, np.int32), np.zeros((1, 2 * FRAME), np.uint8), ValueError, "must be (2, and one frame of 120"),
+        (np.zeros(1, np.int32), np.zeros((1, 2 * FRAME), np.uint8)[:, ::2], ValueError, "frames is not in C order"),
+        (np.array([2], np.int32), np.zeros((1, FRAME), np.uint8), IndexError, "stream is 2: must be 0 to 1"),
+        (np.array([0, -1], np.int32), np.zeros((2, FRAME), np.uint8), IndexError, "stream is -1: must be 0 to 1"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_is_appended(streams, frames, error, fault):
+    native = new_streams()
+
+    with pytest.raises(error, match=re.escape(fault)):
+        native.append(streams, frames)
+    assert native.next_position(0) == 0
+
+
+def test_an_output_that_may_not_be_written_is_refused():
+    streams, _ = filled(3)
+    out = np.zeros((1, 2, FRAME), np.uint8)
+    out.flags.writeable = False
+    one = np.zeros(1, np.int32)
+
+    with pytest.raises(TypeError, match="out is not a writable array"):
+        streams.gather(one, one.astype(np.int64), one + 1, out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ((0, 4, 4, 1), "num_streams is 0"),
+        ((1, 0, 4, 1), "rows, row_bytes and pixel_bytes must be at least 1"),
+        ((1, 4, 4, 5), "pixel_bytes must be at most row_bytes"),
+        ((1, 2**20, 2**11, 1), "a frame holds at most 2**30 bytes"),
+        ((1, 4, 4, 1, 0), "frames_per_segment is 0"),
+        ((1, 2**15, 2**15, 1, 3), "must be at most 2**31 bytes; take fewer frames"),
+    ],
+)
+def test_a_geometry_that_cannot_be_is_refused(arguments, fault):
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        PackedStreams(*arguments)
+
+
+def test_appending_goes_on_after_a_restore_as_if_nothing_had_been_saved():
+    frames = made("sprites", 14, seed=3)
+    never_saved, restored = new_streams(1), new_streams(1)
+    one = np.zeros(1, np.int32)
+    for frame in frames[:8]:
+        never_saved.append(one, frame[None])
+    for place in range(never_saved.num_segments(0)):
+        restored.restore(0, place, never_saved.segment(0, place))
+    for frame in frames[8:]:
+        never_saved.append(one, frame[None])
+        restored.append(one, frame[None])
+
+    assert [restored.segment(0, place) for place in range(3)] == [never_saved.segment(0, place) for place in range(3)]
+
+
+def test_a_stream_restored_in_its_middle_keeps_its_positions():
+    streams, (frames,) = filled(18)
+    streams.evict(0, 11)
+    restored = new_streams(1)
+    for place in range(streams.num_segments(0)):
+        restored.restore(0, 2 + place, streams.segment(0, place))
+
+    assert (restored.first_position(0), restored.next_position(0)) == (10, 18)
+    np.testing.assert_array_equal(gathered(restored, [(0, 17, 8)], 8)[0], frames[10:18])
+
+
+def test_segments_are_restored_in_order_only():
+    streams, _ = filled(12)
+    restored = new_streams(1)
+    restored.restore(0, 0, streams.segment(0, 0))
+
+    with pytest.raises(ValueError, match="segment 2 does not follow"):
+        restored.restore(0, 2, streams.segment(0, 1))
+    restored.restore(0, 1, streams.segment(0, 2))  # not full: it is the open one now
+    with pytest.raises(ValueError, match="nothing after one that is not full"):
+        restored.restore(0, 2, streams.segment(0, 0))
+
+
+def test_a_damaged_or_foreign_segment_is_not_restored():
+    streams, _ = filled(6)
+    segment = bytearray(streams.segment(0, 0))
+    other = PackedStreams(1, ROW_BYTES, ROWS, 1, SEGMENT)
+    restored = new_streams(1)
+    segment[40] ^= 4
+
+    with pytest.raises(DamagedDataError, match="does not match its checksum"):
+        restored.restore(0, 0, segment)
+    with pytest.raises(DamagedDataError, match=re.escape("expected at most 5 of 20 rows of 6 bytes")):
+        other.restore(0, 0, streams.segment(0, 0))
+    assert restored.num_segments(0) == 0
+    assert restored.next_position(0) == 0
+
+
+def test_frames_that_do_not_shrink_are_kept_raw_and_read_the_same():
+    streams, (frames,) = filled(12, kind="noise")
+    segment = streams.segment(0, 0)
+
+    verify_segment(segment)
+    assert len(segment) == 24 + SEGMENT * FRAME
+    np.testing.assert_array_equal(gathered(streams, [(0, 11, 12)], 12)[0], frames)
+
+
+def test_memory_of_evicted_segments_is_given_back():
+    streams = PackedStreams(1, 84, 84, 1)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 84 * 84), dtype=np.uint8)
+    zeros = np.zeros(64, np.int32)
+    sizes = []
+    for round_number in range(40):
+        streams.append(zeros, noise)
+        streams.evict(0, 64 * (round_number - 3))
+        sizes.append(streams.sealed_nbytes)
+
+    assert max(sizes) <= 8 * (noise.nbytes + 4096)
+    assert streams.evict(0, 2**40) > 0
+    assert streams.sealed_nbytes <= 2 * 2**20
+
+
+def test_nbytes_counts_what_is_held():
+    streams = PackedStreams(3, 84, 84, 1)
+    empty = streams.sealed_nbytes, streams.open_nbytes
+    frames = pixel_streams.sprites(np.random.default_rng(1), 200, (84, 84))
+    streams.append(np.zeros(200, np.int32), frames)
+    held = sum(len(streams.segment(0, place)) for place in range(3))
+
+    assert empty[0] == 0
+    assert held <= streams.sealed_nbytes <= held + 2 * 4096
+    assert streams.open_nbytes >= empty[1] >= 3 * 2 * 84 * 84
+    assert streams.index_nbytes > 0

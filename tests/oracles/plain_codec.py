@@ -1,0 +1,150 @@
+"""A packed segment read in plain Python, byte by byte, from docs/codec.md alone.
+
+Slow, and obviously in order: what the native decoder gives must be equal to this, for every segment.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+HEADER = struct.Struct("<IBBBBIIIHH")
+LITERAL, UP, BASE, RUN = range(4)
+FIRST_CODES = (0, 40, 68, 84, 100)
+DIRECT_LENGTHS = (40, 28, 16, 16)
+NOTHING, FIRST_REPEAT, FIRST_WIDE8, FIRST_WIDE16, REPEAT_WIDE8, END = 100, 101, 115, 119, 123, 127
+
+
+class BrokenSegmentError(Exception):
+    """The segment cannot be read; what the native code calls DamagedDataError."""
+
+
+def crc32c(content: bytes) -> int:
+    """CRC-32C, one bit at a time."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@dataclass
+class Patch:
+    """Reads one patch into a frame; ``frame`` begins as the patched frame, or as zeros where it is self-coded."""
+
+    body: bytes
+    place: int
+    row_bytes: int
+    pixel_bytes: int
+    frame: list[int]
+    base: list[int] | None
+
+    def __post_init__(self) -> None:
+        self.position = 0
+
+    def take(self, limit: int, count: int = 1) -> int:
+        if self.place + count > limit:
+            raise BrokenSegmentError("a patch ends within an operation")
+        self.place += count
+        return int.from_bytes(self.body[self.place - count : self.place], "little")
+
+    def write(self, value: int) -> None:
+        if self.position >= len(self.frame):
+            raise BrokenSegmentError("a patch writes past the frame")
+        self.frame[self.position] = value
+        self.position += 1
+
+    def behind(self, distance: int) -> int:
+        return self.frame[self.position - distance] if self.position >= distance else 0
+
+    def keep(self, count: int) -> None:
+        for _ in range(count):
+            if self.position >= len(self.frame):
+                raise BrokenSegmentError("a patch keeps past the frame")
+            self.write(self.behind(self.row_bytes) if self.base is None else self.frame[self.position])
+
+    def read_keep(self, limit: int) -> None:
+        count = self.take(limit)
+        self.keep(self.take(limit, 2) if count == 255 else 255 + self.take(limit) if count == 254 else count + 1)
+
+    def copy(self, source: int, count: int, limit: int) -> None:
+        for _ in range(count):
+            if source == LITERAL:
+                self.write(self.take(limit))
+            elif source == RUN:
+                self.write(self.behind(self.pixel_bytes))
+            elif source == BASE and self.base is not None and self.position < len(self.frame):
+                self.write(self.base[self.position])
+            else:
+                self.write(self.behind(self.row_bytes))
+
+    def operations(self, limit: int, is_repeated: bool) -> None:
+        while self.place < limit:
+            first = self.take(limit)
+            code, keeps = first & 127, first >= 128
+            if code == END:
+                if is_repeated or keeps:
+                    raise BrokenSegmentError("an end where none may be")
+                self.keep(len(self.frame) - self.position)
+                return
+            if code < NOTHING:
+                source = next(kind for kind in range(4) if code < FIRST_CODES[kind + 1])
+                self.copy(source, code - FIRST_CODES[source] + 1, limit)
+            elif FIRST_WIDE8 <= code < REPEAT_WIDE8:
+                source = (code - FIRST_WIDE8) % 4
+                is_16 = code >= FIRST_WIDE16
+                count = self.take(limit, 2) if is_16 else DIRECT_LENGTHS[source] + 1 + self.take(limit)
+                self.copy(source, count, limit)
+            elif code <= REPEAT_WIDE8 and code != NOTHING:
+                if is_repeated:
+                    raise BrokenSegmentError("a repeat within a repeat")
+                self.repeat(code, limit)
+            elif code != NOTHING:
+                raise BrokenSegmentError("a code that means nothing")
+            if keeps and not (is_repeated and self.place == limit):
+                self.read_keep(limit)
+        if not is_repeated:
+            raise BrokenSegmentError("a patch without its end")
+
+    def repeat(self, code: int, limit: int) -> None:
+        size = 18 + self.take(limit) if code == REPEAT_WIDE8 else code - FIRST_REPEAT + 4
+        place = self.take(limit, 2)
+        if place + size > len(self.body):
+            raise BrokenSegmentError("a repeat of what is not there")
+        back, self.place = self.place, place
+        self.operations(place + size, is_repeated=True)
+        self.place = back
+
+
+def unpack(segment: bytes) -> NDArray[np.uint8]:
+    """Frames of ``segment``, ``(num_frames, rows * row_bytes)``; BrokenSegmentError for anything that is wrong."""
+    crc, mark, version, packing, zero, num_frames, rows, row_bytes, pixel_bytes, group_frames = HEADER.unpack_from(
+        segment
+    )
+    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or packing > 1:
+        raise BrokenSegmentError("a header that no writer wrote")
+    payload = segment[HEADER.size :]
+    frame_bytes = rows * row_bytes
+    if packing == 0:
+        return np.frombuffer(payload, np.uint8).reshape(num_frames, frame_bytes)
+    num_groups = -(-num_frames // group_frames)
+    begins = struct.unpack_from(f"<{num_groups}I", payload)
+    body = payload[4 * num_groups :]
+
+    def read(place: int, frame: list[int], base: list[int] | None) -> Patch:
+        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base)
+        patch.operations(len(body), is_repeated=False)
+        return patch
+
+    base = read(0, [0] * frame_bytes, None).frame
+    frames = []
+    for index in range(num_frames):
+        begins_group = index % group_frames == 0
+        patch = read(begins[index // group_frames] if begins_group else place, base if begins_group else frame, base)
+        frame, place = patch.frame, patch.place
+        frames.append(frame)
+    return np.array(frames, np.uint8)
