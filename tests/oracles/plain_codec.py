@@ -141,10 +141,13 @@ def unpack(segment: bytes) -> NDArray[np.uint8]:
         return patch
 
     base = read(0, [0] * frame_bytes, None).frame
-    frames = []
+    frames: list[list[int]] = []
+    place = 0
     for index in range(num_frames):
-        begins_group = index % group_frames == 0
-        patch = read(begins[index // group_frames] if begins_group else place, base if begins_group else frame, base)
-        frame, place = patch.frame, patch.place
-        frames.append(frame)
+        if index % group_frames == 0:
+            patch = read(begins[index // group_frames], base, base)
+        else:
+            patch = read(place, frames[-1], base)
+        place = patch.place
+        frames.append(patch.frame)
     return np.array(frames, np.uint8)

@@ -1,0 +1,126 @@
+// The core without Python: round trips, borders of segments, memory given back. Ends with status 0 when all holds.
+#include <cstring>
+#include <stdexcept>
+
+#include "check.hpp"
+#include "checksum.hpp"
+#include "damaged_segment.hpp"
+#include "moving_pictures.hpp"
+#include "packed_streams.hpp"
+#include "window_gather.hpp"
+
+using namespace framestow;
+
+namespace {
+
+const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1},  {7, 1, 1},   {5, 15, 1},  {5, 16, 1},
+                                     {9, 17, 1}, {8, 24, 3}, {12, 63, 3}, {84, 84, 1}, {3, 300, 1}};
+
+void checksum_paths_agree() {
+    std::mt19937 random(1);
+    std::vector<std::uint8_t> bytes(300);
+    for (std::uint8_t& byte : bytes) {
+        byte = static_cast<std::uint8_t>(random());
+    }
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+        CHECK(crc32c(ByteSpan{bytes.data(), size}) == crc32c_by_table(ByteSpan{bytes.data(), size}));
+    }
+    const std::uint8_t digits[] = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};
+    CHECK(crc32c(ByteSpan{digits, 9}) == 0xE3069283U);
+}
+
+void segments_come_back() {
+    std::mt19937 random(2);
+    for (const FrameGeometry& geometry : kGeometries) {
+        for (const std::uint32_t count : {1U, 2U, 7U, 64U, 90U}) {
+            const std::vector<std::uint8_t> frames = moving_pictures(geometry, count, random);
+            const std::vector<std::uint8_t> segment = pack_segment(geometry, frames.data(), count);
+            std::vector<std::uint8_t> unpacked(frames.size());
+            unpack_segment(ByteSpan{segment.data(), segment.size()}, geometry, count, unpacked.data());
+            CHECK(unpacked == frames);
+            CHECK(segment.size() <= frames.size() + kHeaderBytes);
+        }
+    }
+}
+
+// One stream as lists of frames would hold it.
+void windows_are_what_was_appended() {
+    std::mt19937 random(3);
+    for (const FrameGeometry& geometry : kGeometries) {
+        const std::size_t frame_bytes = geometry.frame_bytes();
+        const std::vector<std::uint8_t> frames = moving_pictures(geometry, 100, random);
+        PackedStreams packed(2, geometry, 7);
+        for (std::size_t index = 0; index < 100; ++index) {
+            const std::int32_t stream = 1;
+            packed.append(&stream, frames.data() + index * frame_bytes, 1);
+        }
+        packed.evict(1, 20);
+        CHECK(packed.first_position(1) == 14 && packed.next_position(1) == 100 && packed.next_position(0) == 0);
+        constexpr std::size_t kLength = 6;
+        std::vector<std::uint8_t> out(kLength * frame_bytes);
+        for (int round = 0; round < 200; ++round) {
+            const auto count = static_cast<std::int32_t>(1 + random() % kLength);
+            const std::int64_t last = 14 + count - 1 + static_cast<std::int64_t>(random() % (87 - count));
+            const std::int32_t stream = 1;
+            gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, kLength, Padding::kRepeat, out.data());
+            for (std::size_t place = 0; place < kLength; ++place) {
+                const auto back = static_cast<std::int64_t>(kLength - 1 - place);
+                const std::int64_t position = std::max(last - back, last - count + 1);
+                CHECK(std::memcmp(out.data() + place * frame_bytes,
+                                  frames.data() + static_cast<std::size_t>(position) * frame_bytes, frame_bytes) == 0);
+            }
+        }
+    }
+}
+
+void arena_gives_back_what_is_released() {
+    SegmentArena arena;
+    std::vector<StoredSegment> held;
+    std::mt19937 random(4);
+    for (int round = 0; round < 20000; ++round) {
+        held.push_back(arena.allocate(1 + random() % 9000));
+        std::memset(held.back().bytes, round % 256, held.back().size);
+        if (held.size() > 300) {
+            const auto leaving = static_cast<std::ptrdiff_t>(random() % 8);
+            arena.release(held[static_cast<std::size_t>(leaving)]);
+            held.erase(held.begin() + leaving);
+        }
+        CHECK(arena.nbytes() <= 12U << 20);
+    }
+    const StoredSegment large = arena.allocate(5U << 20);
+    CHECK(arena.nbytes() >= 1U << 20);
+    std::memset(large.bytes, 1, large.size + kReadPadding);
+    arena.release(large);
+    for (const StoredSegment& segment : held) {
+        arena.release(segment);
+    }
+    CHECK(arena.nbytes() <= 2U << 20);
+}
+
+void unheld_windows_are_refused() {
+    const FrameGeometry geometry{4, 4, 1};
+    PackedStreams packed(1, geometry, 8);
+    std::uint8_t out[16] = {};
+    const std::int32_t stream = 0;
+    const std::int32_t count = 1;
+    const std::int64_t last = 0;
+    bool was_refused = false;
+    try {
+        gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, 1, Padding::kRepeat, out);
+    } catch (const std::out_of_range&) {
+        was_refused = true;
+    }
+    CHECK(was_refused);
+}
+
+}  // namespace
+
+int main() {
+    checksum_paths_agree();
+    segments_come_back();
+    windows_are_what_was_appended();
+    arena_gives_back_what_is_released();
+    unheld_windows_are_refused();
+    std::puts("core tests: all hold");
+    return 0;
+}
