@@ -59,7 +59,8 @@ def _folder(tmp_path: Path, name: str, settings: Settings) -> RunFolder:
     return RunFolder.create(tmp_path / name, settings)
 
 
-@pytest.mark.parametrize("stop_at", [1, 60, 301, 450])  # before the first update, before the wrap, in it, after it
+# Before the first update, when every episode has just ended, before the memory's wrap, in it and after it.
+@pytest.mark.parametrize("stop_at", [1, 33, 60, 301, 450])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, stop_at: int) -> None:
     settings = catch_settings()
     whole, halves = Transcript(), Transcript()
