@@ -3,11 +3,8 @@
 import errno
 import os
 import re
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +22,7 @@ from framestow.training.checkpoint import (
     write_checkpoint,
 )
 from training.checkpoint_states import run_state
+from training.full_disk import no_file_larger_than
 
 TESTS = Path(__file__).parents[1]
 
@@ -99,22 +97,12 @@ def test_a_write_that_fails_at_any_stage_leaves_the_last_good_one(
     _assert_equal_states(run_state(80), read_checkpoint(newest, "cpu"))
 
 
-@contextmanager
-def _no_file_larger_than(num_bytes: int) -> Iterator[None]:
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, usual[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-
-
 @pytest.mark.parametrize("num_bytes", [0, 1_000, 3_000])
 def test_a_file_that_the_system_cuts_short_leaves_the_last_good_one(tmp_path: Path, num_bytes: int) -> None:
     last_good = write_checkpoint(tmp_path, run_state(40))
 
     expected = f"the checkpoint of step 80 could not be written (File too large): {last_good} is still whole; "
-    with _no_file_larger_than(num_bytes), pytest.raises(CheckpointError, match=re.escape(expected)):
+    with no_file_larger_than(num_bytes), pytest.raises(CheckpointError, match=re.escape(expected)):
         write_checkpoint(tmp_path, run_state(80))
 
     assert _names(tmp_path) == ["step-000000000040"]
@@ -122,7 +110,7 @@ def test_a_file_that_the_system_cuts_short_leaves_the_last_good_one(tmp_path: Pa
 
 
 def test_the_first_checkpoint_that_fails_says_that_there_is_none_before_it(tmp_path: Path) -> None:
-    with _no_file_larger_than(0), pytest.raises(CheckpointError, match="there is none before it"):
+    with no_file_larger_than(0), pytest.raises(CheckpointError, match="there is none before it"):
         write_checkpoint(tmp_path, run_state(40))
 
     assert newest_checkpoint(tmp_path) is None

@@ -13,11 +13,13 @@ from framestow.training import trainer
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.events import EpisodeEnded, StepTaken
 from framestow.training.listeners.checkpointing import Checkpointing
+from framestow.training.listeners.event_file import EventFile
 from framestow.training.listeners.logging import COLUMNS, Curves, EpisodeTable
 from framestow.training.listeners.progress import Progress
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from training.catch_runs import catch_settings, make_catch
+from training.full_disk import no_file_larger_than
 
 
 def _run(tmp_path: Path, **changes: object) -> tuple[Run, RunFolder]:
@@ -33,7 +35,7 @@ def _rows(path: Path) -> list[list[str]]:
 def test_every_finished_game_is_a_line_of_episodes_csv(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, steps=200)
 
-    trainer.train(run, folder, [EpisodeTable(folder.episodes, 0)])
+    trainer.train(run, folder, [EpisodeTable(folder.episodes, 0, pytest.fail)])
 
     rows = _rows(folder.episodes)
     assert rows[0] == COLUMNS
@@ -43,7 +45,7 @@ def test_every_finished_game_is_a_line_of_episodes_csv(tmp_path: Path) -> None:
 
 
 def test_a_line_is_on_the_disk_before_the_next_event(tmp_path: Path) -> None:
-    table = EpisodeTable(tmp_path / "episodes.csv", 0)
+    table = EpisodeTable(tmp_path / "episodes.csv", 0, pytest.fail)
 
     table.take(EpisodeEnded(1, 30, 2, 5.0, 10))
 
@@ -55,7 +57,7 @@ def test_lines_after_the_checkpoint_of_a_resumed_run_and_half_lines_are_dropped(
     path = tmp_path / "episodes.csv"
     path.write_text("episode,agent_steps,stream,score,length\n1,30,2,5.0,10\n2,60,0,1.0,9\n3,90,1,2.0,8\n4,9")
 
-    EpisodeTable(path, resumed_at=60).close()
+    EpisodeTable(path, 60, pytest.fail).close()
 
     assert _rows(path) == [COLUMNS, ["1", "30", "2", "5.0", "10"], ["2", "60", "0", "1.0", "9"]]
 
@@ -66,7 +68,7 @@ def test_a_resumed_runs_table_equals_that_of_the_uninterrupted_one(tmp_path: Pat
         folder = RunFolder.create(tmp_path / name, catch_settings(steps=300))
         for stop in stops:
             run = trainer.start_run(folder, make_catch)
-            table = EpisodeTable(folder.episodes, run.tally.agent_steps)
+            table = EpisodeTable(folder.episodes, run.tally.agent_steps, pytest.fail)
             trainer.train(run, folder, [table], lambda run=run, stop=stop: stop and run.tally.agent_steps >= stop)
             run.close()
         tables.append(_rows(folder.episodes))
@@ -78,7 +80,7 @@ def test_a_resumed_runs_table_equals_that_of_the_uninterrupted_one(tmp_path: Pat
 def test_curves_are_tensorboard_events_over_agent_steps(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, train_every=2)
 
-    trainer.train(run, folder, [Curves(run, folder.path)])
+    trainer.train(run, folder, [Curves(run, folder.path, pytest.fail)])
 
     stored = EventAccumulator(str(folder.path)).Reload()
     assert set(stored.Tags()["scalars"]) == {
@@ -95,6 +97,47 @@ def test_curves_are_tensorboard_events_over_agent_steps(tmp_path: Path) -> None:
     assert len(stored.Scalars("episode/score")) == run.tally.episodes
     assert stored.Scalars("memory/transitions")[-1].value == len(run.memory)
     assert stored.Scalars("memory/transitions")[-1].step == run.tally.agent_steps
+
+
+def test_a_resumed_runs_curves_hide_what_is_trained_again(tmp_path: Path) -> None:
+    for agent_steps, values in ((0, {10: 1.0, 30: 3.0}), (20, {30: 4.0})):
+        curves = EventFile(tmp_path, agent_steps)
+        for step, value in values.items():
+            curves.add("score", value, step)
+        curves.close()
+
+    points = EventAccumulator(str(tmp_path)).Reload().Scalars("score")
+
+    assert [(point.step, point.value) for point in points] == [(10, 1.0), (30, 4.0)]
+
+
+def test_on_a_full_disk_lines_wait_until_there_is_room(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    warnings: list[str] = []
+    table = EpisodeTable(path, 0, warnings.append)
+
+    with no_file_larger_than(60):
+        for episode in range(1, 6):
+            table.take(EpisodeEnded(episode, 10 * episode, 0, 1.0, 10))
+    table.take(EpisodeEnded(6, 60, 0, 1.0, 10))
+    table.close()
+
+    assert warnings == [f"{path} could not be written (File too large): lines wait until there is room"]
+    assert [row[0] for row in _rows(path)] == ["episode", "1", "2", "3", "4", "5", "6"]
+
+
+def test_on_a_full_disk_the_curves_end_and_the_run_goes_on(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, steps=150)
+    warnings: list[str] = []
+    curves = Curves(run, folder.path, warnings.append)
+
+    with no_file_larger_than(100):
+        for _ in range(200):
+            curves.take(EpisodeEnded(1, 10, 0, 1.0, 10))
+    trainer.train(run, folder, [curves])
+
+    assert warnings == ["the curves could not be written (File too large): they end here"]
+    assert run.tally.agent_steps >= 150
 
 
 def test_a_checkpoint_is_written_at_every_multiple(tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int |
 
     with Interruption() as interruption:
         listeners = (
-            EpisodeTable(folder.episodes, run.tally.agent_steps),
-            Curves(run, folder.path),
+            EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
+            Curves(run, folder.path, warn),
             Checkpointing(run, folder.checkpoints, warn),
             Progress(run, console),
         )
