@@ -23,8 +23,8 @@ class EventFile:
     """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
-        name = f"events.out.tfevents.{time.time_ns() // 1_000_000}.{socket.gethostname()}.{os.getpid()}"
-        self._file = (folder / name).open("wb")
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("xb")  # TensorBoard reads files in the order of their names
         self._records = RecordWriter(self._file)
         self._write(Event(wall_time=time.time(), file_version=FILE_VERSION))
         if resumed_at:
