@@ -2,6 +2,7 @@
 
 import copy
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,15 @@ SETTINGS = DQNSettings(
     clip_rewards=True,
     exploration=LinearSchedule(1.0, 0.1, 100),
 )
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """On networks this small a second thread only waits for the first."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(usual)
 
 
 def _agent(seed: int = 0, shape: tuple[int, int, int] = SHAPE, **changes: Any) -> DQN:

@@ -18,7 +18,7 @@ EPISODES = 200  # at 90 % of the optimum the standard error of the mean is 0.03
 def test_catch_is_learnt_to_over_nine_tenths_of_the_optimum(tmp_path: Path) -> None:
     settings = Settings(
         "Catch",
-        steps=10_000,
+        steps=7_000,
         memory=10_000,
         stack=1,
         warmup=500,
@@ -26,7 +26,7 @@ def test_catch_is_learnt_to_over_nine_tenths_of_the_optimum(tmp_path: Path) -> N
         target_every=200,
         learning_rate=5e-4,
         epsilon_end=0.05,
-        epsilon_steps=6_000,
+        epsilon_steps=4_500,
         device="cpu",
         threads=1,  # the network is small: a second thread costs more than it brings
     )
