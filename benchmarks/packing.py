@@ -32,7 +32,7 @@ STORE_BYTES = 64 * 10**6  # the packed store is grown beyond this
 STORE_FRAMES = 1_000_000  # or up to this
 BARE_BYTES = 4 * 2**30
 NUM_BATCHES = 257  # different batches, taken in turn
-# The prototype with 16 frames a segment, on another machine: bytes a frame, microseconds a batch (bare copy: 88).
+# The prototype with 16 frames a segment, another machine: bytes a frame, microseconds a batch (bare copy: 88).
 PROTOTYPE = {
     "breakout": (41, 123),
     "pong": (47, 97),

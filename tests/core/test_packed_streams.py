@@ -279,7 +279,7 @@ def test_frames_that_do_not_shrink_are_kept_raw_and_read_the_same():
 
 
 def test_memory_of_evicted_segments_is_given_back():
-    streams = PackedStreams(1, 84, 84, 1)
+    streams = PackedStreams(1, 84, 84, 1, 64)
     noise = np.random.default_rng(0).integers(0, 256, (64, 84 * 84), dtype=np.uint8)
     zeros = np.zeros(64, np.int32)
     sizes = []
@@ -294,7 +294,7 @@ def test_memory_of_evicted_segments_is_given_back():
 
 
 def test_nbytes_counts_what_is_held():
-    streams = PackedStreams(3, 84, 84, 1)
+    streams = PackedStreams(3, 84, 84, 1, 64)
     empty = streams.sealed_nbytes, streams.open_nbytes
     frames = pixel_streams.sprites(np.random.default_rng(1), 200, (84, 84))
     streams.append(np.zeros(200, np.int32), frames)

@@ -354,7 +354,11 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
             const std::uint8_t* const sources[kNumSources] = {
                 cursor + 1, target + row_distance, target + base_distance,
                 kRuns.bytes + kChunk * static_cast<std::size_t>(target[-1])};
-            copy_short(target, sources[operation.source], operation.length);
+            if (kSelfCoded) {
+                copy_chunk(target, sources[operation.source]);  // the next operation writes what this spoils
+            } else {
+                copy_short(target, sources[operation.source], operation.length);
+            }
             keep<kSelfCoded, kNarrow>(around, target + operation.length, kept);
         }
         cursor += operation.taken;

@@ -45,12 +45,11 @@ public:
 private:
     // The cheapest way on from a byte.
     struct Step {
-        std::uint32_t cost;           // bytes from here to the end of the stretch, at a new operation
-        std::uint32_t literal_cost;   // the same within literals
-        std::uint32_t length;         // of the operation that begins here
-        patch_format::Source source;  // of the operation that begins here, unless it keeps
-        bool is_kept;
-        bool literals_go_on;          // whether the byte after a literal is a literal too
+        std::uint64_t cost;          // from here to the end of the stretch, at a new operation
+        std::uint64_t literal_cost;  // the same within literals
+        std::uint32_t length;        // of the operation that begins here, unless literals
+        std::uint16_t kind;
+        bool literals_go_on;         // the byte after a literal is a literal too
     };
 
     template <bool kSelfCoded>

@@ -14,7 +14,7 @@ constexpr std::uint16_t kNone = 0xFFFF;
 constexpr std::size_t kHashBits = 12;
 constexpr std::size_t kHashedBytes = kMinRepeatBytes;
 constexpr int kMaxTries = 12;                   // candidates looked at for one operation
-constexpr std::size_t kWorthwhileSaving = 4;    // bytes that pay for the time of a jump
+constexpr std::size_t kWorthwhileSaving = 8;    // bytes that pay for the time of a jump
 
 std::size_t hash_of(const std::uint8_t* bytes) {
     return static_cast<std::size_t>((load_u32(bytes) * 2654435761U) >> (32 - kHashBits));
