@@ -23,7 +23,7 @@ from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
 MAX_ENVS = 8  # side by side; more gain nothing on a few cores
-_READ_ATTEMPTS = 3
+_READ_ATTEMPTS = 10
 
 
 @dataclasses.dataclass(frozen=True)

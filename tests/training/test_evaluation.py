@@ -1,0 +1,161 @@
+"""Evaluation: fair shares of games, right sums, a checkpoint read while it is replaced, and a true video."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any, ClassVar
+
+import cv2
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from framestow.envs import SerialVectorEnv
+from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.training.checkpoint import read_checkpoint, write_checkpoint
+from framestow.training.evaluation import Evaluation, Player, evaluation_settings, play_episodes, usual_epsilon
+from framestow.training.run_folder import RunFolder
+from framestow.training.trainer import start_run, train
+from framestow.training.video import record_game
+from oracles.catch import Catch
+from training.catch_runs import catch_settings, make_catch
+
+
+class Countdown(gymnasium.Env[NDArray[np.uint8], np.int64]):
+    """Games of a fixed length whose score is that length, on frames and actions like those of Catch."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}
+
+    def __init__(self, length: int) -> None:
+        self.observation_space, self.action_space = Box(0, 255, (24, 24), np.uint8), Discrete(3)
+        self.render_mode = "rgb_array"
+        self._length, self._steps = length, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.zeros((24, 24), np.uint8), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        has_ended = self._steps == self._length
+        info = {"episode": {"r": float(self._length), "l": self._length}} if has_ended else {}
+        return np.full((24, 24), self._steps, np.uint8), 1.0, has_ended, False, info
+
+    def render(self) -> NDArray[np.uint8]:
+        return np.full((20, 10, 3), min(20 * self._steps, 255), np.uint8)
+
+
+def _trained_folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder.create(tmp_path / "run", catch_settings(steps=30))
+    run = start_run(folder, make_catch)
+    train(run, folder)
+    run.close()
+    return folder
+
+
+def _player(folder: RunFolder, *lengths: int) -> Player:
+    env = SerialVectorEnv([lambda length=length: Countdown(length) for length in lengths], seed=0)
+    return Player(folder, env, epsilon=0.5, seed=0, device="cpu")
+
+
+def _pictures(path: Path) -> list[NDArray[np.uint8]]:
+    video = cv2.VideoCapture(str(path))
+    pictures = []
+    while (read := video.read())[0]:
+        pictures.append(np.asarray(read[1], np.uint8))
+    video.release()
+    return pictures
+
+
+def test_short_games_are_not_favoured(tmp_path: Path) -> None:
+    player = _player(_trained_folder(tmp_path), 3, 40, 5)
+
+    scores = sorted(game.score for game in play_episodes(player, 10))
+
+    assert scores == [3.0] * 4 + [5.0] * 3 + [40.0] * 3
+
+
+def test_fewer_games_than_environments_are_played_by_the_first(tmp_path: Path) -> None:
+    player = _player(_trained_folder(tmp_path), 30, 4)
+
+    assert [game.score for game in play_episodes(player, 1)] == [30.0]
+
+
+def test_mean_median_and_standard_error_are_those_of_the_scores(tmp_path: Path) -> None:
+    evaluation = Evaluation("Pong", "nature", 100, 0.05, 1, scores=(1.0, 2.0, 3.0, 10.0), lengths=(1, 2, 3, 4))
+
+    assert (evaluation.mean, evaluation.median) == (4.0, 2.5)
+    assert evaluation.standard_error == pytest.approx(np.sqrt(50 / 3) / 2)  # squares 9, 4, 1, 36 over n - 1
+    assert Evaluation("Pong", "nature", 100, 0.05, 1, (1.0,), (1,)).standard_error is None
+    evaluation.write(tmp_path / "evaluation.json")
+    assert json.loads((tmp_path / "evaluation.json").read_text())["median"] == 2.5
+
+
+def test_the_usual_epsilon_is_that_of_the_presets_authors() -> None:
+    assert (usual_epsilon("nature"), usual_epsilon("machado2018")) == (0.05, 0.001)
+
+
+def test_no_games_at_all_are_refused() -> None:
+    with pytest.raises(InvalidSettingsError, match="episodes is 0: it must be at least 1"):
+        evaluation_settings(catch_settings(), 0, seed=1)
+
+
+def test_a_player_reads_whole_checkpoints_while_they_are_replaced(tmp_path: Path) -> None:
+    folder = _trained_folder(tmp_path)
+    state = read_checkpoint(folder.newest_checkpoint(), "cpu")
+    is_over = threading.Event()
+
+    def go_on_saving() -> None:
+        agent_steps = state.agent_steps
+        while not is_over.is_set():
+            agent_steps += 1
+            write_checkpoint(folder.checkpoints, type(state)(agent_steps, state.agent, state.memory, state.rest))
+
+    saving = threading.Thread(target=go_on_saving)
+    saving.start()
+    try:
+        seen = [Player(folder, make_catch(catch_settings()), 0.0, 0, "cpu").agent_steps for _ in range(30)]
+    finally:
+        is_over.set()
+        saving.join()
+
+    assert seen == sorted(seen)
+    assert seen[-1] > seen[0]
+
+
+def test_environments_of_another_shape_are_refused(tmp_path: Path) -> None:
+    class LargerCatch(Catch):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = Discrete(5)
+
+    with pytest.raises(IncompatibleError, match="this agent's is"):
+        Player(_trained_folder(tmp_path), SerialVectorEnv([LargerCatch], seed=0), 0.0, 0, "cpu")
+
+
+def test_a_video_shows_every_step_of_one_game(tmp_path: Path) -> None:
+    path = tmp_path / "game.mp4"
+    noticed: list[int] = []
+
+    shown, game = record_game(_player(_trained_folder(tmp_path), 9), path, 4, None, noticed.append)
+
+    assert (shown, game.score if game else None) == (9, 9.0)
+    assert noticed == list(range(1, 10))
+    pictures = _pictures(path)
+    assert {picture.shape for picture in pictures} == {(80, 40, 3)}
+    brightness = [picture.mean() for picture in pictures]
+    np.testing.assert_allclose(brightness, np.arange(20, 200, 20), atol=6)  # the codec loses a little
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["game.mp4", "run"]
+
+
+def test_a_video_is_cut_off_where_it_was_asked_to(tmp_path: Path) -> None:
+    shown, game = record_game(
+        _player(_trained_folder(tmp_path), 9), tmp_path / "game.mp4", 2, 4, lambda num_steps: None
+    )
+
+    assert (shown, game) == (4, None)
