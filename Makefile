@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
+BENCH  := .venv-bench
 # The editable install knows modules by name, so it is made anew when one is added, moved or removed.
 NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
@@ -57,19 +58,21 @@ golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliber
 sanitize:  ## the native tests under AddressSanitizer and UndefinedBehaviourSanitizer
 	native_tests/run.sh
 
-$(STAMPS)/bench: $(STAMPS)/train-$(NAMES) benchmarks/requirements.txt
-	$(PIP) -r benchmarks/requirements.txt
+# The other libraries want other versions than ours, so they are measured in an environment of their own.
+$(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train]'
 	@touch $@
 
-bench: $(STAMPS)/bench  ## every figure of the README anew, the other libraries beside ours: about an hour
-	$(BIN)/python benchmarks/packing.py
-	$(BIN)/python benchmarks/million.py --keep build/million
-	$(BIN)/python benchmarks/sampling.py --memory build/million
-	$(BIN)/python benchmarks/environments.py
+bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries beside ours: about an hour
+	$(BENCH)/bin/python benchmarks/packing.py
+	$(BENCH)/bin/python benchmarks/million.py --keep build/million
+	$(BENCH)/bin/python benchmarks/sampling.py --memory build/million
+	$(BENCH)/bin/python benchmarks/environments.py
 
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/
 	$(PIP) build
 	$(BIN)/python -m build --no-isolation
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
