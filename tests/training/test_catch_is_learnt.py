@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from framestow.training.evaluation import Player, evaluation_settings, play_episodes
+from framestow.training.playing.evaluation import evaluation_settings, play_episodes
+from framestow.training.playing.player import Player
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from framestow.training.trainer import start_run, train

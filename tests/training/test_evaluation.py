@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from framestow.envs import SerialVectorEnv
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
-from framestow.training.evaluation import Evaluation, Player, evaluation_settings, play_episodes, usual_epsilon
+from framestow.training.playing.evaluation import Evaluation, evaluation_settings, play_episodes
+from framestow.training.playing.player import Player, usual_epsilon
+from framestow.training.playing.video import record_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.trainer import start_run, train
-from framestow.training.video import record_game
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 

@@ -9,7 +9,8 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
-from framestow.training.evaluation import Player, evaluation_settings, play_episodes, summed_up, usual_epsilon
+from framestow.training.playing.evaluation import evaluation_settings, play_episodes, summed_up
+from framestow.training.playing.player import Player, usual_epsilon
 from framestow.training.run import make_game
 from framestow.training.run_folder import RunFolder
 

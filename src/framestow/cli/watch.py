@@ -11,9 +11,9 @@ from rich.progress import Progress
 
 from framestow.envs import make_atari
 from framestow.errors import InvalidSettingsError
-from framestow.training.evaluation import Player, usual_epsilon
+from framestow.training.playing.player import Player, usual_epsilon
+from framestow.training.playing.video import record_game
 from framestow.training.run_folder import RunFolder
-from framestow.training.video import record_game
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,23 +7,15 @@ import json
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 
-from framestow.agents.dqn import DQN
-from framestow.agents.exploration import EpsilonGreedy, LinearSchedule
-from framestow.envs import FinishedGame, Recorder, finished_games
+from framestow.envs import FinishedGame
 from framestow.errors import InvalidSettingsError
-from framestow.replay.memory import ReplayMemory
-from framestow.training.checkpoint import read_agent, saved_agent_steps
-from framestow.training.run import choose_device, num_actions_of
-from framestow.training.run_folder import RunFolder
+from framestow.training.playing.player import Player
 from framestow.training.settings import Settings
 
 MAX_ENVS = 8  # side by side; more gain nothing on a few cores
-_READ_ATTEMPTS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,47 +53,6 @@ class Evaluation:
         new.replace(path)
 
 
-class Player:
-    """The last checkpoint's network, playing in environments of its own.
-
-    Reads the run folder and never writes to it, so it may be used while the run goes on. ``env`` must be what the run
-    was trained on, and belongs to the player from then on.
-    """
-
-    def __init__(
-        self, folder: RunFolder, env: VectorEnv[Any, Any, Any], epsilon: float, seed: int, device: str = "auto"
-    ) -> None:
-        settings = folder.settings()
-        num_actions = num_actions_of(env)
-        self._policy = EpsilonGreedy(LinearSchedule(epsilon, epsilon, 0), num_actions, seed)
-        # Stacks come from a memory, as in training: what the policy sees here is what it saw there.
-        memory = ReplayMemory(
-            env.num_envs,
-            env.single_observation_space,
-            env.single_action_space,
-            stack=settings.stack,
-            num_streams=env.num_envs,
-            storage="raw",
-        )
-        self.env = Recorder(env, memory)
-        shape = self.env.single_observation_space.shape or ()
-        self._agent = DQN(shape, num_actions, settings.agent(), choose_device(device), seed)
-        state, self.agent_steps = _read_newest_agent(folder, str(self._agent.device))
-        self._agent.load_state_dict(state)
-
-    def steps(self) -> Iterator[list[FinishedGame]]:
-        """Play without end, from a reset; after each step give the games that it finished."""
-        observations, _ = self.env.reset()
-        while True:
-            actions = self._policy.act(observations, 0, self._agent.choose_greedily)
-            observations, _, _, _, infos = self.env.step(actions)
-            yield finished_games(infos)
-
-    def close(self) -> None:
-        """Close the environments."""
-        self.env.close()
-
-
 def play_episodes(player: Player, episodes: int) -> Iterator[FinishedGame]:
     """Yield ``episodes`` games as they end.
 
@@ -137,20 +88,3 @@ def summed_up(games: list[FinishedGame], settings: Settings, agent_steps: int, e
         scores=tuple(game.score for game in games),
         lengths=tuple(game.agent_steps for game in games),
     )
-
-
-def usual_epsilon(preset: str) -> float:
-    """Return the epsilon that the preset's authors evaluate with: 0.05 in Mnih et al. 2015, else Dopamine's 0.001."""
-    return 0.05 if preset == "nature" else 0.001
-
-
-def _read_newest_agent(folder: RunFolder, device: str) -> tuple[dict[str, Any], int]:
-    """Read the last checkpoint's agent; a run that goes on may replace the checkpoint while it is read."""
-    for _ in range(_READ_ATTEMPTS - 1):
-        checkpoint = folder.newest_checkpoint()
-        try:
-            return read_agent(checkpoint, device), saved_agent_steps(checkpoint)
-        except FileNotFoundError:
-            continue
-    checkpoint = folder.newest_checkpoint()
-    return read_agent(checkpoint, device), saved_agent_steps(checkpoint)

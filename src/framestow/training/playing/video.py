@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framestow.envs import FinishedGame
-from framestow.training.evaluation import Player
+from framestow.training.playing.player import Player
 
 
 def record_game(
