@@ -288,6 +288,31 @@ FRAMESTOW_ALWAYS_INLINE Progress leave_repeat(const Surroundings& around, const 
     return at.keeps_after_repeat ? read_keep<kSelfCoded, kNarrow>(around, after) : after;
 }
 
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE Progress read_special(const Surroundings& around, const Progress& at, unsigned code) {
+    const unsigned bare_code = code & kCodeMask;
+    if (bare_code < kFirstWide8 || bare_code == kRepeatWide8) {
+        return enter_repeat(around, at, code);
+    }
+    if (bare_code > kRepeatWide8) {
+        throw_damaged("patch holds a code that no writer writes");
+    }
+    return read_wide<kSelfCoded, kNarrow>(around, at, code);
+}
+
+// Reads an operation that is longer than a chunk, or keeps many bytes, or does not fit (which it finds out).
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE Progress read_operation(const Surroundings& around, Progress at, const Operation& operation,
+                                                bool keeps) {
+    const std::uint8_t* const end = at.cursor + operation.taken;
+    check_room(around, at, operation.length);
+    ++at.cursor;
+    write_long<kSelfCoded, kNarrow>(around, at, static_cast<Source>(operation.source), operation.length);
+    at.target += operation.length;
+    at.cursor = keeps ? end - 1 : end;
+    return keeps ? read_keep<kSelfCoded, kNarrow>(around, at) : at;
+}
+
 // Reads one patch; returns the place behind it. kNarrow: rows or pixels for which chunks do not work.
 //
 // The frame begins as a copy of the one that is patched (not a self-coded one). An operation of up to 16 bytes writes
@@ -321,46 +346,30 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
         const unsigned code = *cursor;
         const Operation operation = kOperations[code];
         if (operation.kind == kSpecial) {
-            if ((code & kCodeMask) < kFirstWide8 || (code & kCodeMask) == kRepeatWide8) {
-                go_on(enter_repeat(around, progress(), code));
-            } else if ((code & kCodeMask) < kRepeatWide8) {
-                go_on(read_wide<kSelfCoded, kNarrow>(around, progress(), code));
-            } else if (code == kEnd) {
+            if (code == kEnd) {
                 break;
-            } else {
-                throw_damaged("patch holds a code that no writer writes");
             }
+            go_on(read_special<kSelfCoded, kNarrow>(around, progress(), code));
             continue;
         }
         const std::uint8_t* const number = cursor + operation.taken - 1;  // of kept bytes, where any are kept
         // 0 or 1, and by arithmetic: half of all operations keep, which no branch predictor foresees.
         const std::size_t keeps = (code >> 7) & static_cast<std::size_t>(number < limit);
         const std::size_t kept = (std::size_t{1} + *number) & (std::size_t{0} - keeps);
-        if (operation.length + kept > static_cast<std::size_t>(frame_end - target) || kept > kDirectKeeps) {
-            check_room(around, progress(), operation.length);
-            ++cursor;
-            write_long<kSelfCoded, kNarrow>(around, progress(), static_cast<Source>(operation.source), operation.length);
-            cursor = number;
-            target += operation.length;
-            go_on(read_keep<kSelfCoded, kNarrow>(around, progress()));
+        const auto left = static_cast<std::size_t>(frame_end - target);
+        if (kNarrow || operation.kind == kLonger || operation.length + kept > left || kept > kDirectKeeps) {
+            go_on(read_operation<kSelfCoded, kNarrow>(around, progress(), operation, keeps != 0));
             continue;
         }
-        if (kNarrow || operation.kind == kLonger) {
-            ++cursor;
-            write_long<kSelfCoded, kNarrow>(around, progress(), static_cast<Source>(operation.source), operation.length);
-            --cursor;
-            keep<kSelfCoded, kNarrow>(around, target + operation.length, kept);
+        const std::uint8_t* const sources[kNumSources] = {
+            cursor + 1, target + row_distance, target + base_distance,
+            kRuns.bytes + kChunk * static_cast<std::size_t>(target[-1])};
+        if (kSelfCoded) {
+            copy_chunk(target, sources[operation.source]);  // the next operation writes what this spoils
         } else {
-            const std::uint8_t* const sources[kNumSources] = {
-                cursor + 1, target + row_distance, target + base_distance,
-                kRuns.bytes + kChunk * static_cast<std::size_t>(target[-1])};
-            if (kSelfCoded) {
-                copy_chunk(target, sources[operation.source]);  // the next operation writes what this spoils
-            } else {
-                copy_short(target, sources[operation.source], operation.length);
-            }
-            keep<kSelfCoded, kNarrow>(around, target + operation.length, kept);
+            copy_short(target, sources[operation.source], operation.length);
         }
+        keep<kSelfCoded, kNarrow>(around, target + operation.length, kept);
         cursor += operation.taken;
         target += operation.length + kept;
     }
