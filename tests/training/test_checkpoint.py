@@ -167,7 +167,7 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path, monkeypatch:
         patched.setattr("framestow.training.checkpoint.VERSION", 99)
         checkpoint = write_checkpoint(tmp_path, run_state(40))
 
-    with pytest.raises(IncompatibleError, match="is of version 99: this framestow reads version 1"):
+    with pytest.raises(IncompatibleError, match="it is version 99 of a 'framestow checkpoint'"):
         read_checkpoint(checkpoint, "cpu")
 
 

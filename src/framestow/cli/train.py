@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import os
 import shlex
+import shutil
+import sys
 import typing
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,7 +149,7 @@ def _opening(run: Run, folder: RunFolder) -> str:
 def _closing(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
     """Tell what came of the run and what to do next, by name."""
     tally, report = run.tally, run.memory.report()
-    name = shlex.quote(str(folder.path))
+    name, command = shlex.quote(str(folder.path)), _command()
     more = "" if is_stopped else f" --steps {2 * run.settings.steps:_}"
     score = "no game has ended yet"
     if tally.mean_recent_score is not None:
@@ -159,10 +162,18 @@ def _closing(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
         "memory": f"{report.transitions:,} of {report.capacity:,} transitions in {format_bytes(report.nbytes)}, "
         f"{report.bytes_per_transition:,.1f} bytes each",
         "process": f"{format_bytes(resident_bytes())} resident",
-        "go on": f"framestow train --resume {name}{more}",
-        "evaluate": f"framestow evaluate {name}",
-        "watch": f"framestow watch {name}",
+        "go on": f"{command} train --resume {name}{more}",
+        "evaluate": f"{command} evaluate {name}",
+        "watch": f"{command} watch {name}",
     }
+
+
+def _command() -> str:
+    """Give what starts framestow in the user's shell: its path where it is not on the PATH, as after ``make train``."""
+    started_as = Path(sys.argv[0])
+    if started_as.name != "framestow" or shutil.which("framestow"):
+        return "framestow"
+    return shlex.quote(os.path.relpath(started_as))
 
 
 def _resumed_settings(arguments: list[str]) -> Settings | None:

@@ -36,9 +36,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def file_entry(path: Path) -> dict[str, Any]:
-    """Describe a file for a manifest: name, size and checksum."""
-    content = path.read_bytes()
-    return {"name": path.name, "bytes": len(content), "checksum": checksum(content)}
+    """Describe a written file for a manifest: name, size and checksum."""
+    return _entry(path.name, path.read_bytes())
+
+
+def write_checked(path: Path, content: bytes) -> dict[str, Any]:
+    """Write a durable file and describe it for a manifest."""
+    with durable_file(path) as file:
+        file.write(content)
+    return _entry(path.name, content)
 
 
 def read_checked(folder: Path, entry: dict[str, Any]) -> bytes:
@@ -82,3 +88,7 @@ def read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
             f"version {version} of a {kind!r}; use the framestow that wrote it"
         )
     return manifest
+
+
+def _entry(name: str, content: bytes) -> dict[str, Any]:
+    return {"name": name, "bytes": len(content), "checksum": checksum(content)}

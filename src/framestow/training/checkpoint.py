@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
-import os
 import re
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from framestow.errors import CheckpointError, DamagedDataError, IncompatibleError
+from framestow.errors import CheckpointError
 from framestow.replay.memory import ReplayMemory
+from framestow.storage.durable_files import read_checked, read_manifest, sync_folder, write_checked, write_manifest
 from framestow.training.state_file import pack_state, unpack_state
 
-VERSION = 1
-MANIFEST, AGENT, STATE, MEMORY = "MANIFEST", "agent.pt", "state.npz", "memory"
+KIND, VERSION = "framestow checkpoint", 1
+AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"
 _PARTIAL = ".partial"
 _NAME = re.compile(r"step-(\d{12})")
 
@@ -60,7 +58,7 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
     try:
         _write_parts(partial, state)
         partial.rename(path)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         last_good = newest_checkpoint(folder)
         raise CheckpointError(
@@ -130,49 +128,14 @@ def _write_parts(partial: Path, state: RunState) -> None:
     agent = io.BytesIO()
     torch.save(state.agent, agent)
     payloads = {AGENT: agent.getvalue(), STATE: pack_state(state.rest)}
-    for name, payload in payloads.items():
-        _write_synced(partial / name, payload)
+    files = {name: write_checked(partial / name, payload) for name, payload in payloads.items()}
     state.memory.save(partial / MEMORY)
-    files = {name: {"bytes": len(payload), "crc32": zlib.crc32(payload)} for name, payload in payloads.items()}
-    body = json.dumps({"version": VERSION, "agent_steps": state.agent_steps, "files": files}, indent=2).encode()
-    _write_synced(partial / MANIFEST, b"%08x\n" % zlib.crc32(body) + body)
-    _sync_folder(partial)
-
-
-def _write_synced(path: Path, payload: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(payload)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _read_manifest(checkpoint: Path) -> dict[str, Any]:
-    path = checkpoint / MANIFEST
-    checksum, _, body = path.read_bytes().partition(b"\n")
-    if checksum != b"%08x" % zlib.crc32(body):
-        raise DamagedDataError(f"{path}: its checksum is not the one that was written; the checkpoint cannot be read")
-    manifest: dict[str, Any] = json.loads(body)
-    if manifest["version"] != VERSION:
-        raise IncompatibleError(
-            f"{path} is of version {manifest['version']}: this framestow reads version {VERSION}; "
-            "use the framestow that wrote it"
-        )
-    return manifest
+    write_manifest(partial, KIND, VERSION, {"agent_steps": state.agent_steps, "files": files})
 
 
 def _read_checked(checkpoint: Path, name: str) -> bytes:
-    written = _read_manifest(checkpoint)["files"][name]
-    stored = (checkpoint / name).read_bytes()
-    if (len(stored), zlib.crc32(stored)) != (written["bytes"], written["crc32"]):
-        raise DamagedDataError(
-            f"{checkpoint / name}: its checksum is not the one that was written; the checkpoint cannot be read"
-        )
-    return stored
+    return read_checked(checkpoint, _read_manifest(checkpoint)["files"][name])
+
+
+def _read_manifest(checkpoint: Path) -> dict[str, Any]:
+    return read_manifest(checkpoint, KIND, VERSION)

@@ -26,9 +26,10 @@ def pack_state(state: dict[str, Any]) -> bytes:
     """
     leaves: list[np.ndarray[Any, Any]] = []
     tree = json.dumps(_describe(state, "state", leaves)).encode()
-    arrays = {str(number): leaf for number, leaf in enumerate(leaves)}
+    arrays: dict[str, Any] = {str(number): leaf for number, leaf in enumerate(leaves)}
+    arrays[_TREE] = np.frombuffer(tree, np.uint8)
     stored = io.BytesIO()
-    np.savez(stored, allow_pickle=False, **{_TREE: np.frombuffer(tree, np.uint8)}, **arrays)
+    np.savez(stored, **arrays)
     return stored.getvalue()
 
 

@@ -107,30 +107,37 @@ void PatchEncoder::plan_stretch(std::size_t begin, std::size_t end) {
     const auto lengthen = [](std::size_t length, bool matches) {
         return (length + 1) & (std::size_t{0} - static_cast<std::size_t>(matches));
     };
-    std::size_t lengths[kNumKinds] = {};
+    std::size_t kept = 0;
+    std::size_t base = 0;
+    std::size_t up = 0;
+    std::size_t run = 0;
     steps_[end].cost = 0;
-    steps_[end].literal_cost = kNever;
+    std::uint64_t next_cost = 0;  // of the byte behind, at a new operation and within literals
+    std::uint64_t next_literal_cost = kNever;
+    Step* const steps = steps_.data();
     for (std::size_t position = end; position-- > begin;) {
-        Step& step = steps_[position];
-        const Step& next = steps_[position + 1];
-        step.literals_go_on = next.literal_cost <= next.cost;
-        step.literal_cost = kLiteralCost + std::min(next.literal_cost, next.cost);
-        step.cost = kNever;  // what a match of no length finds below
-        lengths[kRunKind] = lengthen(lengths[kRunKind], run_.matches(position));
-        lengths[kKeepKind] = lengthen(lengths[kKeepKind], kept_.matches(position));
-        const auto priced = [&](std::size_t kind) {
-            return (steps_[position + lengths[kind]].cost + kOperationCost) * kNumKinds + kind;
+        Step& step = steps[position];
+        step.cost = kNever;  // what a match of no length finds
+        kept = lengthen(kept, kept_.matches(position));
+        run = lengthen(run, run_.matches(position));
+        const auto priced = [&](std::size_t length, std::uint64_t kind) {
+            return (steps[position + length].cost + kOperationCost) * kNumKinds + kind;
         };
-        std::uint64_t best = (kOperationCost + step.literal_cost) * kNumKinds + kLiteralKind;
-        best = std::min(best, std::min(priced(kKeepKind), priced(kRunKind)));
+        const std::uint64_t literal_cost = kLiteralCost + std::min(next_literal_cost, next_cost);
+        std::uint64_t best = (kOperationCost + literal_cost) * kNumKinds + kLiteralKind;
+        best = std::min(best, std::min(priced(kept, kKeepKind), priced(run, kRunKind)));
         if (!kSelfCoded) {
-            lengths[kUpKind] = lengthen(lengths[kUpKind], up_.matches(position));
-            lengths[kBaseKind] = lengthen(lengths[kBaseKind], base_.matches(position));
-            best = std::min(best, std::min(priced(kUpKind), priced(kBaseKind)));
+            up = lengthen(up, up_.matches(position));
+            base = lengthen(base, base_.matches(position));
+            best = std::min(best, std::min(priced(up, kUpKind), priced(base, kBaseKind)));
         }
-        step.cost = best / kNumKinds;
+        const std::size_t lengths[kNumKinds] = {kept, base, up, run};
+        step.literals_go_on = next_literal_cost <= next_cost;
         step.kind = static_cast<std::uint16_t>(best % kNumKinds);
-        step.length = static_cast<std::uint32_t>(lengths[step.kind]);
+        step.length = static_cast<std::uint32_t>(lengths[best % kNumKinds]);
+        step.cost = best / kNumKinds;
+        next_cost = step.cost;
+        next_literal_cost = literal_cost;
     }
 }
 

@@ -45,11 +45,10 @@ public:
 private:
     // The cheapest way on from a byte.
     struct Step {
-        std::uint64_t cost;          // from here to the end of the stretch, at a new operation
-        std::uint64_t literal_cost;  // the same within literals
-        std::uint32_t length;        // of the operation that begins here, unless literals
+        std::uint64_t cost;     // from here to the end of the stretch
+        std::uint32_t length;   // of the operation that begins here, unless literals
         std::uint16_t kind;
-        bool literals_go_on;         // the byte after a literal is a literal too
+        bool literals_go_on;    // the byte after a literal is a literal too
     };
 
     template <bool kSelfCoded>
