@@ -13,6 +13,8 @@ constexpr std::uint64_t kLiteralCost = 2;
 constexpr std::uint64_t kOperationCost = 3;
 constexpr std::uint64_t kNever = std::uint64_t{1} << 40;  // more than any frame costs
 
+constexpr std::size_t kLongMatch = 32;  // matching bytes that are taken without weighing anything else
+constexpr std::size_t kLookEvery = 16;  // bytes from one look for a long match to the next
 constexpr std::size_t kLongKeep = 10;  // kept bytes that end a stretch: no operation does better than keeping them
 
 void append_u16(std::vector<std::uint8_t>& bytes, std::size_t value) {
@@ -72,30 +74,57 @@ const OperationBytes& PatchEncoder::encode(const std::uint8_t* frame) {
         if (position + kept == frame_bytes) {
             return operations_;
         }
+        const Match match = longest_match<kSelfCoded>(position);
+        if (match.length >= kLongMatch && match.length > kept) {
+            put(match.source, match.length, nullptr);
+            position += match.length;
+            continue;
+        }
         if (kept > 0) {
             put_keep(kept);
             position += kept;
         }
-        const std::size_t end = stretch_end(position);
+        const std::size_t end = stretch_end<kSelfCoded>(position);
         plan_stretch<kSelfCoded>(position, end);
         write_stretch(frame, position, end);
         position = end;
     }
 }
 
-// The next place from which many bytes are kept, or the frame's end.
+template <bool kSelfCoded>
+PatchEncoder::Match PatchEncoder::longest_match(std::size_t position) const {
+    Match longest{run_.match_length(position), Source::kRun};
+    if (!kSelfCoded) {
+        const std::size_t up = up_.match_length(position);
+        if (up >= longest.length) {
+            longest = Match{up, Source::kUp};
+        }
+        const std::size_t base = base_.match_length(position);
+        if (base >= longest.length) {
+            longest = Match{base, Source::kBase};
+        }
+    }
+    return longest;
+}
+
+// The next place from which many bytes are kept, or match (looked for now and then), or the frame's end.
+template <bool kSelfCoded>
 std::size_t PatchEncoder::stretch_end(std::size_t begin) const {
     const std::size_t frame_bytes = geometry_.frame_bytes();
     std::size_t end = begin;
+    std::size_t next_look = begin + kLookEvery;
     while (end < frame_bytes) {
         const std::size_t kept = kept_.match_length(end);
         if (kept >= kLongKeep || end + kept == frame_bytes) {
             return end;
         }
-        end += kept;
-        while (end < frame_bytes && !kept_.matches(end)) {
-            ++end;
+        if (end >= next_look) {
+            if (longest_match<kSelfCoded>(end).length >= kLongMatch) {
+                return end;
+            }
+            next_look = end + kLookEvery;
         }
+        end += std::max(kept, std::size_t{1});
     }
     return end;
 }

@@ -43,6 +43,10 @@ public:
     std::size_t nbytes() const;
 
 private:
+    struct Match {
+        std::size_t length;
+        patch_format::Source source;
+    };
     // The cheapest way on from a byte.
     struct Step {
         std::uint64_t cost;     // from here to the end of the stretch
@@ -53,6 +57,9 @@ private:
 
     template <bool kSelfCoded>
     const OperationBytes& encode(const std::uint8_t* frame);
+    template <bool kSelfCoded>
+    Match longest_match(std::size_t position) const;
+    template <bool kSelfCoded>
     std::size_t stretch_end(std::size_t begin) const;
     template <bool kSelfCoded>
     void plan_stretch(std::size_t begin, std::size_t end);

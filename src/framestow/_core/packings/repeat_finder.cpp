@@ -13,7 +13,7 @@ using namespace patch_format;
 constexpr std::uint16_t kNone = 0xFFFF;
 constexpr std::size_t kHashBits = 12;
 constexpr std::size_t kHashedBytes = kMinRepeatBytes;
-constexpr int kMaxTries = 12;                   // candidates looked at for one operation
+constexpr int kMaxTries = 8;                   // candidates looked at for one operation
 constexpr std::size_t kWorthwhileSaving = 8;    // bytes that pay for the time of a jump
 
 std::size_t hash_of(const std::uint8_t* bytes) {
