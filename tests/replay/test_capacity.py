@@ -32,7 +32,7 @@ def test_a_capacity_that_the_streams_do_not_divide_is_exactly_what_was_asked_for
     flags = np.zeros(num_streams, bool)
 
     for step in range(capacity):
-        memory.append(np.full(num_streams, step), flags, flags, flags, frames)
+        memory.append(np.full(num_streams, step), np.zeros(num_streams), flags, flags, frames)
 
         assert min(capacity, (step + 1) * num_streams) == len(memory)
 

@@ -60,7 +60,7 @@ def record(memory, num_steps):
     flags = np.zeros(4, bool)
     memory.begin(frames[:4])
     for step in range(num_steps):
-        memory.append(flags.astype(int), flags, flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
+        memory.append(flags.astype(int), flags.astype(float), flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_streams=4), 400)  # warm up what the interpreter loads lazily
 before = resident()
