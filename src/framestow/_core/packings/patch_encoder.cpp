@@ -75,7 +75,8 @@ const OperationBytes& PatchEncoder::encode(const std::uint8_t* frame) {
             return operations_;
         }
         const Match match = longest_match<kSelfCoded>(position);
-        if (match.length >= kLongMatch && match.length > kept) {
+        // Keeping costs no time to read, so a match must be much longer than what is kept anyhow.
+        if (match.length >= kLongMatch + 2 * kept) {
             put(match.source, match.length, nullptr);
             position += match.length;
             continue;
