@@ -43,7 +43,7 @@ install: $(STAMPS)/train-$(NAMES)  ## make .venv with the package and all that t
 train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong and ARGS='--steps 100_000' change that
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
-test: check  ## lint, types, native tests and all tests
+test: check sanitize  ## lint, types, native tests and all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
@@ -55,7 +55,7 @@ check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliberate change
 	$(BIN)/python tests/golden/write_golden.py
 
-sanitize:  ## the native tests under AddressSanitizer and UndefinedBehaviourSanitizer
+sanitize: $(STAMPS)/build-tools  ## the native tests under AddressSanitizer and UndefinedBehaviourSanitizer
 	native_tests/run.sh
 
 # The other libraries want other versions than ours, so they are measured in an environment of their own.

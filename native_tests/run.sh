@@ -4,9 +4,10 @@ set -eu
 cd "$(dirname "$0")/.."
 cmake=cmake
 [ -x .venv/bin/cmake ] && cmake=.venv/bin/cmake
-"$cmake" -S . -B build/native_tests -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRAMESTOW_NATIVE_TESTS=ON -DFRAMESTOW_WERROR=ON \
-    > build-native-tests.log 2>&1 || { cat build-native-tests.log; rm -f build-native-tests.log; exit 1; }
-rm -f build-native-tests.log
-"$cmake" --build build/native_tests --parallel 2 | grep -v '^\[' || true
-build/native_tests/native_tests/core_tests
-build/native_tests/native_tests/decoder_fuzzer "${1:-10}"
+build=build/native_tests
+mkdir -p "$build"
+quietly() { "$@" > "$build/log" 2>&1 || { cat "$build/log"; exit 1; }; }
+quietly "$cmake" -S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRAMESTOW_NATIVE_TESTS=ON -DFRAMESTOW_WERROR=ON
+quietly "$cmake" --build "$build" --parallel 2
+"$build/native_tests/core_tests"
+"$build/native_tests/decoder_fuzzer" "${1:-10}"
