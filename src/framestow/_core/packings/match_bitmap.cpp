@@ -6,30 +6,11 @@
 #define FRAMESTOW_SSE2 1
 #include <emmintrin.h>
 #endif
-#if defined(_MSC_VER) && !defined(__clang__)
-#include <intrin.h>
-#endif
 
 namespace framestow {
 namespace {
 
 constexpr std::size_t kWordBits = 64;
-
-inline unsigned count_trailing_zeros(std::uint64_t word) {
-#if defined(__GNUC__) || defined(__clang__)
-    return static_cast<unsigned>(__builtin_ctzll(word));
-#elif defined(_MSC_VER) && defined(_WIN64)
-    unsigned long index = 0;
-    _BitScanForward64(&index, word);
-    return static_cast<unsigned>(index);
-#else
-    unsigned count = 0;
-    for (; (word & 1U) == 0; word >>= 1) {
-        ++count;
-    }
-    return count;
-#endif
-}
 
 inline std::uint64_t compare_part(const std::uint8_t* a, const std::uint8_t* b, std::size_t count) {
     std::uint64_t word = 0;
@@ -84,20 +65,6 @@ void MatchBitmap::compare_behind(const std::uint8_t* frame, std::size_t period) 
         }
         words_[word] = bits;
     }
-}
-
-std::size_t MatchBitmap::match_length(std::size_t position) const {
-    std::size_t word = position / kWordBits;
-    const auto shift = static_cast<unsigned>(position % kWordBits);
-    const std::uint64_t unequal = ~words_[word] >> shift;
-    if (unequal != 0) {
-        return count_trailing_zeros(unequal);
-    }
-    std::size_t length = kWordBits - shift;
-    while (words_[++word] == ~std::uint64_t{0}) {
-        length += kWordBits;
-    }
-    return length + count_trailing_zeros(~words_[word]);
 }
 
 }  // namespace framestow

@@ -8,7 +8,27 @@
 #include <cstdint>
 #include <vector>
 
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+#endif
+
 namespace framestow {
+
+inline unsigned count_trailing_zeros(std::uint64_t word) {
+#if defined(__GNUC__) || defined(__clang__)
+    return static_cast<unsigned>(__builtin_ctzll(word));
+#elif defined(_MSC_VER) && defined(_WIN64)
+    unsigned long index = 0;
+    _BitScanForward64(&index, word);
+    return static_cast<unsigned>(index);
+#else
+    unsigned count = 0;
+    for (; (word & 1U) == 0; word >>= 1) {
+        ++count;
+    }
+    return count;
+#endif
+}
 
 class MatchBitmap {
 public:
@@ -21,7 +41,34 @@ public:
     void compare_behind(const std::uint8_t* frame, std::size_t period);
 
     // How many matching bytes follow one another from `position` (at most frame_bytes) on.
-    std::size_t match_length(std::size_t position) const;
+    std::size_t match_length(std::size_t position) const {
+        const std::uint64_t* word = words_.data() + position / 64;
+        const auto shift = static_cast<unsigned>(position % 64);
+        const std::uint64_t unequal = ~*word >> shift;
+        if (unequal != 0) {
+            return count_trailing_zeros(unequal);
+        }
+        std::size_t length = 64 - shift;
+        while (*++word == ~std::uint64_t{0}) {
+            length += 64;
+        }
+        return length + count_trailing_zeros(~*word);
+    }
+
+    // The first place from `position` on that matches, or the frame's end.
+    std::size_t next_match(std::size_t position) const {
+        std::size_t word = position / 64;
+        std::uint64_t ahead = words_[word] >> (position % 64);
+        if (ahead != 0) {
+            return position + count_trailing_zeros(ahead);
+        }
+        while (++word < words_.size()) {
+            if (words_[word] != 0) {
+                return word * 64 + count_trailing_zeros(words_[word]);
+            }
+        }
+        return frame_bytes_;
+    }
 
     bool matches(std::size_t position) const { return (words_[position / 64] >> (position % 64) & 1U) != 0; }
     std::size_t nbytes() const { return words_.capacity() * sizeof(std::uint64_t); }

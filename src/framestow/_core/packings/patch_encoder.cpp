@@ -125,7 +125,7 @@ std::size_t PatchEncoder::stretch_end(std::size_t begin) const {
             }
             next_look = end + kLookEvery;
         }
-        end += std::max(kept, std::size_t{1});
+        end = std::min(kept_.next_match(end + kept), next_look);
     }
     return end;
 }
