@@ -62,11 +62,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
 
 namespace {
 
+// A repeat of what lies at the end of the body, and perhaps behind it.
+void write_repeat_of_the_end(std::vector<std::uint8_t>& segment, std::size_t place, std::mt19937& random) {
+    if (segment.size() - place < 4) {
+        return;
+    }
+    const bool is_wide = random() % 2 == 0;
+    segment[place] = static_cast<std::uint8_t>((is_wide ? 123 : 101 + random() % 14) + (random() % 2) * 128);
+    segment[place + 1] = static_cast<std::uint8_t>(random());
+    const auto lead = static_cast<std::uint32_t>(segment.size() - kHeaderBytes - random() % 80);
+    store_u16(segment.data() + place + (is_wide ? 2 : 1), lead & 0xFFFF);
+}
+
 void damage(std::vector<std::uint8_t>& segment, std::mt19937& random) {
     const std::size_t begin = random() % 10 == 0 ? kChecksumBytes : kHeaderBytes;
     for (std::size_t left = 1 + random() % 6; left > 0 && segment.size() > begin; --left) {
         const std::size_t place = begin + random() % (segment.size() - begin);
-        switch (random() % 6) {
+        switch (random() % 7) {
             case 0:
                 segment[place] = static_cast<std::uint8_t>(segment[place] ^ (1U << random() % 8));
                 break;
@@ -81,6 +93,9 @@ void damage(std::vector<std::uint8_t>& segment, std::mt19937& random) {
                 break;
             case 4:
                 segment.erase(segment.begin() + static_cast<std::ptrdiff_t>(place));
+                break;
+            case 5:
+                write_repeat_of_the_end(segment, place, random);
                 break;
             default:
                 segment[place] = static_cast<std::uint8_t>(random());
