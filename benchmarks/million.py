@@ -46,11 +46,9 @@ def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
         start = shown = time.monotonic()
         while len(memory) < capacity:
             recorder.step(random.integers(0, space.n, NUM_ENVS))
-            if sys.stderr.isatty() or time.monotonic() - shown > 30:
+            if time.monotonic() - shown > 10:
                 shown = time.monotonic()
-                rate = len(memory) / (shown - start)
-                print(f"\r{len(memory):>9,} transitions, {rate:,.0f} a second", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
+                print(f"{len(memory):>9,} transitions, {len(memory) / (shown - start):,.0f} a second", file=sys.stderr)
         return memory
 
     play(2_000)  # whatever the interpreter and the emulator load at first use is not the memory's

@@ -33,6 +33,6 @@ def write_result(name: str, figures: dict[str, Any]) -> Path:
     """Write ``figures`` to ``results/<name>.json``, with the command and the machine; gives the path."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    command = "python " + " ".join([str(Path(sys.argv[0]).name), *sys.argv[1:]])
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     path.write_text(json.dumps({"command": command, "machine": machine(), **figures}, indent=1) + "\n")
     return path

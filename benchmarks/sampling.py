@@ -44,9 +44,11 @@ def bare_copy(batch_size: int, frames: np.ndarray) -> Callable[[], object]:
 
 
 def stable_baselines3(batch_size: int, frames: np.ndarray) -> Callable[[], object]:
+    import torch
     from gymnasium.spaces import Box, Discrete
     from stable_baselines3.common.buffers import ReplayBuffer
 
+    torch.set_num_threads(1)  # its copies into tensors are small: waking a second thread costs more than it saves
     buffer = ReplayBuffer(
         STABLE_BASELINES_TRANSITIONS,
         Box(0, 255, (STACK, SIDE, SIDE), np.uint8),
