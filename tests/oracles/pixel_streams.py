@@ -45,7 +45,7 @@ def sprites(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
 
 
 def scroll(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
-    picture = noise(rng, 1, shape)[0] // 64 * 64
+    picture = noise(rng, 1, shape)[0] // 128 * 128
     return np.stack([np.roll(picture, index, axis=0) for index in range(count)])
 
 

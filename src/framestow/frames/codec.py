@@ -37,7 +37,7 @@ class SegmentCodec:
     ...     frames[step, 40:42, step : step + 3] = 200  # a ball flies over an empty field
     >>> segment = codec.pack(frames)
     >>> frames.nbytes, len(segment)
-    (451584, 739)
+    (451584, 752)
     >>> np.array_equal(codec.unpack(segment), frames)
     True
     """
