@@ -8,6 +8,19 @@
 #include "damaged_segment.hpp"
 
 namespace framestow {
+namespace {
+
+constexpr std::size_t kFirstRoom = 16;  // segments
+
+// Called before a segment is allocated, so that nothing can fail between that and noting it.
+void make_room_for_one(std::vector<StoredSegment>& sealed) {
+    if (sealed.size() == sealed.capacity()) {
+        sealed.reserve(std::max(kFirstRoom, sealed.size() + sealed.size() / 2));
+    }
+}
+
+}  // namespace
+
 PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geometry,
                              std::uint32_t frames_per_segment)
     : geometry_(geometry), frames_per_segment_(frames_per_segment), encoder_(geometry) {
@@ -55,7 +68,7 @@ void PackedStreams::append(const std::int32_t* streams, const std::uint8_t* fram
 }
 
 void PackedStreams::seal(Stream& stream) {
-    stream.sealed.reserve(stream.sealed.size() + 1);
+    make_room_for_one(stream.sealed);
     const StoredSegment stored = arena_.allocate(stream.open.packed_bytes());
     stream.open.write_to(stored.bytes, scratch_);
     stream.sealed.push_back(stored);
@@ -131,7 +144,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
     if (header.num_frames < frames_per_segment_) {
         reopen(stream, header, segment);
     } else {
-        stream.sealed.reserve(stream.sealed.size() + 1);
+        make_room_for_one(stream.sealed);
         const StoredSegment stored = arena_.allocate(segment.size);
         std::memcpy(stored.bytes, segment.bytes, segment.size);
         stream.sealed.push_back(stored);
