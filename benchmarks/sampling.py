@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from framestow import ReplayMemory
 from interleaved import interleaved_medians
@@ -86,8 +87,8 @@ def tianshou(batch_size: int, frames: np.ndarray) -> Callable[[], object]:
 
 
 PEERS = {
-    "Stable-Baselines3, optimize_memory_usage": stable_baselines3,
-    "Tianshou, stack_num=4, save_only_last_obs, ignore_obs_next": tianshou,
+    "Stable-Baselines3, optimize_memory_usage": (stable_baselines3, STABLE_BASELINES_TRANSITIONS),
+    "Tianshou, stack_num=4, save_only_last_obs, ignore_obs_next": (tianshou, TIANSHOU_TRANSITIONS),
 }
 
 
@@ -105,16 +106,28 @@ def main() -> None:
         "bare NumPy copy": bare_copy(size, frames),
         f"framestow, packed, {len(memory):,} transitions": lambda: memory.sample(size),
     }
-    for name, make in PEERS.items():
+    bytes_each = dict(zip(candidates, (SIDE * SIDE, memory.report().bytes_per_transition), strict=True))
+    for name, (make, num_transitions) in PEERS.items():
+        before = psutil.Process().memory_info().rss
         try:
             candidates[name] = make(size, frames)
         except ImportError as error:
             print(f"left out: {name} ({error.name} is not installed)")
+            continue
+        bytes_each[name] = (psutil.Process().memory_info().rss - before) / num_transitions
     medians = interleaved_medians(candidates, arguments.rounds, calls=10)
     bare = medians["bare NumPy copy"]
     for name, microseconds in medians.items():
-        print(f"{name:<62} {microseconds:>8.0f} µs  {microseconds / bare:>5.2f} of the bare copy")
-    figures = {"batch_size": size, "transitions": len(memory), "microseconds": medians}
+        print(
+            f"{name:<62} {microseconds:>6.0f} µs  {microseconds / bare:>5.2f} of the bare copy  "
+            f"{bytes_each[name]:>8,.0f} bytes a transition"
+        )
+    figures = {
+        "batch_size": size,
+        "transitions": len(memory),
+        "microseconds": medians,
+        "resident_bytes_a_transition": bytes_each,
+    }
     print("written to", write_result("sampling", figures).name)
 
 
