@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -90,20 +93,32 @@ def test_saving_to_the_same_folder_replaces_what_was_there_and_leaves_no_file_ov
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
-def test_a_save_that_fails_half_way_leaves_the_last_one_loadable(tmp_path, monkeypatch):
+@pytest.mark.parametrize("moment", range(4))
+def test_a_save_that_the_disk_breaks_off_leaves_the_last_one_loadable(moment, tmp_path, monkeypatch):
     memory, oracle = recorded(20)
     memory.save(tmp_path / "memory")
     later, later_oracle = recorded(30)
     go_on(later, later_oracle, 5, seed=9)
+    real_fsync, calls = os.fsync, []
 
-    def disk_is_full(*_, **__):
-        raise OSError(28, "No space left on device")
+    def disk_is_full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) > moment:
+            raise OSError(28, "No space left on device")
+        real_fsync(descriptor)
 
-    monkeypatch.setattr(np, "savez", disk_is_full)
-    with pytest.raises(OSError, match="No space left"):
-        later.save(tmp_path / "memory")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", disk_is_full)
+        with pytest.raises(OSError, match="No space left"):
+            later.save(tmp_path / "memory")
 
-    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+    was_renamed = moment == 3  # frames, arrays and manifest are on the disk by then; only the folder's own sync fails
+    assert_memory_is_what_the_oracle_holds(
+        ReplayMemory.load(tmp_path / "memory"), later_oracle if was_renamed else oracle
+    )
+    later.save(tmp_path / "memory")
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), later_oracle)
+    assert len(list((tmp_path / "memory").iterdir())) == 3
 
 
 def load_everything(folder) -> None:
@@ -168,3 +183,44 @@ def test_a_moved_folder_loads(tmp_path):
     shutil.move(tmp_path / "memory", tmp_path / "elsewhere")
 
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "elsewhere"), oracle)
+
+
+MEASURE_PEAK = """
+import resource, sys
+import numpy as np
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def record(num_steps):
+    memory = ReplayMemory(num_steps, FrameSpec((84, 84)), 4)
+    noise = np.random.default_rng(0).integers(0, 256, (256, 84, 84), dtype=np.uint8)
+    memory.begin(noise[:1])
+    for step in range(num_steps):
+        memory.append([0], [0.0], [False], [False], noise[step % 256][None])
+    return memory
+
+folder = sys.argv[2]
+record(200).save(folder + "-warm")
+ReplayMemory.load(folder + "-warm")
+if sys.argv[1] == "save":
+    memory = record(15_000)
+    before = peak()
+    memory.save(folder)
+else:
+    before = peak()
+    memory = ReplayMemory.load(folder)
+    before += memory.nbytes
+print((peak() - before) / memory.nbytes)
+"""
+
+
+def test_saving_and_loading_take_no_second_copy_of_the_memory(tmp_path):
+    over = {}
+    for what in ("save", "load"):
+        command = [sys.executable, "-c", MEASURE_PEAK, what, str(tmp_path / "memory")]
+        over[what] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert max(over.values()) < 0.1, over  # of 106 MB of noise
