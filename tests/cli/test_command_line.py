@@ -126,12 +126,28 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("module", ["tyro", "rich", "torch", "ale_py"])
 def test_a_missing_extra_says_what_to_install(module: str) -> None:
-    script = f"import sys; sys.modules[{module!r}] = None; from framestow.cli import main; sys.exit(main(['--help']))"
+    script = (
+        f"import sys; sys.modules[{module!r}] = None; from framestow.cli import main;"
+        "sys.exit(main(['evaluate', 'nowhere']))"
+    )
 
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
 
     assert finished.returncode == 2
     assert re.fullmatch(r'error: .*pip install "framestow\[(train|atari)\]"\n', finished.stderr)
+
+
+def test_help_does_not_wait_for_pytorch_to_load() -> None:
+    script = (
+        "import sys; from framestow.cli import main\n"
+        "try: main(['train', '--help'])\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert finished.returncode == 0, finished.stderr
+    assert "--learning-rate" in finished.stdout
 
 
 @pytest.mark.slow

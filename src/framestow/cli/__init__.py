@@ -6,8 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from framestow.errors import MissingExtraError
-
 _TRAIN_MODULES = frozenset({"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium"})
 
 
@@ -22,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
         from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- it needs the extra 'train'
+
+        return run_command_line(sys.argv[1:] if arguments is None else list(arguments))
     except ModuleNotFoundError as missing:
         module = (missing.name or "").partition(".")[0]
         if module not in _TRAIN_MODULES:
@@ -32,7 +32,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    except MissingExtraError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return run_command_line(sys.argv[1:] if arguments is None else list(arguments))

@@ -9,11 +9,6 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
-from framestow.training.playing.evaluation import evaluation_settings, play_episodes, summed_up
-from framestow.training.playing.player import Player, usual_epsilon
-from framestow.training.run import make_game
-from framestow.training.run_folder import RunFolder
-
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
@@ -39,6 +34,12 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Play, print and write; return the exit code."""
+        # PyTorch takes seconds to load, and help does not wait for it.
+        from framestow.training.playing.evaluation import evaluation_settings, play_episodes, summed_up  # noqa: PLC0415
+        from framestow.training.playing.player import Player, usual_epsilon  # noqa: PLC0415
+        from framestow.training.run import make_game  # noqa: PLC0415
+        from framestow.training.run_folder import RunFolder  # noqa: PLC0415
+
         folder = RunFolder.open(self.run_folder)
         settings = folder.settings()
         epsilon = usual_epsilon(settings.preset) if self.epsilon is None else self.epsilon

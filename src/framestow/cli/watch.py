@@ -9,11 +9,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from framestow.envs import make_atari
 from framestow.errors import InvalidSettingsError
-from framestow.training.playing.player import Player, usual_epsilon
-from framestow.training.playing.video import record_game
-from framestow.training.run_folder import RunFolder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +39,12 @@ class Watch:
 
     def run(self, console: Console) -> int:
         """Play, write and tell; return the exit code."""
+        # PyTorch takes seconds to load, and help does not wait for it.
+        from framestow.envs import make_atari  # noqa: PLC0415
+        from framestow.training.playing.player import Player, usual_epsilon  # noqa: PLC0415
+        from framestow.training.playing.video import record_game  # noqa: PLC0415
+        from framestow.training.run_folder import RunFolder  # noqa: PLC0415
+
         for name in ("scale", "max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
