@@ -68,6 +68,27 @@ def test_the_pool_keeps_a_bounded_number_of_buffers_whatever_is_asked_of_it():
     assert pool.nbytes <= 49**2 + 48**2 + 47**2
 
 
+def test_a_huge_array_is_lent_but_not_kept():
+    pool = OutputPool(max_bytes=1000)
+    small = pool.take((10, 10))
+
+    huge = pool.take((11, 100))
+
+    assert huge.shape == (11, 100)
+    assert pool.nbytes == small.nbytes
+
+
+def test_the_pool_keeps_a_bounded_number_of_bytes():
+    pool = OutputPool(max_bytes=1000)
+    held = [pool.take((side, 10)) for side in range(1, 30)]
+
+    assert pool.nbytes <= 1000
+    del held
+    place = address(pool.take((60, 10)))
+    assert address(pool.take((60, 10))) == place
+    assert pool.nbytes <= 1000
+
+
 def test_more_arrays_than_the_pool_keeps_can_be_held_at_once():
     pool = OutputPool(max_buffers=2)
     held = [pool.take(SHAPE) for _ in range(5)]

@@ -25,9 +25,10 @@ class OutputPool:
     memoryviews and DLPack, with no call to give anything back.
     """
 
-    def __init__(self, max_buffers: int = 8) -> None:
+    def __init__(self, max_buffers: int = 8, max_bytes: int = 128 * 2**20) -> None:
         self._buffers: list[npt.NDArray[np.uint8]] = []
         self._max_buffers = max_buffers
+        self._max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames
 
     @property
     def nbytes(self) -> int:
@@ -35,17 +36,29 @@ class OutputPool:
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def take(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-        """Lend an array of ``shape`` with arbitrary contents."""
+        """Lend an array of ``shape`` with arbitrary contents; one that the pool has no room for is not kept."""
         num_bytes = math.prod(shape)
-        oldest_idle = None
         for place in range(len(self._buffers)):
-            if _count_references(self._buffers, place) == _IDLE_REFERENCES:
-                if self._buffers[place].nbytes == num_bytes:
-                    return self._buffers[place].reshape(shape)
-                oldest_idle = place if oldest_idle is None else oldest_idle
-        if len(self._buffers) >= self._max_buffers:
-            if oldest_idle is None:
-                return np.empty(shape, np.uint8)
-            del self._buffers[oldest_idle]
-        self._buffers.append(np.empty(num_bytes, np.uint8))
-        return self._buffers[-1].reshape(shape)
+            if self._buffers[place].nbytes == num_bytes and self._is_idle(place):
+                return self._buffers[place].reshape(shape)
+        buffer = np.empty(num_bytes, np.uint8)
+        if self._makes_room_for(num_bytes):
+            self._buffers.append(buffer)
+        return buffer.reshape(shape)
+
+    def _is_idle(self, place: int) -> bool:
+        return _count_references(self._buffers, place) == _IDLE_REFERENCES
+
+    def _makes_room_for(self, num_bytes: int) -> bool:
+        """Drop idle buffers, oldest first, until one of ``num_bytes`` fits; whether it does."""
+        if num_bytes > self._max_bytes:
+            return False
+        place = 0
+        while len(self._buffers) >= self._max_buffers or self.nbytes + num_bytes > self._max_bytes:
+            if place == len(self._buffers):
+                return False
+            if self._is_idle(place):
+                del self._buffers[place]
+            else:
+                place += 1
+        return True
