@@ -18,18 +18,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from framestow import ReplayMemory
+from framestow.training.process_memory import resident_bytes
 from result_files import write_result
 
 MIB = 2**20
 NUM_ENVS = 8
 TRAIN_UPDATES = 300
-
-
-def resident_bytes() -> int:
-    return psutil.Process().memory_info().rss
 
 
 def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from framestow import ReplayMemory
+from framestow.training.process_memory import resident_bytes
 from interleaved import interleaved_medians
 from result_files import write_result
 
@@ -108,13 +108,13 @@ def main() -> None:
     }
     bytes_each = dict(zip(candidates, (SIDE * SIDE, memory.report().bytes_per_transition), strict=True))
     for name, (make, num_transitions) in PEERS.items():
-        before = psutil.Process().memory_info().rss
+        before = resident_bytes()
         try:
             candidates[name] = make(size, frames)
         except ImportError as error:
             print(f"left out: {name} ({error.name} is not installed)")
             continue
-        bytes_each[name] = (psutil.Process().memory_info().rss - before) / num_transitions
+        bytes_each[name] = (resident_bytes() - before) / num_transitions
     medians = interleaved_medians(candidates, arguments.rounds, calls=10)
     bare = medians["bare NumPy copy"]
     for name, microseconds in medians.items():

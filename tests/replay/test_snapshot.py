@@ -15,6 +15,7 @@ from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.uniform import Uniform
 from framestow.storage.durable_files import MANIFEST
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
@@ -172,6 +173,22 @@ def test_a_memory_of_a_later_version_is_refused(tmp_path):
         ReplayMemory.load(tmp_path / "memory")
 
 
+class Newest(Uniform):
+    """A sampler of the user's own."""
+
+
+def test_a_memory_is_loaded_with_a_sampler_of_the_class_it_was_saved_with(tmp_path):
+    memory = ReplayMemory(40, FrameSpec(SHAPE), 4, num_streams=2, sampler=Newest(), seed=1)
+    go_on(memory, ListMemory(40, 2, 4, 0.99), 20, seed=1)
+    memory.save(tmp_path / "memory")
+
+    with pytest.raises(IncompatibleError, match="sampler is a Uniform: the memory was saved with a Newest"):
+        ReplayMemory.load(tmp_path / "memory")
+
+    loaded = ReplayMemory.load(tmp_path / "memory", sampler=Newest())
+    assert memory.sample(8).index.tolist() == loaded.sample(8).index.tolist()
+
+
 def test_a_folder_without_a_memory_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
         ReplayMemory.load(tmp_path)
@@ -190,6 +207,7 @@ import resource, sys
 import numpy as np
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.uniform import Uniform
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

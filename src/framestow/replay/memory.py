@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.errors import IncompatibleError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.action_spec import ActionSpec
@@ -32,10 +32,7 @@ from framestow.replay.step_checks import (
 )
 from framestow.replay.timeline import Timeline
 from framestow.storage.frame_storage import FrameStorage
-from framestow.storage.packed import PackedStorage
-from framestow.storage.raw_ring import RawRing
-
-STORAGES: dict[str, Callable[[FrameSpec, int], FrameStorage]] = {"packed": PackedStorage, "raw": RawRing}
+from framestow.storage.storages import STORAGES
 
 
 class ReplayMemory:
@@ -218,17 +215,18 @@ class ReplayMemory:
             arrays |= {f"columns.{name}": array for name, array in self._columns.state(live).items()}
             state = {
                 "settings": self.settings.state(),
-                "sampler": self._sampler.state(),
+                "sampler": {"kind": type(self._sampler).__name__, "state": self._sampler.state()},
                 "generator": self._generator.bit_generator.state,
             }
             write_snapshot(Path(path), state, arrays, self._storage, self.num_streams)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> ReplayMemory:
+    def load(cls, path: str | PathLike[str], sampler: Sampler | None = None) -> ReplayMemory:
         """Open what ``save`` wrote to ``path``: the same transitions, generator and open episodes.
 
-        Raises ``DamagedDataError``, naming the file, if a byte is not what was written, ``FileNotFoundError`` if
-        nothing was saved there.
+        ``sampler``: a new one of the class that the memory was saved with, ``Uniform()`` by default; it takes over
+        the saved one's state. Raises ``IncompatibleError`` for one of another class, ``DamagedDataError``, naming the
+        file, if a byte is not what was written, ``FileNotFoundError`` if nothing was saved there.
         """
         snapshot = Snapshot.open(Path(path))
         settings = MemorySettings.from_state(snapshot.state["settings"])
@@ -239,6 +237,7 @@ class ReplayMemory:
             stack=settings.stack,
             num_streams=settings.num_streams,
             discount=settings.discount,
+            sampler=sampler,
             storage=settings.storage,
         )
         memory._take_over(snapshot)
@@ -275,10 +274,15 @@ class ReplayMemory:
         )
 
     def _take_over(self, snapshot: Snapshot) -> None:
+        saved, present = snapshot.state["sampler"], type(self._sampler).__name__
+        if saved["kind"] != present:
+            raise IncompatibleError(
+                f"sampler is a {present}: the memory was saved with a {saved['kind']}; load it with sampler=that"
+            )
         self._timeline.restore(snapshot.group("timeline"))
         self._columns.restore(self.sampleable_indices() % self.capacity, snapshot.group("columns"))
         snapshot.fill(self._storage)
-        self._sampler.restore(snapshot.state["sampler"])
+        self._sampler.restore(saved["state"])
         self._generator.bit_generator.state = snapshot.state["generator"]
         self._restack()
 

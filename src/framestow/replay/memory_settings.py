@@ -8,8 +8,8 @@ from typing import Any
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
+from framestow.storage.storages import STORAGES
 
-STORAGES = ("packed", "raw")
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from framestow.agents.dqn_settings import DQNSettings
 from framestow.agents.exploration import LinearSchedule
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.storage.storages import STORAGES
 
 FILE_NAME = "settings.json"
 FORMAT = "framestow run"
@@ -145,7 +146,7 @@ _RULES: dict[str, _Rule] = {
     "steps": _at_least(1),
     "num_envs": _at_least(1),
     "memory": _at_least(1),
-    "storage": _one_of("packed", "raw"),
+    "storage": _one_of(*STORAGES),
     "stack": _at_least(1),
     "batch_size": _at_least(1),
     "train_every": _at_least(1),
