@@ -1,7 +1,7 @@
 // The one exception for bytes that are not what was written.
 //
 // Thrown by every function that interprets packed bytes, before or after it wrote part of its output, never with a
-// read or write outside the given spans. bindings.cpp turns it into framestow.errors.DamagedDataError.
+// read or write outside the given spans. bindings/errors.cpp turns it into framestow.errors.DamagedDataError.
 #pragma once
 
 #include <stdexcept>

@@ -1,0 +1,30 @@
+#include "arguments.hpp"
+
+namespace framestow {
+
+void refuse(const char* name, const std::string& fault) {
+    throw std::invalid_argument(std::string(name) + " " + fault);
+}
+
+std::size_t first_axis(const ReadArray& array, const char* name) {
+    if (array.ndim() == 0) {
+        refuse(name, "has no axis: its first axis counts the frames");
+    }
+    return array.shape(0);
+}
+
+ReadArray as_bytes(nb::handle argument, const char* name) { return as_array<ReadArray, std::uint8_t>(argument, name); }
+
+ByteSpan span_of(const ReadArray& array) {
+    return ByteSpan{static_cast<const std::uint8_t*>(array.data()), array.size()};
+}
+
+nb::bytes to_bytes(const std::vector<std::uint8_t>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+FrameGeometry make_geometry(std::uint32_t rows, std::uint32_t row_bytes, std::uint32_t pixel_bytes) {
+    const FrameGeometry geometry{rows, row_bytes, pixel_bytes};
+    check_geometry(geometry);
+    return geometry;
+}
+
+}  // namespace framestow

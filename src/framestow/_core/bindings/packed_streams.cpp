@@ -1,0 +1,91 @@
+// PackedStreams. The GIL is released while windows are gathered; append and evict keep it.
+#include "../packed_streams.hpp"
+
+#include <nanobind/stl/optional.h>
+
+#include <limits>
+#include <optional>
+
+#include "../window_gather.hpp"
+#include "arguments.hpp"
+#include "parts.hpp"
+
+namespace framestow {
+namespace {
+
+void py_init(PackedStreams* self, std::int64_t num_streams, std::uint32_t rows, std::uint32_t row_bytes,
+             std::uint32_t pixel_bytes, std::optional<std::int64_t> frames_per_segment) {
+    const FrameGeometry geometry = make_geometry(rows, row_bytes, pixel_bytes);
+    if (num_streams < 1 || num_streams > std::numeric_limits<std::int32_t>::max()) {
+        refuse("num_streams", "is " + std::to_string(num_streams) + ": must be 1 to 2**31 - 1");
+    }
+    std::uint32_t wanted = default_frames_per_segment(geometry);
+    if (frames_per_segment) {
+        if (*frames_per_segment < 1) {
+            refuse("frames_per_segment", "is " + std::to_string(*frames_per_segment) + ": must be at least 1");
+        }
+        check_segment_frames(geometry, static_cast<std::uint64_t>(*frames_per_segment));
+        wanted = static_cast<std::uint32_t>(*frames_per_segment);
+    }
+    new (self) PackedStreams(static_cast<std::size_t>(num_streams), geometry, wanted);
+}
+
+void py_append(PackedStreams& self, nb::handle streams_argument, nb::handle frames_argument) {
+    const auto streams = as_column<std::int32_t>(streams_argument, "streams");
+    const auto frames = as_array<ReadArray, std::uint8_t>(frames_argument, "frames");
+    check_frames(frames, "frames", {streams.size}, self.geometry().frame_bytes());
+    self.append(streams.values, static_cast<const std::uint8_t*>(frames.data()), streams.size);
+}
+
+void py_gather(const PackedStreams& self, nb::handle streams_argument, nb::handle last_positions_argument,
+               nb::handle counts_argument, nb::handle out_argument, bool pad_with_zeros) {
+    const auto streams = as_column<std::int32_t>(streams_argument, "streams");
+    const auto last_positions = as_column<std::int64_t>(last_positions_argument, "last_positions");
+    const auto counts = as_column<std::int32_t>(counts_argument, "counts");
+    const auto out = as_array<WriteArray, std::uint8_t>(out_argument, "out");
+    if (last_positions.size != streams.size || counts.size != streams.size) {
+        refuse("last_positions and counts", "have " + std::to_string(last_positions.size) + " and " +
+                                                std::to_string(counts.size) + " entries: must have " +
+                                                std::to_string(streams.size) + " as streams has");
+    }
+    const std::size_t length = out.ndim() < 2 ? 0 : out.shape(1);
+    check_frames(out, "out", {streams.size, length}, self.geometry().frame_bytes());
+    const WindowRequests requests{streams.values, last_positions.values, counts.values, streams.size};
+    const nb::gil_scoped_release released;
+    gather_windows(self, requests, length, pad_with_zeros ? Padding::kZeros : Padding::kRepeat,
+                   static_cast<std::uint8_t*>(out.data()));
+}
+
+void py_restore(PackedStreams& self, std::int64_t stream, std::int64_t number, nb::handle segment_argument) {
+    const ReadArray segment = as_bytes(segment_argument, "segment");
+    self.restore(stream, number, span_of(segment));
+}
+
+}  // namespace
+
+void bind_packed_streams(nb::module_& module) {
+    nb::class_<PackedStreams>(module, "PackedStreams")
+        .def("__init__", &py_init, nb::arg("num_streams"), nb::arg("rows"), nb::arg("row_bytes"),
+             nb::arg("pixel_bytes"), nb::arg("frames_per_segment").none() = nb::none())
+        .def("append", &py_append, nb::arg("streams"), nb::arg("frames"))
+        .def("gather", &py_gather, nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"),
+             nb::arg("pad_with_zeros") = false)
+        .def("evict", &PackedStreams::evict, nb::arg("stream"), nb::arg("before"))
+        .def("first_position", &PackedStreams::first_position, nb::arg("stream"))
+        .def("next_position", &PackedStreams::next_position, nb::arg("stream"))
+        .def("num_segments", &PackedStreams::num_segments, nb::arg("stream"))
+        .def(
+            "segment",
+            [](const PackedStreams& self, std::int64_t stream, std::int64_t place) {
+                return to_bytes(self.segment(stream, place));
+            },
+            nb::arg("stream"), nb::arg("place"))
+        .def("restore", &py_restore, nb::arg("stream"), nb::arg("number"), nb::arg("segment"))
+        .def_prop_ro("num_streams", &PackedStreams::num_streams)
+        .def_prop_ro("frames_per_segment", &PackedStreams::frames_per_segment)
+        .def_prop_ro("sealed_nbytes", [](const PackedStreams& self) { return self.nbytes().sealed; })
+        .def_prop_ro("open_nbytes", [](const PackedStreams& self) { return self.nbytes().open; })
+        .def_prop_ro("index_nbytes", [](const PackedStreams& self) { return self.nbytes().index; });
+}
+
+}  // namespace framestow

@@ -1,0 +1,12 @@
+// The parts of the module; module.cpp adds them one after the other.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace framestow {
+
+void bind_errors();
+void bind_segments(nanobind::module_& module);
+void bind_packed_streams(nanobind::module_& module);
+
+}  // namespace framestow
