@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import ale_py
 import cv2
@@ -19,10 +20,12 @@ import gymnasium
 import numpy as np
 from ale_py import roms
 
+from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.result_files import write_result
 from framestow.envs import make_atari
 from framestow.envs.atari.games import find_rom, title
-from interleaved import interleaved_medians
-from result_files import write_result
+
+RESULTS = Path(__file__).parent / "results"
 
 NUM_ACTIONS, FRAME_SKIP, STICKY_PROBABILITY = 18, 4, 0.25
 
@@ -111,7 +114,7 @@ def main() -> None:
     print(f"{title(rom)}, agent steps a second on one core")
     for name, rate in rates.items():
         print(f"  {name:34s} {rate:7d}")
-    path = write_result(f"environments_{rom}", {"game": title(rom), "agent_steps_per_second": rates})
+    path = write_result(RESULTS / f"environments_{rom}.json", {"game": title(rom), "agent_steps_per_second": rates})
     print(path)
 
 

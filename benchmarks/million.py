@@ -20,8 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from framestow import ReplayMemory
-from framestow.training.process_memory import resident_bytes
-from result_files import write_result
+from framestow.benchmarking.result_files import write_result
+from framestow.process_memory import resident_bytes
+
+RESULTS = Path(__file__).parent / "results"
 
 MIB = 2**20
 NUM_ENVS = 8
@@ -103,7 +105,7 @@ def main() -> None:
         f"{figures['resident_bytes_over_bare_process'] / MIB:.0f} MiB over the bare process; "
         f"a process that trains from them takes {peak / MIB:.0f} MiB with PyTorch"
     )
-    print("written to", write_result(f"million_{arguments.game.lower()}", figures).name)
+    print("written to", write_result(RESULTS / f"million_{arguments.game.lower()}.json", figures).name)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,17 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow._core import PackedStreams
-from interleaved import interleaved_medians
-from result_files import write_result
+from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.result_files import write_result
+
+RESULTS = Path(__file__).parent / "results"
 
 NUM_FRAMES = 20_000  # recorded a game
 WINDOWS, LENGTH = 32, 5
@@ -146,7 +149,7 @@ def main() -> None:
     print_row("geometric mean", means, (prototype[0], prototype[1], prototype[1] / PROTOTYPE_BARE))
     if arguments.games == list(GAMES):
         del means["store_frames"]
-        print("written:", write_result("packing", {"games": rows, "geometric_mean": means}).name)
+        print("written:", write_result(RESULTS / "packing.json", {"games": rows, "geometric_mean": means}).name)
 
 
 if __name__ == "__main__":

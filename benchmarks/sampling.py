@@ -19,9 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from framestow import ReplayMemory
-from framestow.training.process_memory import resident_bytes
-from interleaved import interleaved_medians
-from result_files import write_result
+from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.result_files import write_result
+from framestow.process_memory import resident_bytes
+
+RESULTS = Path(__file__).parent / "results"
 
 STACK, SIDE = 4, 84
 BARE_FRAMES = 500_000  # 3.5 GB
@@ -128,7 +130,7 @@ def main() -> None:
         "microseconds": medians,
         "resident_bytes_a_transition": bytes_each,
     }
-    print("written to", write_result("sampling", figures).name)
+    print("written to", write_result(RESULTS / "sampling.json", figures).name)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from rich.markup import escape
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
+from framestow.process_memory import resident_bytes
 from framestow.replay.memory_report import format_bytes
 from framestow.training import trainer
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
@@ -24,7 +25,6 @@ from framestow.training.interruption import Interruption
 from framestow.training.listeners.checkpointing import Checkpointing
 from framestow.training.listeners.logging import Curves, EpisodeTable
 from framestow.training.listeners.progress import Progress
-from framestow.training.process_memory import resident_bytes
 from framestow.training.run import Run, choose_device
 from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.settings import Settings

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from framestow.process_memory import resident_bytes
 from framestow.training.events import EpisodeEnded, Event, Learned, StepTaken
 from framestow.training.listeners.event_file import EventFile
-from framestow.training.process_memory import resident_bytes
 from framestow.training.run import Run
 
 COLUMNS = ["episode", "agent_steps", "stream", "score", "length"]

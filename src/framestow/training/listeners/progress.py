@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from framestow.process_memory import resident_bytes
 from framestow.replay.memory_report import format_bytes
 from framestow.training.events import Event, Learned, StepTaken
-from framestow.training.process_memory import resident_bytes
 from framestow.training.run import Run
 from framestow.training.tally import NUM_RECENT
 

@@ -1,0 +1,59 @@
+"""Writes a benchmark's figures with the command that made them and the machine that they were measured on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory and versions; nothing that names the host."""
+    processor = platform.processor() or platform.machine()
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.is_file():
+        names = [line.split(":", 1)[1].strip() for line in cpu_info.read_text().splitlines() if "model name" in line]
+        processor = names[0] if names else processor
+    return {
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "system": platform.system(),
+    }
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """Write ``arguments``, as ``sys.argv`` has them, as one would type them: no path to the program.
+
+    >>> command_line(["/opt/bin/framestow", "bench", "Pong"]), command_line(["/src/benchmarks/packing.py"])
+    ('framestow bench Pong', 'python benchmarks/packing.py')
+    """
+    program = Path(arguments[0])
+    if program.suffix != ".py":
+        start = program.name
+    elif program.name == "__main__.py":
+        start = "framestow"
+    else:
+        start = f"python {program.parent.name or 'benchmarks'}/{program.name}"
+    return " ".join([start, *map(shlex.quote, arguments[1:])])
+
+
+def write_result(path: Path, figures: dict[str, Any], command: str | None = None) -> Path:
+    """Write ``figures`` to ``path`` as JSON, with the machine and the command (this process's by default).
+
+    Folders that are missing are made; the file is replaced as a whole. Returns ``path``; raises ``OSError``.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entries = {"command": command_line(sys.argv) if command is None else command, "machine": machine(), **figures}
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+    return path
