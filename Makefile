@@ -12,8 +12,9 @@ PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disabl
 
 GAME   ?= Breakout
 ARGS   ?=
+SECONDS ?= 20
 
-.PHONY: help install train test check sanitize golden bench wheel clean
+.PHONY: help install train test check sanitize fuzz corpus golden bench wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,7 +44,7 @@ install: $(STAMPS)/train-$(NAMES)  ## make .venv with the package and all that t
 train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong and ARGS='--steps 100_000' change that
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
-test: check sanitize  ## lint, types, native tests and all tests
+test: check sanitize fuzz  ## lint, types, native tests, a little fuzzing and all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
@@ -55,8 +56,15 @@ check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliberate change
 	$(BIN)/python tests/golden/write_golden.py
 
-sanitize: $(STAMPS)/build-tools  ## the native tests under AddressSanitizer and UndefinedBehaviourSanitizer
+sanitize: $(STAMPS)/test-$(NAMES)  ## the native tests, and the tests of packing and replay, under sanitizers
 	native_tests/run.sh
+	native_tests/sanitized_module.sh
+
+fuzz: $(STAMPS)/build-tools  ## replay the fuzz corpus and try new inputs; SECONDS=600 changes how long
+	native_tests/fuzz/run.sh $(SECONDS)
+
+corpus: $(STAMPS)/build-tools  ## make the fuzz corpus anew, after a change of the packed format; SECONDS as above
+	native_tests/fuzz/run.sh --renew $(SECONDS)
 
 # The other libraries want other versions than ours, so they are measured in an environment of their own.
 $(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements.txt

@@ -60,7 +60,7 @@ void windows_are_what_was_appended() {
         std::vector<std::uint8_t> out(kLength * frame_bytes);
         for (int round = 0; round < 200; ++round) {
             const auto count = static_cast<std::int32_t>(1 + random() % kLength);
-            const std::int64_t last = 14 + count - 1 + static_cast<std::int64_t>(random() % (87 - count));
+            const std::int64_t last = 14 + count - 1 + static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(87 - count));
             const std::int32_t stream = 1;
             gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, kLength, Padding::kRepeat, out.data());
             for (std::size_t place = 0; place < kLength; ++place) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the native tests with sanitizers and runs them: native_tests/run.sh [seconds of fuzzing, default 10].
-# SANITIZE= (empty) builds them without, for compilers that come without their sanitizers' libraries.
+# Builds the native tests with sanitizers and runs them. SANITIZE= (empty) builds them without, for compilers that
+# come without their sanitizers' libraries.
 set -eu
 cd "$(dirname "$0")/.."
 sanitizers=${SANITIZE-address,undefined}
@@ -17,13 +17,16 @@ built() {
         "$cmake" --build "$build" --parallel 2 --target "$@" >> "$build/log" 2>&1 || { cat "$build/log"; exit 1; }
 }
 
-built native_tests "$sanitizers" all
+has_thread_test=
+[ -f native_tests/thread_test.cpp ] && has_thread_test=thread_test
+
+built native_tests "$sanitizers" core_tests $has_thread_test
 build/native_tests/native_tests/core_tests
-build/native_tests/native_tests/decoder_fuzzer "${1:-10}"
+[ ! "$has_thread_test" ] || build/native_tests/native_tests/thread_test
 
 # ThreadSanitizer excludes the others, so what it watches is built once more. It wants the classic address layout,
 # which newer kernels randomise further than it can follow.
-if [ -f native_tests/thread_test.cpp ] && [ -n "$sanitizers" ]; then
+if [ "$has_thread_test" ] && [ "$sanitizers" ]; then
     built native_thread_tests thread thread_test
     fixed_layout=
     setarch "$(uname -m)" -R true 2> /dev/null && fixed_layout="setarch $(uname -m) -R"

@@ -1,0 +1,248 @@
+// Any bytes as a segment: frames or DamagedSegment, and never anything else. The input is a segment as it is stored.
+//
+// It is read as it came, and once more under a right checksum, so that the decoder behind it is reached. What comes out
+// may not depend on what lies behind the segment, on what was decoded before, or on which window asks for a frame.
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "../check.hpp"
+#include "checksum.hpp"
+#include "damaged_segment.hpp"
+#include "packed_streams.hpp"
+#include "window_gather.hpp"
+
+using namespace framestow;
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* bytes, std::size_t size, std::size_t max_size);
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+using Frames = std::optional<Bytes>;  // nothing where the segment was found to be damaged
+
+constexpr std::size_t kChecksumBytes = 4;
+constexpr std::size_t kMostFrameBytes = 256 * 1024;  // of all frames together, so that an input takes milliseconds
+
+ByteSpan span_of(const Bytes& bytes) { return ByteSpan{bytes.data(), bytes.size()}; }
+
+template <typename Unpack>
+Frames frames_or_damage(std::size_t frame_bytes, std::uint8_t filling, const Unpack& unpack) {
+    Bytes out(frame_bytes, filling);  // no byte more, so that AddressSanitizer sees every write too far
+    try {
+        unpack(out.data());
+    } catch (const DamagedSegment&) {
+        return std::nullopt;
+    }
+    return out;
+}
+
+// A segment with exactly the room behind it that decoders may load.
+struct PaddedSegment {
+    PaddedSegment(const Bytes& segment, std::uint8_t padding) : bytes(segment), size(segment.size()) {
+        bytes.reserve(size + kReadPadding);
+        bytes.resize(size + kReadPadding, padding);
+    }
+    ByteSpan span() const { return ByteSpan{bytes.data(), size}; }
+
+    Bytes bytes;
+    std::size_t size;
+};
+
+Frames unpack_window(const SegmentHeader& header, const PaddedSegment& segment, std::size_t first, std::size_t count,
+                     DecodingScratch& scratch, std::uint8_t filling) {
+    return frames_or_damage(count * header.geometry.frame_bytes(), filling, [&](std::uint8_t* out) {
+        unpack_frames(header, segment.span(), first, count, scratch, out);
+    });
+}
+
+Bytes slice(const Bytes& frames, const SegmentHeader& header, std::size_t first, std::size_t count) {
+    const std::size_t frame_bytes = header.geometry.frame_bytes();
+    const auto begin = frames.begin() + static_cast<std::ptrdiff_t>(first * frame_bytes);
+    return Bytes(begin, begin + static_cast<std::ptrdiff_t>(count * frame_bytes));
+}
+
+struct Window {
+    std::size_t first;
+    std::size_t count;
+};
+
+Window draw_window(const SegmentHeader& header, std::minstd_rand& random) {
+    const std::size_t first = random() % header.num_frames;
+    return Window{first, 1 + random() % (header.num_frames - first)};
+}
+
+// All frames, found to be the same in every way of asking for them.
+Frames check_decoder(const SegmentHeader& header, const Bytes& segment, std::minstd_rand& random) {
+    DecodingScratch scratch;
+    scratch.resize(header.geometry);
+    const PaddedSegment padded(segment, 0x00);
+    const PaddedSegment padded_otherwise(segment, 0xFF);
+    const Frames whole = unpack_window(header, padded, 0, header.num_frames, scratch, 0x11);
+    CHECK(whole == unpack_window(header, padded_otherwise, 0, header.num_frames, scratch, 0xEE));
+    for (int round = 0; round < 3; ++round) {
+        const Window window = draw_window(header, random);
+        const Frames part = unpack_window(header, padded, window.first, window.count, scratch, 0x11);
+        CHECK(!whole || part == slice(*whole, header, window.first, window.count));
+    }
+    CHECK(whole == frames_or_damage(header.num_frames * header.geometry.frame_bytes(), 0x11, [&](std::uint8_t* out) {
+              unpack_segment(span_of(segment), header.geometry, header.num_frames, out);
+          }));
+    return whole;
+}
+
+void check_that_other_frames_are_refused(const SegmentHeader& header, const Bytes& segment) {
+    FrameGeometry other = header.geometry;
+    ++other.rows;
+    std::uint8_t nothing = 0;
+    bool is_refused = false;
+    try {
+        unpack_segment(span_of(segment), other, header.num_frames, &nothing);
+    } catch (const DamagedSegment&) {
+        is_refused = true;
+    }
+    CHECK(is_refused);
+}
+
+// Held as a sealed segment, or as an open one, which is decoded and packed anew.
+void check_streams(const SegmentHeader& header, const Bytes& segment, const Frames& whole, bool is_open,
+                   std::minstd_rand& random) {
+    PackedStreams packed(1, header.geometry, header.num_frames + (is_open ? 1 : 0));
+    try {
+        packed.restore(0, 0, span_of(segment));
+    } catch (const DamagedSegment&) {
+        CHECK(is_open && !whole && packed.num_segments(0) == 0);
+        return;
+    }
+    CHECK(whole || !is_open);
+    const Window window = draw_window(header, random);
+    const std::int32_t stream = 0;
+    const auto last = static_cast<std::int64_t>(window.first + window.count - 1);
+    const auto count = static_cast<std::int32_t>(window.count);
+    const Frames part =
+        frames_or_damage(window.count * header.geometry.frame_bytes(), 0x11, [&](std::uint8_t* out) {
+            gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, window.count, Padding::kRepeat, out);
+        });
+    CHECK(!whole || part == slice(*whole, header, window.first, window.count));
+}
+
+void check_segment(const Bytes& segment) {
+    SegmentHeader header;
+    try {
+        header = verify_segment(span_of(segment));
+    } catch (const DamagedSegment&) {
+        return;
+    }
+    if (header.num_frames * header.geometry.frame_bytes() > kMostFrameBytes) {
+        return;
+    }
+    std::minstd_rand random(crc32c(span_of(segment)));
+    const Frames whole = check_decoder(header, segment, random);
+    check_that_other_frames_are_refused(header, segment);
+    check_streams(header, segment, whole, random() % 2 == 0, random);
+}
+
+std::uint32_t one_to(std::uint32_t most, std::minstd_rand& random) {
+    return static_cast<std::uint32_t>(1 + random() % most);
+}
+
+SegmentHeader header_or_a_new_one(const Bytes& segment, std::minstd_rand& random) {
+    try {
+        return read_header(span_of(segment));
+    } catch (const DamagedSegment&) {
+        const PackingKind packing = one_to(8, random) == 1 ? PackingKind::kRaw : PackingKind::kPatches;
+        const std::uint32_t row_bytes = one_to(40, random);
+        const FrameGeometry geometry{one_to(20, random), row_bytes, std::min(row_bytes, one_to(4, random))};
+        return SegmentHeader{packing, one_to(8, random), one_to(5, random), geometry};
+    }
+}
+
+void change_header(SegmentHeader& header, std::minstd_rand& random) {
+    switch (random() % 5) {
+        case 0:
+            header.num_frames = one_to(64, random);
+            return;
+        case 1:
+            header.group_frames = one_to(16, random);
+            return;
+        case 2:
+            header.geometry.rows = one_to(64, random);
+            return;
+        case 3:
+            header.geometry.row_bytes = one_to(64, random);
+            return;
+        default:
+            header.geometry.pixel_bytes = one_to(4, random);
+    }
+}
+
+// A number in the payload that leads to its end, and perhaps behind it: there a missing bound shows.
+void point_at_the_end(Bytes& payload, std::minstd_rand& random) {
+    if (payload.size() < 2) {
+        return;
+    }
+    const std::size_t place = random() % (payload.size() - 1);
+    store_u16(payload.data() + place, static_cast<std::uint32_t>(payload.size() - random() % 80) & 0xFFFF);
+}
+
+void repeat_a_stretch(Bytes& payload, std::size_t max_size, std::minstd_rand& random) {
+    if (payload.empty() || payload.size() >= max_size) {
+        return;
+    }
+    const std::size_t first = random() % payload.size();
+    const std::size_t length = std::min({1 + random() % 24, payload.size() - first, max_size - payload.size()});
+    const Bytes stretch(payload.begin() + static_cast<std::ptrdiff_t>(first),
+                        payload.begin() + static_cast<std::ptrdiff_t>(first + length));
+    payload.insert(payload.begin() + static_cast<std::ptrdiff_t>(random() % payload.size()), stretch.begin(),
+                   stretch.end());
+}
+
+void mutate_payload(Bytes& payload, std::size_t max_size, std::minstd_rand& random) {
+    switch (random() % 8) {
+        case 0:
+            point_at_the_end(payload, random);
+            return;
+        case 1:
+            repeat_a_stretch(payload, max_size, random);
+            return;
+        default: {
+            const std::size_t size = payload.size();
+            payload.resize(max_size);
+            payload.resize(LLVMFuzzerMutate(payload.data(), size, max_size));
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
+    Bytes segment(input, input + size);
+    check_segment(segment);
+    if (size >= kHeaderBytes) {
+        store_u32(segment.data(), crc32c(ByteSpan{segment.data() + kChecksumBytes, size - kChecksumBytes}));
+        check_segment(segment);
+    }
+    return 0;
+}
+
+// Changes the payload or a field of the header, and keeps the header one that a writer could have written: left to
+// itself a fuzzer spends its time on headers. One input in 32 is changed anywhere.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* input, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+    std::minstd_rand random(seed);
+    if (max_size < kHeaderBytes + 1 || random() % 32 == 0) {
+        return LLVMFuzzerMutate(input, size, max_size);
+    }
+    const Bytes segment(input, input + size);
+    SegmentHeader header = header_or_a_new_one(segment, random);
+    Bytes payload(segment.begin() + static_cast<std::ptrdiff_t>(std::min(size, kHeaderBytes)), segment.end());
+    if (random() % 8 == 0) {
+        change_header(header, random);
+    } else {
+        mutate_payload(payload, max_size - kHeaderBytes, random);
+    }
+    std::copy(payload.begin(), payload.end(), input + kHeaderBytes);
+    write_header(header, input, kHeaderBytes + payload.size());
+    return kHeaderBytes + payload.size();
+}

@@ -1,0 +1,199 @@
+// Any frames, in any order of calls: what PackedStreams gives back is what a list of frames would give.
+//
+// The input is read as decisions (input_bytes.hpp): a geometry, then one action after another: append a frame that
+// differs from an earlier one in some places, gather, evict, save and restore. Each segment is also unpacked by itself
+// and may not be larger than its frames and a header.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "../check.hpp"
+#include "checksum.hpp"
+#include "input_bytes.hpp"
+#include "packed_streams.hpp"
+#include "window_gather.hpp"
+
+using namespace framestow;
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* bytes, std::size_t size, std::size_t max_size);
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::size_t kMostFrameBytes = 64 * 1024;  // of all frames together, so that an input takes milliseconds
+constexpr std::size_t kLength = 6;                   // places of a window
+constexpr std::int32_t kNumStreams = 2;
+
+FrameGeometry read_geometry(InputBytes& input) {
+    FrameGeometry geometry;
+    const std::uint8_t kind = input.byte();
+    const std::size_t most = kind < 224 ? 48 : kind < 250 ? 128 : 360;  // a few where 16-bit lengths do not suffice
+    geometry.rows = static_cast<std::uint32_t>(1 + input.number_below(most));
+    geometry.row_bytes = static_cast<std::uint32_t>(1 + input.number_below(most));
+    geometry.pixel_bytes = std::min(geometry.row_bytes, kind % 8 < 4 ? 1U : kind % 8U - 2U);
+    return geometry;
+}
+
+// What is held, as plainly as can be said.
+class Movie {
+public:
+    explicit Movie(InputBytes& input)
+        : input_(input),
+          geometry_(read_geometry(input)),
+          segment_frames_(static_cast<std::uint32_t>(1 + input.byte() % 40)),
+          packed_(new PackedStreams(kNumStreams, geometry_, segment_frames_)) {}
+
+    void play() {
+        while (!input_.is_used_up() && num_bytes_ <= kMostFrameBytes) {
+            const std::uint8_t action = input_.byte();
+            stream_ = action / 32 % kNumStreams;
+            if (action % 32 == 31) {
+                save_and_restore();
+            } else if (action % 32 == 30) {
+                evict();
+            } else if (action % 32 == 29) {
+                gather();
+            } else {
+                append(action % 32);
+            }
+        }
+        save_and_restore();
+        gather();
+    }
+
+private:
+    std::vector<Bytes>& frames() { return frames_[static_cast<std::size_t>(stream_)]; }
+    std::int64_t first_position() const { return packed_->first_position(stream_); }
+
+    void append(std::size_t kind) {
+        frames().push_back(next_frame(kind));
+        num_bytes_ += geometry_.frame_bytes();
+        const std::int32_t stream = stream_;
+        packed_->append(&stream, frames().back().data(), 1);
+        CHECK(packed_->next_position(stream_) == static_cast<std::int64_t>(frames().size()));
+    }
+
+    // An earlier frame, whole or moved, and some changes.
+    Bytes next_frame(std::size_t kind) {
+        const std::size_t back = std::min(frames().size(), std::size_t{kind % 4 == 3 ? segment_frames_ : kind % 4 + 1});
+        Bytes frame = back == 0 ? Bytes(geometry_.frame_bytes(), input_.byte()) : frames()[frames().size() - back];
+        if (kind / 4 == 6) {
+            std::rotate(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(place_in_frame()), frame.end());
+            return frame;
+        }
+        for (std::size_t left = kind / 4; left > 0; --left) {
+            change(frame);
+        }
+        return frame;
+    }
+
+    std::size_t place_in_frame() { return input_.number_below(geometry_.frame_bytes()); }
+
+    void change(Bytes& frame) {
+        const std::uint8_t kind = input_.byte();
+        const std::size_t begin = place_in_frame();
+        const std::size_t wanted = kind < 192 ? 1 + input_.byte() % 32U : 1 + input_.number();
+        const std::size_t length = std::min(wanted, frame.size() - begin);
+        std::uint8_t* const target = frame.data() + begin;
+        std::minstd_rand random(kind % 4 == 2 ? 1 + input_.byte() : 1);
+        const std::size_t source = kind % 4 == 1 ? place_in_frame() : 0;
+        const std::uint8_t filling = kind % 4 == 0 ? input_.byte() : std::uint8_t{0};
+        for (std::size_t place = 0; place < length; ++place) {
+            const std::uint8_t drawn[] = {filling, frame[(source + place) % frame.size()],
+                                          static_cast<std::uint8_t>(random() >> 8),
+                                          kind % 4 == 3 && length <= 32 ? input_.byte() : std::uint8_t{7}};
+            target[place] = drawn[kind % 4];
+        }
+    }
+
+    void evict() {
+        const auto before = static_cast<std::int64_t>(input_.number_below(frames().size() + 2));
+        const std::int64_t first = first_position();
+        CHECK(packed_->evict(stream_, before) == first_position() - first);
+        CHECK(first_position() <= std::max(first, before));
+    }
+
+    void save_and_restore() {
+        auto restored = std::make_unique<PackedStreams>(kNumStreams, geometry_, segment_frames_);
+        for (stream_ = 0; stream_ < kNumStreams; ++stream_) {
+            for (std::int64_t place = 0; place < packed_->num_segments(stream_); ++place) {
+                const std::int64_t number = first_position() / segment_frames_ + place;
+                const Bytes segment = packed_->segment(stream_, place);
+                check_segment(segment, static_cast<std::size_t>(number * segment_frames_));
+                restored->restore(stream_, number, ByteSpan{segment.data(), segment.size()});
+                CHECK(restored->segment(stream_, place) == segment);
+            }
+            if (packed_->num_segments(stream_) == 0) {
+                frames().clear();  // nothing says where an empty stream was
+            }
+        }
+        stream_ = 0;
+        packed_ = std::move(restored);
+    }
+
+    void check_segment(const Bytes& segment, std::size_t first) {
+        const SegmentHeader header = verify_segment(ByteSpan{segment.data(), segment.size()});
+        const std::size_t raw_bytes = header.num_frames * geometry_.frame_bytes();
+        CHECK(header.geometry == geometry_ && segment.size() <= raw_bytes + kHeaderBytes);
+        Bytes unpacked(raw_bytes);
+        unpack_segment(ByteSpan{segment.data(), segment.size()}, geometry_, header.num_frames, unpacked.data());
+        for (std::size_t index = 0; index < header.num_frames; ++index) {
+            CHECK(std::memcmp(unpacked.data() + index * geometry_.frame_bytes(), frames()[first + index].data(),
+                              geometry_.frame_bytes()) == 0);
+        }
+    }
+
+    void gather() {
+        Bytes out(kLength * geometry_.frame_bytes());
+        for (stream_ = 0; stream_ < kNumStreams; ++stream_) {
+            const std::int64_t num_held = packed_->next_position(stream_) - first_position();
+            for (int round = 0; round < 8 && num_held > 0; ++round) {
+                const auto back = static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(num_held));
+                const std::int64_t last = first_position() + num_held - 1 - back;
+                const std::int64_t most = std::min<std::int64_t>(kLength, num_held - back);
+                const auto count = static_cast<std::int32_t>(1 + random_() % static_cast<std::uint64_t>(most));
+                const std::int32_t stream = stream_;
+                const auto padding = random_() % 2 == 0 ? Padding::kRepeat : Padding::kZeros;
+                gather_windows(*packed_, WindowRequests{&stream, &last, &count, 1}, kLength, padding, out.data());
+                check_window(out, last, count, padding);
+            }
+        }
+        stream_ = 0;
+    }
+
+    void check_window(const Bytes& out, std::int64_t last, std::int64_t count, Padding padding) {
+        const Bytes zeros(geometry_.frame_bytes());
+        for (std::size_t place = 0; place < kLength; ++place) {
+            const auto back = static_cast<std::int64_t>(kLength - 1 - place);
+            const auto position = static_cast<std::size_t>(std::max(last - back, last - count + 1));
+            const bool is_zeros = back >= count && padding == Padding::kZeros;
+            const Bytes& expected = is_zeros ? zeros : frames()[position];
+            CHECK(std::memcmp(out.data() + place * expected.size(), expected.data(), expected.size()) == 0);
+        }
+    }
+
+    InputBytes& input_;
+    FrameGeometry geometry_;
+    std::uint32_t segment_frames_;
+    std::unique_ptr<PackedStreams> packed_;
+    std::vector<Bytes> frames_[kNumStreams];  // every frame that was ever appended, evicted ones too
+    std::int32_t stream_ = 0;
+    std::size_t num_bytes_ = 0;
+    std::minstd_rand random_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+    InputBytes input(bytes, size);
+    Movie(input).play();
+    return 0;
+}
+
+// As libFuzzer would: decisions need no order. It stands here so that every harness has one for the standalone driver.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* input, std::size_t size, std::size_t max_size, unsigned) {
+    return LLVMFuzzerMutate(input, size, max_size);
+}

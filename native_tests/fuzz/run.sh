@@ -1,0 +1,97 @@
+#!/bin/sh
+# Fuzzes the packed format: any bytes into the decoder, any frames through the store and back.
+#
+#   native_tests/fuzz/run.sh [SECONDS]          replays corpus and regressions, then tries new inputs (default 20 s)
+#   native_tests/fuzz/run.sh --renew [SECONDS]  makes the corpus anew from seeds, the old one and what is found now
+#
+# Both harnesses run side by side, under AddressSanitizer and UndefinedBehaviourSanitizer, by libFuzzer where there is a
+# clang that has it, else by standalone_driver.cpp. CXX names the compiler, SANITIZE the sanitizers.
+set -eu
+cd "$(dirname "$0")/../.."
+[ "${1:-}" = --renew ] && { renews=yes; shift; } || renews=
+seconds=${1:-20}
+sanitizers=${SANITIZE-address,undefined}
+here=native_tests/fuzz
+build=build/fuzz
+max_bytes=4096
+harnesses="any_segment round_trip"
+export ASAN_OPTIONS=quarantine_size_mb=32
+
+cmake=cmake
+[ -x .venv/bin/cmake ] && cmake=.venv/bin/cmake
+mkdir -p $build
+
+has_libfuzzer() {
+    command -v "$1" > /dev/null || return 1
+    echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' > $build/probe.cpp
+    "$1" -fsanitize=fuzzer $build/probe.cpp -o $build/probe > /dev/null 2>&1
+}
+
+driver=standalone
+for candidate in ${CXX:-clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14}; do
+    if has_libfuzzer "$candidate"; then
+        driver=libfuzzer
+        CXX=$candidate
+        break
+    fi
+done
+if [ $driver = standalone ] && [ $renews ]; then
+    echo "a corpus is made by libFuzzer: install clang and its runtime library, or name a compiler with CXX=" >&2
+    exit 1
+fi
+
+binaries=$build/$driver
+mkdir -p $binaries
+{
+    "$cmake" -S . -B $binaries -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRAMESTOW_NATIVE_TESTS=ON -DFRAMESTOW_WERROR=ON \
+        -DFRAMESTOW_SANITIZE="$sanitizers" ${CXX:+-DCMAKE_CXX_COMPILER="$CXX"} \
+        -DFRAMESTOW_LIBFUZZER=$([ $driver = libfuzzer ] && echo ON || echo OFF) &&
+        "$cmake" --build $binaries --parallel 2 --target any_segment round_trip write_seeds
+} > $build/log 2>&1 || { cat $build/log; exit 1; }
+binaries=$binaries/native_tests/fuzz
+
+# fuzz HARNESS: what is found interesting goes to $build/found, what breaks a promise to $build/findings.
+fuzz() {
+    harness=$1
+    mkdir -p $build/found/$harness $build/findings
+    set --
+    for folder in $here/corpus/$harness $here/regressions/$harness $build/seeds/$harness; do
+        [ -d $folder ] && set -- "$@" $folder
+    done
+    if [ $driver = standalone ]; then
+        $binaries/$harness "$seconds" $build/findings/$harness "$@"
+    else
+        $binaries/$harness -seed=1 -max_total_time="$seconds" -max_len=$max_bytes -timeout=20 -print_final_stats=1 \
+            -artifact_prefix=$build/findings/$harness- $build/found/$harness "$@"
+    fi > $build/$harness.log 2>&1 || {
+        tail -n 60 $build/$harness.log
+        echo "$harness: FOUND something; the input is in $build/findings. Mend it, and keep the input in" \
+            "$here/regressions/$harness, named by what went wrong."
+        return 1
+    }
+    if [ $driver = standalone ]; then
+        echo "$harness, no libFuzzer here, $seconds s: $(tail -n 1 $build/$harness.log)"
+    else
+        coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' $build/$harness.log | tail -n 1)
+        runs=$(sed -n 's/^stat::number_of_executed_units: //p' $build/$harness.log)
+        echo "$harness, libFuzzer, $seconds s: $runs inputs, $coverage places of the code reached, nothing found"
+    fi
+}
+
+$binaries/write_seeds $build/seeds
+fuzz any_segment &
+first=$!
+fuzz round_trip && status=0 || status=1
+wait $first || status=1
+[ $status = 0 ] && [ $renews ] || exit $status
+
+for harness in $harnesses; do
+    merged=$build/merged/$harness
+    rm -rf $merged
+    mkdir -p $merged $here/corpus/$harness
+    $binaries/$harness -merge=1 -max_len=$max_bytes $merged $here/corpus/$harness $build/found/$harness \
+        $build/seeds/$harness > $build/merge.log 2>&1 || { tail -n 40 $build/merge.log; exit 1; }
+    rm -rf $here/corpus/$harness
+    cp -R $merged $here/corpus/$harness
+    echo "$here/corpus/$harness: $(ls $merged | wc -l) inputs"
+done

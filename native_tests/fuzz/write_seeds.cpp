@@ -1,0 +1,53 @@
+// Writes the first inputs of both harnesses: write_seeds FOLDER. Segments of synthetic films, and random decisions.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../moving_pictures.hpp"
+#include "segment.hpp"
+
+using namespace framestow;
+
+namespace {
+
+const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1},  {7, 1, 1},  {3, 15, 1}, {6, 16, 1}, {9, 33, 1},
+                                     {8, 24, 3}, {4, 5, 5},  {12, 8, 4}, {5, 12, 2}, {20, 64, 1}, {30, 40, 1}};
+
+void write_file(const std::filesystem::path& path, const std::vector<std::uint8_t>& bytes) {
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!file.flush()) {
+        throw std::runtime_error("cannot write " + path.string());
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 2) {
+        std::cerr << "wanted: FOLDER\n";
+        return 2;
+    }
+    const std::filesystem::path folder = argv[1];
+    std::filesystem::create_directories(folder / "any_segment");
+    std::filesystem::create_directories(folder / "round_trip");
+    std::mt19937 random(1);
+    std::size_t number = 0;
+    for (const FrameGeometry& geometry : kGeometries) {
+        for (const std::uint32_t count : {1U, 2U, 6U, 12U, 30U}) {
+            const std::vector<std::uint8_t> frames = moving_pictures(geometry, count, random);
+            write_file(folder / "any_segment" / std::to_string(number), pack_segment(geometry, frames.data(), count));
+            std::vector<std::uint8_t> decisions(20 + 8 * count);
+            for (std::uint8_t& decision : decisions) {
+                decision = static_cast<std::uint8_t>(random());
+            }
+            write_file(folder / "round_trip" / std::to_string(number), decisions);
+            ++number;
+        }
+    }
+    return 0;
+}

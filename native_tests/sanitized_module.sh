@@ -1,0 +1,39 @@
+#!/bin/sh
+# Builds the Python module with AddressSanitizer and UndefinedBehaviourSanitizer and runs the tests of the floors that
+# use it: native_tests/sanitized_module.sh [arguments of pytest]. Wants .venv with the test packages (make check).
+#
+# The sanitized framestow lives in an environment of its own, build/sanitized, which borrows every other package from
+# .venv; the editable framestow there is not touched. SANITIZE= (empty) leaves it all out.
+set -eu
+cd "$(dirname "$0")/.."
+[ "${SANITIZE-address,undefined}" ] || exit 0
+root=$PWD
+own=build/sanitized
+library() { "${CXX:-g++}" -print-file-name="$1"; }
+
+# Python itself is not sanitized, so the libraries must be there before it; C++'s too, whose throw they wrap.
+preloaded="$(library libasan.so) $(library libubsan.so) $(library libstdc++.so)"
+case "$preloaded" in
+    */libasan.so*/libubsan.so*/libstdc++.so*) ;;
+    *) echo "${CXX:-g++} has no shared libasan and libubsan: install them, name another GNU compiler with CXX=, or" \
+           "go without with SANITIZE=" >&2
+       exit 1 ;;
+esac
+
+.venv/bin/python -m venv --without-pip $own
+packages=$($own/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+# Folders that a path file names are searched, but path files in them are not followed: no editable install comes in.
+.venv/bin/python -c 'import sys; print(*[path for path in sys.path if path.endswith("-packages")], sep="\n")' \
+    > "$packages/borrowed.pth"
+CXX=${CXX:-g++} PATH="$root/.venv/bin:$PATH" .venv/bin/python -m pip --disable-pip-version-check install --quiet \
+    --root-user-action=ignore --upgrade --no-deps --no-build-isolation --target "$packages" \
+    -C build-dir=build/sanitized-module -C cmake.build-type=RelWithDebInfo -C cmake.define.FRAMESTOW_WERROR=ON \
+    -C cmake.define.FRAMESTOW_SANITIZE=address,undefined .
+
+grep -q __asan_init "$packages"/framestow/_core/_native*  # it is the sanitized one
+
+# What the system counts is not tested: the sanitizer's own memory is in it. Leaks are looked for in the native tests: CPython and NumPy keep what they need until the very end.
+LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+    "$own/bin/python" -m pytest -q -m 'not slow' -p no:cacheprovider -p no:faulthandler -n 2 --dist worksteal \
+    --deselect tests/replay/test_memory_report.py::test_memory_is_what_nbytes_says_within_two_percent_of_what_the_system_sees \
+    "$@" tests/core tests/frames tests/storage tests/replay
