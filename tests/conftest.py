@@ -1,0 +1,15 @@
+"""How many examples Hypothesis tries, for property tests that do not say it themselves.
+
+The default profile tries the same two hundred each time. ``--hypothesis-profile=search`` draws new ones, as many as the
+environment variable EXAMPLES says: ``make fuzz`` uses it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("fixed", deadline=None, max_examples=200, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "2000")))
+settings.load_profile("fixed")
