@@ -60,8 +60,10 @@ sanitize: $(STAMPS)/test-$(NAMES)  ## the native tests, and the tests of packing
 	native_tests/run.sh
 	native_tests/sanitized_module.sh
 
-fuzz: $(STAMPS)/build-tools  ## replay the fuzz corpus and try new inputs; SECONDS=600 changes how long
+fuzz: $(STAMPS)/test-$(NAMES)  ## replay the fuzz corpus and try new inputs and films; SECONDS=600 changes how long
 	native_tests/fuzz/run.sh $(SECONDS)
+	EXAMPLES=$$((20 * $(SECONDS))) $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=search \
+		tests/core/test_random_films.py
 
 corpus: $(STAMPS)/build-tools  ## make the fuzz corpus anew, after a change of the packed format; SECONDS as above
 	native_tests/fuzz/run.sh --renew $(SECONDS)
