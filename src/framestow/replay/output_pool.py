@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 
-def _count_references(buffers: list[npt.NDArray[np.uint8]], place: int) -> int:
+def _count_references(buffers: list[npt.NDArray[Any]], place: int) -> int:
     return sys.getrefcount(buffers[place])
 
 
@@ -26,7 +26,7 @@ class OutputPool:
     """
 
     def __init__(self, max_buffers: int = 8, max_bytes: int = 128 * 2**20) -> None:
-        self._buffers: list[npt.NDArray[np.uint8]] = []
+        self._buffers: list[npt.NDArray[Any]] = []
         self._max_buffers = max_buffers
         self._max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames
 
@@ -35,16 +35,15 @@ class OutputPool:
         """Bytes of all buffers that the pool keeps, lent or idle."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
-    def take(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
         """Lend an array of ``shape`` with arbitrary contents; one that the pool has no room for is not kept."""
-        num_bytes = math.prod(shape)
         for place in range(len(self._buffers)):
-            if self._buffers[place].nbytes == num_bytes and self._is_idle(place):
-                return self._buffers[place].reshape(shape)
-        buffer = np.empty(num_bytes, np.uint8)
-        if self._makes_room_for(num_bytes):
+            if self._is_idle(place) and self._buffers[place].shape == shape and self._buffers[place].dtype == dtype:
+                return self._buffers[place]
+        buffer: npt.NDArray[Any] = np.empty(shape, dtype)
+        if self._makes_room_for(buffer.nbytes):
             self._buffers.append(buffer)
-        return buffer.reshape(shape)
+        return buffer
 
     def _is_idle(self, place: int) -> bool:
         return _count_references(self._buffers, place) == _IDLE_REFERENCES

@@ -17,6 +17,10 @@ class FrameStorage(Protocol):
     time; a storage does not lock.
     """
 
+    @property
+    def frames_per_segment(self) -> int:
+        """Frames of a stream that go at once when they are evicted, those at a multiple of it and after."""
+
     def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
         """Store ``frames[i]`` at the next position of ``streams[i]``; no stream twice. The frames are copied.
 

@@ -21,9 +21,14 @@ class PackedStorage:
         self._spec = spec
         self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
 
+    @property
+    def frames_per_segment(self) -> int:
+        """Frames that are packed together, and go together."""
+        return self._streams.frames_per_segment
+
     def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
         """Pack ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
-        self._streams.append(streams, frames.reshape(len(streams), self._spec.nbytes))
+        self._streams.append(streams, frames)
 
     def windows(
         self,
@@ -33,7 +38,7 @@ class PackedStorage:
         out: npt.NDArray[np.uint8],
     ) -> None:
         """Unpack one window of consecutive frames for each row of ``out``, in one native call without the GIL."""
-        self._streams.gather(streams, last_positions, counts, out.reshape(*out.shape[:2], self._spec.nbytes))
+        self._streams.gather(streams, last_positions, counts, out)
 
     def evict(self, stream: int, before: int) -> None:
         """Let go of the sealed segments of ``stream`` that lie wholly below position ``before``."""

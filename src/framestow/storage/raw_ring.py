@@ -29,6 +29,11 @@ class RawRing:
         self._next_position = [0] * num_streams
         self._spare: list[npt.NDArray[np.uint8]] = []
 
+    @property
+    def frames_per_segment(self) -> int:
+        """Frames of a chunk."""
+        return self._chunk_frames
+
     def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
         """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         for stream, frame in zip(streams.tolist(), frames, strict=True):
