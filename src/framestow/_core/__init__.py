@@ -1,13 +1,11 @@
-"""The native floor: packing, unpacking and gathering of segments, stacks and the ring of steps, in C++.
+"""The native floor: packing, unpacking and gathering of segments in C++.
 
 Native code raises ``framestow.errors.DamagedDataError`` by itself, so nothing here translates.
 """
 
 from framestow._core._native import (
     ABI_VERSION,
-    FrameStacks,
     PackedStreams,
-    StepRing,
     checksum,
     default_frames_per_segment,
     inspect_segment,
@@ -16,7 +14,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 2
+EXPECTED_ABI_VERSION = 1
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -25,9 +23,7 @@ if ABI_VERSION != EXPECTED_ABI_VERSION:
     )
 
 __all__ = [
-    "FrameStacks",
     "PackedStreams",
-    "StepRing",
     "checksum",
     "default_frames_per_segment",
     "inspect_segment",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-def _count_references(buffers: list[npt.NDArray[Any]], place: int) -> int:
+def _count_references(buffers: list[npt.NDArray[np.uint8]], place: int) -> int:
     return sys.getrefcount(buffers[place])
 
 
@@ -26,7 +27,7 @@ class OutputPool:
     """
 
     def __init__(self, max_buffers: int = 8, max_bytes: int = 128 * 2**20) -> None:
-        self._buffers: list[npt.NDArray[Any]] = []
+        self._buffers: list[npt.NDArray[np.uint8]] = []
         self._max_buffers = max_buffers
         self._max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames
 
@@ -36,14 +37,15 @@ class OutputPool:
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-        """Lend an array of ``shape`` with arbitrary contents; one that the pool has no room for is not kept."""
+        """Lend an array with arbitrary contents; one that the pool has no room for is not kept."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         for place in range(len(self._buffers)):
-            if self._is_idle(place) and self._buffers[place].shape == shape and self._buffers[place].dtype == dtype:
-                return self._buffers[place]
-        buffer: npt.NDArray[Any] = np.empty(shape, dtype)
-        if self._makes_room_for(buffer.nbytes):
+            if self._buffers[place].nbytes == num_bytes and self._is_idle(place):
+                return self._buffers[place].view(dtype).reshape(shape)
+        buffer = np.empty(num_bytes, np.uint8)
+        if self._makes_room_for(num_bytes):
             self._buffers.append(buffer)
-        return buffer
+        return buffer.view(dtype).reshape(shape)
 
     def _is_idle(self, place: int) -> bool:
         return _count_references(self._buffers, place) == _IDLE_REFERENCES
