@@ -5,19 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
 from framestow.replay.timeline import Timeline
 
+FRAME = FrameSpec((1, 1))
 
-def begun(capacity: int, num_streams: int, stack: int) -> Timeline:
-    timeline = Timeline(capacity, num_streams, stack)
+
+def begun(capacity: int, num_streams: int, stack: int, segment_frames: int = 1) -> Timeline:
+    timeline = Timeline(capacity, num_streams, stack, FRAME, ActionSpec.from_space(2), 0.99, segment_frames)
     timeline.begin(np.arange(num_streams))
     return timeline
 
 
-def step(timeline: Timeline, *, ended: bool = False) -> None:
-    streams = np.arange(timeline.num_streams)
-    timeline.make_room(len(streams))
-    timeline.append(streams, np.full(len(streams), ended))
+def step(timeline: Timeline, has_ended: np.ndarray | bool = False) -> list[tuple[int, int]]:
+    """One step of each stream; gives what was let go of for it."""
+    count = timeline.num_streams
+    zeros, ended = np.zeros(count, np.int64), np.broadcast_to(has_ended, count).copy()
+    assert timeline.stage(None, zeros, zeros, ended, ended, np.zeros((count, *FRAME.shape), FRAME.dtype))
+    let_go = timeline.make_room()
+    timeline.append_staged()
+    return let_go
 
 
 def test_a_window_holds_the_history_since_the_episode_began_and_the_next_frame():
@@ -45,21 +53,26 @@ def test_positions_go_on_across_episodes_and_past_32_bits():
     timeline.check()
 
 
+@pytest.mark.parametrize("segment_frames", [1, 3, 16])
 @pytest.mark.parametrize("stack", [1, 2, 4])
-def test_what_is_let_go_is_never_needed_by_a_transition_that_stays(stack):
-    timeline = begun(7, 2, stack)
+def test_what_is_let_go_is_never_needed_by_a_transition_that_stays_and_all_else_stays_less_than_a_segment(
+    stack, segment_frames
+):
+    timeline = begun(7, 2, stack, segment_frames)
     unneeded_before = [0, 0]
-    for number in range(30):
-        streams = np.arange(2)
-        for stream, position in timeline.make_room(2):
-            unneeded_before[stream] = max(unneeded_before[stream], position)
-        timeline.append(streams, np.array([number % 3 == 0, number % 5 == 0]))
-        timeline.begin(streams[~timeline.is_open])
+    for number in range(120):
+        for stream, position in step(timeline, np.array([number % 3 == 0, number % 5 == 0])):
+            assert unneeded_before[stream] // segment_frames < position // segment_frames  # each segment once
+            unneeded_before[stream] = position
+        timeline.begin(np.flatnonzero(~timeline.is_open))
 
         windows = timeline.windows(np.arange(timeline.oldest, timeline.next_index))
         first_positions = windows.last_positions - windows.counts + 1
         for stream in (0, 1):
-            assert (first_positions[windows.streams == stream] >= unneeded_before[stream]).all()
+            needed = first_positions[windows.streams == stream]
+            assert (needed >= unneeded_before[stream]).all()
+            longest_wait = segment_frames + stack + 1  # a short history, and the frame that ended an episode
+            assert needed.size == 0 or needed.min() - unneeded_before[stream] < longest_wait + segment_frames
 
 
 def test_check_names_the_broken_rule():

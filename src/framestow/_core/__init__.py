@@ -1,11 +1,13 @@
-"""The native floor: packing, unpacking and gathering of segments in C++.
+"""The native floor: packing, unpacking and gathering of segments, stacks and the ring of steps, in C++.
 
 Native code raises ``framestow.errors.DamagedDataError`` by itself, so nothing here translates.
 """
 
 from framestow._core._native import (
     ABI_VERSION,
+    FrameStacks,
     PackedStreams,
+    StepRing,
     checksum,
     default_frames_per_segment,
     inspect_segment,
@@ -14,7 +16,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 1
+EXPECTED_ABI_VERSION = 2
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -23,7 +25,9 @@ if ABI_VERSION != EXPECTED_ABI_VERSION:
     )
 
 __all__ = [
+    "FrameStacks",
     "PackedStreams",
+    "StepRing",
     "checksum",
     "default_frames_per_segment",
     "inspect_segment",

@@ -5,7 +5,7 @@ row. Arrays must have the dtype named here and lie in C order: nothing is cast o
 the axes after the first may be any that hold ``rows * row_bytes`` bytes together.
 """
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,3 +108,85 @@ class PackedStreams:
     @property
     def index_nbytes(self) -> int:
         """Bytes of the tables that say where each segment lies."""
+
+class FrameStacks:
+    """The last ``stack`` frames of each stream, in rings that lie in ``recent``, ``(num_streams, stack, *frame)``.
+
+    ``ages``, ``(num_streams,)``, counts the frames since an episode's first one, -1 before any. Both arrays are
+    borrowed for as long as this lives. Frames may be of any dtype; IndexError for a stream out of range, ValueError for
+    arrays that do not fit.
+    """
+
+    def __init__(self, recent: NDArray[Any], ages: NDArray[np.int64]) -> None: ...
+    def begin(self, streams: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
+        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)``."""
+
+    def append(self, streams: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
+        """Add the next frame of each of ``streams``, ``(m, *frame)``."""
+
+    def write(self, out: NDArray[Any]) -> None:
+        """Write the stacks of all streams into ``out``, ``(num_streams, stack, *frame)``."""
+
+class StepRing:
+    """The ring of steps behind ``replay.timeline.Timeline``, over arrays that it borrows for as long as it lives.
+
+    ``slots``: the bytes of ``replay.columns.slot_record``, ``(capacity, record)``. ``newest_positions``,
+    ``episode_starts`` and ``is_open``: one entry a stream. ``actions_like`` and ``frames_like``: arrays ``(0, *shape)``
+    of the dtypes that are stored. ``action_range``: inclusive bounds of actions that are counted. ``segment_frames``:
+    how many frames a storage lets go of at once.
+    """
+
+    def __init__(
+        self,
+        slots: NDArray[np.uint8],
+        newest_positions: NDArray[np.int64],
+        episode_starts: NDArray[np.int64],
+        is_open: NDArray[np.bool_],
+        actions_like: NDArray[Any],
+        frames_like: NDArray[Any],
+        action_range: tuple[int, int] | None,
+        stack: int,
+        segment_frames: int,
+        discount: float,
+    ) -> None: ...
+    @property
+    def oldest(self) -> int:
+        """Index of the oldest transition held."""
+
+    @property
+    def next_index(self) -> int:
+        """Index that the next transition gets."""
+
+    def begin(self, streams: NDArray[np.integer[Any]]) -> bool:
+        """Start an episode on each of ``streams``, ending an open one; False, and nothing done, for unknown streams."""
+
+    def stage(self, streams: Any, actions: Any, rewards: Any, terminated: Any, truncated: Any, frames: Any) -> bool:
+        """Check one step of each of ``streams`` (all if None), arrays or lists of numbers, and hold it ready.
+
+        False if it breaks a rule or comes in another form than is read here; then nothing is held ready.
+        """
+
+    def make_room(self) -> list[tuple[int, int]]:
+        """Let go of the oldest transitions until the staged step fits.
+
+        Gives pairs ``(stream, position)``: of that stream, no frame below that position is needed any more. Only what
+        lets a whole segment go is named, and once.
+        """
+
+    def append_staged(self) -> int:
+        """Give the staged step its slots; returns ``next_index`` as it is then."""
+
+    def resolve(
+        self, indices: NDArray[np.int64]
+    ) -> tuple[
+        tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
+        tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]],
+    ]:
+        """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
+
+        Windows: streams, last positions, counts. Then actions (counted ones as int64), rewards, discounts, terminated,
+        truncated.
+        """
+
+    def restore_span(self, oldest: int, next_index: int) -> None:
+        """Say which transitions are held, after the slots were filled from elsewhere."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import FrameStacks
 from framestow.frames.frame_spec import FrameSpec
 
 NOT_BEGUN = -1  # the age of a stream that has never seen a frame
@@ -31,9 +32,7 @@ class FrameStacker:
     def __init__(self, spec: FrameSpec, stack: int, num_streams: int) -> None:
         self._recent = np.zeros((num_streams, stack, *spec.shape), spec.dtype)
         self._ages = np.full(num_streams, NOT_BEGUN, np.int64)  # frames since the episode's first one
-        self._all_streams = np.arange(num_streams)[:, None]
-        self._back = np.arange(stack - 1, -1, -1)
-        self._stack = stack
+        self._stacks = FrameStacks(self._recent, self._ages)
 
     @property
     def nbytes(self) -> int:
@@ -47,20 +46,17 @@ class FrameStacker:
 
     def begin(self, streams: npt.NDArray[np.integer], frames: npt.NDArray[Any]) -> None:
         """Start an episode on each of ``streams`` with its first frame, ``frames`` of shape ``(m, *frame)``."""
-        self._ages[streams] = 0
-        self._recent[streams, 0] = frames
+        self._stacks.begin(streams, frames)
 
     def append(self, streams: npt.NDArray[np.integer], frames: npt.NDArray[Any]) -> None:
         """Add the next frame of each of ``streams``, ``frames`` of shape ``(m, *frame)``."""
-        ages = self._ages[streams] + 1
-        self._ages[streams] = ages
-        self._recent[streams, ages % self._stack] = frames
+        self._stacks.append(streams, frames)
 
     def stacks(self) -> npt.NDArray[Any]:
         """Stacks of all streams as they stand, a fresh array ``(num_streams, stack, *frame)``.
 
         The stack of an ended episode stays until the next one begins; a stream that never began is all zeros.
         """
-        # An age below the stack's depth means that frame 0 is still in the ring, so clamping to it is the padding.
-        places = np.maximum(self._ages[:, None] - self._back, 0) % self._stack
-        return np.asarray(self._recent[self._all_streams, places])
+        stacks = np.empty_like(self._recent)
+        self._stacks.write(stacks)
+        return stacks

@@ -62,7 +62,7 @@ class ActionSpec:
         return np.promote_types(np.min_scalar_type(self.low), np.min_scalar_type(self.high))
 
     def checked(self, actions: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
-        """Give ``actions`` as an array ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
+        """Give ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
         array = np.asarray(actions)
         if array.shape != (num_steps, *self.shape):
             raise InvalidStepError(
@@ -78,9 +78,12 @@ class ActionSpec:
                     f"action is {array[outside[0]]} at row {outside[0]}: actions run from {self.low} to {self.high}; "
                     "check the policy or the action_space"
                 )
-        elif not np.can_cast(array.dtype, self.dtype, "same_kind"):
+            return np.ascontiguousarray(array, self.stored_dtype)
+        if not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise InvalidStepError(f"actions have dtype {array.dtype}: the space keeps {self.dtype}; convert them")
-        elif array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0, 0])
+        with np.errstate(over="ignore"):  # what is too large for the dtype becomes infinite, and is refused as such
+            stored = np.ascontiguousarray(array, self.stored_dtype)
+        if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+            row = int(np.argwhere(~np.isfinite(stored))[0, 0])
             raise InvalidStepError(f"action is {array[row]} at row {row}: actions must be finite; check the policy")
-        return array
+        return stored

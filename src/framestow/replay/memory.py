@@ -16,23 +16,16 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
-from framestow.replay.columns import TERMINATED, Columns
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.output_pool import OutputPool
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.snapshot import Snapshot, write_snapshot
-from framestow.replay.step_checks import (
-    check_episodes_are_open,
-    checked_flags,
-    checked_frames,
-    checked_rewards,
-    checked_streams,
-)
+from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 from framestow.replay.timeline import Timeline
 from framestow.storage.frame_storage import FrameStorage
-from framestow.storage.storages import make_storage
+from framestow.storage.storages import STORAGES
 
 
 class ReplayMemory:
@@ -47,8 +40,8 @@ class ReplayMemory:
 
     Arguments:
         capacity: transitions to keep; from then on each new one takes the place of the oldest.
-        observation_space: one frame as the environment gives it (not a stack): a Gymnasium ``Box`` or a ``FrameSpec``.
-            What comes back is bit for bit what came, of any dtype; docs/observations.md says what it takes.
+        observation_space: one frame as the environment gives it (not a stack): a ``uint8`` Gymnasium ``Box`` or a
+            ``FrameSpec``.
         action_space: Gymnasium ``Discrete`` or ``Box``, or the number of actions.
         stack: frames an observation.
         num_streams: environments that feed this memory.
@@ -77,16 +70,15 @@ class ReplayMemory:
         frame, action = FrameSpec.from_space(observation_space), ActionSpec.from_space(action_space)
         self.settings = MemorySettings(capacity, frame, action, stack, num_streams, discount, storage)
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
-        self._storage: FrameStorage = make_storage(storage, frame, num_streams)
+        self._storage: FrameStorage = STORAGES[storage](frame, num_streams)
         self._stacker = FrameStacker(frame, stack, num_streams)
-        self._timeline = Timeline(capacity, num_streams, stack)
-        self._columns = Columns(capacity, action)
+        self._timeline = Timeline(
+            capacity, num_streams, stack, frame, action, discount, self._storage.frames_per_segment
+        )
         self._sampler: Sampler = Uniform() if sampler is None else sampler
         self._generator = np.random.default_rng(seed)
         self._pool = OutputPool()
-        self._all_streams = np.arange(num_streams, dtype=np.int32)
-        gamma = np.float32(discount)
-        self._discount_of_flags = np.array([gamma, 0, gamma, 0], np.float32)  # by terminated + 2 * truncated
+        self._window_shape = (stack + 1, *frame.shape)
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -95,12 +87,12 @@ class ReplayMemory:
     def begin(self, frames: npt.ArrayLike, streams: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode on ``streams`` (all if ``None``) with the frames that ``reset`` returned.
 
-        ``frames``: ``(len(streams), *frame)`` of the space's dtype; copied. An episode that is still open on one of
-        them ends here as cut off: its transitions stay, and nothing crosses the seam. Raises ``InvalidStepError``
-        before anything is stored.
+        ``frames``: ``uint8``, ``(len(streams), *frame)``; copied. An episode that is still open on one of them ends
+        here as cut off: its transitions stay, and nothing crosses the seam. Raises ``InvalidStepError`` before
+        anything is stored.
         """
         with self._lock:
-            checked = checked_streams(streams, self._all_streams)
+            checked = checked_streams(streams, self._timeline.all_streams)
             new_frames = checked_frames(frames, len(checked), self.settings.frame)
 
             self._storage.append(checked, new_frames)
@@ -118,28 +110,20 @@ class ReplayMemory:
     ) -> None:
         """Store one step of each of ``streams`` (all if ``None``) and the frame that it led to.
 
-        ``frames``: as ``begin`` takes them, the true last frame where an episode ended; copied. The other arguments
-        have one entry a stream; rewards are stored as ``float32``. A stream whose episode ended takes ``begin`` next.
-        Raises ``InvalidStepError`` before anything is stored.
+        ``frames``: ``uint8``, ``(len(streams), *frame)``, the true last frame where an episode ended; copied. The other
+        arguments have one entry a stream; rewards are stored as ``float32``. A stream whose episode ended takes
+        ``begin`` next. Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
-            checked = checked_streams(streams, self._all_streams)
-            num_steps = len(checked)
-            check_episodes_are_open(self._timeline.is_open, checked)
-            new_actions = self.settings.action.checked(actions, num_steps)
-            new_rewards = checked_rewards(rewards, num_steps)
-            has_terminated = checked_flags("terminated", terminated, num_steps)
-            was_truncated = checked_flags("truncated", truncated, num_steps)
-            new_frames = checked_frames(frames, num_steps, self.settings.frame)
+            step = streams, actions, rewards, terminated, truncated, frames
+            numbers, new_frames = stage_step(self._timeline, self.settings, step)
 
-            for stream, position in self._timeline.make_room(num_steps):
+            for stream, position in self._timeline.make_room():
                 self._storage.evict(stream, position)
             self._sampler.evicted(self._timeline.oldest)
-            self._storage.append(checked, new_frames)
-            self._stacker.append(checked, new_frames)
-            slots = self._timeline.append(checked, has_terminated | was_truncated)
-            self._columns.write(slots, new_actions, new_rewards, has_terminated, was_truncated)
-            self._sampler.grew(self._timeline.next_index)
+            self._storage.append(numbers, new_frames)
+            self._stacker.append(numbers, new_frames)
+            self._sampler.grew(self._timeline.append_staged())
 
     def observations(self) -> npt.NDArray[Any]:
         """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``.
@@ -193,15 +177,14 @@ class ReplayMemory:
     def report(self) -> MemoryReport:
         """What is held, where the bytes are, and the ratio achieved."""
         with self._lock:
-            slot_bytes = self._columns.bytes_per_slot + self._timeline.bytes_per_slot
             touched_slots = min(self._timeline.next_index, self.capacity)  # the rest has no page behind it yet
             parts = self._storage.nbytes | {
-                "columns": slot_bytes * touched_slots,
+                "columns": self._timeline.bytes_per_slot * touched_slots,
                 "stacks": self._stacker.nbytes,
                 "output pool": self._pool.nbytes,
             }
-            frame_bytes, frames = self.settings.frame.nbytes, self._storage.num_frames
-            return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes, frames)
+            frame_bytes = self.settings.frame.nbytes
+            return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything, generator and open episodes included, to the folder ``path``.
@@ -210,15 +193,12 @@ class ReplayMemory:
         refuses.
         """
         with self._lock:
-            arrays = {f"timeline.{name}": array for name, array in self._timeline.state().items()}
-            live = self.sampleable_indices() % self.capacity
-            arrays |= {f"columns.{name}": array for name, array in self._columns.state(live).items()}
             state = {
                 "settings": self.settings.state(),
                 "sampler": {"kind": type(self._sampler).__name__, "state": self._sampler.state()},
                 "generator": self._generator.bit_generator.state,
             }
-            write_snapshot(Path(path), state, arrays, self._storage, self.num_streams)
+            write_snapshot(Path(path), state, self._timeline.state(), self._storage, self.num_streams)
 
     @classmethod
     def load(cls, path: str | PathLike[str], sampler: Sampler | None = None) -> ReplayMemory:
@@ -256,22 +236,10 @@ class ReplayMemory:
                 raise AssertionError(f"stream {stream} needs frames outside of {frames}")
 
     def _batch(self, indices: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> Batch:
-        frames = self._pool.take((len(indices), self.stack + 1, *self.settings.frame.shape), self.settings.frame.dtype)
-        self._storage.windows(*self._timeline.windows(indices), frames)
-        slots = indices % self.capacity
-        flags = self._columns.flags[slots]
-        action = self._columns.action[slots]
-        return Batch(
-            observation=frames[:, :-1],
-            action=action.astype(self.settings.action.dtype),
-            reward=self._columns.reward[slots],
-            discount=self._discount_of_flags[flags],
-            next_observation=frames[:, 1:],
-            index=indices,
-            weight=weights,
-            terminated=(flags & TERMINATED).astype(np.bool_),
-            truncated=flags > TERMINATED,
-        )
+        windows, (action, reward, discount, terminated, truncated) = self._timeline.resolve(indices)
+        frames = self._pool.take((len(indices), *self._window_shape), self.settings.frame.dtype)
+        self._storage.windows(*windows, frames)
+        return Batch(frames[:, :-1], action, reward, discount, frames[:, 1:], indices, weights, terminated, truncated)
 
     def _take_over(self, snapshot: Snapshot) -> None:
         saved, present = snapshot.state["sampler"], type(self._sampler).__name__
@@ -279,8 +247,7 @@ class ReplayMemory:
             raise IncompatibleError(
                 f"sampler is a {present}: the memory was saved with a {saved['kind']}; load it with sampler=that"
             )
-        self._timeline.restore(snapshot.group("timeline"))
-        self._columns.restore(self.sampleable_indices() % self.capacity, snapshot.group("columns"))
+        self._timeline.restore(snapshot.arrays)
         snapshot.fill(self._storage)
         self._sampler.restore(saved["state"])
         self._generator.bit_generator.state = snapshot.state["generator"]
@@ -288,11 +255,10 @@ class ReplayMemory:
 
     def _restack(self) -> None:
         """Rebuild the stacks from the stored frames of each stream's newest episode."""
-        frame = self.settings.frame
         for stream in np.flatnonzero(self._timeline.newest_positions >= 0).astype(np.int32):
             newest = self._timeline.newest_positions[stream]
             count = min(newest - self._timeline.episode_starts[stream], self.stack - 1) + 1
-            window = np.empty((1, count, *frame.shape), frame.dtype)
+            window = np.empty((1, count, *self.settings.frame.shape), self.settings.frame.dtype)
             one = np.array([stream], np.int32)
             self._storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
             self._stacker.begin(one, window[:, 0])

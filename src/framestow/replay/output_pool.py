@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-def _count_references(buffers: list[npt.NDArray[np.uint8]], place: int) -> int:
+def _count_references(buffers: list[npt.NDArray[Any]], place: int) -> int:
     return sys.getrefcount(buffers[place])
 
 
@@ -27,7 +26,7 @@ class OutputPool:
     """
 
     def __init__(self, max_buffers: int = 8, max_bytes: int = 128 * 2**20) -> None:
-        self._buffers: list[npt.NDArray[np.uint8]] = []
+        self._buffers: list[npt.NDArray[Any]] = []
         self._max_buffers = max_buffers
         self._max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames
 
@@ -37,15 +36,14 @@ class OutputPool:
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-        """Lend an array with arbitrary contents; one that the pool has no room for is not kept."""
-        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        """Lend an array of ``shape`` with arbitrary contents; one that the pool has no room for is not kept."""
         for place in range(len(self._buffers)):
-            if self._buffers[place].nbytes == num_bytes and self._is_idle(place):
-                return self._buffers[place].view(dtype).reshape(shape)
-        buffer = np.empty(num_bytes, np.uint8)
-        if self._makes_room_for(num_bytes):
+            if self._is_idle(place) and self._buffers[place].shape == shape and self._buffers[place].dtype == dtype:
+                return self._buffers[place]
+        buffer: npt.NDArray[Any] = np.empty(shape, dtype)
+        if self._makes_room_for(buffer.nbytes):
             self._buffers.append(buffer)
-        return buffer.view(dtype).reshape(shape)
+        return buffer
 
     def _is_idle(self, place: int) -> bool:
         return _count_references(self._buffers, place) == _IDLE_REFERENCES

@@ -54,7 +54,7 @@ class Snapshot:
         self.state: dict[str, Any] = manifest["state"]
         self._frames_path = folder / manifest["frames"]["name"]
         self._first_positions: list[int] = manifest["first_positions"]
-        self._arrays = arrays
+        self.arrays = arrays
 
     @classmethod
     def open(cls, folder: Path) -> Snapshot:
@@ -68,16 +68,11 @@ class Snapshot:
         with np.load(io.BytesIO(read_checked(folder, manifest["arrays"])), allow_pickle=False) as archive:
             return cls(folder, manifest, dict(archive))
 
-    def group(self, name: str) -> Arrays:
-        """The arrays whose names begin with ``name.``, without that beginning."""
-        start = f"{name}."
-        return {key[len(start) :]: array for key, array in self._arrays.items() if key.startswith(start)}
-
     def fill(self, storage: FrameStorage) -> None:
         """Restore every stream of an empty ``storage``; raise ``DamagedDataError`` naming file, stream and segment."""
         with self._frames_path.open("rb") as file:
             for stream, first_position in enumerate(self._first_positions):
-                sizes = self._arrays[f"segments.{stream}"].tolist()
+                sizes = self.arrays[f"segments.{stream}"].tolist()
                 progress = iter(range(len(sizes)))
                 try:
                     storage.restore(stream, first_position, (file.read(sizes[place]) for place in progress))

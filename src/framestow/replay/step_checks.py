@@ -10,10 +10,42 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.timeline import Timeline
 
 Streams = npt.NDArray[np.int32]
+Step = tuple[Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames
 
 LARGEST_REWARD = np.finfo(np.float32).max
+
+
+def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> tuple[Streams, npt.NDArray[Any]]:
+    """Check ``step`` whole and hold it ready in ``timeline``; gives its streams and frames as a storage takes them.
+
+    What callers usually hand in is taken by the native ring as it is. The rest is looked at here, converted if it is
+    right in another form, and named in ``InvalidStepError`` if it breaks a rule.
+    """
+    if not timeline.stage(*step):
+        step = _checked_step(timeline, settings, step)
+        if not timeline.stage(*step):
+            raise AssertionError(f"the timeline refuses a step that passed every check: {step[:5]}")
+    streams, frames = step[0], np.asarray(step[5])
+    return (timeline.all_streams if streams is None else np.asarray(streams, np.int32)), frames
+
+
+def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> Step:
+    streams, actions, rewards, terminated, truncated, frames = step
+    checked = checked_streams(streams, timeline.all_streams)
+    num_steps = len(checked)
+    check_episodes_are_open(timeline.is_open, checked)
+    return (
+        checked,
+        settings.action.checked(actions, num_steps),
+        checked_rewards(rewards, num_steps),
+        checked_flags("terminated", terminated, num_steps),
+        checked_flags("truncated", truncated, num_steps),
+        checked_frames(frames, num_steps, settings.frame),
+    )
 
 
 def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_streams: Streams) -> Streams:
@@ -38,12 +70,11 @@ def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_stream
 
 
 def checked_frames(frames: npt.ArrayLike, num_steps: int, spec: FrameSpec) -> npt.NDArray[Any]:
-    """Give ``frames`` as an array ``(num_steps, *frame)`` of ``spec.dtype`` in C order; never cast or clip them."""
+    """Give ``frames`` as a C-contiguous array ``(num_steps, *frame)`` of the spec's dtype; never cast or clip them."""
     array = np.asarray(frames)
     if array.dtype != spec.dtype:
         raise InvalidStepError(
-            f"frames have dtype {array.dtype}: this memory stores {spec.dtype} and never casts; give the frames as "
-            "they are in the observation_space"
+            f"frames have dtype {array.dtype}: they are stored as {spec.dtype} and never cast; give the unscaled frames"
         )
     if array.shape != (num_steps, *spec.shape):
         raise InvalidStepError(
@@ -79,7 +110,7 @@ def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArra
             f"{name} has shape {array.shape} and dtype {array.dtype}: {num_steps} streams take booleans of shape "
             f"({num_steps},); give one truth value a stream"
         )
-    return array
+    return np.ascontiguousarray(array)
 
 
 def check_episodes_are_open(is_open: npt.NDArray[np.bool_], streams: Streams) -> None:

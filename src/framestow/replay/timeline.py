@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import StepRing
+from framestow.errors import DamagedDataError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.columns import slot_record
+
 Indices = npt.NDArray[np.int64]
+
+OF_TIMELINE, OF_COLUMNS = ("stream", "position", "history"), ("action", "reward", "flags")  # names in a snapshot
 
 
 class Windows(NamedTuple):
@@ -18,8 +26,8 @@ class Windows(NamedTuple):
     counts: npt.NDArray[np.int32]
 
 
-class Timeline:
-    """Places of the newest ``capacity`` transitions over all streams.
+class Timeline(StepRing):
+    """Places of the newest ``capacity`` transitions over all streams, and what each carries besides frames.
 
     Transitions are numbered in the order in which they were appended, for ever: that number is a transition's
     *index*, and ``index % capacity`` is its *slot*. Appending to a full memory overwrites the oldest transition, of
@@ -33,22 +41,43 @@ class Timeline:
         next observation   max(e, p - stack + 2) .. p + 1   where p + 1 may be the episode's last frame
 
     Its window is the union of both, so a window never crosses an episode: p + 1 was appended to the episode of p.
-    Every transition is stored together with the frame that it led to, so each one that is held may be drawn.
+    Every transition is stored together with the frame that it led to, so each one that is held, ``oldest`` up to but
+    not including ``next_index``, may be drawn.
 
-    Per slot: stream (1 to 4 bytes), position (4) and the frames before it in its observation (1 or 2).
+    A step is taken in three calls, so that nothing has changed when it is refused: ``stage`` checks it whole,
+    ``make_room`` says which frames are needed no more, ``append_staged`` gives it its slots. The arrays are NumPy's
+    and are made here; the native ``StepRing`` does the work on them (docs/decisions.md has what that saves).
     """
 
-    def __init__(self, capacity: int, num_streams: int, stack: int) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        num_streams: int,
+        stack: int,
+        frame: FrameSpec,
+        action: ActionSpec,
+        discount: float = 0.99,
+        segment_frames: int = 1,
+    ) -> None:
         self.capacity = capacity
         self.stack = stack
-        self.oldest = 0
-        self.next_index = 0
+        self.all_streams = np.arange(num_streams, dtype=np.int32)
         self.newest_positions = np.full(num_streams, -1, np.int64)
         self.episode_starts = np.zeros(num_streams, np.int64)
         self.is_open = np.zeros(num_streams, np.bool_)
-        self._stream = np.zeros(capacity, np.min_scalar_type(num_streams - 1))
-        self._position = np.zeros(capacity, np.uint32)  # the low 32 bits
-        self._history = np.zeros(capacity, np.min_scalar_type(stack - 1))
+        self._slots = np.zeros(capacity, slot_record(num_streams, action))
+        super().__init__(
+            slots=self._slots.view(np.uint8).reshape(capacity, -1),
+            newest_positions=self.newest_positions,
+            episode_starts=self.episode_starts,
+            is_open=self.is_open,
+            actions_like=np.empty((0, *action.shape), action.stored_dtype),
+            frames_like=np.empty((0, *frame.shape), frame.dtype),
+            action_range=None if action.low is None or action.high is None else (action.low, action.high),
+            stack=stack,
+            segment_frames=segment_frames,
+            discount=discount,
+        )
 
     def __len__(self) -> int:
         return self.next_index - self.oldest
@@ -60,44 +89,8 @@ class Timeline:
 
     @property
     def bytes_per_slot(self) -> int:
-        """Bytes that a slot takes here."""
-        return self._stream.itemsize + self._position.itemsize + self._history.itemsize
-
-    def begin(self, streams: npt.NDArray[np.integer]) -> None:
-        """Start an episode on each of ``streams``; one that was open ends here, and nothing crosses the seam."""
-        self.newest_positions[streams] += 1
-        self.episode_starts[streams] = self.newest_positions[streams]
-        self.is_open[streams] = True
-
-    def append(self, streams: npt.NDArray[np.integer], has_ended: npt.NDArray[np.bool_]) -> slice | Indices:
-        """Add one transition to each of ``streams`` (distinct, open); gives their slots, in order.
-
-        What they overwrite must have been let go by ``make_room`` before.
-        """
-        slots = self._slots(self.next_index, self.next_index + len(streams))
-        starts = self.newest_positions[streams]
-        self._stream[slots] = streams
-        self._position[slots] = starts.astype(np.uint32)
-        self._history[slots] = np.minimum(starts - self.episode_starts[streams], self.stack - 1)
-        self.newest_positions[streams] += 1
-        self.is_open[streams] = ~has_ended
-        self.next_index += len(streams)
-        return slots
-
-    def make_room(self, num_transitions: int) -> list[tuple[int, int]]:
-        """Let go of the oldest transitions so that ``num_transitions`` more fit.
-
-        Gives pairs ``(stream, position)``: of that stream, no frame below that position is needed any more.
-        """
-        num_leaving = len(self) + num_transitions - self.capacity
-        if num_leaving <= 0:
-            return []
-        leaving = np.arange(self.oldest, self.oldest + num_leaving)
-        self.oldest += num_leaving
-        streams = self._stream[leaving % self.capacity]
-        # The next transition of the stream starts at least one position later, and looks back stack - 1 frames.
-        unneeded_before = self._positions_of(leaving) + 2 - self.stack
-        return list(zip(streams.tolist(), unneeded_before.tolist(), strict=True))
+        """Bytes that a slot takes."""
+        return self._slots.itemsize
 
     def is_held(self, indices: Indices) -> npt.NDArray[np.bool_]:
         """Which of ``indices`` name a transition that is here and may be drawn."""
@@ -108,9 +101,8 @@ class Timeline:
 
         A window takes ``stack + 1`` places; ``counts`` of them are frames, the last being what the step led to.
         """
-        slots = indices % self.capacity
-        counts = self._history[slots].astype(np.int32) + 2
-        return Windows(self._stream[slots].astype(np.int32), self._positions_of(indices) + 1, counts)
+        windows, _ = self.resolve(indices)
+        return Windows(*windows)
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
@@ -126,38 +118,35 @@ class Timeline:
         if len(places) != len(held):
             raise AssertionError("two transitions lead to the same frame")
 
-    def state(self) -> dict[str, npt.NDArray[np.generic]]:
+    def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that a snapshot keeps, as arrays; the slots in the order of their indices."""
-        slots = self._slots(self.oldest, self.next_index)
-        return {
-            "span": np.array([self.oldest, self.next_index]),
-            "newest_positions": self.newest_positions,
-            "episode_starts": self.episode_starts,
-            "is_open": self.is_open,
-            "stream": self._stream[slots],
-            "position": self._position[slots],
-            "history": self._history[slots],
+        slots = self._slots[np.arange(self.oldest, self.next_index) % self.capacity]
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "timeline.span": np.array([self.oldest, self.next_index]),
+            "timeline.newest_positions": self.newest_positions,
+            "timeline.episode_starts": self.episode_starts,
+            "timeline.is_open": self.is_open,
         }
+        arrays |= {f"timeline.{name}": slots[name] for name in OF_TIMELINE}
+        return arrays | {f"columns.{name}": slots[name] for name in OF_COLUMNS}
 
-    def restore(self, state: dict[str, npt.NDArray[np.generic]]) -> None:
-        """Take over what ``state`` gave; the timeline must have been built with the same arguments."""
-        self.oldest, self.next_index = (int(index) for index in state["span"])
-        self.newest_positions[:] = state["newest_positions"]
-        self.episode_starts[:] = state["episode_starts"]
-        self.is_open[:] = state["is_open"]
-        slots = self._slots(self.oldest, self.next_index)
-        self._stream[slots], self._position[slots] = state["stream"], state["position"]
-        self._history[slots] = state["history"]
+    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Take over what ``state`` gave; the timeline must have been built with the same arguments.
 
-    def _slots(self, first: int, stop: int) -> slice | Indices:
-        start = first % self.capacity
-        if start + stop - first <= self.capacity:
-            return slice(start, start + stop - first)
-        return np.arange(first, stop) % self.capacity
-
-    def _positions_of(self, indices: Indices) -> Indices:
-        # Stored as their low 32 bits; a stream's held positions span less than 2**32, so the distance to its newest
-        # position, taken modulo 2**32, is the true one.
-        slots = indices % self.capacity
-        newest = self.newest_positions[self._stream[slots]]
-        return newest - (newest.astype(np.uint32) - self._position[slots]).astype(np.int64)
+        Raises ``DamagedDataError`` for what cannot have come from ``state``.
+        """
+        oldest, next_index = (int(index) for index in arrays["timeline.span"])
+        streams = arrays["timeline.stream"]
+        if not 0 <= next_index - oldest == len(streams) <= self.capacity or (streams >= self.num_streams).any():
+            raise DamagedDataError(
+                f"transitions {oldest} to {next_index} of {len(streams)} slots do not fit a memory of {self.capacity} "
+                f"transitions and {self.num_streams} streams; take an older save"
+            )
+        self.newest_positions[:] = arrays["timeline.newest_positions"]
+        self.episode_starts[:] = arrays["timeline.episode_starts"]
+        self.is_open[:] = arrays["timeline.is_open"]
+        slots = np.arange(oldest, next_index) % self.capacity
+        for group, names in (("timeline", OF_TIMELINE), ("columns", OF_COLUMNS)):
+            for name in names:
+                self._slots[name][slots] = arrays[f"{group}.{name}"]
+        self.restore_span(oldest, next_index)

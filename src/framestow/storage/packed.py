@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow._core import PackedStreams
-from framestow.frames.codec import bytes_of
 from framestow.frames.frame_spec import FrameSpec
 
 
 class PackedStorage:
     """Frames packed as they arrive, in segments that can be read at once, the open one of each stream included.
 
-    The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``. Frames of any dtype
-    are packed by their bytes.
+    The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``.
     """
 
     def __init__(self, spec: FrameSpec, num_streams: int) -> None:
         self._spec = spec
         self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
+    @property
+    def frames_per_segment(self) -> int:
+        """Frames that are packed together, and go together."""
+        return self._streams.frames_per_segment
+
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
         """Pack ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
-        self._streams.append(streams, bytes_of(frames))
+        self._streams.append(streams, frames)
 
     def windows(
         self,
         streams: npt.NDArray[np.int32],
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
-        out: npt.NDArray[Any],
+        out: npt.NDArray[np.uint8],
     ) -> None:
         """Unpack one window of consecutive frames for each row of ``out``, in one native call without the GIL."""
-        self._streams.gather(streams, last_positions, counts, bytes_of(out, leading_axes=2))
+        self._streams.gather(streams, last_positions, counts, out)
 
     def evict(self, stream: int, before: int) -> None:
         """Let go of the sealed segments of ``stream`` that lie wholly below position ``before``."""
@@ -56,11 +58,6 @@ class PackedStorage:
         first_segment = first_position // self._streams.frames_per_segment
         for place, segment in enumerate(segments):
             self._streams.restore(stream, first_segment + place, segment)
-
-    @property
-    def num_frames(self) -> dict[str, int]:
-        """Frames held."""
-        return {"packed": sum(len(self.held(stream)) for stream in range(self._streams.num_streams))}
 
     @property
     def nbytes(self) -> dict[str, int]:

@@ -1,0 +1,127 @@
+"""What does a step cost beside packing its frame, and a batch beside gathering its windows?
+
+    python benchmarks/steps.py                   Breakout, results/steps.json
+    python benchmarks/steps.py --game pong       another game, printed only
+
+Frames: 20,000 of sticky random play (atari_frames.py), recorded once. A memory of 84x84 frames, stack 4, is filled
+until its ring has wrapped, so that every append also lets a transition go. An append gets arrays as Gymnasium gives
+them (int64 actions, float64 rewards, bool flags), or lists of Python numbers, as a loop over one environment has them.
+In turn with it, a bare packed store takes the same frames; in turn with sample(32), a bare store gathers 32 windows
+of 5 into an output that is kept. Medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from itertools import cycle
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atari_frames import FRAME_SIDE, GAMES, recorded
+from framestow import ReplayMemory
+from framestow._core import PackedStreams
+from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+
+NUM_FRAMES = 20_000  # recorded a game
+CAPACITY = 20_000  # transitions
+STACK, BATCH = 4, 32
+SHAPE = (FRAME_SIDE, FRAME_SIDE)
+NUM_BATCHES = 257  # different batches of the bare store, taken in turn
+
+
+def bare_store(num_streams: int) -> PackedStreams:
+    return PackedStreams(num_streams, FRAME_SIDE, FRAME_SIDE, 1)
+
+
+def rows_of(frames: NDArray[np.uint8], num_streams: int) -> list[NDArray[np.uint8]]:
+    """``(num_streams, 84, 84)`` a step, each stream somewhere else in the game."""
+    starts = np.arange(num_streams) * (len(frames) // num_streams)
+    return [frames[(starts + step) % len(frames)] for step in range(len(frames) // num_streams)]
+
+
+def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: bool) -> Callable[[], object]:
+    """A call that stores one step of every stream, an episode's end now and then."""
+    count = memory.num_streams
+    going = np.zeros(count, np.bool_)
+    steps = [(np.full(count, step % 4), np.full(count, step % 3 - 1.0), going, going) for step in range(12)]
+    calls = cycle([tuple(column.tolist() for column in step) for step in steps] if as_lists else steps)
+    frames = cycle(rows)
+    memory.begin(rows[0])
+    return lambda: memory.append(*next(calls), next(frames))
+
+
+def packing(num_streams: int, rows: list[NDArray[np.uint8]]) -> Callable[[], object]:
+    """The same frames into a bare store that is kept as short as the memory's."""
+    store, streams, frames = bare_store(num_streams), np.arange(num_streams, dtype=np.int32), cycle(rows)
+    kept = CAPACITY // num_streams
+
+    def pack() -> None:
+        store.append(streams, next(frames))
+        next_position = store.next_position(0)
+        if next_position % 64 == 0:
+            for stream in range(num_streams):
+                store.evict(stream, next_position - kept)
+
+    for _ in range(kept):
+        pack()
+    return pack
+
+
+def gathering(frames: NDArray[np.uint8]) -> Callable[[], object]:
+    store, zeros = bare_store(1), np.zeros(BATCH, np.int32)
+    for frame in frames[:CAPACITY]:
+        store.append(zeros[:1], frame[None])
+    random, counts = np.random.default_rng(0), np.full(BATCH, STACK + 1, np.int32)
+    lasts = cycle(random.integers(STACK, CAPACITY, (NUM_BATCHES, BATCH)))
+    out = np.empty((BATCH, STACK + 1, *SHAPE), np.uint8)
+    return lambda: store.gather(zeros, next(lasts), counts, out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--game", choices=GAMES, default="breakout")
+    parser.add_argument("--rounds", type=int, default=100)
+    arguments = parser.parse_args()
+
+    frames = recorded(arguments.game, NUM_FRAMES)
+    candidates: dict[str, Callable[[], object]] = {}
+    memory = None
+    for num_streams, as_lists in ((1, False), (1, True), (8, False)):
+        rows = rows_of(frames, num_streams)
+        memory = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, num_streams=num_streams, seed=0)
+        append = appending(memory, rows, as_lists)
+        for _ in range(CAPACITY // num_streams + 100):
+            append()
+        given = "lists" if as_lists else "arrays"
+        candidates[f"append, streams: {num_streams}, {given}"] = append
+        if not as_lists:
+            candidates[f"packing alone, streams: {num_streams}"] = packing(num_streams, rows)
+    assert memory is not None
+    sampled = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, seed=0)
+    fill = appending(sampled, rows_of(frames, 1), as_lists=False)
+    for _ in range(CAPACITY):
+        fill()
+    candidates[f"sample({BATCH})"] = lambda: sampled.sample(BATCH)
+    candidates["gathering alone"] = gathering(frames)
+
+    medians = interleaved_medians(candidates, arguments.rounds, calls=60)
+    for name, microseconds in medians.items():
+        print(f"{name:<30} {microseconds:>7.1f} µs")
+    beside = {
+        "append, 1 stream": medians["append, streams: 1, arrays"] - medians["packing alone, streams: 1"],
+        "append of lists, 1 stream": medians["append, streams: 1, lists"] - medians["packing alone, streams: 1"],
+        "append, 8 streams, a step": (medians["append, streams: 8, arrays"] - medians["packing alone, streams: 8"]) / 8,
+        f"sample({BATCH})": medians[f"sample({BATCH})"] - medians["gathering alone"],
+    }
+    for name, microseconds in beside.items():
+        print(f"beside packing or gathering: {name:<28} {microseconds:>6.2f} µs")
+    if arguments.game == "breakout":
+        write_result("steps", {"game": arguments.game, "microseconds": medians, "microseconds_beside": beside})
+
+
+if __name__ == "__main__":
+    main()

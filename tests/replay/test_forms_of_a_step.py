@@ -1,0 +1,196 @@
+"""A step is stored alike in whatever form its arguments come, and refused alike in each."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+
+SHAPE = (3, 4)
+NUM_STREAMS = 2
+ACTIONS, REWARDS, TERMINATED, TRUNCATED = [1, 3], [-2.0, 5.0], [False, True], [True, False]
+FRAMES = np.arange(24, dtype=np.uint8).reshape(2, *SHAPE)
+
+
+class Space:
+    """Stands for a Gymnasium Discrete (``n``, ``start``) or Box (``shape``, ``dtype``, ``low``, ``high``)."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+def begun(action_space=4) -> ReplayMemory:
+    memory = ReplayMemory(6, FrameSpec(SHAPE), action_space, stack=2, num_streams=NUM_STREAMS, discount=0.5)
+    memory.begin(np.zeros((NUM_STREAMS, *SHAPE), np.uint8))
+    return memory
+
+
+def every_other(values) -> np.ndarray:
+    return np.repeat(np.asarray(values), 2, axis=0)[::2]
+
+
+def swapped(values) -> np.ndarray:
+    array = np.asarray(values)
+    return array.astype(array.dtype.newbyteorder())
+
+
+def read_only(values) -> np.ndarray:
+    array = np.asarray(values).copy()
+    array.setflags(write=False)
+    return array
+
+
+def of_dtype(dtype):
+    return lambda values: np.asarray(values).astype(dtype)
+
+
+ANY_FORMS = {
+    "arrays": np.asarray,
+    "lists": lambda values: np.asarray(values).tolist(),
+    "tuples": lambda values: tuple(np.asarray(values).tolist()),
+    "lists of NumPy scalars": lambda values: list(np.asarray(values)),
+    "arrays that are not contiguous": every_other,
+    "arrays of the other byte order": swapped,
+    "arrays that are read-only": read_only,
+    "memoryviews": lambda values: memoryview(np.asarray(values)),
+}
+INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+ACTION_FORMS = ANY_FORMS | {np.dtype(dtype).name: of_dtype(dtype) for dtype in INTEGERS}
+REWARD_FORMS = ANY_FORMS | {
+    np.dtype(dtype).name: of_dtype(dtype) for dtype in [np.int8, np.int64, np.float16, np.float32, np.longdouble]
+}
+FORMS = [
+    *[(0, ACTIONS, name, form) for name, form in ACTION_FORMS.items()],
+    *[(1, REWARDS, name, form) for name, form in REWARD_FORMS.items()],
+    *[(2, TERMINATED, name, form) for name, form in ANY_FORMS.items()],
+    *[(3, TRUNCATED, name, form) for name, form in ANY_FORMS.items()],
+    *[(4, FRAMES, name, form) for name, form in ANY_FORMS.items() if not name.startswith(("lists", "tuples"))],
+    *[(5, [0, 1], name, form) for name, form in ACTION_FORMS.items()],
+]
+
+
+@pytest.mark.parametrize(("place", "values", "name", "form"), FORMS, ids=[f"{form[0]}-{form[2]}" for form in FORMS])
+def test_a_step_is_stored_alike_in_every_form(place, values, name, form):
+    step = [np.array(part) for part in (ACTIONS, REWARDS, TERMINATED, TRUNCATED, FRAMES, [0, 1])]
+    step[place] = form(values)
+    memory = begun()
+
+    memory.append(*step)
+
+    batch = memory.transitions([0, 1])
+    assert (np.int64, np.float32) == (batch.action.dtype, batch.reward.dtype)
+    assert ACTIONS == batch.action.tolist()
+    assert REWARDS == batch.reward.tolist()
+    assert TERMINATED == batch.terminated.tolist()
+    assert TRUNCATED == batch.truncated.tolist()
+    assert [0.5, 0.0] == batch.discount.tolist()
+    np.testing.assert_array_equal(batch.next_observation[:, -1], FRAMES)
+    np.testing.assert_array_equal(memory.observations()[:, -1], FRAMES)
+
+
+BAD = [
+    ("actions", [1, 4], "action is 4 at row 1"),
+    ("actions", [-1, 0], "action is -1 at row 0"),
+    ("actions", [True, False], "actions have dtype bool"),
+    ("actions", [1], "actions have shape (1,)"),
+    ("actions", [2**63, 2**63], "action is 9223372036854775808 at row 0"),
+    ("rewards", [0.0, np.nan], "reward is nan at row 1"),
+    ("rewards", [-np.inf, 0.0], "reward is -inf at row 0"),
+    ("rewards", [3.5e38, 0.0], "reward is 3.5e+38 at row 0"),
+    ("rewards", [True, False], "dtype bool"),
+    ("rewards", [0.0, 1.0, 2.0], "rewards have shape (3,)"),
+    ("terminated", [0, 1], "terminated has shape (2,) and dtype int64"),
+    ("truncated", [False], "truncated has shape (1,)"),
+    ("streams", [0, 0], "name each once"),
+    ("streams", [0, 2], "this memory has streams 0 to 1"),
+    ("streams", [0, 2**32], "this memory has streams 0 to 1"),
+    ("streams", [True, False], "flatnonzero(mask)"),
+]
+
+
+@pytest.mark.parametrize("form", ["arrays", "lists"])
+@pytest.mark.parametrize(("name", "values", "message"), BAD)
+def test_what_breaks_a_rule_is_refused_alike_in_every_form(name, values, message, form):
+    memory = begun()
+    step = {"actions": ACTIONS, "rewards": REWARDS, "terminated": TERMINATED, "truncated": TRUNCATED, "frames": FRAMES}
+    step |= {"streams": [0, 1], name: ANY_FORMS[form](values)}
+
+    with pytest.raises(InvalidStepError, match=re.escape(message)):
+        memory.append(**step)
+
+    assert 0 == len(memory)
+    memory.check()
+
+
+@pytest.mark.parametrize(
+    ("start", "num_actions", "chosen"),
+    [
+        (0, 18, [0, 17]),
+        (-3, 5, [-3, 1]),
+        (-200, 401, [-200, 200]),
+        (0, 70_000, [69_999, 0]),
+        (2**40, 3, [2**40 + 2] * 2),
+    ],
+)
+def test_counted_actions_come_back_whatever_their_range(start, num_actions, chosen):
+    memory = begun(Space(n=num_actions, start=start))
+
+    memory.append(chosen, REWARDS, TERMINATED, TRUNCATED, FRAMES)
+
+    assert chosen == memory.transitions([0, 1]).action.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int32])
+def test_actions_of_a_box_come_back_in_their_own_dtype(dtype, shape):
+    memory = begun(Space(shape=shape, dtype=dtype, low=0, high=9))
+    actions = np.arange(NUM_STREAMS * np.prod(shape, dtype=int)).reshape(NUM_STREAMS, *shape)
+
+    memory.append(actions.astype(dtype), REWARDS, TERMINATED, TRUNCATED, FRAMES)
+    memory.begin(FRAMES)
+    memory.append(actions.astype(np.uint8), REWARDS, TERMINATED, TRUNCATED, FRAMES)
+
+    batch = memory.transitions([0, 1, 2, 3])
+    assert np.dtype(dtype) == batch.action.dtype
+    np.testing.assert_array_equal(batch.action, np.concatenate([actions, actions]))
+
+
+@pytest.mark.parametrize("given", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("kept", [np.float16, np.float32])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+def test_an_action_of_a_box_that_is_not_finite_as_it_is_kept_is_refused(given, kept, wrong):
+    memory = begun(Space(shape=(2,), dtype=kept, low=0, high=9))
+    with np.errstate(over="ignore"):
+        actions = np.array([[0.0, 1.0], [2.0, wrong]]).astype(given)
+
+    with pytest.raises(InvalidStepError, match="at row 1: actions must be finite"):
+        memory.append(actions, REWARDS, TERMINATED, TRUNCATED, FRAMES)
+
+    assert 0 == len(memory)
+
+
+@pytest.mark.parametrize("num_streams", [256, 257, 65_537])
+def test_every_stream_of_many_gets_its_own_step_back(num_streams):
+    memory = ReplayMemory(2 * num_streams, FrameSpec((1, 1)), num_streams, stack=1, num_streams=num_streams)
+    frames = (np.arange(num_streams) % 251).astype(np.uint8).reshape(-1, 1, 1)
+    memory.begin(frames)
+    flags = np.zeros(num_streams, bool)
+
+    memory.append(np.arange(num_streams), np.zeros(num_streams), flags, flags, frames)
+
+    batch = memory.transitions(memory.sampleable_indices())
+    np.testing.assert_array_equal(batch.action, np.arange(num_streams))
+    np.testing.assert_array_equal(batch.observation.ravel(), frames.ravel())
+
+
+def test_a_step_of_no_stream_changes_nothing():
+    memory = begun()
+
+    memory.append(np.zeros(0, int), [], np.zeros(0, bool), np.zeros(0, bool), FRAMES[:0], [])
+
+    assert 0 == len(memory)
