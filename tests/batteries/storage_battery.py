@@ -11,72 +11,82 @@ from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
 
-SPEC = FrameSpec((30, 40))
+PIXELS = FrameSpec((30, 40))
 MakeStorage = Callable[[FrameSpec, int], FrameStorage]
 
 
-def frames_of(stream: int, positions: range) -> np.ndarray:
-    """Frames that differ by stream and position, alike enough to pack."""
-    frames = np.full((len(positions), *SPEC.shape), stream, np.uint8)
+def pixels_of(stream: int, positions: range) -> np.ndarray:
+    """Pictures that differ by stream and position, alike enough to pack."""
+    frames = np.full((len(positions), *PIXELS.shape), stream, np.uint8)
     for frame, position in zip(frames, positions, strict=True):
         frame[position % 30, position % 37 : position % 37 + 3] = 100 + position % 150
     return frames
 
 
-def fill(storage: FrameStorage, stream: int, positions: range) -> None:
-    for frame in frames_of(stream, positions):
-        storage.append(np.array([stream], np.int32), frame[None])
-
-
-def read(storage: FrameStorage, stream: int, last: int, count: int, length: int | None = None) -> np.ndarray:
-    out = np.full((1, length or count, *SPEC.shape), 255, np.uint8)
-    storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out)
-    return out[0]
-
-
 class StorageBattery:
     make: MakeStorage
+    spec = PIXELS
+
+    def shown(self, pixels: np.ndarray, positions: range) -> np.ndarray:
+        """The frames of ``self.spec`` that show ``pixels`` at those positions."""
+        return pixels.astype(self.spec.dtype).reshape(-1, *self.spec.shape)
+
+    def frames_of(self, stream: int, positions: range) -> np.ndarray:
+        return self.shown(pixels_of(stream, positions), positions)
+
+    def fill(self, storage: FrameStorage, stream: int, positions: range) -> None:
+        for frame in self.frames_of(stream, positions):
+            storage.append(np.array([stream], np.int32), frame[None])
+
+    def read(self, storage: FrameStorage, stream: int, last: int, count: int, length: int | None = None) -> np.ndarray:
+        out = np.full((1, length or count, *self.spec.shape), 255, self.spec.dtype)
+        storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out)
+        return out[0]
 
     def test_every_frame_comes_back_whatever_window_asks_for_it(self):
-        storage = self.make(SPEC, 1)
-        fill(storage, 0, range(300))
-        expected = frames_of(0, range(300))
+        storage = self.make(self.spec, 1)
+        self.fill(storage, 0, range(300))
+        expected = self.frames_of(0, range(300))
 
         for last in range(300):
             count = min(last + 1, 1 + last % 6)
-            np.testing.assert_array_equal(expected[last - count + 1 : last + 1], read(storage, 0, last, count))
+            np.testing.assert_array_equal(expected[last - count + 1 : last + 1], self.read(storage, 0, last, count))
 
     def test_a_short_window_is_padded_by_its_first_frame(self):
-        storage = self.make(SPEC, 1)
-        fill(storage, 0, range(10))
+        storage = self.make(self.spec, 1)
+        self.fill(storage, 0, range(10))
 
-        window = read(storage, 0, last=7, count=2, length=5)
+        window = self.read(storage, 0, last=7, count=2, length=5)
 
-        np.testing.assert_array_equal(frames_of(0, range(6, 8))[[0, 0, 0, 0, 1]], window)
+        np.testing.assert_array_equal(self.frames_of(0, range(6, 8))[[0, 0, 0, 0, 1]], window)
 
     def test_streams_grow_apart_and_do_not_mix(self):
-        storage = self.make(SPEC, 3)
+        storage = self.make(self.spec, 3)
         for stream, num_frames in enumerate((5, 170, 64)):
-            fill(storage, stream, range(num_frames))
+            self.fill(storage, stream, range(num_frames))
 
         assert [5, 170, 64] == [storage.held(stream).stop for stream in range(3)]
-        out = np.empty((3, 2, *SPEC.shape), np.uint8)
+        out = np.empty((3, 2, *self.spec.shape), self.spec.dtype)
         storage.windows(np.array([2, 0, 1], np.int32), np.array([63, 4, 169]), np.full(3, 2, np.int32), out)
-        expected = [frames_of(2, range(62, 64)), frames_of(0, range(3, 5)), frames_of(1, range(168, 170))]
+        expected = [
+            self.frames_of(2, range(62, 64)),
+            self.frames_of(0, range(3, 5)),
+            self.frames_of(1, range(168, 170)),
+        ]
         np.testing.assert_array_equal(np.stack(expected), out)
 
     def test_the_callers_array_changed_afterwards_changes_nothing(self):
-        storage = self.make(SPEC, 1)
-        frames = frames_of(0, range(1))
+        storage = self.make(self.spec, 1)
+        frames = self.frames_of(0, range(1))
         storage.append(np.array([0], np.int32), frames)
         frames[:] = 77
 
-        np.testing.assert_array_equal(frames_of(0, range(1)), read(storage, 0, 0, 1))
+        np.testing.assert_array_equal(self.frames_of(0, range(1)), self.read(storage, 0, 0, 1))
 
     def test_evicted_frames_are_refused_and_the_others_stay(self):
-        storage = self.make(SPEC, 2)
+        storage = self.make(self.spec, 2)
         for stream in (0, 1):
-            fill(storage, stream, range(900))
+            self.fill(storage, stream, range(900))
 
         storage.evict(0, 800)
 
@@ -84,35 +94,35 @@ class StorageBattery:
         assert 0 < held.start <= 800
         assert range(900) == storage.held(1)
         with pytest.raises(IndexError, match=str(held.start)):
-            read(storage, 0, held.start, 2)
+            self.read(storage, 0, held.start, 2)
         for last in (held.start, 800, 899):
-            np.testing.assert_array_equal(frames_of(0, range(last, last + 1)), read(storage, 0, last, 1))
+            np.testing.assert_array_equal(self.frames_of(0, range(last, last + 1)), self.read(storage, 0, last, 1))
 
     def test_evicting_gives_memory_back(self):
-        storage = self.make(SPEC, 1)
-        noise = np.random.default_rng(0).integers(0, 256, (12_000, *SPEC.shape), dtype=np.uint8)
-        for position, frame in enumerate(noise):
-            storage.append(np.array([0], np.int32), frame[None])
+        storage = self.make(self.spec, 1)
+        noise = np.random.default_rng(0).integers(0, 256, (12_000, *PIXELS.shape), dtype=np.uint8)
+        for position, pixels in enumerate(noise):
+            storage.append(np.array([0], np.int32), self.shown(pixels[None], range(position, position + 1)))
             storage.evict(0, position - 1000)
 
-        # 14 MB were stored; what stays is the live frames and at most two blocks that are not yet or no longer full.
-        assert sum(storage.nbytes.values()) < 1000 * SPEC.nbytes + 3 * 2**20
+        # Twelve times as much was stored: what stays is the live frames, and two blocks that are partly in use.
+        assert sum(storage.nbytes.values()) < 1000 * self.spec.nbytes + 3 * 2**20
 
     def test_frames_that_are_still_being_gathered_are_never_evicted(self):
-        storage = self.make(SPEC, 1)
-        fill(storage, 0, range(5))
+        storage = self.make(self.spec, 1)
+        self.fill(storage, 0, range(5))
 
         storage.evict(0, 5)
 
-        np.testing.assert_array_equal(frames_of(0, range(5)), read(storage, 0, 4, 5))
+        np.testing.assert_array_equal(self.frames_of(0, range(5)), self.read(storage, 0, 4, 5))
 
     @pytest.mark.parametrize(
         ("stream", "last", "count"), [(0, 10, 1), (0, 3, 5), (0, -1, 1), (1, 0, 1), (0, 5, 0), (0, 5, 4)]
     )
     def test_a_window_that_is_not_held_is_refused_before_anything_is_written(self, stream, last, count):
-        storage = self.make(SPEC, 2)
-        fill(storage, 0, range(10))
-        out = np.full((2, 3, *SPEC.shape), 255, np.uint8)
+        storage = self.make(self.spec, 2)
+        self.fill(storage, 0, range(10))
+        out = np.full((2, 3, *self.spec.shape), 255, self.spec.dtype)
 
         with pytest.raises(IndexError, match="window 1"):
             storage.windows(np.array([0, stream], np.int32), np.array([9, last]), np.array([3, count], np.int32), out)
@@ -121,22 +131,26 @@ class StorageBattery:
 
     @pytest.mark.parametrize(("num_frames", "evicted"), [(0, 0), (1, 0), (64, 0), (333, 0), (700, 500)])
     def test_a_storage_filled_from_anothers_segments_holds_the_same_and_goes_on(self, num_frames, evicted):
-        storage, restored = self.make(SPEC, 2), self.make(SPEC, 2)
-        fill(storage, 1, range(num_frames))
+        storage, restored = self.make(self.spec, 2), self.make(self.spec, 2)
+        self.fill(storage, 1, range(num_frames))
         storage.evict(1, evicted)
 
         restored.restore(1, storage.held(1).start, list(storage.segments(1)))
-        fill(restored, 1, range(num_frames, num_frames + 90))
+        self.fill(restored, 1, range(num_frames, num_frames + 90))
 
         held = range(storage.held(1).start, num_frames + 90)
         assert held == restored.held(1)
         for last in held:
-            np.testing.assert_array_equal(frames_of(1, range(last, last + 1)), read(restored, 1, last, 1))
+            np.testing.assert_array_equal(self.frames_of(1, range(last, last + 1)), self.read(restored, 1, last, 1))
 
     def test_bytes_that_are_no_segment_are_refused(self):
-        storage, restored = self.make(SPEC, 1), self.make(SPEC, 1)
-        fill(storage, 0, range(10))
-        [segment] = storage.segments(0)
+        storage = self.make(self.spec, 1)
+        self.fill(storage, 0, range(10))
+        segments = list(storage.segments(0))
 
-        with pytest.raises(DamagedDataError):
-            restored.restore(0, 0, [segment[:-1]])
+        for place, segment in enumerate(segments):
+            flipped = bytearray(segment)
+            flipped[len(flipped) // 2] ^= 1
+            for damaged in (segment[:-1], bytes(flipped)):
+                with pytest.raises(DamagedDataError):
+                    self.make(self.spec, 1).restore(0, 0, [*segments[:place], damaged, *segments[place + 1 :]])

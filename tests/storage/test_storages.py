@@ -1,13 +1,18 @@
-"""The storage battery over each implementation, and snapshots of one read by the other."""
+"""The storage battery over each implementation and kind of frame, and snapshots of one read by the other."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pytest
 
-from batteries.storage_battery import SPEC, StorageBattery, fill, frames_of, read
+from batteries.storage_battery import PIXELS, StorageBattery
+from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
+from framestow.storage.scaled_pixels import ScaledPixels
+from framestow.storage.storages import make_storage
 
 
 class TestPackedStorage(StorageBattery):
@@ -18,13 +23,86 @@ class TestRawRing(StorageBattery):
     make = RawRing
 
 
-@pytest.mark.parametrize(("source", "target"), [(PackedStorage, RawRing), (RawRing, PackedStorage)])
-def test_segments_of_one_storage_fill_the_other(source, target):
-    storage, restored = source(SPEC, 1), target(SPEC, 1)
-    fill(storage, 0, range(500))
-    storage.evict(0, 400)
+class TestPackedPicturesOfOtherDtypes(StorageBattery):
+    make = PackedStorage
+    spec = FrameSpec((30, 40), np.int16)
+
+
+class TestColumns(StorageBattery):
+    make = partial(make_storage, "packed")
+    spec = FrameSpec((1200,), np.float32)
+
+
+class TestScaledPixels(StorageBattery):
+    make = partial(make_storage, "packed")
+    spec = FrameSpec((30, 40), np.float32, is_scaled=True)
+
+    def shown(self, pixels, positions):
+        return (pixels / np.float64(255)).astype(self.spec.dtype)
+
+
+class TestScaledPixelsInARawRing(TestScaledPixels):
+    make = partial(make_storage, "raw")
+    spec = FrameSpec((30, 40), np.float64, is_scaled=True)
+
+
+class TestScaledPixelsWithOtherFramesAmongThem(TestScaledPixels):
+    spec = FrameSpec((30, 40), np.float16, is_scaled=True)
+
+    def shown(self, pixels, positions):
+        frames = super().shown(pixels, positions)
+        for frame, position in zip(frames, positions, strict=True):
+            if position % 7 == 0 or 200 < position < 290:
+                frame[3, position % 40] = 0.3
+        return frames
+
+
+class TestFloatsThatAreNeverScaledPixels(TestScaledPixels):
+    def shown(self, pixels, positions):
+        return pixels * np.float32(1 / 255) + np.float32(1e-3)
+
+
+SPECS = {
+    "pixels": PIXELS,
+    "scaled": FrameSpec((6, 7), np.float32, is_scaled=True),
+    "columns": FrameSpec((5,), np.float64),
+    "pictures": FrameSpec((6, 7, 3), np.int32),
+}
+
+
+@pytest.mark.parametrize(("source", "target"), [("packed", "raw"), ("raw", "packed")])
+@pytest.mark.parametrize("kind", SPECS)
+def test_segments_of_one_storage_fill_the_other(kind, source, target):
+    spec = SPECS[kind]
+    storage, restored = make_storage(source, spec, 1), make_storage(target, spec, 1)
+    frames = (np.random.default_rng(0).integers(0, 200, (500, *spec.shape)) / 255).astype(spec.dtype)
+    frames[::9] += 1
+    for position, frame in enumerate(frames):
+        storage.append(np.zeros(1, np.int32), frame[None])
+        storage.evict(0, position - 400)
 
     restored.restore(0, storage.held(0).start, list(storage.segments(0)))
 
+    assert storage.held(0) == restored.held(0)
+    assert sum(storage.num_frames.values()) == sum(restored.num_frames.values())
     for last in storage.held(0):
-        np.testing.assert_array_equal(frames_of(0, range(last, last + 1)), read(restored, 0, last, 1))
+        out = np.empty((1, 1, *spec.shape), spec.dtype)
+        restored.windows(np.zeros(1, np.int32), np.array([last]), np.ones(1, np.int32), out)
+        np.testing.assert_array_equal(frames[last], out[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        (FrameSpec((84, 84)), PackedStorage),
+        (FrameSpec((128,)), PackedStorage),
+        (FrameSpec((10, 10, 4), np.bool_), PackedStorage),
+        (FrameSpec((84, 84), np.float32), PackedStorage),
+        (FrameSpec((84, 84), np.float32, is_scaled=True), ScaledPixels),
+        (FrameSpec((7,), np.float32, is_scaled=True), RawRing),
+        (FrameSpec((4,), np.float32), RawRing),
+        (FrameSpec((1,), np.int64), RawRing),
+    ],
+)
+def test_frames_are_kept_where_their_kind_belongs(spec, kind):
+    assert kind is type(make_storage("packed", spec, 1))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-__all__ = ["SegmentCodec", "checksum"]
+__all__ = ["SegmentCodec", "bytes_of", "checksum"]
+
+
+def bytes_of(array: NDArray[Any], leading_axes: int = 1) -> NDArray[np.uint8]:
+    """View ``array``, in C order, as bytes: its first axes, then the bytes of all others. So the native core takes it.
+
+    >>> bytes_of(np.array([[1.0], [2.0]], np.float16)).tolist()
+    [[0, 60], [0, 64]]
+    """
+    shape = array.shape
+    return array.reshape(*shape[:leading_axes], math.prod(shape[leading_axes:])).view(np.uint8)
 
 
 class SegmentCodec:
@@ -50,8 +61,8 @@ class SegmentCodec:
         """Frames that make a good segment: long enough for what stands once in a segment to weigh little."""
         return default_frames_per_segment(self.spec.rows, self.spec.row_bytes, self.spec.pixel_bytes)
 
-    def pack(self, frames: NDArray[np.uint8]) -> bytes:
-        r"""Pack ``frames``, ``uint8`` of shape ``(n, *spec.shape)`` with n from 1 on, into one segment.
+    def pack(self, frames: NDArray[Any]) -> bytes:
+        r"""Pack ``frames``, ``(n, *spec.shape)`` of ``spec.dtype`` with n from 1 on, into one segment.
 
         Raises ``InvalidSettingsError`` for another shape or dtype, or for none.
 
@@ -61,14 +72,14 @@ class SegmentCodec:
         b'\x01\x02\x03\x04'
         """
         spec = self.spec
-        if frames.dtype != np.uint8 or frames.shape[1:] != spec.shape or len(frames) == 0:
+        if frames.dtype != spec.dtype or frames.shape[1:] != spec.shape or len(frames) == 0:
             raise InvalidSettingsError(
-                f"frames are {frames.dtype} of shape {frames.shape}: must be uint8 of shape (n, {str(spec.shape)[1:]}, "
-                "n at least 1; pass the frames as the environment emitted them"
+                f"frames are {frames.dtype} of shape {frames.shape}: must be {spec.dtype} of shape "
+                f"(n, {str(spec.shape)[1:]}, n at least 1; pass the frames as the environment emitted them"
             )
-        return pack_segment(np.ascontiguousarray(frames), spec.rows, spec.row_bytes, spec.pixel_bytes)
+        return pack_segment(bytes_of(np.ascontiguousarray(frames)), spec.rows, spec.row_bytes, spec.pixel_bytes)
 
-    def unpack(self, segment: Buffer, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    def unpack(self, segment: Buffer, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Verify ``segment`` and return its frames, ``(n, *spec.shape)``, in ``out`` if that is given.
 
         Raises ``DamagedDataError`` if a byte was changed or the segment holds frames of another shape, and
@@ -96,10 +107,10 @@ class SegmentCodec:
             )
         shape = fields["num_frames"], *spec.shape
         if out is None:
-            out = np.empty(shape, np.uint8)
-        elif out.dtype != np.uint8 or out.shape != shape or not out.flags.c_contiguous:
+            out = np.empty(shape, spec.dtype)
+        elif out.dtype != spec.dtype or out.shape != shape or not out.flags.c_contiguous:
             raise InvalidSettingsError(
-                f"out is {out.dtype} of shape {out.shape}: must be uint8 of shape {shape} in C order"
+                f"out is {out.dtype} of shape {out.shape}: must be {spec.dtype} of shape {shape} in C order"
             )
-        unpack_segment(segment, spec.rows, spec.row_bytes, spec.pixel_bytes, out)
+        unpack_segment(segment, spec.rows, spec.row_bytes, spec.pixel_bytes, bytes_of(out))
         return out

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 
 class FrameStorage(Protocol):
-    """Frames of n streams, addressed by stream and position.
+    """Frames of n streams, addressed by stream and position; they come back bit for bit, whatever their dtype.
 
     A position counts the frames of one stream from 0 for ever; a storage holds the frames of the half-open range
     ``held(stream)``. It knows no episode: which frames belong together is the caller's business. One caller at a
@@ -21,10 +21,10 @@ class FrameStorage(Protocol):
     def frames_per_segment(self) -> int:
         """Frames of a stream that go at once when they are evicted, those at a multiple of it and after."""
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
         """Store ``frames[i]`` at the next position of ``streams[i]``; no stream twice. The frames are copied.
 
-        ``frames`` is C-contiguous, of shape ``(m, *frame)``.
+        ``frames`` is C-contiguous, of shape ``(m, *frame)`` and the dtype of the frames.
         """
 
     def windows(
@@ -32,9 +32,9 @@ class FrameStorage(Protocol):
         streams: npt.NDArray[np.int32],
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
-        out: npt.NDArray[np.uint8],
+        out: npt.NDArray[Any],
     ) -> None:
-        """Write one window of consecutive frames for each row of ``out``, shape ``(batch, length, *frame)``.
+        """Write one window of consecutive frames for each row of ``out``, ``(batch, length, *frame)`` in C order.
 
         Window i holds the frames ``last - count + 1 .. last`` of its stream in its final ``count`` places
         (``1 <= count <= length``); the places before repeat the first of them. Raises ``IndexError`` for a frame that
@@ -55,6 +55,10 @@ class FrameStorage(Protocol):
 
         Raises ``DamagedDataError`` for bytes that are not a segment of such frames.
         """
+
+    @property
+    def num_frames(self) -> dict[str, int]:
+        """Frames held over all streams, by how they are kept."""
 
     @property
     def nbytes(self) -> dict[str, int]:

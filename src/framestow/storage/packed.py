@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow._core import PackedStreams
+from framestow.frames.codec import bytes_of
 from framestow.frames.frame_spec import FrameSpec
 
 
 class PackedStorage:
     """Frames packed as they arrive, in segments that can be read at once, the open one of each stream included.
 
-    The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``.
+    The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``. Frames of any dtype
+    are packed by their bytes.
     """
 
     def __init__(self, spec: FrameSpec, num_streams: int) -> None:
-        self._spec = spec
+        self._holds_bytes = spec.dtype == np.uint8  # as the native code takes them
         self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
 
     @property
@@ -26,19 +29,21 @@ class PackedStorage:
         """Frames that are packed together, and go together."""
         return self._streams.frames_per_segment
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
         """Pack ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
-        self._streams.append(streams, frames)
+        self._streams.append(streams, frames if self._holds_bytes else bytes_of(frames))
 
     def windows(
         self,
         streams: npt.NDArray[np.int32],
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
-        out: npt.NDArray[np.uint8],
+        out: npt.NDArray[Any],
     ) -> None:
         """Unpack one window of consecutive frames for each row of ``out``, in one native call without the GIL."""
-        self._streams.gather(streams, last_positions, counts, out)
+        self._streams.gather(
+            streams, last_positions, counts, out if self._holds_bytes else bytes_of(out, leading_axes=2)
+        )
 
     def evict(self, stream: int, before: int) -> None:
         """Let go of the sealed segments of ``stream`` that lie wholly below position ``before``."""
@@ -58,6 +63,11 @@ class PackedStorage:
         first_segment = first_position // self._streams.frames_per_segment
         for place, segment in enumerate(segments):
             self._streams.restore(stream, first_segment + place, segment)
+
+    @property
+    def num_frames(self) -> dict[str, int]:
+        """Frames held."""
+        return {"packed": sum(len(self.held(stream)) for stream in range(self._streams.num_streams))}
 
     @property
     def nbytes(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,8 @@ from framestow.frames.frame_spec import FrameSpec
 class RawRing:
     """Frames as they came, in chunks of a fixed number of frames a stream; a chunk that is let go is used again.
 
-    The plain counterpart of the packed storage: the same promises (``FrameStorage``), a byte for every byte.
+    The plain counterpart of the packed storage: the same promises (``FrameStorage``), a byte for every byte. It is also
+    where vectors of numbers are kept, which would not shrink.
     Its chunks cover the same positions as packed segments, so snapshots of either load into the other.
     """
 
@@ -24,17 +26,17 @@ class RawRing:
         self._spec = spec
         self._codec = SegmentCodec(spec)
         self._chunk_frames = self._codec.frames_per_segment
-        self._chunks: list[deque[npt.NDArray[np.uint8]]] = [deque() for _ in range(num_streams)]
+        self._chunks: list[deque[npt.NDArray[Any]]] = [deque() for _ in range(num_streams)]
         self._first_chunk = [0] * num_streams
         self._next_position = [0] * num_streams
-        self._spare: list[npt.NDArray[np.uint8]] = []
+        self._spare: list[npt.NDArray[Any]] = []
 
     @property
     def frames_per_segment(self) -> int:
         """Frames of a chunk."""
         return self._chunk_frames
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[np.uint8]) -> None:
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
         """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         for stream, frame in zip(streams.tolist(), frames, strict=True):
             position = self._next_position[stream]
@@ -48,7 +50,7 @@ class RawRing:
         streams: npt.NDArray[np.int32],
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
-        out: npt.NDArray[np.uint8],
+        out: npt.NDArray[Any],
     ) -> None:
         """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
         wanted = list(zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True))
@@ -98,6 +100,11 @@ class RawRing:
             self._next_position[stream] += len(frames)
 
     @property
+    def num_frames(self) -> dict[str, int]:
+        """Frames held."""
+        return {"raw": sum(len(self.held(stream)) for stream in range(len(self._chunks)))}
+
+    @property
     def nbytes(self) -> dict[str, int]:
         """Bytes held, by part: chunks in use, and chunks waiting to be used again."""
         chunk_bytes = self._chunk_frames * self._spec.nbytes
@@ -106,7 +113,7 @@ class RawRing:
             "spare chunks": chunk_bytes * len(self._spare),
         }
 
-    def _copy_run(self, stream: int, start: int, out: npt.NDArray[np.uint8]) -> None:
+    def _copy_run(self, stream: int, start: int, out: npt.NDArray[Any]) -> None:
         copied = 0
         while copied < len(out):
             chunk, offset = divmod(start + copied, self._chunk_frames)
@@ -115,5 +122,5 @@ class RawRing:
             out[copied : copied + taken] = source[offset : offset + taken]
             copied += taken
 
-    def _new_chunk(self) -> npt.NDArray[np.uint8]:
-        return np.empty((self._chunk_frames, *self._spec.shape), np.uint8)
+    def _new_chunk(self) -> npt.NDArray[Any]:
+        return np.empty((self._chunk_frames, *self._spec.shape), self._spec.dtype)

@@ -1,4 +1,4 @@
-"""The storages there are, by the name that settings call them."""
+"""The storages there are, by the name that settings call them, and which one keeps what."""
 
 from __future__ import annotations
 
@@ -8,5 +8,24 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
+from framestow.storage.scaled_pixels import ScaledPixels
 
 STORAGES: dict[str, Callable[[FrameSpec, int], FrameStorage]] = {"packed": PackedStorage, "raw": RawRing}
+
+
+def make_storage(name: str, spec: FrameSpec, num_streams: int) -> FrameStorage:
+    """Make the storage that ``name``, a key of ``STORAGES``, means for frames of ``spec``.
+
+    =====================================  =======================================================================
+    frames                                 kept in
+    =====================================  =======================================================================
+    vectors of numbers (``is_column``)     ``RawRing``, whatever the name: they would not shrink
+    floats in 0 to 1 (``is_scaled``)       the named storage as ``uint8``; those that are not k / 255 beside, exact
+    all others                             the named storage, by their bytes
+    =====================================  =======================================================================
+    """
+    if spec.is_column:
+        return RawRing(spec, num_streams)
+    if spec.is_scaled:
+        return ScaledPixels(STORAGES[name], spec, num_streams)
+    return STORAGES[name](spec, num_streams)

@@ -1,0 +1,160 @@
+"""Floats that are pixels over 255 take the bytes of pixels; whatever else comes, comes back bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from framestow.errors import DamagedDataError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.storage.packed import PackedStorage
+from framestow.storage.raw_ring import RawRing
+from framestow.storage.scaled_pixels import ScaledPixels
+
+SHAPE = (3, 4)
+STREAM = np.zeros(1, np.int32)
+DTYPES = [np.float16, np.float32, np.float64]
+
+
+def filled(frames: np.ndarray, make=PackedStorage) -> ScaledPixels:
+    storage = ScaledPixels(make, FrameSpec(frames.shape[1:], frames.dtype, is_scaled=True), 1)
+    for frame in frames:
+        storage.append(STREAM, frame[None])
+    return storage
+
+
+def window(storage: ScaledPixels, last: int, count: int, like: np.ndarray, length: int | None = None) -> np.ndarray:
+    out = np.full((1, length or count, *like.shape[1:]), 7, like.dtype)
+    storage.windows(STREAM, np.array([last]), np.array([count], np.int32), out)
+    return out[0]
+
+
+def scaled(pixels: np.ndarray, dtype) -> np.ndarray:
+    return (pixels / np.float64(255)).astype(dtype)
+
+
+def odd_floats(dtype) -> np.ndarray:
+    """Every float of 16 bits, or those of a longer dtype that are most like trouble."""
+    if dtype == np.float16:
+        return np.arange(2**16, dtype=np.uint16).view(np.float16)
+    bits = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    exact = scaled(np.arange(256), dtype)
+    limits = np.finfo(dtype)
+    special = np.array(
+        [-0.0, np.nan, np.inf, -np.inf, limits.max, limits.tiny, limits.smallest_subnormal, -1, 2], dtype
+    )
+    payloads = (special[1:2].view(bits) + np.arange(1, 4, dtype=bits)).view(dtype)
+    signalling = (special[2:3].view(bits) + bits.type(1)).view(dtype)
+    return np.concatenate([special, payloads, signalling, *(np.nextafter(exact, dtype(towards)) for towards in (0, 2))])
+
+
+@pytest.mark.parametrize("make", [PackedStorage, RawRing])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_odd_float_comes_back_bit_for_bit_from_among_scaled_pixels(dtype, make):
+    odd = odd_floats(dtype)
+    odd = np.resize(odd, (-(-len(odd) // 4), 2, 2))
+    frames = scaled(np.random.default_rng(0).integers(0, 256, (2 * len(odd), 2, 2)), dtype)
+    frames[::2] = odd
+
+    storage = filled(frames, make)
+
+    for last in range(0, len(frames), 3):
+        count = min(last + 1, 1 + last % 5)
+        expected = frames[last - count + 1 : last + 1]
+        assert expected.tobytes() == window(storage, last, count, frames).tobytes()
+        padded = np.concatenate([np.repeat(expected[:1], 5 - count, axis=0), expected])
+        assert padded.tobytes() == window(storage, last, count, frames, 5).tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scaled_pixels_take_the_bytes_of_pixels(dtype):
+    noise = np.random.default_rng(0).integers(0, 256, (128, 84, 84), dtype=np.uint8)
+    pixels, storage = PackedStorage(FrameSpec((84, 84)), 1), filled(scaled(noise, dtype))
+    for frame in noise:
+        pixels.append(STREAM, frame[None])
+
+    assert {"k/255, as uint8": 128, "other floats, exact": 0} == storage.num_frames
+    assert list(pixels.segments(0)) == list(storage.segments(0))[1:]
+    assert pixels.nbytes["sealed segments"] == storage.nbytes["sealed segments"]
+
+
+def test_a_frame_that_is_no_scaled_pixels_costs_itself_and_no_pixels():
+    frames = scaled(np.random.default_rng(0).integers(0, 256, (1, 84, 84)), np.float32).repeat(120, axis=0)
+    frames[60, 5, 5] = 0.5
+
+    plain, storage = filled(frames[:60].repeat(2, axis=0)), filled(frames)
+
+    assert {"k/255, as uint8": 119, "other floats, exact": 1} == storage.num_frames
+    pixel_bytes = [sum(map(len, list(each.segments(0))[1:2])) for each in (plain, storage)]
+    assert pixel_bytes[0] == pixel_bytes[1]
+
+
+def test_frames_scaled_by_the_reciprocal_are_told_from_those_that_were_divided():
+    pixels = np.arange(252, dtype=np.uint8).reshape(-1, *SHAPE)
+
+    frames = pixels * np.float32(1 / 255)
+    num_odd = (frames != pixels / np.float32(255)).any(axis=(1, 2)).sum()
+
+    storage = filled(frames)
+
+    assert 0 < num_odd < len(frames)
+    assert num_odd == storage.num_frames["other floats, exact"]
+    assert frames.tobytes() == window(storage, 20, 21, frames).tobytes()
+
+
+def test_evicted_odd_frames_are_counted_no_more_and_give_their_bytes_back():
+    frames = np.random.default_rng(0).random((4000, 20, 30), np.float32)
+    storage = ScaledPixels(RawRing, FrameSpec((20, 30), np.float32, is_scaled=True), 1)
+    for position, frame in enumerate(frames):
+        storage.append(STREAM, frame[None])
+        storage.evict(0, position - 200)
+
+    assert len(storage.held(0)) == storage.num_frames["other floats, exact"]
+    assert sum(storage.nbytes.values()) < 600 * 5 * 600  # of 4,000: the live ones and two chunks
+
+
+def test_a_damaged_byte_of_the_index_is_found_and_a_lost_segment_too():
+    frames = scaled(np.random.default_rng(0).integers(0, 256, (600, *SHAPE)), np.float32)
+    frames[::100] = 0.3
+    segments = list(filled(frames).segments(0))
+    empty = np.empty((0, *SHAPE), np.float32)
+
+    for place in range(len(segments[0])):
+        for bit in range(8):
+            damaged = bytearray(segments[0])
+            damaged[place] ^= 1 << bit
+            with pytest.raises(DamagedDataError, match="index of 84 bytes does not match its checksum"):
+                filled(empty).restore(0, 0, [bytes(damaged), *segments[1:]])
+    for lost in range(len(segments)):
+        with pytest.raises(DamagedDataError):
+            filled(empty).restore(0, 0, segments[:lost] + segments[lost + 1 :])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    kinds=st.lists(st.sampled_from(["scaled", "odd", "same"]), min_size=1, max_size=60),
+    dtype=st.sampled_from(DTYPES),
+    make=st.sampled_from([PackedStorage, RawRing]),
+    asked=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 6)), min_size=1, max_size=8),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_mixture_comes_back_whatever_windows_ask_for_it_together(kinds, dtype, make, asked, seed):
+    random = np.random.default_rng(seed)
+    frames = np.zeros((len(kinds), *SHAPE), dtype)
+    for place, kind in enumerate(kinds):
+        if kind == "same":
+            frames[place] = frames[place - 1]
+        else:
+            frames[place] = scaled(random.integers(0, 256, SHAPE), dtype) if kind == "scaled" else random.random(SHAPE)
+    storage = filled(frames, make)
+    lasts = np.array([last % len(frames) for last, _ in asked])
+    counts = np.minimum([count for _, count in asked], lasts + 1).astype(np.int32)
+    out = np.empty((len(asked), 6, *SHAPE), dtype)
+
+    storage.windows(np.zeros(len(asked), np.int32), lasts, counts, out)
+
+    for row, (last, count) in enumerate(zip(lasts, counts, strict=True)):
+        places = np.maximum(np.arange(last - 5, last + 1), last - count + 1)
+        assert frames[places].tobytes() == out[row].tobytes()
