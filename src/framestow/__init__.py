@@ -7,7 +7,7 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 ``Uniform``                 draws every transition with the same probability
 ``Batch``                   what a sample is
 ``MemoryReport``            where the bytes are
-``FrameSpec``               the shape of one frame, where there is no Gymnasium space
+``FrameSpec``               shape and dtype of one frame, where there is no Gymnasium space
 ``envs``                    environments that feed a memory (``pip install "framestow[atari]"``)
 ``errors``                  every error that framestow raises
 ==========================  ===============================================================

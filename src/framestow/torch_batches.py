@@ -16,7 +16,7 @@ from framestow.replay.batch import Batch
 class TensorBatch:
     """A :class:`~framestow.replay.batch.Batch` on a device; shapes and dtypes are those of the batch.
 
-    Pixels are still uint8: a quarter of the bytes to move, and the network scales them where they arrive. On the CPU
+    ``uint8`` pixels stay so: a quarter of the bytes to move, and the network scales them where they arrive. On the CPU
     the tensors look at the batch's own arrays, which stay as they are for as long as a tensor looks at them.
     """
 
@@ -48,7 +48,7 @@ def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
 
 
 def pixels_to_device(observations: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Bring uint8 observations to ``device``; on the CPU a view of them, not a copy."""
+    """Bring observations, of whatever dtype, to ``device``; on the CPU a view of them, not a copy."""
     return _to_tensor(observations, device)
 
 

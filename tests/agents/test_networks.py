@@ -31,6 +31,14 @@ def test_pixels_scale_to_the_unit_interval() -> None:
     torch.testing.assert_close(scale_pixels(pixels).flatten(), torch.tensor([0.0, 0.2, 1.0]))
 
 
+def test_observations_that_are_floats_are_not_scaled_again() -> None:
+    floats = torch.rand((2, 4, 24, 24), generator=torch.Generator().manual_seed(0))
+    before = floats.clone()
+
+    assert torch.equal(before, scale_pixels(floats))
+    assert torch.equal(before, floats)
+
+
 def test_raw_pixels_and_pixels_scaled_before_give_the_same_values() -> None:
     network = build_network((4, 24, 24), num_actions=3)
     pixels = torch.randint(0, 256, (5, 4, 24, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -20,6 +20,16 @@ def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert re.search(r"\n[78],\d{3} of 1,000,000 transitions in ", printed), printed
 
 
+def test_the_example_of_the_observations_page_runs(capsys):
+    [example] = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/observations.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+
+    exec(compile(example, "observations.md", "exec"), {})
+
+    assert "# " + capsys.readouterr().out.strip() in example
+
+
 def test_every_file_that_the_readme_links_to_is_there():
     links = re.findall(r"\]\(([^)#:]+)\)", README)
 

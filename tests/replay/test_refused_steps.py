@@ -25,8 +25,11 @@ GOOD = {
 BAD = {
     "a frame of another shape": ({"frames": np.zeros((2, 5, 4), np.uint8)}, "frames have shape (2, 5, 4)"),
     "a stack instead of a frame": ({"frames": np.zeros((2, 4, *SHAPE), np.uint8)}, "(not a stack)"),
-    "float frames": ({"frames": np.zeros((2, *SHAPE), np.float32)}, "frames have dtype float32"),
-    "signed frames": ({"frames": np.zeros((2, *SHAPE), np.int8)}, "never cast"),
+    "float frames": (
+        {"frames": np.zeros((2, *SHAPE), np.float32)},
+        "dtype float32: this memory stores uint8 and never",
+    ),
+    "signed frames": ({"frames": np.zeros((2, *SHAPE), np.int8)}, "never casts"),
     "a stream that does not exist": ({"streams": [0, 3]}, "this memory has streams 0 to 2"),
     "a negative stream": ({"streams": [0, -1]}, "this memory has streams 0 to 2"),
     "a stream named twice": ({"streams": [1, 1]}, "name each once"),
@@ -84,9 +87,9 @@ class Space:
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (Space((84, 84), np.float32), "dtype float32: frames are stored as uint8"),
+        (Space((84, 84), np.complex64), "frame dtype is complex64"),
         (Space((84, 0), np.uint8), "frame shape is (84, 0)"),
-        ({"pixels": Space((84, 84), np.uint8)}, "must describe one picture"),
+        ({"pixels": Space((84, 84), np.uint8)}, "must describe one frame"),
     ],
 )
 def test_an_observation_space_that_is_no_picture_is_refused_at_construction(space, message):

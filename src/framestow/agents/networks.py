@@ -17,11 +17,13 @@ _NATURE_HIDDEN = 512
 def scale_pixels(pixels: Tensor) -> Tensor:
     """Turn uint8 pixels ``(batch, stack, H, W)`` into float32 in [0, 1], channels last in memory, on their device.
 
+    Floats are taken for scaled already.
+
     The memory format is worth it: one Double DQN update of a batch of 32 through the Nature CNN takes 17 ms instead
     of 31 on two CPU threads, acting on 8 observations 0.9 ms instead of 1.7.
     """
     floats = pixels.to(dtype=torch.float32, memory_format=torch.channels_last)
-    return floats.mul_(1.0 / 255.0)
+    return floats.mul_(1.0 / 255.0) if pixels.dtype == torch.uint8 else floats
 
 
 class QNetwork(nn.Module):

@@ -16,11 +16,11 @@ class Batch:
     ================  ==========================  =======  =======================================================
     field             shape                       dtype    meaning
     ================  ==========================  =======  =======================================================
-    observation       ``(B, stack, *frame)``      uint8    what the policy saw
+    observation       ``(B, stack, *frame)``      frame's  what the policy saw
     action            ``(B, *action)``            int64    what it did (of a Box: its own dtype)
     reward            ``(B,)``                    float32  what that gave
     discount          ``(B,)``                    float32  weight of the bootstrap value: 0 only after termination
-    next_observation  ``(B, stack, *frame)``      uint8    what it saw then; ends in the true last frame
+    next_observation  ``(B, stack, *frame)``      frame's  what it saw then; ends in the true last frame
     index             ``(B,)``                    int64    number of the transition, never given twice
     weight            ``(B,)``                    float32  importance weight, 1 under uniform sampling
     terminated        ``(B,)``                    bool     the episode ended by its own rules
@@ -28,14 +28,15 @@ class Batch:
     ================  ==========================  =======  =======================================================
 
     ``observation`` and ``next_observation`` look at one recycled array and share its frames: treat them as read-only.
-    They stay as they are for as long as anything looks at them, and are used again only after that.
+    Their dtype is that of the observation space. They stay as they are for as long as anything looks at them, and are
+    used again only after that.
     """
 
-    observation: npt.NDArray[np.uint8]
+    observation: npt.NDArray[Any]
     action: npt.NDArray[Any]
     reward: npt.NDArray[np.float32]
     discount: npt.NDArray[np.float32]
-    next_observation: npt.NDArray[np.uint8]
+    next_observation: npt.NDArray[Any]
     index: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float32]
     terminated: npt.NDArray[np.bool_]

@@ -25,7 +25,7 @@ from framestow.replay.snapshot import Snapshot, write_snapshot
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 from framestow.replay.timeline import Timeline
 from framestow.storage.frame_storage import FrameStorage
-from framestow.storage.storages import STORAGES
+from framestow.storage.storages import make_storage
 
 
 class ReplayMemory:
@@ -40,8 +40,8 @@ class ReplayMemory:
 
     Arguments:
         capacity: transitions to keep; from then on each new one takes the place of the oldest.
-        observation_space: one frame as the environment gives it (not a stack): a ``uint8`` Gymnasium ``Box`` or a
-            ``FrameSpec``.
+        observation_space: one frame as the environment gives it (not a stack): a Gymnasium ``Box`` or a ``FrameSpec``.
+            What comes back is bit for bit what came, of any dtype; docs/observations.md says what it takes.
         action_space: Gymnasium ``Discrete`` or ``Box``, or the number of actions.
         stack: frames an observation.
         num_streams: environments that feed this memory.
@@ -70,7 +70,7 @@ class ReplayMemory:
         frame, action = FrameSpec.from_space(observation_space), ActionSpec.from_space(action_space)
         self.settings = MemorySettings(capacity, frame, action, stack, num_streams, discount, storage)
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
-        self._storage: FrameStorage = STORAGES[storage](frame, num_streams)
+        self._storage: FrameStorage = make_storage(storage, frame, num_streams)
         self._stacker = FrameStacker(frame, stack, num_streams)
         self._timeline = Timeline(
             capacity, num_streams, stack, frame, action, discount, self._storage.frames_per_segment
@@ -87,9 +87,9 @@ class ReplayMemory:
     def begin(self, frames: npt.ArrayLike, streams: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode on ``streams`` (all if ``None``) with the frames that ``reset`` returned.
 
-        ``frames``: ``uint8``, ``(len(streams), *frame)``; copied. An episode that is still open on one of them ends
-        here as cut off: its transitions stay, and nothing crosses the seam. Raises ``InvalidStepError`` before
-        anything is stored.
+        ``frames``: ``(len(streams), *frame)`` of the space's dtype; copied. An episode that is still open on one of
+        them ends here as cut off: its transitions stay, and nothing crosses the seam. Raises ``InvalidStepError``
+        before anything is stored.
         """
         with self._lock:
             checked = checked_streams(streams, self._timeline.all_streams)
@@ -110,9 +110,9 @@ class ReplayMemory:
     ) -> None:
         """Store one step of each of ``streams`` (all if ``None``) and the frame that it led to.
 
-        ``frames``: ``uint8``, ``(len(streams), *frame)``, the true last frame where an episode ended; copied. The other
-        arguments have one entry a stream; rewards are stored as ``float32``. A stream whose episode ended takes
-        ``begin`` next. Raises ``InvalidStepError`` before anything is stored.
+        ``frames``: as ``begin`` takes them, the true last frame where an episode ended; copied. The other arguments
+        have one entry a stream; rewards are stored as ``float32``. A stream whose episode ended takes ``begin`` next.
+        Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
             step = streams, actions, rewards, terminated, truncated, frames
@@ -183,8 +183,8 @@ class ReplayMemory:
                 "stacks": self._stacker.nbytes,
                 "output pool": self._pool.nbytes,
             }
-            frame_bytes = self.settings.frame.nbytes
-            return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes)
+            frame_bytes, frames = self.settings.frame.nbytes, self._storage.num_frames
+            return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes, frames)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything, generator and open episodes included, to the folder ``path``.

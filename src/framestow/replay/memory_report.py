@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -24,7 +24,8 @@ class MemoryReport:
     """What a memory holds and what it takes; prints as a table.
 
     ``parts`` gives bytes by part. ``stacked_pair_bytes`` is what one transition takes where observation and next
-    observation are both kept whole, ``frame_bytes`` what one uncompressed frame takes.
+    observation are both kept whole, ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held
+    by how they are kept.
     """
 
     transitions: int
@@ -32,6 +33,7 @@ class MemoryReport:
     parts: dict[str, int]
     frame_bytes: int
     stacked_pair_bytes: int
+    frames: dict[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -61,6 +63,7 @@ class MemoryReport:
                 f"{self.times_smaller_than_frames:,.0f} times smaller than uncompressed frames, "
                 f"{self.times_smaller_than_stacked_pairs:,.0f} times smaller than stacked pairs"
             )
+        lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
         width = max(len(name) for name in self.parts)
         lines += [f"  {name:<{width}}  {format_bytes(size):>10}" for name, size in self.parts.items()]
         return "\n".join(lines)

@@ -44,11 +44,11 @@ class MemorySettings:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: JSON-able values."""
-        return asdict(self)
+        return asdict(self) | {"frame": self.frame.state()}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
         """Read back what ``state`` gave."""
-        frame = FrameSpec(tuple(state["frame"]["shape"]))
+        frame = FrameSpec.from_state(state["frame"])
         action = ActionSpec(**state["action"] | {"shape": tuple(state["action"]["shape"])})
         return cls(**state | {"frame": frame, "action": action})

@@ -70,11 +70,12 @@ def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_stream
 
 
 def checked_frames(frames: npt.ArrayLike, num_steps: int, spec: FrameSpec) -> npt.NDArray[Any]:
-    """Give ``frames`` as a C-contiguous array ``(num_steps, *frame)`` of the spec's dtype; never cast or clip them."""
+    """Give ``frames`` as an array ``(num_steps, *frame)`` of ``spec.dtype`` in C order; never cast or clip them."""
     array = np.asarray(frames)
     if array.dtype != spec.dtype:
         raise InvalidStepError(
-            f"frames have dtype {array.dtype}: they are stored as {spec.dtype} and never cast; give the unscaled frames"
+            f"frames have dtype {array.dtype}: this memory stores {spec.dtype} and never casts; give the frames as "
+            "they are in the observation_space"
         )
     if array.shape != (num_steps, *spec.shape):
         raise InvalidStepError(

@@ -1,0 +1,88 @@
+"""A recorder between a memory and environments whose observations are floats: scaled pixels, and vectors."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import DtypeObservation, TransformObservation
+
+from framestow.envs.recorder import Recorder
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.list_memory import ListMemory
+from oracles.numbered_frames import NumberedEnv
+
+NUM_ENVS = 2
+
+
+class ShadowedMemory(ReplayMemory):
+    """A memory beside the oracle, which is told everything that the memory is told."""
+
+    def __init__(self, *args, **settings) -> None:
+        super().__init__(*args, **settings)
+        self.oracle = ListMemory(self.capacity, self.num_streams, self.stack, self.settings.discount)
+
+    def begin(self, frames, streams=None):
+        super().begin(frames, streams)
+        self.oracle.begin(np.asarray(frames), self.listed(streams))
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
+        super().append(actions, rewards, terminated, truncated, frames, streams)
+        step = (actions, rewards, terminated, truncated, np.asarray(frames))
+        self.oracle.append(*step, self.listed(streams))
+
+    def listed(self, streams) -> list[int]:
+        return list(range(self.num_streams)) if streams is None else np.asarray(streams).tolist()
+
+
+def scaled(env: gymnasium.Env) -> gymnasium.Env:
+    space = Box(0, 1, env.observation_space.shape, np.float32)
+    return TransformObservation(env, lambda frame: frame.astype(np.float32) / 255, space)
+
+
+def make_scaled(stream: int) -> gymnasium.Env:
+    return scaled(NumberedEnv(stream, (3, 1, 7), ("terminated", "truncated")))
+
+
+def make_cart_pole(_: int) -> gymnasium.Env:
+    return gymnasium.make("CartPole-v1", max_episode_steps=25)
+
+
+def make_rescaled_cart_pole(_: int) -> gymnasium.Env:
+    return DtypeObservation(make_cart_pole(0), np.float64)
+
+
+MAKERS = {
+    "scaled pixels": (make_scaled, {"k/255, as uint8"}),
+    "a vector": (make_cart_pole, {"raw"}),
+    "a vector of doubles": (make_rescaled_cart_pole, {"raw"}),
+}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_the_policy_saw_is_what_is_sampled_in_the_dtype_of_the_space(name, mode):
+    make, kept = MAKERS[name]
+    inner = SyncVectorEnv([lambda stream=stream: make(stream) for stream in range(NUM_ENVS)], autoreset_mode=mode)
+    space = inner.single_observation_space
+    memory = ShadowedMemory(100, space, inner.single_action_space, stack=2, num_streams=NUM_ENVS, seed=0)
+    env = Recorder(inner, memory)
+    env.action_space.seed(0)
+
+    observations, _ = env.reset(seed=0)
+    for _ in range(80):
+        assert space.dtype == observations.dtype
+        assert env.observation_space.contains(observations)
+        assert memory.observations().tobytes() == observations.tobytes()
+        observations, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+            observations, _ = env.reset(options={"reset_mask": terminated | truncated})
+
+    assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+    batch = memory.sample(32)
+    assert space.dtype == batch.observation.dtype
+    assert kept == {how for how, count in memory.report().frames.items() if count}
+    env.close()

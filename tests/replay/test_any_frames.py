@@ -1,0 +1,159 @@
+"""Frames of any shape and dtype go through a memory and come back bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, MultiBinary
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from framestow.errors import DamagedDataError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+
+SPACES = {
+    "one pixel": Box(0, 255, (1, 1), np.uint8),
+    "a column of pixels": Box(0, 255, (3, 1), np.uint8),
+    "emulator RAM": Box(0, 255, (128,), np.uint8),
+    "an odd picture": Box(0, 255, (5, 7, 2), np.uint8),
+    "an Atari screen": Box(0, 255, (210, 160, 3), np.uint8),
+    "channels first": Box(0, 255, (3, 84, 84), np.uint8),
+    "one channel last": Box(0, 255, (84, 84, 1), np.uint8),
+    "many channels": Box(0, 255, (10, 10, 7), np.uint8),
+    "one row": Box(0, 255, (1, 300), np.uint8),
+    "booleans": FrameSpec((10, 10, 4), np.bool_),
+    "bits": MultiBinary(12),
+    "signed bytes": Box(-128, 127, (6, 9), np.int8),
+    "depth": Box(0, 65535, (20, 30), np.uint16),
+    "scaled halves": Box(0, 1, (9, 8), np.float16),
+    "scaled floats": Box(0, 1, (20, 30), np.float32),
+    "scaled doubles": Box(0, 1, (3, 8, 8), np.float64),
+    "centred floats": Box(-1, 1, (20, 30), np.float32),
+    "a vector": Box(-np.inf, np.inf, (4,), np.float32),
+    "a vector of doubles": Box(-np.inf, np.inf, (17,), np.float64),
+    "a count": Box(0, 2**40, (1,), np.int64),
+}
+
+
+def random_frames(random: np.random.Generator, spec: FrameSpec, count: int) -> np.ndarray:
+    """Pictures alike, noise, and among scaled pixels some that are not, each dtype with what is odd about it."""
+    pixels = np.repeat(random.integers(0, 256, (1, *spec.shape)), count, axis=0)
+    noisy = random.random(count) < 0.3
+    pixels[noisy] = random.integers(0, 256, (int(noisy.sum()), *spec.shape))
+    if spec.dtype.kind != "f":
+        return (pixels % 2 if spec.dtype == np.bool_ else pixels).astype(spec.dtype)
+    frames = (pixels / np.float64(255)).astype(spec.dtype)
+    odd = random.random(count) < 0.2
+    frames[odd] = random.normal(size=(int(odd.sum()), *spec.shape))
+    if count > 2:
+        frames[2].reshape(-1)[0] = -0.0
+        frames[1].reshape(-1)[-1] = np.nan
+    return frames
+
+
+def record(memory: ReplayMemory, frames: np.ndarray) -> None:
+    """One episode a stream: frames ``(steps, streams, *frame)``."""
+    count = memory.num_streams
+    memory.begin(frames[0])
+    for step in range(1, len(frames)):
+        memory.append(np.full(count, step % 5), np.full(count, step), *np.zeros((2, count), bool), frames[step])
+
+
+def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
+    indices = memory.sampleable_indices()
+    batch = memory.transitions(indices)
+    assert frames.dtype == batch.observation.dtype == batch.next_observation.dtype
+    for row, index in enumerate(indices.tolist()):
+        step, stream = divmod(index, memory.num_streams)
+        places = np.maximum(np.arange(step - memory.stack + 1, step + 1), 0)
+        assert frames[places, stream].tobytes() == batch.observation[row].tobytes()
+        assert frames[np.maximum(places + 1, 0), stream][-1].tobytes() == batch.next_observation[row, -1].tobytes()
+    newest = np.maximum(np.arange(len(frames) - memory.stack, len(frames)), 0)
+    assert np.moveaxis(frames[newest], 0, 1).tobytes() == memory.observations().tobytes()
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("name", SPACES)
+def test_frames_of_any_space_are_sampled_as_they_came_before_and_after_saving(name, storage, tmp_path):
+    memory = ReplayMemory(40, SPACES[name], 5, stack=3, num_streams=2, storage=storage, seed=0)
+    frames = random_frames(np.random.default_rng(0), memory.settings.frame, 80).reshape(40, 2, *SPACES[name].shape)
+
+    record(memory, frames)
+
+    assert_holds(memory, frames)
+    memory.save(tmp_path / "memory")
+    assert_holds(ReplayMemory.load(tmp_path / "memory"), frames)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    shape=st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple),
+    dtype=st.sampled_from(["bool", "uint8", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"]),
+    is_scaled=st.booleans(),
+    storage=st.sampled_from(["packed", "raw"]),
+    num_steps=st.integers(2, 60),
+    capacity=st.integers(2, 60),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_frames_of_any_shape_and_dtype_are_sampled_as_they_came(
+    shape, dtype, is_scaled, storage, num_steps, capacity, seed
+):
+    spec = FrameSpec(shape, dtype, is_scaled and dtype.startswith("float"))
+    memory = ReplayMemory(capacity, spec, 5, stack=2, num_streams=2, storage=storage, seed=0)
+    frames = random_frames(np.random.default_rng(seed), spec, 2 * num_steps).reshape(num_steps, 2, *shape)
+
+    record(memory, frames)
+
+    assert_holds(memory, frames)
+
+
+def test_pictures_of_a_megapixel_are_sampled_as_they_came():
+    memory = ReplayMemory(20, Box(0, 255, (600, 800, 3), np.uint8), 5, stack=2, seed=0)
+    frames = np.random.default_rng(0).integers(0, 256, (12, 1, 600, 800, 3), dtype=np.uint8)
+    frames[1::2] = frames[:1]
+
+    record(memory, frames)
+
+    assert_holds(memory, frames)
+
+
+@pytest.mark.parametrize("space", [Box(0, 1, (6, 5), np.float32), SPACES["a vector"]], ids=["scaled", "vector"])
+def test_any_changed_byte_of_saved_floats_is_found(space, tmp_path):
+    memory = ReplayMemory(6, space, 5, stack=2, seed=0)
+    frames = random_frames(np.random.default_rng(0), memory.settings.frame, 5)[:, None]
+    frames[3:] = frames[:1]
+    record(memory, frames)
+    memory.save(tmp_path / "memory")
+    [file] = (tmp_path / "memory").glob("frames.*")
+    good = file.read_bytes()
+
+    for place in range(len(good)):
+        damaged = bytearray(good)
+        damaged[place] ^= 1 << (place % 8)
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedDataError, match=r"frames\.1\.bin: segment"):
+            ReplayMemory.load(tmp_path / "memory")
+
+
+def test_floats_of_another_length_are_refused_and_not_cast():
+    memory = ReplayMemory(6, SPACES["scaled floats"], 5)
+
+    with pytest.raises(InvalidStepError, match="frames have dtype float64: this memory stores float32 and never casts"):
+        memory.begin(np.zeros((1, 20, 30)))
+
+
+def test_scaled_frames_take_as_much_as_pixels_and_the_report_tells_which_were_not():
+    pixels = np.random.default_rng(0).integers(0, 256, (256, 1, 84, 84), dtype=np.uint8)
+    frames = pixels.astype(np.float32) / 255
+    frames[100] = 0.3
+    memory = ReplayMemory(300, Box(0, 1, (84, 84), np.float32), 5)
+
+    record(memory, frames)
+
+    report = memory.report()
+    assert {"k/255, as uint8": 255, "other floats, exact": 1} == report.frames
+    assert "255 frames k/255, as uint8" in str(report)
+    assert report.parts["sealed segments"] < 1.01 * pixels.nbytes
+    assert report.parts["other floats"] < 10**6  # the frame, and what packing such frames needs beside them
+    assert ReplayMemory(300, Box(0, 1, (84, 84), np.float32), 5).report().parts["other floats"] < 1000
