@@ -71,13 +71,16 @@ corpus: $(STAMPS)/build-tools  ## make the fuzz corpus anew, after a change of t
 # The other libraries want other versions than ours, so they are measured in an environment of their own.
 $(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train]'
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench]'
 	@touch $@
 
 bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries beside ours: about an hour
 	$(BENCH)/bin/python benchmarks/packing.py
-	$(BENCH)/bin/python benchmarks/million.py --keep build/million
-	$(BENCH)/bin/python benchmarks/sampling.py --memory build/million
+	$(BENCH)/bin/python benchmarks/million.py
+	$(BENCH)/bin/python benchmarks/steps.py
+	$(BENCH)/bin/python benchmarks/sampling.py
+	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256
+	$(BENCH)/bin/framestow bench Breakout --transitions 1_000_000 --out benchmarks/results/bench-breakout
 	$(BENCH)/bin/python benchmarks/environments.py
 
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/

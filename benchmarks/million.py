@@ -1,7 +1,7 @@
 """How much memory do a million real Breakout transitions take, and training from them?
 
     python benchmarks/million.py                  record 1,000,000 transitions, then train from them
-    python benchmarks/million.py --keep FOLDER    and keep the memory there, for sampling.py
+    python benchmarks/million.py --keep FOLDER    and keep the memory there
 
 Recording plays random actions with sticky actions (preset "machado2018") in 8 environments. Resident memory is read
 from the operating system: before the memory is built, with everything imported and the environments running, and again

@@ -1,136 +1,87 @@
-"""How long does sample(32) take, beside a bare copy and beside other libraries' buffers?
+"""How long does ReplayMemory.sample take from a million transitions, on each of ten Atari games?
 
-    python benchmarks/sampling.py --memory FOLDER       FOLDER as million.py --keep wrote it
+    python benchmarks/sampling.py                          all ten games, results/sampling.json
+    python benchmarks/sampling.py --games Pong Enduro      some of them, printed only
+    python benchmarks/sampling.py --batch-size 256         larger batches, results/sampling_256.json
 
-Everything is measured in one process, in turn, as medians. The bare copy gathers the same number of frames (32 windows
-of 5) from an uncompressed NumPy array into an output that is kept. The others are at their best setting for memory and
-speed: Stable-Baselines3 with optimize_memory_usage (which gives up truncation), Tianshou with stack_num=4,
-save_only_last_obs and ignore_obs_next. They are smaller than a million transitions where that would not fit into the
-machine, which is to their advantage. A library that is not installed is left out:
-``pip install stable-baselines3 tianshou`` brings both.
+What `framestow bench GAME --peers none --transitions 1_000_000` measures, for the packed storage alone, over the
+games. Bytes a transition hold everything: frames, scalars, index, and what the allocator takes.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from framestow import ReplayMemory
-from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.measurement import BenchSettings, affordable_bytes, measure
+from framestow.benchmarking.own_memory import OWN_SYSTEMS
+from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
-from framestow.process_memory import resident_bytes
 
 RESULTS = Path(__file__).parent / "results"
-
-STACK, SIDE = 4, 84
-BARE_FRAMES = 500_000  # 3.5 GB
-TIANSHOU_TRANSITIONS = 300_000  # 2.1 GB of frames
-STABLE_BASELINES_TRANSITIONS = 120_000  # 3.4 GB of stacks
-
-
-def bare_copy(batch_size: int, frames: np.ndarray) -> Callable[[], object]:
-    ring = np.empty((BARE_FRAMES, SIDE, SIDE), np.uint8)
-    for start in range(0, BARE_FRAMES, len(frames)):
-        ring[start : start + len(frames)] = frames[: BARE_FRAMES - start]
-    out = np.empty((batch_size, STACK + 1, SIDE, SIDE), np.uint8)
-    random = np.random.default_rng(0)
-    window = np.arange(STACK + 1)
-
-    def copy() -> object:
-        first = random.integers(0, BARE_FRAMES - STACK, batch_size)
-        return np.take(ring, first[:, None] + window, axis=0, out=out, mode="clip")
-
-    return copy
+GAMES = (
+    *("Breakout", "Pong", "SpaceInvaders", "Qbert", "Seaquest"),
+    *("BeamRider", "MsPacman", "Enduro", "Riverraid", "Freeway"),
+)
+PRESET = "machado2018"
+NUM_FRAMES = 20_000  # played a game
 
 
-def stable_baselines3(batch_size: int, frames: np.ndarray) -> Callable[[], object]:
-    import torch
-    from gymnasium.spaces import Box, Discrete
-    from stable_baselines3.common.buffers import ReplayBuffer
+def measured(game: str, settings: BenchSettings) -> dict[str, float]:
+    """Figures of one game."""
+    play = record_play(game, NUM_FRAMES, PRESET, settings.seed)
+    figures = measure(play, PRESET, settings, [], lambda *_: None, OWN_SYSTEMS[:1])
+    [ours] = figures.systems
+    assert ours.append_us is not None
+    return {
+        "transitions": ours.transitions,
+        "bytes_per_transition": ours.bytes_per_transition,
+        "sample_us": ours.sample_us,
+        "bare_copy_us": figures.bare_copy.sample_us,
+        "sample_of_bare_copy": figures.of_the_bare_copy(ours),
+        "append_us": ours.append_us,
+        "append_us_of_8_streams": figures.append_us_of_8_streams,
+    }
 
-    torch.set_num_threads(1)  # its copies into tensors are small: waking a second thread costs more than it saves
-    buffer = ReplayBuffer(
-        STABLE_BASELINES_TRANSITIONS,
-        Box(0, 255, (STACK, SIDE, SIDE), np.uint8),
-        Discrete(4),
-        device="cpu",
-        optimize_memory_usage=True,
-        handle_timeout_termination=False,
+
+def print_row(name: str, row: dict[str, float]) -> None:
+    print(
+        f"{name:15s} {row['bytes_per_transition']:7.1f} {row['sample_us']:8.1f} {row['sample_of_bare_copy']:7.2f} "
+        f"{row['append_us']:8.2f} {row['append_us_of_8_streams']:8.2f}",
+        flush=True,
     )
-    observation = np.empty((1, STACK, SIDE, SIDE), np.uint8)
-    for step in range(STABLE_BASELINES_TRANSITIONS):
-        observation[0] = frames[step % (len(frames) - STACK) :][:STACK]
-        buffer.add(observation, observation, np.array([0]), np.array([0.0]), np.array([False]), [{}])
-    return lambda: buffer.sample(batch_size)
-
-
-def tianshou(batch_size: int, frames: np.ndarray) -> Callable[[], object]:
-    from tianshou.data import Batch, ReplayBuffer
-
-    buffer = ReplayBuffer(TIANSHOU_TRANSITIONS, stack_num=STACK, ignore_obs_next=True, save_only_last_obs=True)
-    for step in range(TIANSHOU_TRANSITIONS):
-        observation = frames[step % (len(frames) - STACK) :][:STACK]
-        ended = step % 200 == 199
-        buffer.add(
-            Batch(
-                obs=observation,
-                act=0,
-                rew=0.0,
-                terminated=ended,
-                truncated=False,
-                obs_next=observation,
-                info={},
-            )
-        )
-    return lambda: buffer.sample(batch_size)
-
-
-PEERS = {
-    "Stable-Baselines3, optimize_memory_usage": (stable_baselines3, STABLE_BASELINES_TRANSITIONS),
-    "Tianshou, stack_num=4, save_only_last_obs, ignore_obs_next": (tianshou, TIANSHOU_TRANSITIONS),
-}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memory", type=Path, required=True, help="folder of a saved memory")
+    parser.add_argument("--games", nargs="+", default=list(GAMES))
+    parser.add_argument("--transitions", type=int, default=1_000_000)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=300)
     arguments = parser.parse_args()
-
-    memory = ReplayMemory.load(arguments.memory)
-    frames = memory.transitions(memory.sampleable_indices()[:40_000:8]).observation[:, -1].copy()
-    size = arguments.batch_size
-    candidates = {
-        "bare NumPy copy": bare_copy(size, frames),
-        f"framestow, packed, {len(memory):,} transitions": lambda: memory.sample(size),
-    }
-    bytes_each = dict(zip(candidates, (SIDE * SIDE, memory.report().bytes_per_transition), strict=True))
-    for name, (make, num_transitions) in PEERS.items():
-        before = resident_bytes()
-        try:
-            candidates[name] = make(size, frames)
-        except ImportError as error:
-            print(f"left out: {name} ({error.name} is not installed)")
-            continue
-        bytes_each[name] = (resident_bytes() - before) / num_transitions
-    medians = interleaved_medians(candidates, arguments.rounds, calls=10)
-    bare = medians["bare NumPy copy"]
-    for name, microseconds in medians.items():
-        print(
-            f"{name:<62} {microseconds:>6.0f} µs  {microseconds / bare:>5.2f} of the bare copy  "
-            f"{bytes_each[name]:>8,.0f} bytes a transition"
-        )
-    figures = {
-        "batch_size": size,
-        "transitions": len(memory),
-        "microseconds": medians,
-        "resident_bytes_a_transition": bytes_each,
-    }
-    print("written to", write_result(RESULTS / "sampling.json", figures).name)
+    settings = BenchSettings(
+        transitions=arguments.transitions,
+        batch_size=arguments.batch_size,
+        stack=4,
+        rounds=arguments.rounds,
+        max_bytes=affordable_bytes(),
+        fill_seconds=1.0,  # of peers: there are none
+        seed=0,
+    )
+    print(f"{'':15s}   bytes   sample  x bare   append, µs a step from")
+    print(f"{'':15s} a trans.     µs    copy 1 stream  8 streams")
+    rows = {}
+    for game in arguments.games:
+        rows[game] = measured(game, settings)
+        print_row(game, rows[game])
+    means = {name: float(np.exp(np.mean([np.log(row[name]) for row in rows.values()]))) for name in rows[game]}
+    print_row("geometric mean", means)
+    if tuple(arguments.games) == GAMES:
+        name = "sampling.json" if settings.batch_size == 32 else f"sampling_{settings.batch_size}.json"
+        figures = {"batch_size": settings.batch_size, "games": rows, "geometric_mean": means}
+        print("written:", write_result(RESULTS / name, figures).name)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 
+RESULTS = Path(__file__).parent / "results"
 NUM_FRAMES = 20_000  # recorded a game
 CAPACITY = 20_000  # transitions
 STACK, BATCH = 4, 32
@@ -120,7 +122,9 @@ def main() -> None:
     for name, microseconds in beside.items():
         print(f"beside packing or gathering: {name:<28} {microseconds:>6.2f} µs")
     if arguments.game == "breakout":
-        write_result("steps", {"game": arguments.game, "microseconds": medians, "microseconds_beside": beside})
+        write_result(
+            RESULTS / "steps.json", {"game": arguments.game, "microseconds": medians, "microseconds_beside": beside}
+        )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-_TRAIN_MODULES = frozenset({"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium"})
+_EXTRA_MODULES = frozenset(
+    {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "matplotlib"}
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,17 +20,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # waited for may not be running: with one busy process on two cores an update took 225 to 565 ms, with spinning
     # cut short 52 to 97, and undisturbed no longer than before. Read when PyTorch is loaded, so set before.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- it needs the extra 'train'
+        from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- it needs an extra
 
-        return run_command_line(sys.argv[1:] if arguments is None else list(arguments))
+        return run_command_line(given)
     except ModuleNotFoundError as missing:
         module = (missing.name or "").partition(".")[0]
-        if module not in _TRAIN_MODULES:
+        if module not in _EXTRA_MODULES:
             raise
+        extra = "bench" if given[:1] == ["bench"] else "train"
         print(
-            f"error: the framestow command needs {module}: it is part of the extra 'train', which is not installed; "
-            'run: pip install "framestow[train]"',
+            f"error: the framestow command needs {module}: it is part of the extra '{extra}', which is not installed; "
+            f'run: pip install "framestow[{extra}]"',
             file=sys.stderr,
         )
         return 2

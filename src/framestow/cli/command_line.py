@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from framestow import __version__
+from framestow.cli.bench import Bench
 from framestow.cli.evaluate import Evaluate
 from framestow.cli.train import train_command
 from framestow.cli.watch import Watch
@@ -28,6 +29,10 @@ Train on Breakout for a few minutes, then see what was learnt:
 Ctrl-C saves the run. Go on with it, as if it had never stopped:
 
     framestow train --resume runs/Breakout-machado2018-s0-20260131-174500 --steps 1_000_000
+
+See what a game's transitions take on this machine, beside the other libraries that are installed:
+
+    framestow bench Breakout
 
 framestow COMMAND --help tells about each."""
 
@@ -68,7 +73,12 @@ def run_command_line(arguments: list[str]) -> int:
 
 
 def _parsed(arguments: list[str]) -> Command:
-    commands: dict[str, Callable[..., Any]] = {"train": train_command(arguments), "evaluate": Evaluate, "watch": Watch}
+    commands: dict[str, Callable[..., Any]] = {
+        "train": train_command(arguments),
+        "evaluate": Evaluate,
+        "watch": Watch,
+        "bench": Bench,
+    }
     command: Command = tyro.extras.subcommand_cli_from_dict(
         commands, prog="framestow", description=DESCRIPTION, args=arguments or ["--help"]
     )

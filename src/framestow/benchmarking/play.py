@@ -1,0 +1,130 @@
+"""Play of a game, recorded once and handed out step by step, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.envs import make_atari
+from framestow.envs.atari.games import find_rom, title
+from framestow.errors import InvalidSettingsError
+
+Frames = npt.NDArray[np.uint8]
+
+# A step's reward is its number, by which a sampled transition is known again. Memories keep rewards as float32.
+MOST_STEPS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transition as an agent meets it; the pictures are read-only views or copies, ``(stack, *frame)``."""
+
+    observation: Frames
+    action: int
+    reward: float
+    terminated: bool
+    truncated: bool
+    next_observation: Frames
+    starts_episode: bool
+
+
+@dataclass(frozen=True)
+class Play:
+    """The frames of some episodes, and the transitions between them.
+
+    ============== ======================================================================
+    frames         ``(num_frames, *frame)``, true final frames included
+    episode_starts of each frame, the position of its episode's first frame
+    positions      of each transition, the position of the observation's newest frame
+    actions        of each transition; likewise ``terminated`` and ``truncated``
+    ============== ======================================================================
+    """
+
+    game: str
+    num_actions: int
+    frames: Frames
+    episode_starts: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    actions: npt.NDArray[np.int64]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+
+    def observations(self, numbers: npt.NDArray[np.int64], stack: int, steps_later: int = 0) -> Frames:
+        """Give the observations of these steps, or with ``steps_later=1`` the ones that they led to.
+
+        A step's number counts on when the play begins anew. Shape ``(len(numbers), stack, *frame)``, padded with the
+        episode's first frame.
+        """
+        newest = self.positions[numbers % len(self.positions)] + steps_later
+        window = newest[:, None] + np.arange(1 - stack, 1)
+        stacked: Frames = self.frames[np.maximum(window, self.episode_starts[newest][:, None])]
+        return stacked
+
+    def has_ended(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell of each of these steps whether its episode ended with it."""
+        which = numbers % len(self.positions)
+        return self.terminated[which] | self.truncated[which]
+
+    def steps(self, num_steps: int, stack: int, first: int = 0) -> Iterator[Step]:
+        """Go through ``num_steps`` steps of the play from number ``first`` on, anew whenever it is over."""
+        for number in range(first, first + num_steps):
+            which = number % len(self.positions)
+            newest = int(self.positions[which])
+            yield Step(
+                observation=self._stacked(newest, stack),
+                action=int(self.actions[which]),
+                reward=float(number),
+                terminated=bool(self.terminated[which]),
+                truncated=bool(self.truncated[which]),
+                next_observation=self._stacked(newest + 1, stack),
+                starts_episode=newest == self.episode_starts[newest],
+            )
+
+    def _stacked(self, newest: int, stack: int) -> Frames:
+        oldest, start = newest - stack + 1, int(self.episode_starts[newest])
+        if oldest >= start:
+            return self.frames[oldest : newest + 1]
+        return self.frames[np.maximum(np.arange(oldest, newest + 1), start)]
+
+
+def record_play(
+    game: str,
+    num_frames: int,
+    preset: str = "machado2018",
+    seed: int = 0,
+    on_frame: Callable[[int], object] | None = None,
+) -> Play:
+    """Play ``game`` at random by the preset's rules, sticky actions included, until there are ``num_frames`` frames.
+
+    The same arguments give the same play. The last episode is cut off where the frames end: ``truncated``.
+    ``on_frame`` is told how many there are. Raises ``UnknownGameError`` and ``InvalidSettingsError``.
+    """
+    if num_frames < 2:
+        raise InvalidSettingsError(f"frames is {num_frames}: a transition needs 2; give a larger number")
+    env = make_atari(game, preset=preset, seed=seed)
+    generator = np.random.default_rng(seed)
+    num_actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    frames = np.empty((num_frames, *env.preset.frame_shape), np.uint8)
+    starts = np.empty(num_frames, np.int64)
+    transitions: list[tuple[int, int, bool, bool]] = []
+    start, has_ended = 0, True
+    for position in range(num_frames):
+        if has_ended:
+            frames[position], _ = env.reset()
+            start, has_ended = position, False
+        else:
+            action = int(generator.integers(num_actions))
+            frames[position], _, terminated, truncated, _ = env.step(action)
+            transitions.append((position - 1, action, terminated, truncated))
+            has_ended = terminated or truncated
+        starts[position] = start
+        if on_frame is not None:
+            on_frame(position + 1)
+    env.close()
+    frames.flags.writeable = False
+    positions, actions, was_terminated, was_truncated = (np.array(column) for column in zip(*transitions, strict=True))
+    was_truncated[-1] |= not was_terminated[-1]
+    return Play(title(find_rom(game)), num_actions, frames, starts, positions, actions, was_terminated, was_truncated)

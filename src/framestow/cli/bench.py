@@ -1,0 +1,122 @@
+"""``framestow bench``: storage and sampling on this machine, beside other libraries' memories."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from framestow.errors import MissingExtraError
+from framestow.replay.memory_report import GIB
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Measure bytes a transition and the time of sample() on a game, beside the other libraries that are installed.
+
+    Plays the game at random, fills every memory with that play again and again, checks that each gives back what it
+    was fed, and times them in turn. Prints a table; writes bench.json and bench.png.
+    """
+
+    game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")] = "Breakout"
+    """Atari game, as framestow train takes it: Breakout, MsPacman, …"""
+
+    transitions: int = 200_000
+    """Transitions that framestow's memory holds; the others hold as many as fit their share of memory and time."""
+
+    batch_size: int = 32
+    """Transitions in a sample."""
+
+    rounds: int = 200
+    """Rounds in which each system samples 5 batches in turn; the median counts."""
+
+    peers: tuple[str, ...] = ("auto",)
+    """Whom to measure beside framestow: auto (all that are installed), none, or names such as tianshou torchrl."""
+
+    out: Path | None = None
+    """Folder for bench.json and bench.png; by default bench-GAME."""
+
+    frames: int = 20_000
+    """Frames to play; the memories are filled with them again and again."""
+
+    stack: int = 4
+    """Frames in an observation."""
+
+    preset: str = "machado2018"
+    """Recipe of the environment: machado2018 (sticky actions 0.25) or nature."""
+
+    max_gib: float | None = None
+    """GiB that all systems may take together; None takes 12, or half of what is free if that is less."""
+
+    fill_seconds: float = 20.0
+    """Seconds after which a peer whose memory grows with what it holds is full enough."""
+
+    seed: int = 0
+    """Seed of the game, of the random play and of the sampling."""
+
+    def run(self, console: Console) -> int:
+        """Play, fill, check, time, print and write; return the exit code."""
+        # Help does not wait for the emulator to load.
+        from framestow.benchmarking.measurement import BenchSettings, affordable_bytes, measure  # noqa: PLC0415
+        from framestow.benchmarking.peers.roster import chosen_peers  # noqa: PLC0415
+        from framestow.benchmarking.play import record_play  # noqa: PLC0415
+        from framestow.benchmarking.plot import write_plot  # noqa: PLC0415
+        from framestow.benchmarking.result_files import write_result  # noqa: PLC0415
+        from framestow.benchmarking.table import table  # noqa: PLC0415
+
+        if find_spec("matplotlib") is None:
+            raise MissingExtraError(
+                "framestow bench needs matplotlib: it is part of the extra 'bench', which is not installed; "
+                'run: pip install "framestow[bench]"'
+            )
+        settings = BenchSettings(
+            self.transitions,
+            self.batch_size,
+            self.stack,
+            self.rounds,
+            affordable_bytes() if self.max_gib is None else int(self.max_gib * GIB),
+            self.fill_seconds,
+            self.seed,
+        )
+        peers, missing = chosen_peers(self.peers)
+        with _Progress(console) as progress:
+            play = record_play(
+                self.game, self.frames, self.preset, self.seed, lambda done: progress.show("playing", done, self.frames)
+            )
+            figures = measure(play, self.preset, settings, peers, progress.show)
+        console.print(table(figures, missing))
+        folder = Path(f"bench-{figures.game}") if self.out is None else self.out
+        not_installed = {"not_installed": {peer.key: peer.install_command for peer in missing}}
+        result = write_result(folder / "bench.json", figures.to_dict() | not_installed)
+        plot = write_plot(figures, folder / "bench.png")
+        console.print(f"written to {result} and {plot}", soft_wrap=True, highlight=False)
+        return 0
+
+
+class _Progress(Progress):
+    """A bar for whatever is being done."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self.add_task("")
+        self._what = ""
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` is done of what."""
+        if what != self._what:
+            self._what = what
+            self.reset(self._task, total=total, description=what)
+        self.update(self._task, completed=done)

@@ -1,0 +1,162 @@
+"""Every system holds what it was fed, or is left out and said to be; the figures are those of what was measured."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from framestow.benchmarking.append_times import append_us_of_streams
+from framestow.benchmarking.bare_copy import BareCopy
+from framestow.benchmarking.measurement import GIB, BenchSettings, measure
+from framestow.benchmarking.own_memory import OWN_SYSTEMS
+from framestow.benchmarking.peers.lazy_frames import LazyFramesList
+from framestow.benchmarking.peers.roster import PEERS, Peer, chosen_peers
+from framestow.benchmarking.system import Pictures, System
+from framestow.errors import InvalidSettingsError, MissingExtraError
+from framestow.storage.storages import STORAGES
+from oracles.numbered_play import numbered_play
+
+PLAY = numbered_play()
+LAZY_FRAMES = PEERS["lazy-frames"]
+
+
+class Shuffling(LazyFramesList):
+    """Gives the right observations with another step's next ones."""
+
+    name = "shuffling"
+
+    def pictures(self, batch: Any) -> Pictures:
+        right = super().pictures(batch)
+        return right._replace(next_observations=right.next_observations[::-1])
+
+
+class Failing(LazyFramesList):
+    """Stands for a library whose interface has changed."""
+
+    name = "failing"
+
+    def sample(self) -> Any:
+        raise TypeError("sample() takes no argument\nand more")
+
+
+def _settings(**changed: Any) -> BenchSettings:
+    values = {"transitions": 600, "batch_size": 8, "stack": 3, "rounds": 2, "max_bytes": GIB // 10, "fill_seconds": 9.0}
+    return BenchSettings(**(values | {"seed": 0} | changed))
+
+
+def _measured(*peers: Peer, **changed: Any) -> Any:
+    return measure(PLAY, "machado2018", _settings(**changed), peers, lambda *_: None)
+
+
+def _peer(kind: type[System]) -> Peer:
+    return Peer("stand-in", (), "", (kind,))
+
+
+def test_all_of_our_storages_are_measured_with_the_bare_copy():
+    figures = _measured()
+
+    assert [f"framestow, {storage}" for storage in STORAGES] == [system.name for system in figures.systems]
+    for system in (*figures.systems, figures.bare_copy):
+        assert system.sample_us > 0
+        assert system.bytes_per_transition > 0
+    assert all(system.transitions == 600 and system.append_us > 0 for system in figures.systems)
+    assert 30 == figures.bare_copy.bytes_per_transition
+    assert figures.append_us_of_8_streams > 0
+
+
+@pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS.keys())
+def test_a_peer_gives_back_what_it_was_fed(peer: Peer):
+    if not peer.is_installed:
+        pytest.skip(f"{peer.key} is not installed: {peer.install_command}")
+
+    figures = _measured(peer)
+
+    assert () == figures.left_out
+    assert [kind.name for kind in (*OWN_SYSTEMS, *peer.systems)] == [system.name for system in figures.systems]
+
+
+def test_a_system_that_gives_other_pictures_than_it_was_fed_is_left_out_and_said_to_be():
+    figures = _measured(_peer(Shuffling), LAZY_FRAMES)
+
+    [left_out] = figures.left_out
+    assert "shuffling" == left_out.name
+    assert "gave a next observation that it was not fed" in left_out.reason
+    assert "LazyFrames in a list" == figures.systems[-1].name
+
+
+def test_a_system_that_fails_is_left_out_with_the_first_line_of_its_error():
+    [left_out] = _measured(_peer(Failing)).left_out
+
+    assert ("failing", "TypeError: sample() takes no argument") == (left_out.name, left_out.reason)
+
+
+def test_a_peer_stops_filling_when_its_time_is_up_and_ours_goes_on():
+    figures = _measured(LAZY_FRAMES, fill_seconds=1e-9)
+
+    assert [600, 600, 256] == [system.transitions for system in figures.systems]
+
+
+def test_ratios_are_against_the_bare_copy_and_our_first_storage():
+    figures = _measured(LAZY_FRAMES)
+
+    plain = json.loads(json.dumps(figures.to_dict()))
+
+    ours, lazy, bare = figures.systems[0], figures.systems[-1], figures.bare_copy
+    assert 1 == plain["bare_copy"]["sample_of_bare_copy"] == plain["systems"][0]["sample_of_framestow"]
+    last = plain["systems"][-1]
+    assert "LazyFrames in a list" == last["name"]
+    assert lazy.sample_us / bare.sample_us == last["sample_of_bare_copy"]
+    assert lazy.sample_us / ours.sample_us == last["sample_of_framestow"]
+    assert lazy.bytes_per_transition / ours.bytes_per_transition == last["bytes_of_framestow"]
+
+
+def test_the_bare_copy_copies_consecutive_frames_of_the_play():
+    bare = BareCopy(PLAY, 3_000, batch_size=16, stack=3, seed=0)
+
+    first = bare.sample()[:, :, 1, 1].astype(int)
+
+    assert 100 == bare.num_frames
+    assert (16, 4) == first.shape
+    assert np.all(np.diff(first, axis=1) % len(PLAY.frames) == 1)
+
+
+def test_many_streams_append_at_once_from_different_places_of_the_play():
+    assert append_us_of_streams(PLAY, num_streams=5, stack=2, num_calls=64) > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rounds": 0}, "rounds is 0: it must be above 0; give a larger one"),
+        ({"max_bytes": -1}, "max_bytes is -1: it must be above 0"),
+        ({"transitions": 2**24 + 1}, "transitions is 16,777,217: a reward tells each one's number"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(changed: dict[str, Any], message: str):
+    with pytest.raises(InvalidSettingsError, match=message):
+        _settings(**changed)
+
+
+def test_peers_are_chosen_by_name_all_or_none():
+    installed, missing = chosen_peers(["auto"])
+
+    assert LAZY_FRAMES in installed
+    assert list(PEERS.values()) == sorted((*installed, *missing), key=list(PEERS.values()).index)
+    assert ([], []) == chosen_peers(["none"])
+    assert ([LAZY_FRAMES], []) == chosen_peers(["lazy-frames", "lazy-frames"])
+    with pytest.raises(
+        InvalidSettingsError, match=r"peers has 'lazyframes': it names none; did you mean lazy-frames\?"
+    ):
+        chosen_peers(["lazyframes"])
+
+
+def test_a_named_peer_that_is_not_installed_is_refused_with_what_installs_it(monkeypatch: pytest.MonkeyPatch):
+    absent = Peer("absent", ("no_such_module",), "absent-library[fast]", ())
+    monkeypatch.setitem(PEERS, "absent", absent)
+
+    with pytest.raises(
+        MissingExtraError, match=r'peer absent is not installed: .*; pip install "absent-library\[fast\]"'
+    ):
+        chosen_peers(["absent"])
+    assert absent in chosen_peers(["auto"])[1]

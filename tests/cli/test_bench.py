@@ -1,0 +1,145 @@
+"""``framestow bench``: what it prints and writes, and what it refuses, in one line."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import pytest
+
+from framestow.cli import main
+
+SMALL = ["--transitions", "300", "--frames", "80", "--rounds", "2", "--max-gib", "0.05", "--batch-size", "4"]
+with_matplotlib = pytest.mark.skipif(
+    find_spec("matplotlib") is None, reason='matplotlib is not installed: pip install "framestow[bench]"'
+)
+
+
+@with_matplotlib
+def test_a_bench_prints_the_table_and_writes_figures_and_picture(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "folder"
+
+    assert main(["bench", "pong", *SMALL, "--peers", "lazy-frames", "--out", str(out)]) == 0
+
+    printed = capsys.readouterr().out
+    names = ["framestow, packed", "framestow, raw", "LazyFrames in a list"]
+    for name in ("bare NumPy copy", *names):
+        assert re.search(rf"^{name} +[\d,]+ +[\d,]+", printed, re.MULTILINE)
+    assert "Pong, frames 84x84" in printed
+    assert "bench.json" in printed
+    written = json.loads((out / "bench.json").read_text())
+    assert {
+        *("command", "machine", "game", "preset", "frame_shape", "stack", "batch_size", "frames_played", "rounds"),
+        *("seed", "bare_copy", "systems", "left_out", "append_us_of_8_streams", "not_installed"),
+    } == set(written)
+    assert names == [system["name"] for system in written["systems"]]
+    assert (
+        {
+            *(
+                "name",
+                "setting",
+                "version",
+                "gives_up",
+                "transitions",
+                "bytes_per_transition",
+                "sample_us",
+                "append_us",
+            ),
+            *("torch_threads", "sample_of_bare_copy", "bytes_of_framestow", "sample_of_framestow"),
+        }
+        == set(written["systems"][0])
+        == set(written["bare_copy"])
+    )
+    assert cv2.imread(str(out / "bench.png")) is not None
+    assert {"bench.json", "bench.png"} == {path.name for path in out.iterdir()}
+
+
+@with_matplotlib
+def test_peers_that_are_not_installed_are_listed_with_what_installs_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for module in ("cpprb", "tianshou", "torchrl", "stable_baselines3", "sb3_extra_buffers"):
+        monkeypatch.setitem(sys.modules, module, None)
+
+    assert main(["bench", "Pong", *SMALL]) == 0
+
+    assert 'not installed: cpprb; pip install "cpprb"' in capsys.readouterr().out
+    written = json.loads((tmp_path / "bench-Pong" / "bench.json").read_text())
+    assert 'pip install "tianshou"' == written["not_installed"]["tianshou"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Brekout"], "did you mean Breakout"),
+        (["Pong", "--peers", "torchlr"], "peers has 'torchlr': it names none; did you mean torchrl?"),
+        (["Pong", "--rounds", "0"], "rounds is 0: it must be above 0; give a larger one"),
+        (["Pong", "--preset", "naturre"], "did you mean 'nature'?"),
+        (["Pong", "--frames", "1"], "frames is 1: a transition needs 2; give a larger number"),
+    ],
+)
+@with_matplotlib
+def test_what_cannot_work_is_refused_in_one_line_and_nothing_is_written(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["bench", *arguments]) == 2
+
+    error = capsys.readouterr().err
+    assert message in error
+    assert 1 == error.count("\n")
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "rich", "psutil", "ale_py"])
+def test_without_its_extra_bench_says_what_to_install(module: str) -> None:
+    script = (
+        f"import sys; sys.modules[{module!r}] = None; from framestow.cli import main; sys.exit(main(['bench', 'Pong']))"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert finished.returncode == 2
+    assert re.fullmatch(r'error: .*pip install "framestow\[(bench|atari)\]"\n', finished.stderr), finished.stderr
+
+
+@with_matplotlib
+def test_bench_works_without_pytorch(tmp_path: Path) -> None:
+    arguments = ["bench", "Pong", *SMALL, "--peers", "none", "--out", str(tmp_path)]
+    script = (
+        "import sys\n"
+        "class NoTorch:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.partition('.')[0] == 'torch': raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
+        "from framestow.cli import main\n"
+        f"sys.exit(main({arguments!r}))"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_the_help_of_bench_waits_for_nothing_large() -> None:
+    script = (
+        "import sys; from framestow.cli import main\n"
+        "try: main(['bench', '--help'])\n"
+        "finally: assert not {'torch', 'matplotlib', 'cv2', 'ale_py'} & set(sys.modules)"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert finished.returncode == 0, finished.stderr
+    assert "--peers" in finished.stdout
