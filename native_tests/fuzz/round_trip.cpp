@@ -23,8 +23,12 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kMostFrameBytes = 64 * 1024;  // of all frames together, so that an input takes milliseconds
-constexpr std::size_t kLength = 6;                   // places of a window
+// All frames together, so that an input takes a millisecond; more for large frames, so that offsets pass 16 bits.
+constexpr std::size_t kMostFrameBytes = 64 * 1024;
+constexpr std::size_t kLargeFrame = 16 * 1024;
+constexpr std::size_t kMostBytesOfLargeFrames = 512 * 1024;
+constexpr std::size_t kMostSaves = 3;  // each packs all open frames anew
+constexpr std::size_t kLength = 6;     // places of a window
 constexpr std::int32_t kNumStreams = 2;
 
 FrameGeometry read_geometry(InputBytes& input) {
@@ -47,17 +51,20 @@ public:
           packed_(new PackedStreams(kNumStreams, geometry_, segment_frames_)) {}
 
     void play() {
-        while (!input_.is_used_up() && num_bytes_ <= kMostFrameBytes) {
+        std::size_t num_saves = 0;
+        const std::size_t most = geometry_.frame_bytes() < kLargeFrame ? kMostFrameBytes : kMostBytesOfLargeFrames;
+        while (!input_.is_used_up() && num_bytes_ <= most) {
             const std::uint8_t action = input_.byte();
             stream_ = action / 32 % kNumStreams;
-            if (action % 32 == 31) {
+            if (action % 32 == 31 && num_saves < kMostSaves) {
+                ++num_saves;
                 save_and_restore();
             } else if (action % 32 == 30) {
                 evict();
             } else if (action % 32 == 29) {
                 gather();
             } else {
-                append(action % 32);
+                append(action % 28);
             }
         }
         save_and_restore();

@@ -45,6 +45,9 @@ int main(int argc, char** argv) {
             for (std::uint8_t& decision : decisions) {
                 decision = static_cast<std::uint8_t>(random());
             }
+            if (count == 30) {
+                decisions[0] = static_cast<std::uint8_t>(255 - random() % 12);  // the largest frames are rare
+            }
             write_file(folder / "round_trip" / std::to_string(number), decisions);
             ++number;
         }
