@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.timeline import Timeline
@@ -83,3 +84,21 @@ def test_check_names_the_broken_rule():
 
     with pytest.raises(AssertionError, match="leads to a frame that was never stored"):
         timeline.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeline.stream", np.array([0, 0, 1], np.uint8)),
+        ("timeline.stream", np.zeros(2, np.uint8)),
+        ("timeline.span", np.array([0, 2**40])),
+        ("timeline.span", np.array([-3, 0])),
+    ],
+)
+def test_a_state_that_no_timeline_gave_is_refused(name, value):
+    timeline = begun(5, 1, stack=2)
+    for _ in range(3):
+        step(timeline)
+
+    with pytest.raises(DamagedDataError, match="do not fit a memory of 5 transitions and 1 streams"):
+        begun(5, 1, stack=2).restore(timeline.state() | {name: value})

@@ -109,6 +109,9 @@ class PackedStreams:
     def index_nbytes(self) -> int:
         """Bytes of the tables that say where each segment lies."""
 
+def draw_uniformly(random: NDArray[np.float64], start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Turn numbers in 0 to 1, 1 excluded, into indices ``start`` up to ``stop``, and give as many weights of 1."""
+
 class FrameStacks:
     """The last ``stack`` frames of each stream, in rings that lie in ``recent``, ``(num_streams, stack, *frame)``.
 

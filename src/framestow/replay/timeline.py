@@ -137,7 +137,8 @@ class Timeline(StepRing):
         """
         oldest, next_index = (int(index) for index in arrays["timeline.span"])
         streams = arrays["timeline.stream"]
-        if not 0 <= next_index - oldest == len(streams) <= self.capacity or (streams >= self.num_streams).any():
+        fits = oldest >= 0 and next_index - oldest == len(streams) <= self.capacity
+        if not fits or (streams >= self.num_streams).any():
             raise DamagedDataError(
                 f"transitions {oldest} to {next_index} of {len(streams)} slots do not fit a memory of {self.capacity} "
                 f"transitions and {self.num_streams} streams; take an older save"

@@ -15,4 +15,5 @@ NB_MODULE(_native, module) {
     framestow::bind_packed_streams(module);
     framestow::bind_frame_stacks(module);
     framestow::bind_step_ring(module);
+    framestow::bind_draws(module);
 }

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "arguments.hpp"
+#include "new_arrays.hpp"
 #include "parts.hpp"
 #include "step_arguments.hpp"
 
@@ -46,7 +47,7 @@ private:
     std::size_t num_staged_ = 0;
     std::vector<Eviction> evictions_;
 
-    nb::object empty_, int64_, int32_, float32_, bool_, action_dtype_;
+    nb::object action_dtype_;
     nb::tuple action_shape_;
 };
 
@@ -91,14 +92,7 @@ BoundStepRing::BoundStepRing(nb::handle slots, nb::handle newest_positions, nb::
     for (std::size_t stream = 0; stream < num_streams; ++stream) {
         all_streams_.push_back(static_cast<std::int32_t>(stream));
     }
-    const nb::module_ numpy = nb::module_::import_("numpy");
-    empty_ = numpy.attr("empty");
-    const auto dtype = [&](const char* name) { return numpy.attr("dtype")(name); };
-    int64_ = dtype("int64");
-    int32_ = dtype("int32");
-    float32_ = dtype("float32");
-    bool_ = dtype("bool");
-    action_dtype_ = own_rules.action.is_counted ? int64_ : nb::object(actions_like.attr("dtype"));
+    action_dtype_ = own_rules.action.is_counted ? numpy_dtypes().int64 : nb::object(actions_like.attr("dtype"));
     nb::list sides;
     for (const Py_ssize_t side : action_pattern_.shape()) {
         sides.append(side);
@@ -162,17 +156,6 @@ std::int64_t BoundStepRing::append_staged() {
     return ring().next_index();
 }
 
-template <typename Scalar>
-nb::object new_array(const nb::object& empty, const nb::object& shape, const nb::object& dtype, Scalar*& values) {
-    nb::object array = empty(shape, dtype);
-    BorrowedArray borrowed;
-    if (!borrowed.borrow(array, true)) {
-        throw std::runtime_error("numpy.empty gave an array that cannot be written");
-    }
-    values = borrowed.values<Scalar>();  // stays where it is for as long as the array lives
-    return array;
-}
-
 nb::tuple BoundStepRing::resolve(nb::handle indices_argument) const {
     const auto indices = as_column<std::int64_t>(indices_argument, "indices");
     for (std::size_t row = 0; row < indices.size; ++row) {
@@ -184,15 +167,16 @@ nb::tuple BoundStepRing::resolve(nb::handle indices_argument) const {
     }
     const nb::object count = nb::int_(indices.size);
     const nb::object action_shape = action_shape_.size() == 0 ? count : nb::make_tuple(count) + action_shape_;
+    const NumpyDtypes& dtypes = numpy_dtypes();
     ResolvedSteps out{};
-    nb::object streams = new_array(empty_, count, int32_, out.streams);
-    nb::object last_positions = new_array(empty_, count, int64_, out.last_positions);
-    nb::object counts = new_array(empty_, count, int32_, out.counts);
-    nb::object actions = new_array(empty_, action_shape, action_dtype_, out.actions);
-    nb::object rewards = new_array(empty_, count, float32_, out.rewards);
-    nb::object discounts = new_array(empty_, count, float32_, out.discounts);
-    nb::object terminated = new_array(empty_, count, bool_, out.terminated);
-    nb::object truncated = new_array(empty_, count, bool_, out.truncated);
+    nb::object streams = new_array(count, dtypes.int32, out.streams);
+    nb::object last_positions = new_array(count, dtypes.int64, out.last_positions);
+    nb::object counts = new_array(count, dtypes.int32, out.counts);
+    nb::object actions = new_array(action_shape, action_dtype_, out.actions);
+    nb::object rewards = new_array(count, dtypes.float32, out.rewards);
+    nb::object discounts = new_array(count, dtypes.float32, out.discounts);
+    nb::object terminated = new_array(count, dtypes.boolean, out.terminated);
+    nb::object truncated = new_array(count, dtypes.boolean, out.truncated);
     ring().resolve(indices.values, indices.size, out);
     return nb::make_tuple(nb::make_tuple(streams, last_positions, counts),
                           nb::make_tuple(actions, rewards, discounts, terminated, truncated));

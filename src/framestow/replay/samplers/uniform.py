@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from framestow._core import draw_uniformly
 from framestow.replay.samplers.sampler import Draw
 
 
@@ -27,16 +28,10 @@ class Uniform:
     def draw(self, batch_size: int, generator: np.random.Generator) -> Draw:
         """Draw ``batch_size`` transitions with replacement; the weights are all 1.
 
-        Scales 53 random bits, which takes a third of the time of ``generator.integers``: no transition is likelier than
+        Scales 53 random bits, in less than half the time of ``generator.integers``: no transition is likelier than
         another by more than one part in 2**53 over the number held.
         """
-        places = generator.random(batch_size)
-        places *= self._stop - self._oldest
-        indices = places.astype(np.int64)
-        indices += self._oldest
-        weights = np.empty(batch_size, np.float32)
-        weights.fill(1.0)
-        return Draw(indices, weights)
+        return Draw(*draw_uniformly(generator.random(batch_size), self._oldest, self._stop))
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps."""

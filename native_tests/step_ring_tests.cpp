@@ -1,0 +1,221 @@
+// The ring of steps and the stacks of frames without Python, against plain lists; memory of exactly the size that they
+// need, so that a sanitizer sees every byte beside it. Ends with status 0 when all holds.
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <random>
+
+#include "check.hpp"
+#include "frame_stacks.hpp"
+#include "step_ring.hpp"
+
+using namespace framestow;
+
+namespace {
+
+struct ListedStep {
+    std::int32_t stream;
+    std::int64_t position;
+    std::int64_t episode_start;
+    float reward;
+    std::uint8_t flags;
+    std::int64_t action;
+};
+
+struct Shape {
+    std::size_t capacity;
+    std::size_t num_streams;
+    std::int64_t stack;
+    std::int64_t segment_frames;
+    std::size_t action_bytes;
+    bool is_signed;
+    std::int64_t first_position;  // of every stream's first frame
+};
+
+// A ring with memory of its own, and beside it what it should hold.
+class TwinRings {
+public:
+    explicit TwinRings(const Shape& shape)
+        : shape_(shape),
+          slots_(shape.capacity * StepRing::record_bytes(shape.num_streams, shape.action_bytes)),
+          newest_(shape.num_streams, shape.first_position - 1),
+          starts_(shape.num_streams, 0),
+          is_open_(new bool[shape.num_streams]()),
+          let_go_(shape.num_streams, 0),
+          ring_(RingMemory{slots_.data(), newest_.data(), starts_.data(), is_open_.get(), shape.capacity,
+                           shape.num_streams},
+                RingRules{shape.stack, shape.segment_frames, 0.5F,
+                          ActionLayout{shape.action_bytes, true, shape.is_signed}}) {
+        for (std::size_t stream = 0; stream < shape.num_streams; ++stream) {
+            begin(static_cast<std::int32_t>(stream));
+        }
+    }
+
+    void begin(std::int32_t stream) {
+        ring_.begin(&stream, 1);
+        CHECK(ring_.may_append(&stream, 1));
+    }
+
+    // One step of each stream whose episode is open and that is drawn; ended episodes begin anew.
+    void step(std::mt19937& random) {
+        std::vector<std::int32_t> streams;
+        for (std::size_t stream = 0; stream < shape_.num_streams; ++stream) {
+            if (streams.size() < shape_.capacity && random() % 4 != 0) {
+                streams.push_back(static_cast<std::int32_t>(stream));
+            }
+        }
+        std::shuffle(streams.begin(), streams.end(), random);
+        std::vector<std::uint8_t> actions(streams.size() * shape_.action_bytes);
+        std::vector<float> rewards(streams.size());
+        std::vector<std::uint8_t> flags(streams.size());
+        for (std::size_t row = 0; row < streams.size(); ++row) {
+            const std::int64_t action = random_action(random);
+            std::memcpy(actions.data() + row * shape_.action_bytes, &action, shape_.action_bytes);  // little-endian
+            rewards[row] = static_cast<float>(random() % 100);
+            flags[row] = random() % 5 == 0 ? static_cast<std::uint8_t>(random() % 4) : std::uint8_t{0};
+            const auto stream = static_cast<std::size_t>(streams[row]);
+            listed_.push_back(ListedStep{streams[row], newest_[stream], starts_[stream], rewards[row], flags[row],
+                                         action});
+        }
+        CHECK(ring_.may_append(streams.data(), streams.size()));
+        make_room(streams.size());
+        ring_.append(Steps{streams.data(), actions.data(), rewards.data(), flags.data(), streams.size()});
+        for (std::size_t row = 0; row < streams.size(); ++row) {
+            CHECK(ring_.may_append(&streams[row], 1) == (flags[row] == 0));
+            if (flags[row] != 0) {
+                begin(streams[row]);
+            }
+        }
+    }
+
+    void compare() const {
+        std::vector<std::int64_t> indices;
+        for (std::int64_t index = ring_.oldest(); index < ring_.next_index(); ++index) {
+            indices.push_back(index);
+        }
+        const std::size_t count = indices.size();
+        CHECK(count == listed_.size());
+        CHECK(!ring_.is_held(ring_.oldest() - 1) && !ring_.is_held(ring_.next_index()));
+        std::vector<std::int32_t> streams(count), counts(count);
+        std::vector<std::int64_t> lasts(count), actions(count);
+        std::vector<float> rewards(count), discounts(count);
+        const std::unique_ptr<bool[]> terminated(new bool[count]), truncated(new bool[count]);
+        ring_.resolve(indices.data(), count,
+                      ResolvedSteps{streams.data(), lasts.data(), counts.data(),
+                                    reinterpret_cast<std::uint8_t*>(actions.data()), rewards.data(), discounts.data(),
+                                    terminated.get(), truncated.get()});
+        for (std::size_t row = 0; row < count; ++row) {
+            const ListedStep& step = listed_[row];
+            CHECK(streams[row] == step.stream && lasts[row] == step.position + 1);
+            CHECK(counts[row] == std::min(step.position - step.episode_start, shape_.stack - 1) + 2);
+            CHECK(rewards[row] == step.reward && actions[row] == step.action);
+            CHECK(terminated[row] == ((step.flags & kTerminated) != 0));
+            CHECK(truncated[row] == ((step.flags & kTruncated) != 0));
+            CHECK(discounts[row] == (terminated[row] ? 0.0F : 0.5F));
+            CHECK(lasts[row] - counts[row] + 1 >= let_go_[static_cast<std::size_t>(step.stream)]);
+        }
+    }
+
+private:
+    std::int64_t random_action(std::mt19937& random) const {
+        const auto bits = static_cast<unsigned>(8 * shape_.action_bytes);
+        const auto number = static_cast<std::int64_t>((std::uint64_t{random()} << 32) | random());
+        if (bits == 64) {
+            return number;
+        }
+        const auto within = static_cast<std::int64_t>(static_cast<std::uint64_t>(number) & ((1ULL << bits) - 1));
+        return shape_.is_signed ? within - (std::int64_t{1} << (bits - 1)) : within;
+    }
+
+    void make_room(std::size_t count) {
+        std::vector<Eviction> evictions;
+        ring_.make_room(count, evictions);
+        while (listed_.size() > shape_.capacity) {
+            listed_.pop_front();
+        }
+        for (const Eviction& eviction : evictions) {
+            std::int64_t& before = let_go_[static_cast<std::size_t>(eviction.stream)];
+            CHECK(eviction.before / shape_.segment_frames > before / shape_.segment_frames);  // each segment once
+            before = eviction.before;
+        }
+    }
+
+    Shape shape_;
+    std::vector<std::uint8_t> slots_;
+    std::vector<std::int64_t> newest_, starts_;
+    std::unique_ptr<bool[]> is_open_;
+    std::vector<std::int64_t> let_go_;
+    std::deque<ListedStep> listed_;
+    StepRing ring_;
+};
+
+void rings_hold_what_lists_hold() {
+    std::mt19937 random(1);
+    const std::int64_t near_wrap = (std::int64_t{1} << 32) - 20;
+    const Shape shapes[] = {{1, 1, 1, 1, 1, false, 0},   {2, 2, 3, 1, 1, true, 0},    {7, 3, 4, 16, 2, false, 0},
+                            {50, 4, 2, 5, 2, true, 0},   {33, 5, 256, 8, 4, true, 0}, {40, 2, 4, 4, 4, false, near_wrap},
+                            {300, 257, 4, 3, 8, true, 0}};
+    for (const Shape& shape : shapes) {
+        TwinRings rings(shape);
+        for (int turn = 0; turn < 120; ++turn) {
+            rings.step(random);
+            rings.compare();
+        }
+    }
+}
+
+void steps_that_may_not_be_appended_are_told() {
+    std::uint8_t slots[4 * 12];
+    CHECK(StepRing::record_bytes(3, 1) == 12);
+    std::int64_t newest[] = {-1, -1, -1};
+    std::int64_t starts[] = {0, 0, 0};
+    bool is_open[] = {false, false, false};
+    StepRing ring(RingMemory{slots, newest, starts, is_open, 4, 3}, RingRules{1, 1, 0.9F, ActionLayout{1, true, false}});
+    const std::int32_t begun[] = {0, 2};
+    ring.begin(begun, 2);
+    const auto may = [&](std::vector<std::int32_t> streams) { return ring.may_append(streams.data(), streams.size()); };
+    CHECK(may({}) && may({0}) && may({2, 0}));
+    CHECK(!may({1}) && !may({0, 1}));          // not begun
+    CHECK(!may({0, 0}) && !may({2, 0, 2}));    // named twice
+    CHECK(!may({-1}) && !may({3}) && may({0}));
+}
+
+void widths_of_stream_numbers_change_where_they_must() {
+    CHECK(StepRing::stream_bytes(1) == 1 && StepRing::stream_bytes(256) == 1 && StepRing::stream_bytes(257) == 2);
+    CHECK(StepRing::stream_bytes(65536) == 2 && StepRing::stream_bytes(65537) == 4);
+}
+
+void stacks_show_the_last_frames_padded_by_the_first() {
+    constexpr std::size_t kFrameBytes = 3;
+    for (const std::size_t depth : {std::size_t{1}, std::size_t{2}, std::size_t{5}}) {
+        std::vector<std::uint8_t> recent(2 * depth * kFrameBytes, 0), out(recent.size());
+        std::vector<std::int64_t> ages(2, -1);
+        const FrameStacks stacks{recent.data(), ages.data(), 2, depth, kFrameBytes};
+        const std::int32_t stream = 1;
+        for (int episode = 0; episode < 3; ++episode) {
+            for (int age = 0; age < 12; ++age) {
+                const auto shade = static_cast<std::uint8_t>(20 * episode + age + 1);
+                const std::vector<std::uint8_t> frame(kFrameBytes, shade);
+                age == 0 ? stacks.begin(&stream, frame.data(), 1) : stacks.append(&stream, frame.data(), 1);
+                stacks.write(out.data());
+                for (std::size_t place = 0; place < depth; ++place) {
+                    const int shown = std::max(age - static_cast<int>(depth - 1 - place), 0);
+                    CHECK(out[place * kFrameBytes] == 0);
+                    CHECK(out[(depth + place) * kFrameBytes + 2] == 20 * episode + shown + 1);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+
+int main() {
+    rings_hold_what_lists_hold();
+    steps_that_may_not_be_appended_are_told();
+    widths_of_stream_numbers_change_where_they_must();
+    stacks_show_the_last_frames_padded_by_the_first();
+    std::puts("step ring tests: all hold");
+    return 0;
+}

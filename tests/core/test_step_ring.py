@@ -1,0 +1,103 @@
+"""What the native ring, stacks and draws ask of the arrays that they are given, and what they answer."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from framestow._core import FrameStacks, StepRing, draw_uniformly
+
+ARRAYS = {
+    "slots": np.zeros((5, 12), np.uint8),
+    "newest_positions": np.full(2, -1, np.int64),
+    "episode_starts": np.zeros(2, np.int64),
+    "is_open": np.zeros(2, bool),
+    "actions_like": np.empty(0, np.uint8),
+    "frames_like": np.empty((0, 2, 2), np.uint8),
+    "action_range": (0, 3),
+    "stack": 4,
+    "segment_frames": 1,
+    "discount": 0.9,
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has rows of 11 bytes: 2 streams and such actions take 12"),
+        ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots is not a writable array"),
+        ({"is_open": np.zeros(3, bool)}, "every array of streams one entry a stream"),
+        ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is not a writable array"),
+        ({"stack": 257}, "stack and segment_frames are 257 and 1"),
+        ({"segment_frames": 0}, "stack and segment_frames are 4 and 0"),
+    ],
+)
+def test_a_ring_refuses_memory_that_does_not_fit(wrong, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        StepRing(**ARRAYS | wrong)
+
+
+def test_a_ring_keeps_its_memory_for_as_long_as_it_lives():
+    ring = StepRing(**{name: value.copy() if name == "slots" else value for name, value in ARRAYS.items()})
+
+    assert ring.begin(np.array([0, 1]))
+    assert ring.stage([0], [3], [1.0], [False], [True], np.ones((1, 2, 2), np.uint8))
+    assert [] == ring.make_room()
+    assert 1 == ring.append_staged()
+
+    (streams, lasts, counts), (actions, rewards, *_) = ring.resolve(np.array([0]))
+    assert [0, 1, 2, 3, 1.0] == [column[0] for column in (streams, lasts, counts, actions, rewards)]
+
+
+def test_a_refused_step_leaves_nothing_ready_to_append():
+    ring = StepRing(**ARRAYS | {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)})
+    frame = np.ones((1, 2, 2), np.uint8)
+    assert ring.stage([0], [3], [1.0], [False], [True], frame)
+
+    assert not ring.stage([0], [4], [1.0], [False], [True], frame)
+
+    assert 0 == ring.append_staged()
+
+
+def test_a_transition_that_is_not_held_is_named():
+    with pytest.raises(IndexError, match="transition 0 is not held"):
+        StepRing(**ARRAYS).resolve(np.array([0]))
+
+
+def test_stacks_refuse_streams_and_frames_that_do_not_fit():
+    stacks = FrameStacks(np.zeros((2, 3, 4), np.uint8), np.full(2, -1, np.int64))
+
+    with pytest.raises(IndexError, match="stream is 2: must be 0 to 1"):
+        stacks.begin(np.array([2]), np.zeros((1, 4), np.uint8))
+    with pytest.raises(ValueError, match="one frame of 4 bytes for each of 1 streams"):
+        stacks.append(np.array([0]), np.zeros((1, 5), np.uint8))
+    with pytest.raises(ValueError, match="out does not fit"):
+        stacks.write(np.zeros((2, 3, 3), np.uint8))
+
+
+@pytest.mark.parametrize("span", [1, 3, 1_000_000, 2**40 + 1, 2**53])
+def test_the_smallest_and_the_largest_random_number_draw_the_first_and_the_last_index(span):
+    random = np.array([0.0, 0.5, np.nextafter(1.0, 0.0)])
+
+    indices, weights = draw_uniformly(random, 7, 7 + span)
+
+    assert [7, 7 + span // 2, 7 + span - 1] == indices.tolist()
+    assert [1.0, 1.0, 1.0] == weights.tolist()
+    assert (np.int64, np.float32) == (indices.dtype, weights.dtype)
+
+
+@pytest.mark.parametrize(
+    ("random", "start", "stop", "message"),
+    [
+        (np.array([1.0]), 0, 5, "random holds 1.000000"),
+        (np.array([-0.1]), 0, 5, "random holds -0.100000"),
+        (np.array([np.nan]), 0, 5, "random holds nan"),
+        (np.array([0.5], np.float32), 0, 5, "random is not an array of float64"),
+        (np.array([0.5]), 5, 5, "start and stop are 5 and 5"),
+    ],
+)
+def test_a_draw_refuses_what_would_leave_the_range(random, start, stop, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        draw_uniformly(random, start, stop)
