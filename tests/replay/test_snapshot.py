@@ -173,6 +173,21 @@ def test_a_memory_of_a_later_version_is_refused(tmp_path):
         ReplayMemory.load(tmp_path / "memory")
 
 
+def test_a_memory_from_before_frames_had_dtypes_is_of_uint8(tmp_path):
+    memory, oracle = recorded(10)
+    memory.save(tmp_path / "memory")
+    manifest = tmp_path / "memory" / MANIFEST
+    state = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    state["state"]["settings"]["frame"] = {"shape": list(SHAPE)}
+    body = json.dumps(state).encode()
+    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+
+    loaded = ReplayMemory.load(tmp_path / "memory")
+
+    assert np.uint8 == loaded.settings.frame.dtype
+    assert_memory_is_what_the_oracle_holds(loaded, oracle)
+
+
 class Newest(Uniform):
     """A sampler of the user's own."""
 
