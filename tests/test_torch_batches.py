@@ -40,8 +40,9 @@ def _assert_same(batch: Batch, tensors: TensorBatch) -> None:
         assert getattr(batch, name).dtype == getattr(tensors, name).cpu().numpy().dtype
 
 
-def test_every_field_keeps_its_values_and_dtype() -> None:
-    batch = _batch(_numbered_windows())
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.int16, np.float16, np.float32, np.float64])
+def test_every_field_keeps_its_values_and_dtype(dtype: type) -> None:
+    batch = _batch(_numbered_windows().astype(dtype))
 
     _assert_same(batch, to_tensors(batch, CPU))
 
