@@ -88,7 +88,15 @@ def test_a_frame_beyond_a_gibibyte_is_refused():
         FrameSpec((2**15, 2**15), np.float32)
 
 
-@pytest.mark.parametrize("spec", [FrameSpec((5, 4, 3)), FrameSpec((5,), "f8"), FrameSpec((5, 4), "f2", is_scaled=True)])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FrameSpec((5, 4, 3)),
+        FrameSpec((5,), "f8"),
+        FrameSpec((5, 4), "f2", is_scaled=True),
+        FrameSpec(tuple(np.array([5, 4]))),
+    ],
+)
 def test_a_spec_goes_through_its_state(spec):
     assert spec == FrameSpec.from_state(json.loads(json.dumps(spec.state())))
 

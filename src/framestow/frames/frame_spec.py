@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,13 @@ class FrameSpec:
     is_scaled: bool
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8, is_scaled: bool = False) -> None:
-        for name, value in (("shape", tuple(shape)), ("dtype", _checked_dtype(dtype)), ("is_scaled", is_scaled)):
+        for name, value in (
+            ("shape", tuple(map(index, shape))),
+            ("dtype", _checked_dtype(dtype)),
+            ("is_scaled", is_scaled),
+        ):
             object.__setattr__(self, name, value)  # the only way into a frozen dataclass
-        if not self.shape or any(int(side) < 1 for side in self.shape):
+        if not self.shape or any(side < 1 for side in self.shape):
             raise InvalidSettingsError(
                 f"frame shape is {self.shape}: every side must be at least 1; give the shape of one frame, as (84, 84)"
             )
