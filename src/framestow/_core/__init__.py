@@ -6,6 +6,7 @@ Native code raises ``framestow.errors.DamagedDataError`` by itself, so nothing h
 from framestow._core._native import (
     ABI_VERSION,
     FrameStacks,
+    PackedReading,
     PackedStreams,
     StepRing,
     checksum,
@@ -27,6 +28,7 @@ if ABI_VERSION != EXPECTED_ABI_VERSION:
 
 __all__ = [
     "FrameStacks",
+    "PackedReading",
     "PackedStreams",
     "StepRing",
     "checksum",

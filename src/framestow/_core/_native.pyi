@@ -39,11 +39,28 @@ def checksum(buffer: Buffer) -> int:
 def default_frames_per_segment(rows: int, row_bytes: int, pixel_bytes: int) -> int:
     """Frames that ``PackedStreams`` puts into a segment unless told otherwise."""
 
+class PackedReading:
+    """What a ``PackedStreams`` held when the reading started, whatever is appended and evicted meanwhile.
+
+    Belongs to one thread at a time, which must not append or evict before it has stopped.
+    """
+
+    def windows(
+        self,
+        streams: NDArray[np.int32],
+        last_positions: NDArray[np.int64],
+        counts: NDArray[np.int32],
+        out: NDArray[np.uint8],
+    ) -> None:
+        """Gather as ``PackedStreams.gather`` does; ValueError once the reading has stopped."""
+
+    def stop(self) -> None:
+        """Let go of what was evicted meanwhile; what the reading's end, collected or not, does too."""
+
 class PackedStreams:
     """Packed frames of ``num_streams`` streams in RAM: sealed segments, and behind them an open one a stream.
 
-    Positions are absolute in each stream, from 0. Appending, evicting and restoring must be kept apart from each other
-    and from gathering by the caller; any number of threads may gather at once.
+    Positions are absolute in each stream, from 0. One thread may append and evict while any number gather.
     """
 
     def __init__(
@@ -64,15 +81,24 @@ class PackedStreams:
         counts: NDArray[np.int32],
         out: NDArray[np.uint8],
         pad_with_zeros: bool = False,
+        threads: int = 1,
     ) -> None:
         """Write window i into ``out[i]``, ``(n, length, frame)``: the ``counts[i]`` frames up to ``last_positions[i]``.
 
         They fill the last places; those before repeat the first of them, or are zero. Every window is checked before
-        ``out`` is touched: IndexError names the one that is not held. The GIL is released.
+        ``out`` is touched: IndexError names the one that is not held. The GIL is released. Up to ``threads`` (1 to 64)
+        share the work, each with a MiB of ``out`` at least.
         """
 
+    def start_reading(self, threads: int = 1) -> PackedReading:
+        """Keep every frame that is held now readable, by ``threads`` threads a call, until the reading is stopped."""
+
     def evict(self, stream: int, before: int) -> int:
-        """Drop the sealed segments of ``stream`` wholly before that position; return how many frames they held."""
+        """Drop the sealed segments of ``stream`` wholly before that position; return how many frames they held.
+
+        Older readings still see them, and they are freed, and leave ``sealed_nbytes``, when those have stopped. Waits,
+        without the GIL, while 8 MiB or 1,024 such segments are kept.
+        """
 
     def first_position(self, stream: int) -> int:
         """Position of the oldest frame held."""

@@ -33,8 +33,9 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
 }
 
 PackedStreams::Bytes PackedStreams::nbytes() const {
+    const std::shared_lock<FairGate> looking(gate_);
     Bytes bytes{arena_.nbytes(), encoder_.nbytes() + scratch_.nbytes(),
-                arena_.index_bytes() + streams_.capacity() * sizeof(Stream)};
+                arena_.index_bytes() + streams_.capacity() * sizeof(Stream) + retired_.capacity() * sizeof(Retired)};
     for (const Stream& stream : streams_) {
         bytes.open += stream.open.nbytes();
         bytes.index += stream.sealed.capacity() * sizeof(StoredSegment);
@@ -54,16 +55,38 @@ PackedStreams::Stream& PackedStreams::checked_stream(std::int64_t stream) {
     return const_cast<Stream&>(static_cast<const PackedStreams*>(this)->checked_stream(stream));
 }
 
-void PackedStreams::append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) {
+void PackedStreams::check_streams(const std::int32_t* streams, std::size_t count) const {
     for (std::size_t index = 0; index < count; ++index) {
         checked_stream(streams[index]);
     }
+}
+
+void PackedStreams::append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) {
+    check_streams(streams, count);
     for (std::size_t index = 0; index < count; ++index) {
-        Stream& stream = streams_[static_cast<std::size_t>(streams[index])];
-        stream.open.append(frames + index * geometry_.frame_bytes(), encoder_);
-        if (stream.open.num_frames() == frames_per_segment_) {
-            seal(stream);
+        const std::lock_guard<FairGate> writing(gate_);
+        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * geometry_.frame_bytes());
+    }
+}
+
+std::size_t PackedStreams::append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames,
+                                                  std::size_t count) {
+    check_streams(streams, count);
+    for (std::size_t index = 0; index < count; ++index) {
+        const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
+        if (!writing) {
+            return index;
         }
+        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * geometry_.frame_bytes());
+    }
+    return count;
+}
+
+void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
+    stream.open.append(frame, encoder_);
+    if (stream.open.num_frames() == frames_per_segment_) {
+        seal(stream);
+        free_unseen();
     }
 }
 
@@ -75,48 +98,124 @@ void PackedStreams::seal(Stream& stream) {
     stream.open.clear();
 }
 
-std::int64_t PackedStreams::evict(std::int64_t stream_number, std::int64_t before) {
-    Stream& stream = checked_stream(stream_number);
-    std::int64_t num_dropped = 0;
-    while (stream.num_sealed() > 0 && (stream.first_number + 1) * frames_per_segment_ <= before) {
-        arena_.release(stream.sealed[stream.num_dropped]);
-        ++stream.num_dropped;
-        ++stream.first_number;
-        ++num_dropped;
+std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before) {
+    while (!keeps_all(stream, before)) {
+        std::unique_lock<FairGate> writing(gate_);
+        free_unseen();
+        if (has_room_to_retire()) {
+            return retire_before(static_cast<std::size_t>(stream), before);
+        }
+        const ReadingLedger::Ticket oldest = retired_.front().retirement;
+        writing.unlock();
+        readings_.wait_until_unseen(oldest);
+    }
+    return 0;
+}
+
+std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t stream, std::int64_t before) {
+    if (keeps_all(stream, before)) {
+        return 0;
+    }
+    const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
+    if (!writing) {
+        return std::nullopt;
+    }
+    free_unseen();
+    if (!has_room_to_retire()) {
+        return std::nullopt;
+    }
+    return retire_before(static_cast<std::size_t>(stream), before);
+}
+
+// Most evictions let nothing go: they are told from the others without keeping a reader out.
+bool PackedStreams::keeps_all(std::int64_t stream_number, std::int64_t before) const {
+    const Stream& stream = checked_stream(stream_number);
+    const std::shared_lock<FairGate> looking(gate_);
+    return first_kept(stream, before) == stream.first_number;
+}
+
+// Number of the first segment that stays.
+std::int64_t PackedStreams::first_kept(const Stream& stream, std::int64_t before) const {
+    return std::max(stream.first_number, std::min(before / frames_per_segment_, stream.open_number()));
+}
+
+std::int64_t PackedStreams::retire_before(std::size_t stream_number, std::int64_t before) {
+    Stream& stream = streams_[stream_number];
+    const std::int64_t first_to_stay = first_kept(stream, before);
+    const std::int64_t num_dropped = first_to_stay - stream.first_number;
+    retired_.reserve(retired_.size() + static_cast<std::size_t>(num_dropped));
+    const ReadingLedger::Ticket retirement = readings_.retire();
+    for (; stream.first_number < first_to_stay; ++stream.first_number, ++stream.num_dropped) {
+        const StoredSegment& segment = stream.sealed[stream.num_dropped];
+        retired_.push_back(Retired{retirement, stream_number, stream.first_number, segment});
+        retired_bytes_ += segment.size;
     }
     if (2 * stream.num_dropped > stream.sealed.size()) {
         stream.sealed.erase(stream.sealed.begin(),
                             stream.sealed.begin() + static_cast<std::ptrdiff_t>(stream.num_dropped));
         stream.num_dropped = 0;
     }
+    free_unseen();
     return num_dropped * frames_per_segment_;
 }
 
+bool PackedStreams::has_room_to_retire() const {
+    return retired_.size() < kMaxRetired && retired_bytes_ < kMaxRetiredBytes;
+}
+
+void PackedStreams::free_unseen() {
+    if (retired_.empty()) {
+        return;
+    }
+    const ReadingLedger::Ticket oldest = readings_.oldest();
+    auto first_seen = retired_.begin();
+    for (; first_seen != retired_.end() && first_seen->retirement < oldest; ++first_seen) {
+        arena_.release(first_seen->segment);
+        retired_bytes_ -= first_seen->segment.size;
+    }
+    retired_.erase(retired_.begin(), first_seen);
+    has_retired_.store(!retired_.empty());
+}
+
+const PackedStreams::Retired* PackedStreams::find_retired(std::size_t stream, std::int64_t number,
+                                                          ReadingLedger::Ticket ticket) const {
+    for (const Retired& retired : retired_) {
+        if (retired.stream == stream && retired.number == number && retired.retirement >= ticket) {
+            return &retired;
+        }
+    }
+    return nullptr;
+}
+
 std::int64_t PackedStreams::first_position(std::int64_t stream) const {
+    const std::shared_lock<FairGate> looking(gate_);
     return checked_stream(stream).first_number * frames_per_segment_;
 }
 
-std::int64_t PackedStreams::next_position(std::int64_t stream_number) const {
-    const Stream& stream = checked_stream(stream_number);
-    const std::int64_t open_number = stream.first_number + static_cast<std::int64_t>(stream.num_sealed());
-    return open_number * frames_per_segment_ + stream.open.num_frames();
+std::int64_t PackedStreams::next_position(std::int64_t stream) const {
+    const std::shared_lock<FairGate> looking(gate_);
+    return next_position_of(checked_stream(stream));
 }
 
-std::int64_t PackedStreams::num_segments(std::int64_t stream_number) const {
-    const Stream& stream = checked_stream(stream_number);
-    return static_cast<std::int64_t>(stream.num_sealed()) + (stream.open.num_frames() > 0 ? 1 : 0);
+std::int64_t PackedStreams::next_position_of(const Stream& stream) const {
+    return stream.open_number() * frames_per_segment_ + stream.open.num_frames();
+}
+
+std::int64_t PackedStreams::num_segments(std::int64_t stream) const {
+    const std::shared_lock<FairGate> looking(gate_);
+    return checked_stream(stream).num_segments();
 }
 
 std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std::int64_t place) const {
     const Stream& stream = checked_stream(stream_number);
-    if (place < 0 || place >= num_segments(stream_number)) {
+    const std::shared_lock<FairGate> looking(gate_);
+    if (place < 0 || place >= stream.num_segments()) {
         throw std::out_of_range("segment is " + std::to_string(place) + ": stream " + std::to_string(stream_number) +
-                                " holds " + std::to_string(num_segments(stream_number)) + ", counted from 0");
+                                " holds " + std::to_string(stream.num_segments()) + ", counted from 0");
     }
     const std::int64_t number = stream.first_number + place;
-    const auto index = static_cast<std::size_t>(stream_number);
-    if (is_sealed(index, number)) {
-        const ByteSpan span = sealed_segment(index, number);
+    if (number < stream.open_number()) {
+        const ByteSpan span = stream.segment(number).span();
         return std::vector<std::uint8_t>(span.bytes, span.bytes + span.size);
     }
     DecodingScratch scratch;
@@ -128,7 +227,8 @@ std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std
 
 void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
     Stream& stream = checked_stream(stream_number);
-    const std::int64_t wanted = stream.first_number + static_cast<std::int64_t>(stream.num_sealed());
+    const std::lock_guard<FairGate> writing(gate_);
+    const std::int64_t wanted = stream.open_number();
     const bool is_empty = stream.num_sealed() == 0 && stream.open.num_frames() == 0;
     if (stream.open.num_frames() > 0 || number < 0 || (number != wanted && !is_empty)) {
         throw std::invalid_argument("segment " + std::to_string(number) + " does not follow what stream " +
@@ -162,29 +262,75 @@ void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan
     }
 }
 
-bool PackedStreams::is_sealed(std::size_t stream_number, std::int64_t number) const {
-    const Stream& stream = streams_[stream_number];
-    return number - stream.first_number < static_cast<std::int64_t>(stream.num_sealed());
+PackedStreams::View::View(const Reading& reading)
+    : packed_(reading.packed()), ticket_(reading.ticket()), looking_(packed_.gate_) {}
+
+std::int64_t PackedStreams::View::first_position(std::size_t stream) const {
+    return packed_.streams_[stream].first_number * packed_.frames_per_segment_;
 }
 
-ByteSpan PackedStreams::sealed_segment(std::size_t stream_number, std::int64_t number) const {
-    const Stream& stream = streams_[stream_number];
-    return stream.sealed[stream.num_dropped + static_cast<std::size_t>(number - stream.first_number)].span();
+std::int64_t PackedStreams::View::next_position(std::size_t stream) const {
+    return packed_.next_position_of(packed_.streams_[stream]);
 }
 
-void PackedStreams::unpack(std::size_t stream_number, std::int64_t number, std::size_t first, std::size_t count,
-                           DecodingScratch& scratch, std::uint8_t* out) const {
-    if (!is_sealed(stream_number, number)) {
-        streams_[stream_number].open.unpack(first, count, scratch, out);
-        return;
+bool PackedStreams::View::is_readable(std::size_t stream, std::int64_t last, std::int64_t count) const {
+    if (last < count - 1 || last >= next_position(stream)) {
+        return false;
     }
-    const ByteSpan segment = sealed_segment(stream_number, number);
+    const std::int64_t first_held = packed_.streams_[stream].first_number;
+    for (std::int64_t number = (last - count + 1) / packed_.frames_per_segment_;
+         number < first_held && number <= last / packed_.frames_per_segment_; ++number) {
+        if (packed_.find_retired(stream, number, ticket_) == nullptr) {
+            return false;
+        }
+    }
+    return true;
+}
+
+ByteSpan PackedStreams::View::sealed_segment(std::size_t stream_number, std::int64_t number) const {
+    const Stream& stream = packed_.streams_[stream_number];
+    if (number >= stream.open_number()) {
+        return ByteSpan{};
+    }
+    if (number >= stream.first_number) {
+        return stream.segment(number).span();
+    }
+    return packed_.find_retired(stream_number, number, ticket_)->segment.span();
+}
+
+void PackedStreams::View::unpack_open(std::size_t stream, std::size_t first, std::size_t count,
+                                      DecodingScratch& scratch, std::uint8_t* out) const {
+    packed_.streams_[stream].open.unpack(first, count, scratch, out);
+}
+
+void PackedStreams::unpack_sealed(ByteSpan segment, std::size_t stream, std::int64_t number, std::size_t first,
+                                  std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const {
     const SegmentHeader header = read_header(segment);
     if (header.geometry != geometry_ || header.num_frames != frames_per_segment_) {
-        throw DamagedSegment("segment " + std::to_string(number) + " of stream " + std::to_string(stream_number) +
+        throw DamagedSegment("segment " + std::to_string(number) + " of stream " + std::to_string(stream) +
                              " was changed in memory: its header belongs to other frames");
     }
     unpack_frames(header, segment, first, count, scratch, out);
+}
+
+void PackedStreams::stop_reading(ReadingLedger::Ticket ticket) {
+    readings_.stop(ticket);
+    if (has_retired_.load()) {
+        // Somebody else has the gate: the writer, who frees at its next segment, or a reader that stops as well.
+        const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
+        if (writing) {
+            free_unseen();
+        }
+    }
+}
+
+Reading::Reading(PackedStreams& packed) : packed_(packed), ticket_(packed.readings_.start()) {}
+
+void Reading::stop() {
+    if (!has_stopped_) {
+        has_stopped_ = true;
+        packed_.stop_reading(ticket_);
+    }
 }
 
 }  // namespace framestow

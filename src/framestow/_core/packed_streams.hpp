@@ -4,22 +4,59 @@
 // segment's first. Frames are packed as they are appended: an open segment is as small as a sealed one, plus two raw
 // frames.
 //
-// Ownership: copies everything it is given. Threads: none of its own; the caller keeps append, evict and restore
-// apart from each other and from reading; any number of threads may read at once (see window_gather.hpp).
-// Arguments are checked before anything changes: std::out_of_range for streams and positions, std::invalid_argument
-// for the rest, DamagedSegment from restore.
+// Ownership: copies everything it is given. Arguments are checked before anything changes: std::out_of_range for streams
+// and positions, std::invalid_argument for the rest, DamagedSegment from restore.
+//
+// Threads: one may append and evict while any number read (see window_gather.hpp); every call is safe beside every other.
+//   - Everything below is guarded by a gate: the writer holds it for one frame, readers while they look segments up
+//     and while they unpack frames of an open segment. The bytes of a sealed segment never change and are unpacked
+//     without it.
+//   - A `Reading` sees every frame that was held when it started, for as long as it lives: segments that are evicted
+//     meanwhile are retired, and freed by whoever comes first once no older reading is left. They count in nbytes().
+//   - append() waits for readers for microseconds. evict() also waits while the retired segments fill
+//     kMaxRetiredBytes or number kMaxRetired: whoever has a Reading must not wait for the writer.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
 #include <vector>
 
+#include "fair_gate.hpp"
+#include "reading_ledger.hpp"
 #include "segment.hpp"
 #include "segment_arena.hpp"
 
 namespace framestow {
 
+class PackedStreams;
+
+// Keeps what was held when it started readable until it is stopped or destroyed. Belongs to one thread at a time.
+class Reading {
+public:
+    explicit Reading(PackedStreams& packed);
+    ~Reading() { stop(); }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+
+    void stop();
+    bool has_stopped() const { return has_stopped_; }
+    const PackedStreams& packed() const { return packed_; }
+    ReadingLedger::Ticket ticket() const { return ticket_; }
+
+private:
+    PackedStreams& packed_;
+    ReadingLedger::Ticket ticket_;
+    bool has_stopped_ = false;
+};
+
 class PackedStreams {
 public:
+    static constexpr std::size_t kMaxRetiredBytes = std::size_t{8} * 1024 * 1024;
+    static constexpr std::size_t kMaxRetired = 1024;
+
     struct Bytes {
         std::size_t sealed;  // taken from the operating system for sealed segments
         std::size_t open;    // open segments, and what packing and unpacking needs beside them
@@ -33,11 +70,15 @@ public:
     std::uint32_t frames_per_segment() const { return frames_per_segment_; }
     Bytes nbytes() const;
 
-    // Appends frame i to streams[i]; a stream may occur more than once.
+    // Appends frame i to streams[i]; a stream may occur more than once. The second stops, and returns how many it has
+    // appended, where it would have to wait for readers longer than they take to look something up.
     void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
+    std::size_t append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
 
-    // Drops the sealed segments that lie wholly before `before`; returns how many frames they held.
+    // Drops the sealed segments that lie wholly before `before`; returns how many frames they held. The second returns
+    // nothing, and has dropped nothing, where it would have to wait.
     std::int64_t evict(std::int64_t stream, std::int64_t before);
+    std::optional<std::int64_t> evict_without_waiting(std::int64_t stream, std::int64_t before);
 
     std::int64_t first_position(std::int64_t stream) const;
     std::int64_t next_position(std::int64_t stream) const;
@@ -51,13 +92,34 @@ public:
     // on as if it had never been written out.
     void restore(std::int64_t stream, std::int64_t number, ByteSpan segment);
 
-    // Reading, unchecked: `number` must be held, and the positions within it too.
-    bool is_sealed(std::size_t stream, std::int64_t number) const;
-    ByteSpan sealed_segment(std::size_t stream, std::int64_t number) const;
-    void unpack(std::size_t stream, std::int64_t number, std::size_t first, std::size_t count,
-                DecodingScratch& scratch, std::uint8_t* out) const;
+    // What a reading sees, looked up under the gate, which it holds while it lives: a microsecond. Streams must be in
+    // range, segments and positions readable.
+    class View {
+    public:
+        explicit View(const Reading& reading);
+
+        std::int64_t first_position(std::size_t stream) const;  // of what is held now
+        std::int64_t next_position(std::size_t stream) const;
+        bool is_readable(std::size_t stream, std::int64_t last, std::int64_t count) const;
+
+        // A sealed segment, whose bytes stay as they are for as long as the reading; no bytes for an open one.
+        ByteSpan sealed_segment(std::size_t stream, std::int64_t number) const;
+        void unpack_open(std::size_t stream, std::size_t first, std::size_t count, DecodingScratch& scratch,
+                         std::uint8_t* out) const;
+
+    private:
+        const PackedStreams& packed_;
+        ReadingLedger::Ticket ticket_;
+        std::shared_lock<FairGate> looking_;
+    };
+
+    // Frames first .. first + count - 1 of what View::sealed_segment gave for this stream and number.
+    void unpack_sealed(ByteSpan segment, std::size_t stream, std::int64_t number, std::size_t first,
+                       std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
 
 private:
+    friend class Reading;
+
     // Sealed segments of a stream: a queue in a vector, so that its bytes can be counted.
     struct Stream {
         Stream(const FrameGeometry& geometry) : open(geometry) {}
@@ -67,17 +129,49 @@ private:
         SegmentWriter open;
 
         std::size_t num_sealed() const { return sealed.size() - num_dropped; }
+        std::int64_t open_number() const { return first_number + static_cast<std::int64_t>(num_sealed()); }
+        std::int64_t num_segments() const {
+            return static_cast<std::int64_t>(num_sealed()) + (open.num_frames() > 0 ? 1 : 0);
+        }
+        const StoredSegment& segment(std::int64_t number) const {
+            return sealed[num_dropped + static_cast<std::size_t>(number - first_number)];
+        }
+    };
+
+    // An evicted segment that an older reading may still see.
+    struct Retired {
+        ReadingLedger::Ticket retirement;
+        std::size_t stream;
+        std::int64_t number;
+        StoredSegment segment;
     };
 
     const Stream& checked_stream(std::int64_t stream) const;
     Stream& checked_stream(std::int64_t stream);
+    void check_streams(const std::int32_t* streams, std::size_t count) const;
+    bool keeps_all(std::int64_t stream, std::int64_t before) const;
+
+    // The rest wants the gate held: alone where something changes.
+    std::int64_t next_position_of(const Stream& stream) const;
+    std::int64_t first_kept(const Stream& stream, std::int64_t before) const;
+    void append_one(Stream& stream, const std::uint8_t* frame);
     void seal(Stream& stream);
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
+    std::int64_t retire_before(std::size_t stream, std::int64_t before);
+    bool has_room_to_retire() const;
+    void free_unseen();
+    const Retired* find_retired(std::size_t stream, std::int64_t number, ReadingLedger::Ticket ticket) const;
+    void stop_reading(ReadingLedger::Ticket ticket);
 
     FrameGeometry geometry_;
     std::uint32_t frames_per_segment_;
+    mutable FairGate gate_;
+    ReadingLedger readings_;
     std::vector<Stream> streams_;
     SegmentArena arena_;
+    std::vector<Retired> retired_;  // in the order of their retirement
+    std::size_t retired_bytes_ = 0;
+    std::atomic<bool> has_retired_{false};  // for whoever has not got the gate
     PatchEncoder encoder_;
     DecodingScratch scratch_;
 };

@@ -44,18 +44,30 @@ void return_pages(std::uint8_t* pages, std::size_t size) {
 class ArenaBlock {
 public:
     ArenaBlock(std::size_t block_bytes, std::size_t place_in_list)
-        : place(place_in_list), bytes(take_pages(block_bytes)), size(block_bytes) {}
+        : place(place_in_list), bytes(take_pages(block_bytes)), size(block_bytes) {
+        clear();
+    }
     ~ArenaBlock() { return_pages(bytes, size); }
     ArenaBlock(const ArenaBlock&) = delete;
     ArenaBlock& operator=(const ArenaBlock&) = delete;
 
-    // Notes that the first `end` bytes are in use; returns how many bytes of pages that is more than ever before.
-    std::size_t touch(std::size_t end) {
+    // Takes the bytes before those that were taken last; there must be so many. A decoder may load the first bytes
+    // behind a segment, so those must not be the next one, which is written while this one is read.
+    std::uint8_t* take(std::size_t num_bytes) {
+        num_free -= num_bytes;
+        ++num_live;
+        return bytes + num_free;
+    }
+
+    // Makes it as it was when new; what is read behind the first segment is never written.
+    void clear() { num_free = size - kReadPadding; }
+
+    // Notes that everything taken is written to; returns how many bytes of pages that is more than ever before.
+    std::size_t touch() {
 #ifdef FRAMESTOW_HAS_MMAP
-        const std::size_t wanted = round_to_pages(end);
+        const std::size_t wanted = size - num_free / kPageBytes * kPageBytes;
 #else
         const std::size_t wanted = size;
-        (void)end;
 #endif
         const std::size_t added = wanted > touched ? wanted - touched : 0;
         touched += added;
@@ -65,7 +77,7 @@ public:
     std::size_t place;  // in the arena's list
     std::uint8_t* const bytes;
     const std::size_t size;
-    std::size_t used = 0;
+    std::size_t num_free;  // bytes, before those taken
     std::size_t touched = 0;  // bytes of pages that were ever written to
     std::size_t num_live = 0;
 };
@@ -79,21 +91,17 @@ std::size_t SegmentArena::index_bytes() const {
 }
 
 StoredSegment SegmentArena::allocate(std::size_t size) {
-    const std::size_t padded = size + kReadPadding;
-    if (current_ == nullptr || current_->size - current_->used < padded) {
-        open_block(padded);
+    if (current_ == nullptr || current_->num_free < size) {
+        open_block(size + kReadPadding);
     }
-    // The padding of one segment may be the next one's bytes: only the last of a block needs room of its own.
-    StoredSegment segment{current_, current_->bytes + current_->used, size};
-    current_->used += size;
-    ++current_->num_live;
-    nbytes_ += current_->touch(current_->used);
+    const StoredSegment segment{current_, current_->take(size), size};
+    nbytes_ += current_->touch();
     return segment;
 }
 
 void SegmentArena::open_block(std::size_t wanted_bytes) {
     if (spare_ && spare_->size >= wanted_bytes) {
-        spare_->used = 0;
+        spare_->clear();
         spare_->place = blocks_.size();
         blocks_.push_back(std::move(spare_));
     } else {
@@ -113,7 +121,7 @@ void SegmentArena::release(const StoredSegment& segment) {
         return;
     }
     if (block == current_ && block->size == kBlockBytes) {
-        block->used = 0;
+        block->clear();
         return;
     }
     if (block == current_) {

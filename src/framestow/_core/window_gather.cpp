@@ -1,9 +1,13 @@
 #include "window_gather.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
+
+#include "worker_pool.hpp"
 
 #if defined(__SSE2__) || defined(_M_X64)
 #define FRAMESTOW_SSE2 1
@@ -13,6 +17,9 @@
 namespace framestow {
 namespace {
 
+constexpr std::size_t kWindowsALook = 32;  // looked up without letting a writer in: a microsecond
+constexpr std::size_t kMostWindowsTaken = 8;
+constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // of output: 30 windows of five Atari frames
 constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kPrefetchBeyond = 1024;    // bytes behind the first frame's share of its segment
 constexpr std::size_t kMaxPrefetch = 32 * 1024;  // bytes; more would drive out what is just being unpacked
@@ -31,25 +38,25 @@ inline void prefetch(const std::uint8_t* bytes) {
     throw std::out_of_range("window " + std::to_string(window) + " " + fault);
 }
 
-void check_window(const PackedStreams& packed, const WindowRequests& requests, std::size_t window,
-                  std::size_t length) {
+void check_window(const PackedStreams& packed, const PackedStreams::View& view, const WindowRequests& requests,
+                  std::size_t window, std::size_t length) {
     const std::int32_t count = requests.counts[window];
     if (count < 1 || static_cast<std::size_t>(count) > length) {
         refuse_window(window, "has " + std::to_string(count) + " frames: must be 1 to " + std::to_string(length) +
                                   ", the places of a window");
     }
-    const std::int32_t stream = requests.streams[window];
-    if (stream < 0 || static_cast<std::size_t>(stream) >= packed.num_streams()) {
-        refuse_window(window, "is of stream " + std::to_string(stream) + ": must be 0 to " +
+    const std::int32_t number = requests.streams[window];
+    if (number < 0 || static_cast<std::size_t>(number) >= packed.num_streams()) {
+        refuse_window(window, "is of stream " + std::to_string(number) + ": must be 0 to " +
                                   std::to_string(packed.num_streams() - 1));
     }
+    const auto stream = static_cast<std::size_t>(number);
     const std::int64_t last = requests.last_positions[window];
-    const std::int64_t first_held = packed.first_position(stream);
-    if (last >= packed.next_position(stream) || last < first_held + count - 1) {
+    if (!view.is_readable(stream, last, count)) {
         refuse_window(window, "wants the " + std::to_string(count) + " frames up to position " + std::to_string(last) +
-                                  " of stream " + std::to_string(stream) + ": held are " +
-                                  std::to_string(first_held) + " to " +
-                                  std::to_string(packed.next_position(stream) - 1));
+                                  " of stream " + std::to_string(number) + ": held are " +
+                                  std::to_string(view.first_position(stream)) + " to " +
+                                  std::to_string(view.next_position(stream) - 1));
     }
 }
 
@@ -63,15 +70,30 @@ DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
     return scratch;
 }
 
-void unpack_window(const PackedStreams& packed, std::size_t stream, std::int64_t first, std::size_t count,
-                   DecodingScratch& scratch, std::uint8_t* out) {
-    const std::int64_t segment_frames = packed.frames_per_segment();
+// Frames of one segment. An open one is read under the gate; it may have been sealed since it was last looked up.
+void unpack_part(const Reading& reading, ByteSpan segment, std::size_t stream, std::int64_t number, std::size_t first,
+                 std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
+    if (segment.bytes == nullptr) {
+        const PackedStreams::View view(reading);
+        segment = view.sealed_segment(stream, number);
+        if (segment.bytes == nullptr) {
+            view.unpack_open(stream, first, count, scratch, out);
+            return;
+        }
+    }
+    reading.packed().unpack_sealed(segment, stream, number, first, count, scratch, out);
+}
+
+// `segment` is the one that the window begins in, or no bytes if that was open.
+void unpack_window(const Reading& reading, ByteSpan segment, std::size_t stream, std::int64_t first,
+                   std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
+    const std::int64_t segment_frames = reading.packed().frames_per_segment();
     while (count > 0) {
-        const std::int64_t number = first / segment_frames;
         const auto within = static_cast<std::size_t>(first % segment_frames);
         const std::size_t taken = std::min(count, static_cast<std::size_t>(segment_frames) - within);
-        packed.unpack(stream, number, within, taken, scratch, out);
-        out += taken * packed.geometry().frame_bytes();
+        unpack_part(reading, segment, stream, first / segment_frames, within, taken, scratch, out);
+        segment = ByteSpan{};
+        out += taken * reading.packed().geometry().frame_bytes();
         first += static_cast<std::int64_t>(taken);
         count -= taken;
     }
@@ -79,13 +101,7 @@ void unpack_window(const PackedStreams& packed, std::size_t stream, std::int64_t
 
 // Asks for the part of a packed segment that the window's first frame needs: all up to its group, as operations lead
 // back to earlier ones anywhere. Memory answers while the window before is unpacked.
-void prefetch_window(const PackedStreams& packed, std::size_t stream, std::int64_t first) {
-    const std::int64_t segment_frames = packed.frames_per_segment();
-    const std::int64_t number = first / segment_frames;
-    if (!packed.is_sealed(stream, number)) {
-        return;
-    }
-    const ByteSpan segment = packed.sealed_segment(stream, number);
+void prefetch_window(ByteSpan segment, std::int64_t segment_frames, std::int64_t first) {
     const std::size_t share = static_cast<std::size_t>(first % segment_frames) * segment.size /
                               static_cast<std::size_t>(segment_frames);
     const std::size_t wanted = std::min({share + kPrefetchBeyond, segment.size, kMaxPrefetch});
@@ -105,28 +121,99 @@ void pad_window(std::uint8_t* window, std::size_t num_padded, std::size_t frame_
     }
 }
 
-}  // namespace
+// One batch: what was asked for, and where each window begins.
+struct Batch {
+    const Reading& reading;
+    const WindowRequests& requests;
+    std::size_t length;
+    Padding padding;
+    std::uint8_t* out;
+    std::vector<ByteSpan> segments;  // of each window's first frame; no bytes if that one is open
+};
 
-void gather_windows(const PackedStreams& packed, const WindowRequests& requests, std::size_t length, Padding padding,
-                    std::uint8_t* out) {
-    for (std::size_t window = 0; window < requests.num_windows; ++window) {
-        check_window(packed, requests, window, length);
+// Checks all windows and looks their segments up, a few at a time so that a writer never waits for long.
+void look_up_windows(Batch& batch) {
+    const PackedStreams& packed = batch.reading.packed();
+    batch.segments.resize(batch.requests.num_windows);
+    for (std::size_t begin = 0; begin < batch.segments.size(); begin += kWindowsALook) {
+        const PackedStreams::View view(batch.reading);
+        const std::size_t end = std::min(begin + kWindowsALook, batch.segments.size());
+        for (std::size_t window = begin; window < end; ++window) {
+            check_window(packed, view, batch.requests, window, batch.length);
+            batch.segments[window] =
+                view.sealed_segment(static_cast<std::size_t>(batch.requests.streams[window]),
+                                    first_position(batch.requests, window) / packed.frames_per_segment());
+        }
     }
+}
+
+void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
+    const PackedStreams& packed = batch.reading.packed();
     const std::size_t frame_bytes = packed.geometry().frame_bytes();
     DecodingScratch& scratch = scratch_of_this_thread(packed.geometry());
-    for (std::size_t window = 0; window < requests.num_windows; ++window) {
-        const auto count = static_cast<std::size_t>(requests.counts[window]);
-        const std::size_t num_padded = length - count;
-        std::uint8_t* const target = out + window * length * frame_bytes;
-        const std::int64_t first = first_position(requests, window);
-        if (window + 1 < requests.num_windows) {
-            prefetch_window(packed, static_cast<std::size_t>(requests.streams[window + 1]),
-                            first_position(requests, window + 1));
+    for (std::size_t window = begin; window < end; ++window) {
+        const auto count = static_cast<std::size_t>(batch.requests.counts[window]);
+        const std::size_t num_padded = batch.length - count;
+        std::uint8_t* const target = batch.out + window * batch.length * frame_bytes;
+        if (window + 1 < end) {
+            prefetch_window(batch.segments[window + 1], packed.frames_per_segment(),
+                            first_position(batch.requests, window + 1));
         }
-        unpack_window(packed, static_cast<std::size_t>(requests.streams[window]), first, count, scratch,
-                      target + num_padded * frame_bytes);
-        pad_window(target, num_padded, frame_bytes, padding);
+        unpack_window(batch.reading, batch.segments[window], static_cast<std::size_t>(batch.requests.streams[window]),
+                      first_position(batch.requests, window), count, scratch, target + num_padded * frame_bytes);
+        pad_window(target, num_padded, frame_bytes, batch.padding);
     }
+}
+
+// Waking a thread takes as long as unpacking a few windows, so each must have enough to do.
+std::size_t threads_worth_waking(const Batch& batch, std::size_t num_threads) {
+    const std::size_t out_bytes =
+        batch.segments.size() * batch.length * batch.reading.packed().geometry().frame_bytes();
+    return std::max<std::size_t>(1, std::min(num_threads, out_bytes / kMinBytesAThread));
+}
+
+// Threads take a few windows at a time, so that one that comes late or is slow does less.
+void gather_on_threads(const Batch& batch, std::size_t num_threads) {
+    const std::size_t num_windows = batch.segments.size();
+    const std::size_t taken = std::max<std::size_t>(1, std::min(kMostWindowsTaken, num_windows / (4 * num_threads)));
+    std::atomic<std::size_t> next{0};
+    run_on_threads(num_threads, [&] {
+        for (;;) {
+            const std::size_t begin = next.fetch_add(taken, std::memory_order_relaxed);
+            if (begin >= num_windows) {
+                return;
+            }
+            try {
+                gather_range(batch, begin, std::min(begin + taken, num_windows));
+            } catch (...) {
+                next.store(num_windows, std::memory_order_relaxed);  // nothing more is begun
+                throw;
+            }
+        }
+    });
+}
+
+}  // namespace
+
+void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, Padding padding,
+                    std::size_t num_threads, std::uint8_t* out) {
+    if (reading.has_stopped()) {
+        throw std::invalid_argument("this reading has stopped: frames that it saw may be gone; start another");
+    }
+    Batch batch{reading, requests, length, padding, out, {}};
+    look_up_windows(batch);
+    const std::size_t num_working = threads_worth_waking(batch, num_threads);
+    if (num_working == 1) {
+        gather_range(batch, 0, requests.num_windows);
+    } else {
+        gather_on_threads(batch, num_working);
+    }
+}
+
+void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, Padding padding,
+                    std::uint8_t* out) {
+    const Reading reading(packed);
+    gather_windows(reading, requests, length, padding, 1, out);
 }
 
 }  // namespace framestow

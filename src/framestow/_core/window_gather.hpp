@@ -6,7 +6,11 @@
 //
 // Arguments are all checked before a byte of `out` (num_windows * length * frame_bytes) is written; std::out_of_range
 // names the window. DamagedSegment, possible only for restored bytes that no writer wrote, may come after some windows
-// were written; bounds are checked in the decoder, checksums are not verified here. Thread-safe beside other gathers.
+// were written; bounds are checked in the decoder, checksums are not verified here. std::invalid_argument for a reading
+// that has stopped.
+//
+// Threads: safe beside whatever else is done to the streams. Windows may be asked for that were held when the reading
+// started. `num_threads` may work on one batch, this one among them; a batch that is small stays on this one.
 #pragma once
 
 #include "packed_streams.hpp"
@@ -22,7 +26,11 @@ struct WindowRequests {
     std::size_t num_windows = 0;
 };
 
-void gather_windows(const PackedStreams& packed, const WindowRequests& requests, std::size_t length, Padding padding,
+void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, Padding padding,
+                    std::size_t num_threads, std::uint8_t* out);
+
+// The same in a reading of its own, on this thread.
+void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, Padding padding,
                     std::uint8_t* out);
 
 }  // namespace framestow

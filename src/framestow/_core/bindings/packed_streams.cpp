@@ -1,4 +1,8 @@
-// PackedStreams. The GIL is released while windows are gathered; append and evict keep it.
+// PackedStreams and its readings.
+//
+// The GIL is released while windows are gathered. append and evict keep it, since getting it back may take a switch
+// interval (5 ms) where the work takes microseconds; they give it up when they have to wait for readers, who never
+// wait for it while they hold anything.
 #include "../packed_streams.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -7,6 +11,7 @@
 #include <optional>
 
 #include "../window_gather.hpp"
+#include "../worker_pool.hpp"
 #include "arguments.hpp"
 #include "parts.hpp"
 
@@ -34,11 +39,32 @@ void py_append(PackedStreams& self, nb::handle streams_argument, nb::handle fram
     const auto streams = as_column<std::int32_t>(streams_argument, "streams");
     const auto frames = as_array<ReadArray, std::uint8_t>(frames_argument, "frames");
     check_frames(frames, "frames", {streams.size}, self.geometry().frame_bytes());
-    self.append(streams.values, static_cast<const std::uint8_t*>(frames.data()), streams.size);
+    const auto* const first = static_cast<const std::uint8_t*>(frames.data());
+    const std::size_t num_done = self.append_without_waiting(streams.values, first, streams.size);
+    if (num_done < streams.size) {
+        const nb::gil_scoped_release released;
+        self.append(streams.values + num_done, first + num_done * self.geometry().frame_bytes(),
+                    streams.size - num_done);
+    }
 }
 
-void py_gather(const PackedStreams& self, nb::handle streams_argument, nb::handle last_positions_argument,
-               nb::handle counts_argument, nb::handle out_argument, bool pad_with_zeros) {
+std::int64_t py_evict(PackedStreams& self, std::int64_t stream, std::int64_t before) {
+    if (const std::optional<std::int64_t> num_dropped = self.evict_without_waiting(stream, before)) {
+        return *num_dropped;
+    }
+    const nb::gil_scoped_release released;
+    return self.evict(stream, before);
+}
+
+std::size_t checked_threads(std::int64_t threads) {
+    if (threads < 1 || static_cast<std::uint64_t>(threads) > kMaxThreads) {
+        refuse("threads", "is " + std::to_string(threads) + ": must be 1 to " + std::to_string(kMaxThreads));
+    }
+    return static_cast<std::size_t>(threads);
+}
+
+void gather(const Reading& reading, nb::handle streams_argument, nb::handle last_positions_argument,
+            nb::handle counts_argument, nb::handle out_argument, Padding padding, std::size_t num_threads) {
     const auto streams = as_column<std::int32_t>(streams_argument, "streams");
     const auto last_positions = as_column<std::int64_t>(last_positions_argument, "last_positions");
     const auto counts = as_column<std::int32_t>(counts_argument, "counts");
@@ -49,12 +75,26 @@ void py_gather(const PackedStreams& self, nb::handle streams_argument, nb::handl
                                                 std::to_string(streams.size) + " as streams has");
     }
     const std::size_t length = out.ndim() < 2 ? 0 : out.shape(1);
-    check_frames(out, "out", {streams.size, length}, self.geometry().frame_bytes());
+    check_frames(out, "out", {streams.size, length}, reading.packed().geometry().frame_bytes());
     const WindowRequests requests{streams.values, last_positions.values, counts.values, streams.size};
     const nb::gil_scoped_release released;
-    gather_windows(self, requests, length, pad_with_zeros ? Padding::kZeros : Padding::kRepeat,
-                   static_cast<std::uint8_t*>(out.data()));
+    gather_windows(reading, requests, length, padding, num_threads, static_cast<std::uint8_t*>(out.data()));
 }
+
+void py_gather(PackedStreams& self, nb::handle streams, nb::handle last_positions, nb::handle counts, nb::handle out,
+               bool pad_with_zeros, std::int64_t threads) {
+    const Reading reading(self);
+    gather(reading, streams, last_positions, counts, out, pad_with_zeros ? Padding::kZeros : Padding::kRepeat,
+           checked_threads(threads));
+}
+
+// A reading, and how many threads unpack what is asked of it.
+struct PackedReading {
+    PackedReading(PackedStreams& packed, std::size_t threads) : reading(packed), num_threads(threads) {}
+
+    Reading reading;
+    std::size_t num_threads;
+};
 
 void py_restore(PackedStreams& self, std::int64_t stream, std::int64_t number, nb::handle segment_argument) {
     const ReadArray segment = as_bytes(segment_argument, "segment");
@@ -64,13 +104,26 @@ void py_restore(PackedStreams& self, std::int64_t stream, std::int64_t number, n
 }  // namespace
 
 void bind_packed_streams(nb::module_& module) {
+    nb::class_<PackedReading>(module, "PackedReading")
+        .def(
+            "windows",
+            [](const PackedReading& self, nb::handle streams, nb::handle last_positions, nb::handle counts,
+               nb::handle out) {
+                gather(self.reading, streams, last_positions, counts, out, Padding::kRepeat, self.num_threads);
+            },
+            nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"))
+        .def("stop", [](PackedReading& self) { self.reading.stop(); });
     nb::class_<PackedStreams>(module, "PackedStreams")
         .def("__init__", &py_init, nb::arg("num_streams"), nb::arg("rows"), nb::arg("row_bytes"),
              nb::arg("pixel_bytes"), nb::arg("frames_per_segment").none() = nb::none())
         .def("append", &py_append, nb::arg("streams"), nb::arg("frames"))
         .def("gather", &py_gather, nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"),
-             nb::arg("pad_with_zeros") = false)
-        .def("evict", &PackedStreams::evict, nb::arg("stream"), nb::arg("before"))
+             nb::arg("pad_with_zeros") = false, nb::arg("threads") = 1)
+        .def(
+            "start_reading",
+            [](PackedStreams& self, std::int64_t threads) { return new PackedReading(self, checked_threads(threads)); },
+            nb::arg("threads") = 1, nb::keep_alive<0, 1>())
+        .def("evict", &py_evict, nb::arg("stream"), nb::arg("before"))
         .def("first_position", &PackedStreams::first_position, nb::arg("stream"))
         .def("next_position", &PackedStreams::next_position, nb::arg("stream"))
         .def("num_segments", &PackedStreams::num_segments, nb::arg("stream"))

@@ -1,0 +1,277 @@
+// One writer and several readers at once, run under ThreadSanitizer: every frame read is the one appended.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <shared_mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "fair_gate.hpp"
+#include "packed_streams.hpp"
+#include "window_gather.hpp"
+#include "worker_pool.hpp"
+
+using namespace framestow;
+
+namespace {
+
+constexpr std::size_t kLength = 5;
+
+// A frame that says where it belongs, in every byte: a mixture of two is neither.
+void write_frame(std::int64_t stream, std::int64_t position, std::size_t size, std::uint8_t* out) {
+    for (std::size_t index = 0; index < size; ++index) {
+        const auto place = static_cast<std::int64_t>(index / 16);
+        out[index] = static_cast<std::uint8_t>(31 * stream + position + (place % 7 == position % 7 ? place : 0));
+    }
+}
+
+void append_next(PackedStreams& packed, std::int32_t stream) {
+    std::vector<std::uint8_t> frame(packed.geometry().frame_bytes());
+    write_frame(stream, packed.next_position(stream), frame.size(), frame.data());
+    packed.append(&stream, frame.data(), 1);
+}
+
+// Windows at random places of what is held when it is made.
+struct Wanted {
+    Wanted(const PackedStreams& packed, std::size_t num_windows, std::mt19937& random) {
+        std::vector<std::int64_t> firsts, stops;
+        for (std::size_t stream = 0; stream < packed.num_streams(); ++stream) {
+            firsts.push_back(packed.first_position(static_cast<std::int64_t>(stream)));
+            stops.push_back(packed.next_position(static_cast<std::int64_t>(stream)));
+        }
+        for (std::size_t window = 0; window < num_windows; ++window) {
+            const std::size_t stream = random() % packed.num_streams();
+            const std::int64_t first = firsts[stream];
+            const std::int64_t num_held = stops[stream] - first;
+            streams.push_back(static_cast<std::int32_t>(stream));
+            // Mostly the oldest and the newest: what is evicted meanwhile, and what is being written.
+            const auto few = static_cast<std::int64_t>(random() % 6);
+            const std::int64_t places[] = {few, num_held - 1 - few, static_cast<std::int64_t>(random()) % num_held};
+            const std::int64_t place = places[random() % 3];
+            last_positions.push_back(first + place);
+            counts.push_back(1 + static_cast<std::int32_t>(random() >> 8) % static_cast<std::int32_t>(std::min<std::int64_t>(kLength, place + 1)));
+        }
+    }
+
+    WindowRequests requests() const {
+        return WindowRequests{streams.data(), last_positions.data(), counts.data(), streams.size()};
+    }
+
+    void check(const std::vector<std::uint8_t>& out, std::size_t frame_bytes) const {
+        std::vector<std::uint8_t> expected(frame_bytes);
+        for (std::size_t window = 0; window < streams.size(); ++window) {
+            const std::int64_t first = last_positions[window] - counts[window] + 1;
+            for (std::size_t place = 0; place < kLength; ++place) {
+                const auto back = static_cast<std::int64_t>(kLength - 1 - place);
+                write_frame(streams[window], std::max(first, last_positions[window] - back), frame_bytes,
+                            expected.data());
+                CHECK(std::memcmp(out.data() + (window * kLength + place) * frame_bytes, expected.data(),
+                                  frame_bytes) == 0);
+            }
+        }
+    }
+
+    std::vector<std::int32_t> streams;
+    std::vector<std::int64_t> last_positions;
+    std::vector<std::int32_t> counts;
+};
+
+struct Load {
+    FrameGeometry geometry;
+    std::uint32_t frames_per_segment;
+    std::int64_t num_kept;      // frames of a stream
+    std::int64_t num_appended;  // to each stream
+    std::size_t num_windows;
+    std::size_t threads_a_gather;
+};
+
+void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const Load& load, unsigned seed) {
+    std::mt19937 random(seed);
+    const std::size_t frame_bytes = load.geometry.frame_bytes();
+    std::vector<std::uint8_t> out(load.num_windows * kLength * frame_bytes);
+    do {
+        const Reading reading(packed);
+        const Wanted wanted(packed, load.num_windows, random);
+        if (random() % 4 == 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(300));  // meanwhile some of it is evicted
+        }
+        gather_windows(reading, wanted.requests(), kLength, Padding::kRepeat, load.threads_a_gather, out.data());
+        wanted.check(out, frame_bytes);
+    } while (!has_ended.load());
+}
+
+void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load) {
+    constexpr std::int32_t kStreams = 3;
+    PackedStreams packed(kStreams, load.geometry, load.frames_per_segment);
+    for (std::int32_t stream = 0; stream < kStreams; ++stream) {
+        for (int position = 0; position < 10; ++position) {
+            append_next(packed, stream);
+        }
+    }
+    std::atomic<bool> has_ended{false};
+    std::vector<std::thread> readers;
+    for (unsigned seed = 0; seed < 3; ++seed) {
+        readers.emplace_back([&, seed] { read_until(has_ended, packed, load, seed); });
+    }
+    for (std::int64_t round = 0; round < load.num_appended; ++round) {
+        for (std::int32_t stream = 0; stream < kStreams; ++stream) {
+            append_next(packed, stream);
+            packed.evict(stream, packed.next_position(stream) - load.num_kept);
+        }
+        packed.nbytes();
+    }
+    has_ended.store(true);
+    for (std::thread& reader : readers) {
+        reader.join();
+    }
+}
+
+void what_is_retired_is_bounded_and_freed_when_its_readers_have_gone() {
+    PackedStreams packed(1, FrameGeometry{6, 16, 1}, 1);
+    append_next(packed, 0);
+    Reading reading(packed);
+    std::size_t num_retired = 0;
+    while (packed.evict_without_waiting(0, packed.next_position(0))) {
+        append_next(packed, 0);
+        ++num_retired;
+        CHECK(num_retired <= PackedStreams::kMaxRetired);
+    }
+    CHECK(num_retired == PackedStreams::kMaxRetired);
+    std::vector<std::uint8_t> out(96), expected(96);
+    const std::int32_t stream = 0, count = 1;
+    const std::int64_t last = 0;
+    gather_windows(reading, WindowRequests{&stream, &last, &count, 1}, 1, Padding::kRepeat, 1, out.data());
+    write_frame(0, 0, 96, expected.data());
+    CHECK(out == expected);
+
+    std::atomic<bool> was_evicted{false};
+    std::thread writer([&] {
+        packed.evict(0, packed.next_position(0));
+        was_evicted.store(true);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(!was_evicted.load());
+    reading.stop();
+    writer.join();
+    CHECK(packed.first_position(0) == packed.next_position(0));
+}
+
+void a_later_reading_is_refused_what_an_older_one_still_sees() {
+    PackedStreams packed(1, FrameGeometry{4, 4, 1}, 4);
+    for (int position = 0; position < 9; ++position) {
+        append_next(packed, 0);
+    }
+    const Reading older(packed);
+    packed.evict(0, 4);
+    const Reading later(packed);
+    std::vector<std::uint8_t> out(16), expected(16);
+    const std::int32_t stream = 0, count = 1;
+    const std::int64_t last = 3;
+    const WindowRequests requests{&stream, &last, &count, 1};
+    gather_windows(older, requests, 1, Padding::kRepeat, 1, out.data());
+    write_frame(0, 3, 16, expected.data());
+    CHECK(out == expected);
+    bool was_refused = false;
+    try {
+        gather_windows(later, requests, 1, Padding::kRepeat, 1, out.data());
+    } catch (const std::out_of_range&) {
+        was_refused = true;
+    }
+    CHECK(was_refused);
+}
+
+void readers_that_overlap_all_the_time_let_a_writer_in() {
+    FairGate gate;
+    std::atomic<bool> has_ended{false};
+    std::int64_t written = 0;  // guarded by the gate alone
+    std::vector<std::thread> readers;
+    for (int index = 0; index < 4; ++index) {
+        readers.emplace_back([&] {
+            while (!has_ended.load()) {
+                const std::shared_lock<FairGate> reading(gate);
+                const std::int64_t before = written;
+                std::this_thread::sleep_for(std::chrono::microseconds(200));
+                CHECK(written == before);
+            }
+        });
+    }
+    for (int round = 0; round < 100; ++round) {
+        gate.lock();
+        ++written;
+        gate.unlock();
+        if (gate.try_lock()) {
+            ++written;
+            gate.unlock();
+        }
+    }
+    has_ended.store(true);
+    for (std::thread& reader : readers) {
+        reader.join();
+    }
+    CHECK(written >= 100);
+}
+
+void several_callers_share_the_helpers() {
+    std::vector<std::thread> callers;
+    for (int index = 0; index < 3; ++index) {
+        callers.emplace_back([] {
+            for (int round = 0; round < 200; ++round) {
+                std::atomic<int> next{0};
+                std::array<int, 50> num_done{};
+                run_on_threads(3, [&] {
+                    for (int part = next.fetch_add(1); part < 50; part = next.fetch_add(1)) {
+                        ++num_done[static_cast<std::size_t>(part)];
+                    }
+                });
+                for (const int times : num_done) {
+                    CHECK(times == 1);
+                }
+            }
+        });
+    }
+    for (std::thread& caller : callers) {
+        caller.join();
+    }
+}
+
+void an_exception_of_a_helper_reaches_the_caller() {
+    const std::thread::id caller = std::this_thread::get_id();
+    for (int round = 0; round < 50; ++round) {
+        std::atomic<bool> has_helper{false};
+        bool was_thrown = false;
+        try {
+            run_on_threads(2, [&] {
+                if (std::this_thread::get_id() != caller) {
+                    has_helper.store(true);
+                    throw std::runtime_error("of a helper");
+                }
+                while (!has_helper.load()) {
+                    std::this_thread::yield();
+                }
+            });
+        } catch (const std::runtime_error&) {
+            was_thrown = true;
+        }
+        CHECK(was_thrown);
+    }
+}
+
+}  // namespace
+
+int main() {
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 40, 1500, 40, 1});
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 24, 80, 64, 2});
+    what_is_retired_is_bounded_and_freed_when_its_readers_have_gone();
+    a_later_reading_is_refused_what_an_older_one_still_sees();
+    readers_that_overlap_all_the_time_let_a_writer_in();
+    several_callers_share_the_helpers();
+    an_exception_of_a_helper_reaches_the_caller();
+    std::puts("thread test: all hold");
+    return 0;
+}

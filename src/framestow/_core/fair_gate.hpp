@@ -1,0 +1,146 @@
+// A lock for many readers or one writer, held for microseconds, that starves neither.
+//
+// Readers and writers take turns (phase-fair ticket lock: Brandenburg and Anderson, "Spin-based reader-writer
+// synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010): a reader waits for one writer at
+// most, a writer for the readers that came before it and for writers. std::shared_mutex of glibc lets readers
+// overtake a waiting writer for ever. Whoever waits spins as long as the gate is usually held, then sleeps until it is
+// woken, so a holder that lost its core gets one. Nothing is allocated; not recursive, shared neither.
+// Meets std::shared_lock and std::unique_lock.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#if defined(__SSE2__) || defined(_M_X64)
+#include <emmintrin.h>
+#endif
+
+namespace framestow {
+
+class FairGate {
+public:
+    FairGate() = default;
+    FairGate(const FairGate&) = delete;
+    FairGate& operator=(const FairGate&) = delete;
+
+    void lock_shared() {
+        const std::uint32_t writer = readers_in_.fetch_add(kOneReader) & kWriterBits;
+        if (writer != 0) {
+            // Another value says that the writer has left, or that the next one stands there, who waits for this reader.
+            wait_until([&] { return (readers_in_.load() & kWriterBits) != writer; });
+        }
+    }
+
+    void unlock_shared() {
+        readers_out_.fetch_add(kOneReader);
+        wake_sleepers();
+    }
+
+    void lock() {
+        const std::uint32_t ticket = writers_in_.fetch_add(1);
+        wait_until([&] { return writers_out_.load() == ticket; });
+        const std::uint32_t readers = readers_in_.fetch_add(next_writer_bits());
+        wait_until([&] { return readers_out_.load() == readers; });
+    }
+
+    // Waits for readers about as long as one holds the gate, and gives up then; does not wait for another writer. New
+    // readers are let in meanwhile: a writer that keeps them out must not leave before it had its turn, or the next
+    // one could be taken for it.
+    bool try_lock() {
+        std::uint32_t ticket = writers_out_.load();
+        if (!writers_in_.compare_exchange_strong(ticket, ticket + 1)) {
+            return false;
+        }
+        if (spin_until([&] { return enters_if_empty(); })) {
+            return true;
+        }
+        let_next_writer_in();
+        return false;
+    }
+
+    void unlock() {
+        readers_in_.fetch_and(~kWriterBits);
+        let_next_writer_in();
+    }
+
+private:
+    static constexpr std::uint32_t kPhase = 1;    // of the last writer that kept readers out: differs between one and the next
+    static constexpr std::uint32_t kPresent = 2;  // a writer has the gate or waits for the readers before it
+    static constexpr std::uint32_t kWriterBits = kPhase | kPresent;
+    static constexpr std::uint32_t kOneReader = 4;
+    static constexpr int kSpins = 128;  // 2 to 6 microseconds
+
+    static void relax() {
+#if defined(__SSE2__) || defined(_M_X64)
+        _mm_pause();
+#endif
+    }
+
+    // The rest of the writers' side is for the one whose turn it is.
+    std::uint32_t next_writer_bits() {
+        phase_ ^= kPhase;
+        return kPresent | phase_;
+    }
+
+    bool enters_if_empty() {
+        std::uint32_t readers = readers_in_.load();
+        if (readers_out_.load() != readers) {
+            return false;
+        }
+        // Nobody has come since, so nobody is inside or waits.
+        if (!readers_in_.compare_exchange_strong(readers, readers + (kPresent | (phase_ ^ kPhase)))) {
+            return false;
+        }
+        phase_ ^= kPhase;
+        return true;
+    }
+
+    void let_next_writer_in() {
+        writers_out_.fetch_add(1);
+        wake_sleepers();
+    }
+
+    template <typename Condition>
+    static bool spin_until(const Condition& holds) {
+        for (int spin = 0; spin < kSpins; ++spin) {
+            if (holds()) {
+                return true;
+            }
+            relax();
+        }
+        return false;
+    }
+
+    template <typename Condition>
+    void wait_until(const Condition& holds) {
+        if (spin_until(holds)) {
+            return;
+        }
+        std::unique_lock<std::mutex> lock(sleep_);
+        num_sleeping_.fetch_add(1);
+        changed_.wait(lock, holds);
+        num_sleeping_.fetch_sub(1);
+    }
+
+    // All operations here are sequentially consistent: either this sees the sleeper, or the sleeper, who counts itself
+    // before it looks once more, sees the change.
+    void wake_sleepers() {
+        if (num_sleeping_.load() > 0) {
+            const std::lock_guard<std::mutex> lock(sleep_);
+            changed_.notify_all();
+        }
+    }
+
+    std::atomic<std::uint32_t> readers_in_{0};  // counts in steps of kOneReader; the writer stands in the low bits
+    std::atomic<std::uint32_t> readers_out_{0};
+    std::uint32_t phase_ = 0;
+    std::atomic<std::uint32_t> writers_in_{0};
+    std::atomic<std::uint32_t> writers_out_{0};
+    std::atomic<std::uint32_t> num_sleeping_{0};
+    std::mutex sleep_;
+    std::condition_variable changed_;
+};
+
+}  // namespace framestow
