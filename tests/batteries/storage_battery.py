@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.frame_storage import FrameStorage, Reading
 
 PIXELS = FrameSpec((30, 40))
 MakeStorage = Callable[[FrameSpec, int], FrameStorage]
@@ -21,6 +22,18 @@ def pixels_of(stream: int, positions: range) -> np.ndarray:
     for frame, position in zip(frames, positions, strict=True):
         frame[position % 30, position % 37 : position % 37 + 3] = 100 + position % 150
     return frames
+
+
+def noise(num_frames: int) -> np.ndarray:
+    """Pictures that do not pack."""
+    return np.random.default_rng(0).integers(0, 256, (num_frames, *PIXELS.shape), dtype=np.uint8)
+
+
+def append_evicting(storage: FrameStorage, frames: np.ndarray, num_kept: int) -> None:
+    """Append to stream 0 and keep about the newest ``num_kept``."""
+    for frame in frames:
+        storage.append(np.array([0], np.int32), frame[None])
+        storage.evict(0, storage.held(0).stop - num_kept)
 
 
 class StorageBattery:
@@ -38,7 +51,9 @@ class StorageBattery:
         for frame in self.frames_of(stream, positions):
             storage.append(np.array([stream], np.int32), frame[None])
 
-    def read(self, storage: FrameStorage, stream: int, last: int, count: int, length: int | None = None) -> np.ndarray:
+    def read(
+        self, storage: FrameStorage | Reading, stream: int, last: int, count: int, length: int | None = None
+    ) -> np.ndarray:
         out = np.full((1, length or count, *self.spec.shape), 255, self.spec.dtype)
         storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out)
         return out[0]
@@ -100,10 +115,8 @@ class StorageBattery:
 
     def test_evicting_gives_memory_back(self):
         storage = self.make(self.spec, 1)
-        noise = np.random.default_rng(0).integers(0, 256, (12_000, *PIXELS.shape), dtype=np.uint8)
-        for position, pixels in enumerate(noise):
-            storage.append(np.array([0], np.int32), self.shown(pixels[None], range(position, position + 1)))
-            storage.evict(0, position - 1000)
+
+        append_evicting(storage, self.shown(noise(12_000), range(12_000)), num_kept=1000)
 
         # Twelve times as much was stored: what stays is the live frames, and two blocks that are partly in use.
         assert sum(storage.nbytes.values()) < 1000 * self.spec.nbytes + 3 * 2**20
@@ -154,3 +167,83 @@ class StorageBattery:
             for damaged in (segment[:-1], bytes(flipped)):
                 with pytest.raises(DamagedDataError):
                     self.make(self.spec, 1).restore(0, 0, [*segments[:place], damaged, *segments[place + 1 :]])
+
+    def test_a_reading_sees_what_was_held_when_it_started_and_a_later_one_does_not(self):
+        storage = self.make(self.spec, 1)
+        self.fill(storage, 0, range(400))
+        reading = storage.start_reading()
+
+        append_evicting(storage, self.frames_of(0, range(400, 900)), num_kept=200)
+        later = storage.start_reading()
+
+        assert storage.held(0).start > 256
+        np.testing.assert_array_equal(self.frames_of(0, range(400)), self.read(reading, 0, 399, 400))
+        np.testing.assert_array_equal(self.frames_of(0, range(895, 900)), self.read(later, 0, 899, 5))
+        with pytest.raises(IndexError, match="399"):
+            self.read(later, 0, 399, 400)
+
+    def test_a_reading_that_has_stopped_is_refused(self):
+        storage = self.make(self.spec, 1)
+        self.fill(storage, 0, range(5))
+        reading = storage.start_reading()
+        reading.stop()
+        reading.stop()
+
+        with pytest.raises(ValueError, match="stopped"):
+            self.read(reading, 0, 4, 1)
+
+    @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "dropped"])
+    def test_what_a_reading_keeps_is_counted_until_it_has_gone(self, is_stopped):
+        storage = self.make(self.spec, 1)
+        append_evicting(storage, self.shown(noise(4000), range(4000)), num_kept=4000)
+        before = sum(storage.nbytes.values())
+        reading = storage.start_reading()
+
+        storage.evict(0, 3900)
+        kept = sum(storage.nbytes.values())
+        if is_stopped:
+            reading.stop()
+        del reading
+
+        assert kept >= 0.99 * before
+        assert sum(storage.nbytes.values()) < 0.75 * kept
+
+    def test_readers_beside_a_writer_get_true_frames(self):
+        storage = self.make(self.spec, 2)
+        for stream in (0, 1):
+            self.fill(storage, stream, range(300))
+        failures: list[BaseException] = []
+        has_ended = threading.Event()
+
+        def keep_reading(seed: int) -> None:
+            rng = np.random.default_rng(seed)
+            try:
+                while not has_ended.is_set():
+                    stops = [storage.held(stream).stop for stream in (0, 1)]
+                    reading = storage.start_reading()
+                    firsts = [storage.held(stream).start for stream in (0, 1)]
+                    for _ in range(20):
+                        stream, count = int(rng.integers(2)), int(rng.integers(1, 7))
+                        held = range(firsts[stream], stops[stream])
+                        if len(held) < 10:  # the writer was quicker than the two calls
+                            continue
+                        last = held[[count - 1, len(held) - 1, int(rng.integers(count, len(held)))][rng.integers(3)]]
+                        expected = self.frames_of(stream, range(last - count + 1, last + 1))
+                        np.testing.assert_array_equal(expected, self.read(reading, stream, last, count))
+                    reading.stop()
+            except BaseException as failure:
+                failures.append(failure)
+
+        readers = [threading.Thread(target=keep_reading, args=(seed,)) for seed in range(2)]
+        for reader in readers:
+            reader.start()
+        for position in range(300, 2000):
+            for stream in (0, 1):
+                self.fill(storage, stream, range(position, position + 1))
+                storage.evict(stream, position - 250)
+        has_ended.set()
+        for reader in readers:
+            reader.join(timeout=20)
+
+        assert failures == []
+        assert not any(reader.is_alive() for reader in readers)

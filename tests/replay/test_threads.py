@@ -1,57 +1,211 @@
-"""A memory that is written by one thread and sampled by others at the same time."""
+"""A memory that is written by one thread and sampled by others at the same time, compared with lists."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from oracles.numbered_steps import SHAPE
+from oracles.comparison import assert_batch_is_what_the_oracle_holds
+from oracles.list_memory import ListMemory
 
-NUM_STEPS = 4000
-
-
-def assert_consecutive(batch: Batch) -> None:
-    """Every frame carries its step in all its bytes, so a torn or mixed window cannot look right."""
-    windows = np.concatenate([batch.observation, batch.next_observation[:, -1:]], axis=1)
-    steps = windows.reshape(len(batch), 4, -1).astype(int)
-    assert (steps == steps[:, :, :1]).all()
-    assert ((steps[:, 1:, 0] - steps[:, :-1, 0]) % 251 == 1).all()
-    assert (batch.action == steps[:, 2, 0]).all()
+SHAPE = (12, 16)
+CAPACITY, NUM_STREAMS, STACK, NUM_ACTIONS = 400, 3, 3, 250
+STORAGES = pytest.mark.parametrize("storage", ["packed", "raw"])
 
 
-def test_samples_stay_whole_while_another_thread_appends_and_evicts():
-    memory = ReplayMemory(500, FrameSpec(SHAPE), 251, stack=3, seed=0)
+def frame_of(stream: int, episode: int, step: int) -> np.ndarray:
+    """A frame that says in every row where it belongs, so that a mixture of two looks like neither."""
+    row = np.array([stream, episode % 256, episode // 256, step], np.uint8)
+    frame = np.tile(row, (SHAPE[0], SHAPE[1] // len(row)))
+    frame[step % SHAPE[0]] += np.uint8(1 + step)
+    return frame
+
+
+class Player:
+    """Plays episodes of random lengths on all streams into a memory and, just before, into the oracle."""
+
+    def __init__(self, memory: ReplayMemory, seed: int) -> None:
+        self.memory = memory
+        self.oracle = ListMemory(memory.capacity, memory.num_streams, memory.stack, memory.settings.discount)
+        self.rng = np.random.default_rng(seed)
+        self.episodes, self.steps = [-1] * memory.num_streams, [0] * memory.num_streams
+        self.begin(list(range(memory.num_streams)))
+
+    def frames(self, streams: list[int]) -> np.ndarray:
+        return np.stack([frame_of(stream, self.episodes[stream], self.steps[stream]) for stream in streams])
+
+    def begin(self, streams: list[int]) -> None:
+        for stream in streams:
+            self.episodes[stream], self.steps[stream] = self.episodes[stream] + 1, 0
+        self.oracle.begin(self.frames(streams), streams)
+        self.memory.begin(self.frames(streams), streams)
+
+    def step(self) -> None:
+        """One step of some streams; the reward is the action; now and then an episode ends or is broken off."""
+        streams = sorted(self.rng.permutation(self.memory.num_streams)[: self.rng.integers(1, 4)].tolist())
+        for stream in streams:
+            self.steps[stream] += 1
+        actions = self.rng.integers(NUM_ACTIONS, size=len(streams))
+        terminated, truncated = self.rng.random((2, len(streams))) < 0.04
+        step = actions, actions.astype(np.float32), terminated, truncated, self.frames(streams), streams
+        self.oracle.append(*step)
+        self.memory.append(*step)
+        ended = terminated | truncated | (self.rng.random(len(streams)) < 0.01)
+        if ended.any():
+            self.begin([stream for stream, has_ended in zip(streams, ended, strict=True) if has_ended])
+
+
+@contextmanager
+def running(work: Callable[[int], None], num_threads: int):
+    """Repeat ``work(number)`` on threads until the block ends; fails with the first of their exceptions."""
     failures: list[BaseException] = []
     has_ended = threading.Event()
 
-    def frame(step: int) -> np.ndarray:
-        return np.full((1, *SHAPE), step % 251, np.uint8)
-
-    memory.begin(frame(0))
-    for step in range(2):  # until no window is padded
-        memory.append([step], [0.0], [False], [False], frame(step + 1))
-
-    def read() -> None:
+    def repeat(number: int) -> None:
         try:
             while not has_ended.is_set():
-                batch = memory.sample(16)
-                if batch.index.min() >= 2:
-                    assert_consecutive(batch)
+                work(number)
         except BaseException as failure:
             failures.append(failure)
 
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for step in range(2, NUM_STEPS):
-        memory.append([step % 251], [0.0], [False], [False], frame(step + 1))
-    has_ended.set()
-    for reader in readers:
-        reader.join(timeout=10)
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield failures
+    finally:
+        has_ended.set()
+        for thread in threads:
+            thread.join(timeout=30)
+    assert not any(thread.is_alive() for thread in threads)
+    if failures:
+        raise failures[0]
 
-    assert failures == []
-    assert not any(reader.is_alive() for reader in readers)
+
+def make_memory(storage: str = "packed", **settings) -> ReplayMemory:
+    settings = {"seed": 0, "num_streams": NUM_STREAMS} | settings
+    return ReplayMemory(CAPACITY, FrameSpec(SHAPE), NUM_ACTIONS, stack=STACK, storage=storage, **settings)
+
+
+@STORAGES
+def test_every_batch_is_what_the_oracle_holds_while_the_writer_sweeps_the_ring(storage):
+    memory = make_memory(storage)
+    player = Player(memory, seed=1)
+    player.step()
+    num_batches = [0, 0, 0]
+
+    def sample(number: int) -> None:
+        oldest = memory.sampleable_indices()[0]
+        batch = memory.sample(24) if number else memory.transitions(memory.sampleable_indices()[-24:])
+        assert oldest <= batch.index.min()
+        assert batch.index.max() < len(player.oracle.steps)
+        assert_batch_is_what_the_oracle_holds(batch, player.oracle)
+        assert memory.report().transitions <= CAPACITY
+        num_batches[number] += 1
+
+    with running(sample, 3) as failures:
+        while not failures and (len(player.oracle.steps) < 6 * CAPACITY or min(num_batches) < 20):
+            player.step()
+
+
+@STORAGES
+def test_batches_held_by_several_samplers_stay_as_they_are(storage):
+    memory = make_memory(storage)
+    player = Player(memory, seed=2)
+    player.step()
+    held: list[list] = [[], []]
+
+    def sample(number: int) -> None:
+        held[number].append(memory.sample(8))
+        if len(held[number]) > 6:
+            assert_batch_is_what_the_oracle_holds(held[number].pop(0), player.oracle)
+
+    with running(sample, 2) as failures:
+        while not failures and len(player.oracle.steps) < 3 * CAPACITY:
+            player.step()
+
+    for batch in held[0] + held[1]:
+        assert_batch_is_what_the_oracle_holds(batch, player.oracle)
+
+
+def test_a_memory_saved_beside_writer_and_sampler_holds_what_it_held_between_two_steps(tmp_path):
+    memory = make_memory()
+    player = Player(memory, seed=3)
+    for _ in range(CAPACITY):
+        player.step()
+    saved = []
+
+    def save_or_sample(number: int) -> None:
+        if number == 0:
+            memory.sample(16)
+        elif len(saved) < 3:
+            path = tmp_path / str(len(saved))
+            memory.save(path)
+            saved.append(path)
+
+    with running(save_or_sample, 2) as failures:
+        while not failures and len(saved) < 3:
+            player.step()
+
+    for path in saved:
+        loaded = ReplayMemory.load(path)
+        loaded.check()
+        assert len(loaded) == CAPACITY
+        assert_batch_is_what_the_oracle_holds(loaded.transitions(loaded.sampleable_indices()), player.oracle)
+
+
+@STORAGES
+def test_the_writer_goes_on_while_a_batch_is_unpacked(storage):
+    memory = make_memory(storage)
+    player = Player(memory, seed=4)
+    for _ in range(CAPACITY):
+        player.step()
+    newest = np.full(40_000, memory.sampleable_indices()[-1])
+    memory.transitions(newest)  # takes the pages of its output
+    sampler = threading.Thread(target=memory.transitions, args=(newest,))
+    num_steps = 0
+
+    sampler.start()
+    while sampler.is_alive():
+        player.step()
+        num_steps += 1
+    sampler.join()
+
+    # A tenth of a second or more: a writer that waited would have made the one step that was under way, or two.
+    assert num_steps >= 10
+
+
+def test_several_threads_unpack_the_batches_that_one_unpacks():
+    memories = [make_memory(threads=threads) for threads in (1, 3)]
+    for memory in memories:
+        player = Player(memory, seed=5)
+        for _ in range(CAPACITY):
+            player.step()
+
+    for _ in range(3):
+        batches = [memory.sample(6000) for memory in memories]  # 4.6 MB: a MiB and more for each of the threads
+        np.testing.assert_array_equal(batches[0].index, batches[1].index)
+        np.testing.assert_array_equal(batches[0].observation, batches[1].observation)
+        np.testing.assert_array_equal(batches[0].next_observation, batches[1].next_observation)
+
+
+@pytest.mark.parametrize("threads", [0, 65])
+def test_a_number_of_threads_that_cannot_be_is_refused(threads):
+    with pytest.raises(InvalidSettingsError, match=f"threads is {threads}: 1 to 64"):
+        make_memory(threads=threads)
+
+
+def test_how_many_threads_unpack_is_not_part_of_what_is_saved(tmp_path):
+    memory = make_memory(threads=2)
+    Player(memory, seed=6).step()
+    memory.save(tmp_path)
+
+    assert ReplayMemory.load(tmp_path).settings.threads == 1
+    assert ReplayMemory.load(tmp_path, threads=4).settings.threads == 4

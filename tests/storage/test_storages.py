@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from functools import partial
 
 import numpy as np
 import pytest
 
-from batteries.storage_battery import PIXELS, StorageBattery
+from batteries.storage_battery import PIXELS, StorageBattery, append_evicting, noise
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
@@ -106,3 +108,24 @@ def test_segments_of_one_storage_fill_the_other(kind, source, target):
 )
 def test_frames_are_kept_where_their_kind_belongs(spec, kind):
     assert kind is type(make_storage("packed", spec, 1))
+
+
+@pytest.mark.parametrize("make", [PackedStorage, RawRing])
+def test_a_writer_waits_rather_than_grow_for_a_reading_without_end(make):
+    storage = make(PIXELS, 1)
+    append_evicting(storage, noise(1000), num_kept=1000)
+    reading = storage.start_reading()
+    writer = threading.Thread(target=append_evicting, args=(storage, noise(12_000), 1000))
+    writer.start()
+    before = -1
+    while before != (before := storage.held(0).stop):
+        time.sleep(0.3)
+
+    assert writer.is_alive()
+    assert sum(storage.nbytes.values()) < 1000 * PIXELS.nbytes + 12 * 2**20
+    out = np.empty((1, 1000, *PIXELS.shape), np.uint8)
+    reading.windows(np.zeros(1, np.int32), np.array([999]), np.array([1000], np.int32), out)
+    np.testing.assert_array_equal(noise(1000), out[0])
+    reading.stop()
+    writer.join(timeout=20)
+    assert not writer.is_alive()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from framestow.replay.batch import Batch
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.output_pool import OutputPool
-from framestow.replay.samplers.sampler import Sampler
+from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.snapshot import Snapshot, write_snapshot
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 from framestow.replay.timeline import Timeline
-from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.frame_storage import FrameStorage, Reading
 from framestow.storage.storages import make_storage
 
 
@@ -49,9 +49,15 @@ class ReplayMemory:
         sampler: what draws the transitions of a batch; ``Uniform()`` by default.
         storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
         seed: of the memory's own generator; ``None`` takes fresh entropy.
+        threads: how many threads unpack one batch, 1 to 64; small batches stay on one. Not kept by ``save``.
 
-    Raises ``InvalidSettingsError`` for an argument that cannot work. Calls may come from several threads: each holds
-    the memory's lock, and the unpacking inside ``sample`` leaves the interpreter free for other threads.
+    Raises ``InvalidSettingsError`` for an argument that cannot work.
+
+    Threads: one may write (``begin``, ``append``) while any number call everything else. A call sees the memory as it
+    is between two of the writer's calls, and what it gives does not change afterwards. A batch is drawn under the
+    memory's lock (microseconds) and unpacked beside it, so neither the writer nor another sampler waits for that.
+    Draws happen in the order in which the samplers come, so with several of them that order decides who draws what.
+    ``save`` keeps all others waiting. docs/threads.md says why this holds.
     """
 
     def __init__(
@@ -66,11 +72,12 @@ class ReplayMemory:
         sampler: Sampler | None = None,
         storage: str = "packed",
         seed: int | None = None,
+        threads: int = 1,
     ) -> None:
         frame, action = FrameSpec.from_space(observation_space), ActionSpec.from_space(action_space)
-        self.settings = MemorySettings(capacity, frame, action, stack, num_streams, discount, storage)
+        self.settings = MemorySettings(capacity, frame, action, stack, num_streams, discount, storage, threads)
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
-        self._storage: FrameStorage = make_storage(storage, frame, num_streams)
+        self._storage: FrameStorage = make_storage(storage, frame, num_streams, threads)
         self._stacker = FrameStacker(frame, stack, num_streams)
         self._timeline = Timeline(
             capacity, num_streams, stack, frame, action, discount, self._storage.frames_per_segment
@@ -141,28 +148,15 @@ class ReplayMemory:
         """
         if batch_size < 1:
             raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
-        with self._lock:
-            if not len(self):
-                raise NothingToSampleError(
-                    "the memory holds no transition: there is nothing to sample; append steps first"
-                )
-            draw = self._sampler.draw(batch_size, self._generator)
-            return self._batch(draw.indices, draw.weights)
+        return self._gathered(lambda: self._drawn(batch_size))
 
     def transitions(self, indices: npt.ArrayLike) -> Batch:
         """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
 
         Raises ``NothingToSampleError`` for one that is not held.
         """
-        with self._lock:
-            wanted = np.atleast_1d(np.asarray(indices, np.int64))
-            missing = wanted[~self._timeline.is_held(wanted)]
-            if missing.size:
-                raise NothingToSampleError(
-                    f"transition {missing[0]} is not held: indices {self._timeline.oldest} to "
-                    f"{self._timeline.next_index - 1} are; take them from sampleable_indices()"
-                )
-            return self._batch(wanted, np.ones(len(wanted), np.float32))
+        wanted = np.atleast_1d(np.asarray(indices, np.int64))
+        return self._gathered(lambda: self._chosen(wanted))
 
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
         """Give the index of every transition that may be drawn, oldest first."""
@@ -201,12 +195,13 @@ class ReplayMemory:
             write_snapshot(Path(path), state, self._timeline.state(), self._storage, self.num_streams)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], sampler: Sampler | None = None) -> ReplayMemory:
+    def load(cls, path: str | PathLike[str], sampler: Sampler | None = None, threads: int = 1) -> ReplayMemory:
         """Open what ``save`` wrote to ``path``: the same transitions, generator and open episodes.
 
         ``sampler``: a new one of the class that the memory was saved with, ``Uniform()`` by default; it takes over
-        the saved one's state. Raises ``IncompatibleError`` for one of another class, ``DamagedDataError``, naming the
-        file, if a byte is not what was written, ``FileNotFoundError`` if nothing was saved there.
+        the saved one's state. ``threads``: as for a new memory. Raises ``IncompatibleError`` for a sampler of another
+        class, ``DamagedDataError``, naming the file, if a byte is not what was written, ``FileNotFoundError`` if
+        nothing was saved there.
         """
         snapshot = Snapshot.open(Path(path))
         settings = MemorySettings.from_state(snapshot.state["settings"])
@@ -219,6 +214,7 @@ class ReplayMemory:
             discount=settings.discount,
             sampler=sampler,
             storage=settings.storage,
+            threads=threads,
         )
         memory._take_over(snapshot)
         return memory
@@ -235,10 +231,33 @@ class ReplayMemory:
             if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
                 raise AssertionError(f"stream {stream} needs frames outside of {frames}")
 
-    def _batch(self, indices: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> Batch:
-        windows, (action, reward, discount, terminated, truncated) = self._timeline.resolve(indices)
-        frames = self._pool.take((len(indices), *self._window_shape), self.settings.frame.dtype)
-        self._storage.windows(*windows, frames)
+    def _drawn(self, batch_size: int) -> Draw:
+        if not len(self):
+            raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
+        return self._sampler.draw(batch_size, self._generator)
+
+    def _chosen(self, indices: npt.NDArray[np.int64]) -> Draw:
+        missing = indices[~self._timeline.is_held(indices)]
+        if missing.size:
+            raise NothingToSampleError(
+                f"transition {missing[0]} is not held: indices {self._timeline.oldest} to "
+                f"{self._timeline.next_index - 1} are; take them from sampleable_indices()"
+            )
+        return Draw(indices, np.ones(len(indices), np.float32))
+
+    def _gathered(self, choose: Callable[[], Draw]) -> Batch:
+        """The transitions that ``choose`` gives: chosen and looked up under the lock, gathered without it."""
+        reading: Reading | None = None
+        try:
+            with self._lock:
+                indices, weights = choose()
+                windows, (action, reward, discount, terminated, truncated) = self._timeline.resolve(indices)
+                frames = self._pool.take((len(indices), *self._window_shape), self.settings.frame.dtype)
+                reading = self._storage.start_reading()
+            reading.windows(*windows, frames)
+        finally:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
+            if reading is not None:
+                reading.stop()
         return Batch(frames[:, :-1], action, reward, discount, frames[:, 1:], indices, weights, terminated, truncated)
 
     def _take_over(self, snapshot: Snapshot) -> None:

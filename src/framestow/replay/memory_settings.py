@@ -11,6 +11,7 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.storage.storages import STORAGES
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
+MAX_THREADS = 64
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class MemorySettings:
     num_streams: int
     discount: float
     storage: str
+    threads: int = 1
 
     def __post_init__(self) -> None:
         if self.num_streams < 1:
@@ -42,9 +44,14 @@ class MemorySettings:
                 f"storage is {self.storage!r}: it must be one of {', '.join(map(repr, STORAGES))}; take 'packed'"
             )
 
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise InvalidSettingsError(f"threads is {self.threads}: 1 to {MAX_THREADS} threads unpack a batch")
+
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: JSON-able values."""
-        return asdict(self) | {"frame": self.frame.state()}
+        """What a snapshot keeps: JSON-able values. How many threads unpack is the affair of whoever loads it."""
+        state = asdict(self) | {"frame": self.frame.state()}
+        del state["threads"]
+        return state
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:

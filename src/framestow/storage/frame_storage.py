@@ -9,12 +9,34 @@ import numpy as np
 import numpy.typing as npt
 
 
+class Reading(Protocol):
+    """Keeps what a storage held when ``start_reading`` was called readable, whatever is appended and evicted since.
+
+    For as long as it is neither stopped nor collected. It takes no lock: the writer goes on, and waits only when
+    so much was evicted meanwhile that it must not grow further. So whoever has a reading must not wait for the writer.
+    """
+
+    def windows(
+        self,
+        streams: npt.NDArray[np.int32],
+        last_positions: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """Write windows as ``FrameStorage.windows`` does."""
+
+    def stop(self) -> None:
+        """Let go of what was evicted meanwhile."""
+
+
 class FrameStorage(Protocol):
     """Frames of n streams, addressed by stream and position; they come back bit for bit, whatever their dtype.
 
     A position counts the frames of one stream from 0 for ever; a storage holds the frames of the half-open range
-    ``held(stream)``. It knows no episode: which frames belong together is the caller's business. One caller at a
-    time; a storage does not lock.
+    ``held(stream)``. It knows no episode: which frames belong together is the caller's business.
+
+    Threads: one at a time may ``append``, ``evict``, ``restore`` and take ``segments``; beside it any number may start
+    readings and use them, each reading in one thread, and ask for ``windows``, ``held`` and ``nbytes``.
     """
 
     @property
@@ -41,8 +63,14 @@ class FrameStorage(Protocol):
         is not held, before ``out`` is touched.
         """
 
+    def start_reading(self) -> Reading:
+        """Give what can read the frames that are held now, at leisure."""
+
     def evict(self, stream: int, before: int) -> None:
-        """Allow the frames of ``stream`` below position ``before`` to go; whole segments of them do."""
+        """Allow the frames of ``stream`` below position ``before`` to go; whole segments of them do.
+
+        Older readings still see them, until then they count in ``nbytes``. May wait for such a reading to stop.
+        """
 
     def held(self, stream: int) -> range:
         """Positions of ``stream`` that can be read."""
@@ -62,4 +90,4 @@ class FrameStorage(Protocol):
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes held, by part."""
+        """Bytes held, by part; what older readings still see is among them."""

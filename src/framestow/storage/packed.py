@@ -8,20 +8,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import PackedStreams
+from framestow._core import PackedReading, PackedStreams
 from framestow.frames.codec import bytes_of
 from framestow.frames.frame_spec import FrameSpec
+from framestow.storage.frame_storage import Reading
+
+
+class ReadingOfBytes:
+    """A ``Reading`` of frames of another dtype than that of bytes, as which they are packed."""
+
+    def __init__(self, reading: PackedReading) -> None:
+        self._reading = reading
+        self.stop = reading.stop
+
+    def windows(
+        self,
+        streams: npt.NDArray[np.int32],
+        last_positions: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Unpack one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
+        self._reading.windows(streams, last_positions, counts, bytes_of(out, leading_axes=2))
 
 
 class PackedStorage:
     """Frames packed as they arrive, in segments that can be read at once, the open one of each stream included.
 
     The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``. Frames of any dtype
-    are packed by their bytes.
+    are packed by their bytes. Up to ``threads`` threads unpack what one call asks for.
     """
 
-    def __init__(self, spec: FrameSpec, num_streams: int) -> None:
+    def __init__(self, spec: FrameSpec, num_streams: int, threads: int = 1) -> None:
         self._holds_bytes = spec.dtype == np.uint8  # as the native code takes them
+        self._threads = threads
         self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
 
     @property
@@ -41,12 +61,19 @@ class PackedStorage:
         out: npt.NDArray[Any],
     ) -> None:
         """Unpack one window of consecutive frames for each row of ``out``, in one native call without the GIL."""
-        self._streams.gather(
-            streams, last_positions, counts, out if self._holds_bytes else bytes_of(out, leading_axes=2)
-        )
+        frames = out if self._holds_bytes else bytes_of(out, leading_axes=2)
+        self._streams.gather(streams, last_positions, counts, frames, threads=self._threads)
+
+    def start_reading(self) -> Reading:
+        """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
+        reading = self._streams.start_reading(self._threads)
+        return reading if self._holds_bytes else ReadingOfBytes(reading)
 
     def evict(self, stream: int, before: int) -> None:
-        """Let go of the sealed segments of ``stream`` that lie wholly below position ``before``."""
+        """Let go of the sealed segments of ``stream`` that lie wholly below position ``before``.
+
+        They are freed when the readings that started before have stopped; waits while those keep 8 MiB or more.
+        """
         self._streams.evict(stream, before)
 
     def held(self, stream: int) -> range:

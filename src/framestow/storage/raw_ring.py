@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -13,37 +15,17 @@ from framestow.errors import DamagedDataError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 
+Chunk = npt.NDArray[Any]
+MAX_RETIRED_CHUNKS = 16
+DROPPED_READING_S = 0.05  # how often to look for readings that were collected without being stopped
 
-class RawRing:
-    """Frames as they came, in chunks of a fixed number of frames a stream; a chunk that is let go is used again.
 
-    The plain counterpart of the packed storage: the same promises (``FrameStorage``), a byte for every byte. It is also
-    where vectors of numbers are kept, which would not shrink.
-    Its chunks cover the same positions as packed segments, so snapshots of either load into the other.
-    """
+class RawReading:
+    """What a ``RawRing`` held when it started: it is handed every chunk that is evicted meanwhile."""
 
-    def __init__(self, spec: FrameSpec, num_streams: int) -> None:
-        self._spec = spec
-        self._codec = SegmentCodec(spec)
-        self._chunk_frames = self._codec.frames_per_segment
-        self._chunks: list[deque[npt.NDArray[Any]]] = [deque() for _ in range(num_streams)]
-        self._first_chunk = [0] * num_streams
-        self._next_position = [0] * num_streams
-        self._spare: list[npt.NDArray[Any]] = []
-
-    @property
-    def frames_per_segment(self) -> int:
-        """Frames of a chunk."""
-        return self._chunk_frames
-
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
-        """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
-        for stream, frame in zip(streams.tolist(), frames, strict=True):
-            position = self._next_position[stream]
-            if position % self._chunk_frames == 0:
-                self._chunks[stream].append(self._spare.pop() if self._spare else self._new_chunk())
-            self._chunks[stream][-1][position % self._chunk_frames] = frame
-            self._next_position[stream] = position + 1
+    def __init__(self, ring: RawRing) -> None:
+        self._ring = ring
+        self.retired: dict[tuple[int, int], Chunk] = {}  # by stream and number of the chunk
 
     def windows(
         self,
@@ -53,28 +35,115 @@ class RawRing:
         out: npt.NDArray[Any],
     ) -> None:
         """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
-        wanted = list(zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True))
-        for row, (stream, last, count) in enumerate(wanted):
-            held = self.held(stream)
-            if not 1 <= count <= out.shape[1] or last - count + 1 < held.start or last >= held.stop:
-                raise IndexError(
-                    f"window {row} wants {count} frames of stream {stream} up to position {last}: "
-                    f"positions {held.start} to {held.stop - 1} are held and a window takes 1 to {out.shape[1]} frames"
-                )
-        for row, (stream, last, count) in enumerate(wanted):
-            self._copy_run(stream, last - count + 1, out[row, out.shape[1] - count :])
-            out[row, : out.shape[1] - count] = out[row, out.shape[1] - count]
+        self._ring.read(self, streams, last_positions, counts, out)
+
+    def stop(self) -> None:
+        """Let go of what was evicted meanwhile."""
+        self._ring.stop_reading(self)
+
+
+class RawRing:
+    """Frames as they came, in chunks of a fixed number of frames a stream; a chunk that is let go is used again.
+
+    The plain counterpart of the packed storage: the same promises (``FrameStorage``), a byte for every byte. It is also
+    where vectors of numbers are kept, which would not shrink.
+    Its chunks cover the same positions as packed segments, so snapshots of either load into the other. Frames are
+    looked up under a lock and copied without it: nobody writes where a reading may look.
+    """
+
+    def __init__(self, spec: FrameSpec, num_streams: int) -> None:
+        self._spec = spec
+        self._codec = SegmentCodec(spec)
+        self._chunk_frames = self._codec.frames_per_segment
+        self._chunks: list[deque[Chunk]] = [deque() for _ in range(num_streams)]
+        self._first_chunk = [0] * num_streams
+        self._next_position = [0] * num_streams
+        self._spare: list[Chunk] = []
+        self._readings: WeakSet[RawReading] = WeakSet()
+        self._lock = threading.Lock()
+        self._a_reading_stopped = threading.Condition(self._lock)
+
+    @property
+    def frames_per_segment(self) -> int:
+        """Frames of a chunk."""
+        return self._chunk_frames
+
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
+        """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
+        with self._lock:
+            for stream, frame in zip(streams.tolist(), frames, strict=True):
+                position = self._next_position[stream]
+                if position % self._chunk_frames == 0:
+                    self._chunks[stream].append(self._spare.pop() if self._spare else self._new_chunk())
+                self._chunks[stream][-1][position % self._chunk_frames] = frame
+                self._next_position[stream] = position + 1
+
+    def windows(
+        self,
+        streams: npt.NDArray[np.int32],
+        last_positions: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
+        reading = self.start_reading()
+        try:
+            reading.windows(streams, last_positions, counts, out)
+        finally:
+            reading.stop()
+
+    def start_reading(self) -> RawReading:
+        """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
+        reading = RawReading(self)
+        with self._lock:
+            self._readings.add(reading)
+        return reading
+
+    def stop_reading(self, reading: RawReading) -> None:
+        """Forget ``reading``, and what was evicted since it started."""
+        with self._lock:
+            self._readings.discard(reading)
+            reading.retired.clear()
+            self._a_reading_stopped.notify_all()
+
+    def read(
+        self,
+        reading: RawReading,
+        streams: npt.NDArray[np.int32],
+        last_positions: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Write what ``reading`` is asked for."""
+        wanted = zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True)
+        with self._lock:
+            if reading not in self._readings:
+                raise ValueError("this reading has stopped: frames that it saw may be gone; start another")
+            runs = [self._runs(reading, row, *window, out.shape[1]) for row, window in enumerate(wanted)]
+        for window, parts in zip(out, runs, strict=True):
+            place = len(window) - sum(map(len, parts))
+            window[:place] = parts[0][0]
+            for part in parts:
+                window[place : place + len(part)] = part
+                place += len(part)
 
     def evict(self, stream: int, before: int) -> None:
-        """Let go of the chunks of ``stream`` that lie wholly below position ``before``."""
-        while self._chunks[stream] and (self._first_chunk[stream] + 1) * self._chunk_frames <= before:
-            if (self._first_chunk[stream] + 1) * self._chunk_frames > self._next_position[stream]:
-                break  # the chunk that is being filled stays
-            self._spare.append(self._chunks[stream].popleft())
-            self._first_chunk[stream] += 1
+        """Let go of the chunks of ``stream`` that lie wholly below position ``before`` (see ``FrameStorage``)."""
+        with self._lock:
+            while len(self._retired()) >= MAX_RETIRED_CHUNKS:
+                self._a_reading_stopped.wait(DROPPED_READING_S)
+            while self._chunks[stream] and (self._first_chunk[stream] + 1) * self._chunk_frames <= before:
+                if (self._first_chunk[stream] + 1) * self._chunk_frames > self._next_position[stream]:
+                    break  # the chunk that is being filled stays
+                self._retire(stream, self._first_chunk[stream], self._chunks[stream].popleft())
+                self._first_chunk[stream] += 1
 
     def held(self, stream: int) -> range:
         """Positions of ``stream`` that can be read."""
+        with self._lock:
+            return self._held(stream)
+
+    def _held(self, stream: int) -> range:
         return range(self._first_chunk[stream] * self._chunk_frames, self._next_position[stream])
 
     def segments(self, stream: int) -> Iterator[bytes]:
@@ -106,21 +175,50 @@ class RawRing:
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes held, by part: chunks in use, and chunks waiting to be used again."""
+        """Bytes held, by part: chunks in use, chunks that readings keep, and chunks waiting to be used again."""
         chunk_bytes = self._chunk_frames * self._spec.nbytes
-        return {
-            "frames": chunk_bytes * sum(len(chunks) for chunks in self._chunks),
-            "spare chunks": chunk_bytes * len(self._spare),
-        }
+        with self._lock:
+            return {
+                "frames": chunk_bytes * (sum(len(chunks) for chunks in self._chunks) + len(self._retired())),
+                "spare chunks": chunk_bytes * len(self._spare),
+            }
 
-    def _copy_run(self, stream: int, start: int, out: npt.NDArray[Any]) -> None:
-        copied = 0
-        while copied < len(out):
-            chunk, offset = divmod(start + copied, self._chunk_frames)
-            taken = min(self._chunk_frames - offset, len(out) - copied)
-            source = self._chunks[stream][chunk - self._first_chunk[stream]]
-            out[copied : copied + taken] = source[offset : offset + taken]
-            copied += taken
+    # What follows wants the lock held.
 
-    def _new_chunk(self) -> npt.NDArray[Any]:
+    def _runs(self, reading: RawReading, row: int, stream: int, last: int, count: int, length: int) -> list[Chunk]:
+        """Views of the frames of one window, chunk by chunk."""
+        first, held = last - count + 1, self._held(stream)
+        numbers = range(first // self._chunk_frames, last // self._chunk_frames + 1)
+        chunks = [self._chunk(reading, stream, number) for number in numbers]
+        if not 1 <= count <= length or last >= held.stop or any(chunk is None for chunk in chunks):
+            raise IndexError(
+                f"window {row} wants {count} frames of stream {stream} up to position {last}: "
+                f"positions {held.start} to {held.stop - 1} are held and a window takes 1 to {length} frames"
+            )
+        starts = [number * self._chunk_frames for number in numbers]
+        return [
+            chunk[max(first - start, 0) : last + 1 - start]
+            for start, chunk in zip(starts, chunks, strict=True)
+            if chunk is not None
+        ]
+
+    def _chunk(self, reading: RawReading, stream: int, number: int) -> Chunk | None:
+        place = number - self._first_chunk[stream]
+        if place < 0:
+            return reading.retired.get((stream, number))
+        return self._chunks[stream][place] if place < len(self._chunks[stream]) else None
+
+    def _retire(self, stream: int, number: int, chunk: Chunk) -> None:
+        """Hand a chunk to the readings that may look at it; it is used again at once if there is none."""
+        readings = list(self._readings)
+        for reading in readings:
+            reading.retired[stream, number] = chunk
+        if not readings:
+            self._spare.append(chunk)
+
+    def _retired(self) -> set[tuple[int, int]]:
+        """Stream and number of each chunk that readings keep."""
+        return {place for reading in list(self._readings) for place in reading.retired}
+
+    def _new_chunk(self) -> Chunk:
         return np.empty((self._chunk_frames, *self._spec.shape), self._spec.dtype)

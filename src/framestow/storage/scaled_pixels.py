@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,13 +17,71 @@ from framestow.errors import DamagedDataError
 from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.pixel_scaling import PixelScaling
-from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.frame_storage import FrameStorage, Reading
 from framestow.storage.position_log import PositionLog
 
 # CRC-32C of the rest, next position, ordinal of the first float frame held, that of the first position, number of
 # positions; the positions follow, 8 bytes each.
 INDEX = struct.Struct("<Iqqqq")
 CHECKSUM_BYTES = 4
+NO_POSITIONS = PositionLog()
+
+
+class ScaledReading:
+    """What a ``ScaledPixels`` held when it started: readings of its storages, and where the exceptions were then."""
+
+    def __init__(self, scaling: PixelScaling, pixels: Reading, exceptions: Reading, logs: list[PositionLog]) -> None:
+        self._scaling, self._pixels, self._exceptions, self._exceptional = scaling, pixels, exceptions, logs
+
+    def windows(
+        self,
+        streams: npt.NDArray[np.int32],
+        last_positions: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
+        # The pixels are unpacked into the end of ``out`` itself and scaled from its front: row r ends where row r + 1
+        # of the pixels begins, or before. So a batch takes no second buffer.
+        pixels = out.reshape(-1).view(np.uint8)[-out.size :].reshape(out.shape)
+        self._pixels.windows(streams, last_positions, counts, pixels)
+        firsts, stops = self._ordinals(streams, last_positions, counts)
+        if len(out) and (stops - firsts == counts).all():  # as where an environment scales in some other way
+            self._exceptions.windows(streams, stops - 1, counts, out)
+            return
+        for row in range(len(out)):
+            self._scaling.from_pixels(pixels[row], out[row])
+        for row in np.flatnonzero(stops > firsts).tolist():
+            ordinals = range(int(firsts[row]), int(stops[row]))
+            self._put_exceptions(int(streams[row]), ordinals, int(last_positions[row]), int(counts[row]), out[row])
+
+    def stop(self) -> None:
+        """Let go of what was evicted meanwhile."""
+        self._pixels.stop()
+        self._exceptions.stop()
+
+    def _ordinals(
+        self, streams: npt.NDArray[np.int32], last_positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Which exceptional frames each window has: the first one's ordinal, and the first one's behind it."""
+        firsts, stops = np.zeros((2, len(streams)), np.int64)
+        if any(map(len, self._exceptional)):
+            for stream in np.unique(streams).tolist():
+                rows, log = streams == stream, self._exceptional[stream]
+                firsts[rows] = log.ordinals_from(last_positions[rows] - counts[rows] + 1)
+                stops[rows] = log.ordinals_from(last_positions[rows] + 1)
+        return firsts, stops
+
+    def _put_exceptions(
+        self, stream: int, ordinals: range, last_position: int, count: int, window: npt.NDArray[Any]
+    ) -> None:
+        frames = np.empty((1, len(ordinals), *window.shape[1:]), window.dtype)
+        one, num_frames = np.array([stream], np.int32), np.array([len(ordinals)], np.int32)
+        self._exceptions.windows(one, np.array([ordinals[-1]]), num_frames, frames)
+        places = len(window) - 1 - (last_position - self._exceptional[stream].positions(ordinals))
+        window[places] = frames[0]
+        if places[0] == len(window) - count:  # the first frame is what the padding repeats
+            window[: places[0]] = frames[0, 0]
 
 
 class ScaledPixels:
@@ -45,6 +105,7 @@ class ScaledPixels:
         self._exceptions: FrameStorage | None = None
         self._exceptional = [PositionLog() for _ in range(num_streams)]
         self._newest_pixels = np.zeros((num_streams, *spec.shape), np.uint8)
+        self._lock = threading.Lock()  # so that a reading starts between two changes, in all parts at once
 
     @property
     def frames_per_segment(self) -> int:
@@ -54,14 +115,15 @@ class ScaledPixels:
     def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
         """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         pixels, is_exact = self._scaling.to_pixels(frames)
-        if not is_exact.all():
-            odd = np.flatnonzero(~is_exact)
-            pixels[odd] = self._newest_pixels[streams[odd]]
-            self._storage_of_exceptions().append(streams[odd], frames[odd])
-            for stream in streams[odd].tolist():
-                self._exceptional[stream].append(self.held(stream).stop)
-        self._newest_pixels[streams] = pixels
-        self._pixels.append(streams, pixels)
+        with self._lock:
+            if not is_exact.all():
+                odd = np.flatnonzero(~is_exact)
+                pixels[odd] = self._newest_pixels[streams[odd]]
+                self._storage_of_exceptions().append(streams[odd], frames[odd])
+                for stream in streams[odd].tolist():
+                    self._exceptional[stream].append(self.held(stream).stop)
+            self._newest_pixels[streams] = pixels
+            self._pixels.append(streams, pixels)
 
     def windows(
         self,
@@ -71,27 +133,29 @@ class ScaledPixels:
         out: npt.NDArray[Any],
     ) -> None:
         """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
-        # The pixels are unpacked into the end of ``out`` itself and scaled from its front: row r ends where row r + 1
-        # of the pixels begins, or before. So a batch takes no second buffer.
-        pixels = out.reshape(-1).view(np.uint8)[-out.size :].reshape(out.shape)
-        self._pixels.windows(streams, last_positions, counts, pixels)
-        firsts, stops = self._ordinals(streams, last_positions, counts)
-        if len(out) and (stops - firsts == counts).all():  # as where an environment scales in some other way
-            self._storage_of_exceptions().windows(streams, stops - 1, counts, out)
-            return
-        for row in range(len(out)):
-            self._scaling.from_pixels(pixels[row], out[row])
-        for row in np.flatnonzero(stops > firsts).tolist():
-            ordinals = range(int(firsts[row]), int(stops[row]))
-            self._put_exceptions(int(streams[row]), ordinals, int(last_positions[row]), int(counts[row]), out[row])
+        reading = self.start_reading()
+        try:
+            reading.windows(streams, last_positions, counts, out)
+        finally:
+            reading.stop()
+
+    def start_reading(self) -> ScaledReading:
+        """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
+        with self._lock:
+            logs = [copy(log) if len(log) else NO_POSITIONS for log in self._exceptional]
+            pixels = self._pixels.start_reading()
+            # Where there are no exceptions, none is asked of the reading that stands in for theirs.
+            exceptions = self._exceptions.start_reading() if self._exceptions else pixels
+            return ScaledReading(self._scaling, pixels, exceptions, logs)
 
     def evict(self, stream: int, before: int) -> None:
         """Allow the frames of ``stream`` below position ``before`` to go (see ``FrameStorage``)."""
-        self._pixels.evict(stream, before)
-        log = self._exceptional[stream]
-        if len(log):
-            log.drop(before_ordinal=int(log.ordinals_from(np.array([self.held(stream).start]))[0]))
-            self._storage_of_exceptions().evict(stream, log.first_ordinal)
+        with self._lock:
+            self._pixels.evict(stream, before)
+            log = self._exceptional[stream]
+            if len(log):
+                log.drop(before_ordinal=int(log.ordinals_from(np.array([self.held(stream).start]))[0]))
+                self._storage_of_exceptions().evict(stream, log.first_ordinal)
 
     def held(self, stream: int) -> range:
         """Positions of ``stream`` that can be read."""
@@ -145,29 +209,6 @@ class ScaledPixels:
         if self._exceptions is None:
             self._exceptions = self._make_exceptions()
         return self._exceptions
-
-    def _ordinals(
-        self, streams: npt.NDArray[np.int32], last_positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int32]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Which exceptional frames each window has: the first one's ordinal, and the first one's behind it."""
-        firsts, stops = np.zeros((2, len(streams)), np.int64)
-        if any(map(len, self._exceptional)):
-            for stream in np.unique(streams).tolist():
-                rows, log = streams == stream, self._exceptional[stream]
-                firsts[rows] = log.ordinals_from(last_positions[rows] - counts[rows] + 1)
-                stops[rows] = log.ordinals_from(last_positions[rows] + 1)
-        return firsts, stops
-
-    def _put_exceptions(
-        self, stream: int, ordinals: range, last_position: int, count: int, window: npt.NDArray[Any]
-    ) -> None:
-        frames = np.empty((1, len(ordinals), *window.shape[1:]), window.dtype)
-        one, num_frames = np.array([stream], np.int32), np.array([len(ordinals)], np.int32)
-        self._storage_of_exceptions().windows(one, np.array([ordinals[-1]]), num_frames, frames)
-        places = len(window) - 1 - (last_position - self._exceptional[stream].positions(ordinals))
-        window[places] = frames[0]
-        if places[0] == len(window) - count:  # the first frame is what the padding repeats
-            window[: places[0]] = frames[0, 0]
 
 
 def _read_index(segment: bytes) -> tuple[int, int, PositionLog]:

@@ -10,11 +10,19 @@ from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
 
-STORAGES: dict[str, Callable[[FrameSpec, int], FrameStorage]] = {"packed": PackedStorage, "raw": RawRing}
+# What makes a storage of some streams; so many threads may unpack what one call asks for.
+MakeStorage = Callable[[FrameSpec, int, int], FrameStorage]
+
+STORAGES: dict[str, MakeStorage] = {
+    "packed": PackedStorage,
+    "raw": lambda spec, num_streams, _threads: RawRing(spec, num_streams),  # which has nothing to unpack
+}
 
 
-def make_storage(name: str, spec: FrameSpec, num_streams: int) -> FrameStorage:
+def make_storage(name: str, spec: FrameSpec, num_streams: int, threads: int = 1) -> FrameStorage:
     """Make the storage that ``name``, a key of ``STORAGES``, means for frames of ``spec``.
+
+    Up to ``threads`` threads unpack what one call asks for.
 
     =====================================  =======================================================================
     frames                                 kept in
@@ -24,8 +32,10 @@ def make_storage(name: str, spec: FrameSpec, num_streams: int) -> FrameStorage:
     all others                             the named storage, by their bytes
     =====================================  =======================================================================
     """
+
+    def make(spec: FrameSpec, num_streams: int) -> FrameStorage:
+        return STORAGES[name](spec, num_streams, threads)
+
     if spec.is_column:
         return RawRing(spec, num_streams)
-    if spec.is_scaled:
-        return ScaledPixels(STORAGES[name], spec, num_streams)
-    return STORAGES[name](spec, num_streams)
+    return ScaledPixels(make, spec, num_streams) if spec.is_scaled else make(spec, num_streams)
