@@ -86,7 +86,7 @@ def gathering(frames: NDArray[np.uint8]) -> Callable[[], object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--game", choices=GAMES, default="breakout")
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
 
     frames = recorded(arguments.game, NUM_FRAMES)
@@ -110,7 +110,7 @@ def main() -> None:
     candidates[f"sample({BATCH})"] = lambda: sampled.sample(BATCH)
     candidates["gathering alone"] = gathering(frames)
 
-    medians = interleaved_medians(candidates, arguments.rounds, calls=60)
+    medians = interleaved_medians(candidates, arguments.rounds, calls=50)
     for name, microseconds in medians.items():
         print(f"{name:<30} {microseconds:>7.1f} µs")
     beside = {

@@ -45,6 +45,13 @@ def read_only(values) -> np.ndarray:
     return array
 
 
+def unaligned(values) -> np.ndarray:
+    array = np.asarray(values)
+    shifted = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    shifted[...] = array
+    return shifted
+
+
 def of_dtype(dtype):
     return lambda values: np.asarray(values).astype(dtype)
 
@@ -57,6 +64,7 @@ ANY_FORMS = {
     "arrays that are not contiguous": every_other,
     "arrays of the other byte order": swapped,
     "arrays that are read-only": read_only,
+    "arrays that are not aligned": unaligned,
     "memoryviews": lambda values: memoryview(np.asarray(values)),
 }
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
@@ -151,13 +159,26 @@ def test_actions_of_a_box_come_back_in_their_own_dtype(dtype, shape):
     memory = begun(Space(shape=shape, dtype=dtype, low=0, high=9))
     actions = np.arange(NUM_STREAMS * np.prod(shape, dtype=int)).reshape(NUM_STREAMS, *shape)
 
-    memory.append(actions.astype(dtype), REWARDS, TERMINATED, TRUNCATED, FRAMES)
-    memory.begin(FRAMES)
-    memory.append(actions.astype(np.uint8), REWARDS, TERMINATED, TRUNCATED, FRAMES)
+    for form in (of_dtype(dtype), of_dtype(np.uint8), lambda values: unaligned(values.astype(dtype))):
+        memory.append(form(actions), REWARDS, TERMINATED, TRUNCATED, FRAMES)
+        memory.begin(FRAMES)
 
-    batch = memory.transitions([0, 1, 2, 3])
+    batch = memory.transitions(memory.sampleable_indices())
     assert np.dtype(dtype) == batch.action.dtype
-    np.testing.assert_array_equal(batch.action, np.concatenate([actions, actions]))
+    np.testing.assert_array_equal(batch.action, np.concatenate([actions] * 3))
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("form", [every_other, unaligned, read_only, memoryview])
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_frames_of_longer_elements_are_stored_alike_in_every_form(dtype, form, storage):
+    memory = ReplayMemory(6, FrameSpec(SHAPE, dtype), 4, stack=2, num_streams=NUM_STREAMS, storage=storage)
+    frames = FRAMES.astype(dtype)
+    memory.begin(form(frames + 1))
+
+    memory.append(ACTIONS, REWARDS, TERMINATED, TRUNCATED, form(frames))
+
+    np.testing.assert_array_equal(memory.transitions([0, 1]).next_observation, np.stack([frames + 1, frames], axis=1))
 
 
 @pytest.mark.parametrize("given", [np.float16, np.float32, np.float64])

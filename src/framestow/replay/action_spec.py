@@ -78,11 +78,11 @@ class ActionSpec:
                     f"action is {array[outside[0]]} at row {outside[0]}: actions run from {self.low} to {self.high}; "
                     "check the policy or the action_space"
                 )
-            return np.ascontiguousarray(array, self.stored_dtype)
+            return np.require(array, self.stored_dtype, ["C", "ALIGNED"])
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise InvalidStepError(f"actions have dtype {array.dtype}: the space keeps {self.dtype}; convert them")
         with np.errstate(over="ignore"):  # what is too large for the dtype becomes infinite, and is refused as such
-            stored = np.ascontiguousarray(array, self.stored_dtype)
+            stored = np.require(array, self.stored_dtype, ["C", "ALIGNED"])
         if stored.dtype.kind == "f" and not np.isfinite(stored).all():
             row = int(np.argwhere(~np.isfinite(stored))[0, 0])
             raise InvalidStepError(f"action is {array[row]} at row {row}: actions must be finite; check the policy")

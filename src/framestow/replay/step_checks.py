@@ -82,7 +82,7 @@ def checked_frames(frames: npt.ArrayLike, num_steps: int, spec: FrameSpec) -> np
             f"frames have shape {array.shape}: {num_steps} streams take {(num_steps, *spec.shape)}; "
             "give one frame (not a stack) a stream, with the stream as the first axis"
         )
-    return np.ascontiguousarray(array)
+    return np.require(array, requirements=["C", "ALIGNED"])
 
 
 def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
