@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 BENCH  := .venv-bench
+SCENES := .venv-scenes
 # The editable install knows modules by name, so it is made anew when one is added, moved or removed.
 NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
@@ -14,7 +15,7 @@ GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 20
 
-.PHONY: help install train test check sanitize fuzz corpus golden bench wheel clean
+.PHONY: help install train test check sanitize fuzz corpus golden bench scenes wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -74,7 +75,17 @@ $(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench]'
 	@touch $@
 
+# ViZDoom, Crafter and Super Mario Bros ask for a NumPy before 2, so they are played in an environment of their own.
+$(SCENES)/ready: benchmarks/requirements-scenes.txt
+	$(PYTHON) -m venv $(SCENES)
+	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements-scenes.txt
+	@touch $@
+
+scenes: $(SCENES)/ready  ## record the frames of ViZDoom, Crafter and Super Mario Bros, which bench measures: 10 minutes
+	$(SCENES)/bin/python benchmarks/record_scenes.py
+
 bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries beside ours: about an hour
+	-$(MAKE) scenes  # where they cannot be installed, packing.py names what it leaves out
 	$(BENCH)/bin/python benchmarks/packing.py
 	$(BENCH)/bin/python benchmarks/million.py
 	$(BENCH)/bin/python benchmarks/steps.py
@@ -88,4 +99,4 @@ wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into di
 	$(BIN)/python -m build --no-isolation
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) $(BENCH) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(SCENES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

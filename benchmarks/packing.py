@@ -1,40 +1,48 @@
-"""How many bytes does a frame take packed, and how long do packing and unpacking take, on ten Atari games?
+"""How many bytes does a frame take packed, and how long do packing and unpacking take, game by game and beyond?
 
-    python benchmarks/packing.py                 all ten games, results/packing.json
-    python benchmarks/packing.py --games pong    some of them, printed only
+    python benchmarks/packing.py                             everything of frame_sets.py, results/packing.json
+    python benchmarks/packing.py --sets "the ten" scenes     some of the sets, printed only
+    python benchmarks/packing.py --only pong crafter_colour  some of the frames, printed only
 
-Frames: 20,000 a game of sticky random play (atari_frames.py), recorded once. They are appended again and again, to
-stream after stream, until the packed store holds 64 MB or 1,000,000 frames, so that it does not lie in a cache. A
-window is 5 consecutive frames, a batch 32 windows at random places. In turn with every gather, the bare copy takes as
-many windows from an uncompressed array of 4 GiB with one np.take into an output that is kept. Medians; `pack` is the
-time of one append call with one frame from Python, the binding included.
+Frames: 20,000 of each (atari_frames.py, record_scenes.py, synthetic_frames.py), recorded once. They are appended to one
+stream frame by frame; then its segments are put into stream after stream, until the packed store holds 64 MB or
+1,000,000 frames, so that it does not lie in a cache. A window is 5 consecutive frames, a batch 32 windows at random
+places. In turn with every gather, the bare copy takes as many windows from an uncompressed array of 4 GiB with one
+np.take into an output that is kept. Medians; `pack` is the time of one append call with one frame from Python, the
+binding included, as median and, in processor time, as mean, which holds what is done only now and then, as sealing.
+
+`of raw` is bytes over uncompressed bytes, headers and index included; `raw` is the share of segments that were kept
+as they are since packing would not have made them smaller.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from atari_frames import FRAME_SIDE, GAMES, recorded
-from framestow._core import PackedStreams
+from atari_frames import recording
+from frame_sets import FRAME_SETS, NotRecordedError
+from framestow._core import PackedStreams, inspect_segment
 from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from scripted_players import SCRIPTED_PLAYERS
 
 RESULTS = Path(__file__).parent / "results"
 
-NUM_FRAMES = 20_000  # recorded a game
 WINDOWS, LENGTH = 32, 5
-FRAME_BYTES = FRAME_SIDE * FRAME_SIDE
 STORE_BYTES = 64 * 10**6  # the packed store is grown beyond this
 STORE_FRAMES = 1_000_000  # or up to this
 BARE_BYTES = 4 * 2**30
 NUM_BATCHES = 257  # different batches, taken in turn
+SETS_WITHOUT_MEAN = ("synthetic",)  # what lies between noise and a constant means nothing
 # The prototype with 16 frames a segment, another machine: bytes a frame, microseconds a batch (bare copy: 88).
 PROTOTYPE = {
     "breakout": (41, 123),
@@ -51,32 +59,60 @@ PROTOTYPE = {
 PROTOTYPE_BARE = 88  # microseconds
 
 
-def filled_store(frames: NDArray[np.uint8]) -> tuple[PackedStreams, int, float]:
-    """Packed store of ``frames`` in as many streams as needed, their number, and microseconds an append."""
+@dataclass(frozen=True)
+class FilledStore:
+    """The same frames in each of ``num_streams`` streams, and what appending them to the first took."""
+
+    packed: PackedStreams
+    num_streams: int
+    append_seconds: float  # median
+    append_processor_seconds: float  # mean
+
+    @property
+    def sealed_frames(self) -> int:
+        """Frames in sealed segments, which ``sealed_nbytes`` are the bytes of."""
+        segment_frames = self.packed.frames_per_segment
+        return self.num_streams * (self.packed.next_position(0) // segment_frames * segment_frames)
+
+    @property
+    def raw_share(self) -> float:
+        """Share of segments that are kept as they are."""
+        segments = (self.packed.segment(0, place) for place in range(self.packed.num_segments(0)))
+        return float(np.mean([inspect_segment(segment)["packing"] == "raw" for segment in segments]))
+
+
+def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
+    spec = FrameSpec(frames.shape[1:])
     most_streams = STORE_FRAMES // len(frames)
-    packed = PackedStreams(most_streams, FRAME_SIDE, FRAME_SIDE, 1)
-    seconds = []
-    num_streams = 0
+    packed = PackedStreams(most_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
+    rows = frames.reshape(len(frames), spec.nbytes)
+    first_stream = np.zeros(1, np.int32)
+    seconds = np.empty(len(frames))
+    processor_start = time.process_time()
+    for index in range(len(frames)):
+        frame = rows[index : index + 1]
+        start = time.perf_counter()
+        packed.append(first_stream, frame)
+        seconds[index] = time.perf_counter() - start
+    processor_seconds = (time.process_time() - processor_start) / len(frames)
+    num_streams = 1
     while num_streams < most_streams and packed.sealed_nbytes < STORE_BYTES:
-        stream = np.array([num_streams], np.int32)
-        for index in range(len(frames)):
-            frame = frames[index : index + 1]
-            start = time.perf_counter()
-            packed.append(stream, frame)
-            seconds.append(time.perf_counter() - start)
+        for place in range(packed.num_segments(0)):
+            packed.restore(num_streams, place, packed.segment(0, place))
         num_streams += 1
-    return packed, num_streams, float(np.median(seconds)) * 1e6
+    return FilledStore(packed, num_streams, float(np.median(seconds)), processor_seconds)
 
 
-def gathering(packed: PackedStreams, num_streams: int, num_frames: int) -> Callable[[], None]:
+def gathering(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
     """Return a call that gathers the next batch of random windows."""
     rng = np.random.default_rng(0)
     counts = np.full(WINDOWS, LENGTH, np.int32)
-    out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
+    out = np.empty((WINDOWS, LENGTH, frame_bytes), np.uint8)
+    num_frames = store.packed.next_position(0)
     batches: Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]] = cycle(
         [
             (
-                rng.integers(num_streams, size=WINDOWS).astype(np.int32),
+                rng.integers(store.num_streams, size=WINDOWS).astype(np.int32),
                 rng.integers(LENGTH - 1, num_frames, WINDOWS),
             )
             for _ in range(NUM_BATCHES)
@@ -85,17 +121,18 @@ def gathering(packed: PackedStreams, num_streams: int, num_frames: int) -> Calla
 
     def gather() -> None:
         streams, last_positions = next(batches)
-        packed.gather(streams, last_positions, counts, out)
+        store.packed.gather(streams, last_positions, counts, out)
 
     return gather
 
 
-def bare_copying() -> Callable[[], None]:
-    """Return a call that copies as many random windows from an uncompressed array."""
-    frames = np.ones((BARE_BYTES // FRAME_BYTES, FRAME_BYTES), np.uint8)
+def bare_copying(uncompressed: NDArray[np.uint8], frame_bytes: int) -> Callable[[], None]:
+    """Return a call that copies as many random windows of ``uncompressed``, which is bytes of no shape."""
+    num_frames = len(uncompressed) // frame_bytes
+    frames = uncompressed[: num_frames * frame_bytes].reshape(num_frames, frame_bytes)
     rng = np.random.default_rng(1)
-    out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
-    firsts = rng.integers(0, len(frames) - LENGTH, (NUM_BATCHES, WINDOWS, 1))
+    out = np.empty((WINDOWS, LENGTH, frame_bytes), np.uint8)
+    firsts = rng.integers(0, num_frames - LENGTH, (NUM_BATCHES, WINDOWS, 1))
     batches = cycle(list(firsts + np.arange(LENGTH)))
 
     def copy() -> None:
@@ -104,52 +141,113 @@ def bare_copying() -> Callable[[], None]:
     return copy
 
 
-def measure(game: str, bare_copy: Callable[[], None], rounds: int) -> dict[str, float]:
-    """Bytes a frame and microseconds of one game."""
-    frames = recorded(game, NUM_FRAMES)
-    packed, num_streams, pack_us = filled_store(frames)
-    gather = gathering(packed, num_streams, len(frames))
-    medians = interleaved_medians({"gather": gather, "bare": bare_copy}, rounds=rounds, calls=5)
+def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: int) -> dict[str, float]:
+    """Bytes a frame and microseconds of one recording."""
+    frame_bytes = int(np.prod(frames.shape[1:]))
+    store = filled_store(frames)
+    candidates = {"gather": gathering(store, frame_bytes), "bare": bare_copying(uncompressed, frame_bytes)}
+    medians = interleaved_medians(candidates, rounds=rounds, calls=5)
+    bytes_per_frame = (store.packed.sealed_nbytes + store.packed.index_nbytes) / store.sealed_frames
     return {
-        "bytes_per_frame": (packed.sealed_nbytes + packed.index_nbytes) / (num_streams * len(frames)),
+        "frame_bytes": frame_bytes,
+        "bytes_per_frame": bytes_per_frame,
+        "of_raw": bytes_per_frame / frame_bytes,
         "gather_us": medians["gather"],
         "bare_copy_us": medians["bare"],
         "ratio_to_bare_copy": medians["gather"] / medians["bare"],
-        "pack_us": pack_us,
-        "store_frames": num_streams * len(frames),
+        "pack_us": store.append_seconds * 1e6,
+        "pack_mean_us": store.append_processor_seconds * 1e6,
+        "raw_segments": store.raw_share,
+        "store_frames": store.num_streams * len(frames),
     }
 
 
-def geometric_mean(values: list[float]) -> float:
-    return float(np.exp(np.mean(np.log(values))))
+def geometric_means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of the figures that are never 0 and lie on no scale of our choice."""
+    names = ("bytes_per_frame", "of_raw", "gather_us", "bare_copy_us", "ratio_to_bare_copy", "pack_us", "pack_mean_us")
+    return {name: float(np.exp(np.mean([np.log(row[name]) for row in rows]))) for name in names}
 
 
-def print_row(name: str, row: dict[str, float], prototype: tuple[float, float, float]) -> None:
+def prototype_of(names: Sequence[str]) -> tuple[float, float] | None:
+    """Geometric means of the prototype's bytes and microseconds, if it was measured on all of these."""
+    if not all(name in PROTOTYPE for name in names):
+        return None
+    nbytes, microseconds = np.exp(np.mean(np.log([PROTOTYPE[name] for name in names]), axis=0))
+    return float(nbytes), float(microseconds)
+
+
+def print_row(name: str, row: dict[str, float], prototype: tuple[float, float] | None) -> None:
+    nbytes, microseconds, ratio = ("", "", "")
+    if prototype:
+        nbytes, microseconds = (f"{value:.0f}" for value in prototype)
+        ratio = f"{prototype[1] / PROTOTYPE_BARE:.2f}"
+    raw = f"{row['raw_segments']:4.0%}" if "raw_segments" in row else ""
     print(
-        f"{name:15s} {row['bytes_per_frame']:7.1f} {prototype[0]:7.0f} | {row['gather_us']:7.1f} {prototype[1]:7.0f} | "
-        f"{row['ratio_to_bare_copy']:6.2f} {prototype[2]:7.2f} | {row['pack_us']:6.2f}",
+        f"{name:31s} {row['bytes_per_frame']:8.1f} {nbytes:>5s} {row['of_raw']:7.2%} {raw:>5s} | "
+        f"{row['gather_us']:7.1f} {microseconds:>5s} | {row['ratio_to_bare_copy']:5.2f} {ratio:>5s} | "
+        f"{row['pack_us']:6.2f} {row['pack_mean_us']:6.2f}",
         flush=True,
     )
 
 
+def measured_sets(chosen: dict[str, list[str]], rounds: int) -> dict[str, dict[str, float]]:
+    """Measure and print the ``chosen`` names of each set; those of two sets are measured once."""
+    uncompressed = np.ones(BARE_BYTES, np.uint8)
+    rows: dict[str, dict[str, float]] = {}
+    for set_name, names in chosen.items():
+        print(f"\n{set_name:31s} bytes K=16  of raw   raw | batch, µs K=16 | to bare K=16 | pack, µs: median, mean")
+        for name in names:
+            try:
+                if name not in rows:
+                    rows[name] = measure(FRAME_SETS[set_name][name](), uncompressed, rounds)
+            except NotRecordedError as missing:
+                print(f"{name:31s} left out: {missing}")
+            else:
+                print_row(name, rows[name], prototype_of([name]))
+        present = [name for name in names if name in rows]
+        if present and set_name not in SETS_WITHOUT_MEAN:
+            print_row("geometric mean", geometric_means([rows[name] for name in present]), prototype_of(present))
+    return rows
+
+
+def summary(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, object]]:
+    """Of each set, the names that were measured, those that were left out, and geometric means."""
+    sets: dict[str, dict[str, object]] = {}
+    for set_name, names in FRAME_SETS.items():
+        measured = [name for name in names if name in rows]
+        sets[set_name] = {"names": measured, "left_out": [name for name in names if name not in rows]}
+        if measured and set_name not in SETS_WITHOUT_MEAN:
+            sets[set_name]["geometric_mean"] = geometric_means([rows[name] for name in measured])
+    return sets
+
+
+def mean_scores() -> dict[str, dict[str, float]]:
+    """What the scripted players score beside random play: their frames are of games that are being played."""
+    return {
+        game: {"random": recording(game).mean_score, "scripted": recording(game, is_scripted=True).mean_score}
+        for game in SCRIPTED_PLAYERS
+    }
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Bytes and time of packed frames on ten Atari games.")
-    parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
-    parser.add_argument("--rounds", type=int, default=300, help="rounds of 5 gathers and 5 bare copies a game")
+    every_name = [name for names in FRAME_SETS.values() for name in names]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=FRAME_SETS, default=list(FRAME_SETS))
+    parser.add_argument("--only", nargs="+", choices=every_name, default=every_name, metavar="NAME")
+    parser.add_argument("--rounds", type=int, default=300, help="rounds of 5 gathers and 5 bare copies of each")
     arguments = parser.parse_args()
-    bare_copy = bare_copying()
-    print(f"{'':15s} bytes a frame   | batch, µs       | to bare copy   | pack, µs")
-    print(f"{'':15s}    here   K=16 |    here    K=16 |   here    K=16 |")
-    rows = {}
-    for game in arguments.games:
-        rows[game] = measure(game, bare_copy, arguments.rounds)
-        print_row(game, rows[game], (*PROTOTYPE[game], PROTOTYPE[game][1] / PROTOTYPE_BARE))
-    means = {name: geometric_mean([row[name] for row in rows.values()]) for name in next(iter(rows.values()))}
-    prototype = [geometric_mean([float(PROTOTYPE[game][column]) for game in rows]) for column in range(2)]
-    print_row("geometric mean", means, (prototype[0], prototype[1], prototype[1] / PROTOTYPE_BARE))
-    if arguments.games == list(GAMES):
-        del means["store_frames"]
-        print("written:", write_result(RESULTS / "packing.json", {"games": rows, "geometric_mean": means}).name)
+    chosen = {
+        set_name: [name for name in FRAME_SETS[set_name] if name in arguments.only] for set_name in arguments.sets
+    }
+    chosen = {set_name: names for set_name, names in chosen.items() if names}
+    rows = measured_sets(chosen, arguments.rounds)
+    if "scripted" in chosen:
+        print("\nmean score a game       random play   scripted play")
+        for game, scores in mean_scores().items():
+            print(f"{game:22s} {scores['random']:12.1f} {scores['scripted']:15.1f}")
+    if arguments.sets == list(FRAME_SETS) and arguments.only == every_name:
+        figures = {"frames": rows, "sets": summary(rows), "mean_scores": mean_scores()}
+        print("written:", write_result(RESULTS / "packing.json", figures).name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,150 @@
+"""Records the frames of ViZDoom, Crafter and Super Mario Bros for packing.py, in an environment of their own.
+
+    make scenes                                     .venv-scenes from requirements-scenes.txt, then all of them
+    python benchmarks/record_scenes.py --scenes crafter
+
+Random play: an action is drawn uniformly and kept on with probability 0.75 from one step to the next, so that the
+player gets somewhere. ViZDoom (Kempka et al. 2016) shows the last of four tics at 160x120, Super Mario Bros (Kauten
+2018) the last of four frames at 256x240; both are resized to 84x84 with OpenCV's INTER_AREA, in colour and in grey.
+Crafter (Hafner 2021) is drawn at its own 64x64 and has no frames to skip. Same seed, same frames. Needs neither
+framestow nor ale-py: what these environments ask for is older than what the others do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from recorded_frames import NUM_FRAMES, Recording, frames_path, save_recording
+
+FRAME_SKIP = 4  # tics or screens an agent step
+FRAME_SIDE = 84  # pixels
+PERSISTENCE = 0.75  # probability that the last action is kept for another step
+DOOM_BUTTONS = ("ATTACK", "MOVE_FORWARD", "MOVE_LEFT", "MOVE_RIGHT", "TURN_LEFT", "TURN_RIGHT")
+
+Scene = Iterator[tuple[NDArray[np.uint8], bool]]  # a screen, which may be overwritten later; does an episode begin?
+
+
+class PersistentActions:
+    """Numbers from 0 to ``num_actions`` - 1, each kept for a while."""
+
+    def __init__(self, num_actions: int, generator: np.random.Generator) -> None:
+        self._num_actions, self._generator = num_actions, generator
+        self._action = 0
+
+    def draw(self) -> int:
+        """Give the action of the next step."""
+        if self._generator.random() >= PERSISTENCE:
+            self._action = int(self._generator.integers(self._num_actions))
+        return self._action
+
+
+def doom(scenario: str, seed: int) -> Scene:
+    """Screens ``(120, 160, 3)`` of a scenario that comes with ViZDoom."""
+    import vizdoom
+
+    game = vizdoom.DoomGame()
+    game.load_config(str(Path(vizdoom.scenarios_path) / f"{scenario}.cfg"))
+    game.set_available_buttons([getattr(vizdoom.Button, name) for name in DOOM_BUTTONS])
+    game.set_screen_format(vizdoom.ScreenFormat.RGB24)
+    game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
+    game.set_window_visible(False)
+    game.set_doom_config_path(str(Path(tempfile.gettempdir()) / "vizdoom.ini"))  # or it leaves one where it is started
+    game.set_seed(seed)
+    game.init()
+    buttons = np.eye(len(DOOM_BUTTONS), dtype=int).tolist()
+    actions = PersistentActions(len(buttons), np.random.default_rng(seed))
+    while True:
+        game.new_episode()
+        is_first = True
+        while not game.is_episode_finished():
+            yield game.get_state().screen_buffer, is_first
+            is_first = False
+            game.make_action(buttons[actions.draw()], FRAME_SKIP)
+
+
+def crafter(seed: int) -> Scene:
+    """Pictures ``(64, 64, 3)`` of Crafter."""
+    from crafter import Env
+
+    env = Env(seed=seed)
+    actions = PersistentActions(env.action_space.n, np.random.default_rng(seed))
+    while True:
+        yield env.reset(), True
+        has_ended = False
+        while not has_ended:
+            picture, _, has_ended, _ = env.step(actions.draw())
+            yield picture, False
+
+
+def super_mario(seed: int) -> Scene:
+    """Screens ``(240, 256, 3)`` of Super Mario Bros, played with the seven actions of SIMPLE_MOVEMENT."""
+    from gym_super_mario_bros import SuperMarioBrosEnv
+    from gym_super_mario_bros.actions import SIMPLE_MOVEMENT
+    from nes_py.wrappers import JoypadSpace
+
+    env = JoypadSpace(SuperMarioBrosEnv(), SIMPLE_MOVEMENT)
+    actions = PersistentActions(len(SIMPLE_MOVEMENT), np.random.default_rng(seed))
+    while True:
+        yield env.reset(), True
+        has_ended = False
+        while not has_ended:
+            action = actions.draw()
+            for _ in range(FRAME_SKIP):
+                screen, _, has_ended, _ = env.step(action)
+                if has_ended:
+                    break
+            yield screen, False
+
+
+SCENES: dict[str, Callable[[int], Scene]] = {
+    "doom_deathmatch": lambda seed: doom("deathmatch", seed),
+    "doom_gathering": lambda seed: doom("health_gathering_supreme", seed),
+    "crafter": crafter,
+    "super_mario": super_mario,
+}
+
+
+def record(name: str, num_frames: int, seed: int) -> None:
+    """Play a scene and save its frames: in colour, and in grey too where they are resized."""
+    episode_starts = []
+    for place, (screen, is_first) in enumerate(islice(SCENES[name](seed), num_frames)):
+        picture = screen if name == "crafter" else resized(screen)
+        if place == 0:
+            colour = np.empty((num_frames, *picture.shape), np.uint8)
+        colour[place] = picture
+        if is_first:
+            episode_starts.append(place)
+        if (place + 1) % 5_000 == 0:
+            print(f"{name}: {place + 1:,} of {num_frames:,} frames", flush=True)
+    if name != "crafter":
+        grey = np.stack([cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) for picture in colour])
+        save_recording(f"{name}_grey", Recording(grey, episode_starts), seed)
+    save_recording(f"{name}_colour", Recording(colour, episode_starts), seed)
+
+
+def resized(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    small: NDArray[np.uint8] = cv2.resize(screen, (FRAME_SIDE, FRAME_SIDE), interpolation=cv2.INTER_AREA)
+    return small
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
+    arguments = parser.parse_args()
+    for name in arguments.scenes:
+        if frames_path(f"{name}_colour", NUM_FRAMES, 0).exists():
+            print(f"{name}: recorded before")
+        else:
+            record(name, NUM_FRAMES, seed=0)
+
+
+if __name__ == "__main__":
+    main()
