@@ -85,7 +85,7 @@ class ReplayMemory:
         self._sampler: Sampler = Uniform() if sampler is None else sampler
         self._generator = np.random.default_rng(seed)
         self._pool = OutputPool()
-        self._window_shape = (stack + 1, *frame.shape)
+        self._window_shape, self._frame_dtype = (stack + 1, *frame.shape), frame.dtype
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -232,7 +232,7 @@ class ReplayMemory:
                 raise AssertionError(f"stream {stream} needs frames outside of {frames}")
 
     def _drawn(self, batch_size: int) -> Draw:
-        if not len(self):
+        if self._timeline.next_index == self._timeline.oldest:
             raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
         return self._sampler.draw(batch_size, self._generator)
 
@@ -252,7 +252,7 @@ class ReplayMemory:
             with self._lock:
                 indices, weights = choose()
                 windows, (action, reward, discount, terminated, truncated) = self._timeline.resolve(indices)
-                frames = self._pool.take((len(indices), *self._window_shape), self.settings.frame.dtype)
+                frames = self._pool.take((len(indices), *self._window_shape), self._frame_dtype)
                 reading = self._storage.start_reading()
             reading.windows(*windows, frames)
         finally:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
