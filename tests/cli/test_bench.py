@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -99,6 +100,27 @@ def test_what_cannot_work_is_refused_in_one_line_and_nothing_is_written(
     error = capsys.readouterr().err
     assert message in error
     assert 1 == error.count("\n")
+    assert [] == list(tmp_path.iterdir())
+
+
+@with_matplotlib
+def test_an_interrupted_bench_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = ["bench", "Pong", "--peers", "none", "--frames", "1_000_000", "--out", str(tmp_path / "out")]
+    bench = subprocess.Popen(
+        [sys.executable, "-u", "-m", "framestow.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert bench.stdout is not None
+        assert "playing 1,000,000 frames" in bench.stdout.readline()
+        bench.send_signal(signal.SIGINT)
+        _, error = bench.communicate(timeout=60)
+    finally:
+        bench.kill()
+
+    assert (130, "stopped\n") == (bench.returncode, error)
     assert [] == list(tmp_path.iterdir())
 
 

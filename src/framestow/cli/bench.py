@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -13,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from framestow.errors import MissingExtraError
 from framestow.replay.memory_report import GIB
+
+if TYPE_CHECKING:
+    from framestow.benchmarking.measurement import BenchSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,29 +65,23 @@ class Bench:
     def run(self, console: Console) -> int:
         """Play, fill, check, time, print and write; return the exit code."""
         # Help does not wait for the emulator to load.
-        from framestow.benchmarking.measurement import BenchSettings, affordable_bytes, measure  # noqa: PLC0415
+        from framestow.benchmarking.measurement import measure  # noqa: PLC0415
         from framestow.benchmarking.peers.roster import chosen_peers  # noqa: PLC0415
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
         from framestow.benchmarking.plot import write_plot  # noqa: PLC0415
         from framestow.benchmarking.result_files import write_result  # noqa: PLC0415
         from framestow.benchmarking.table import table  # noqa: PLC0415
 
-        if find_spec("matplotlib") is None:
-            raise MissingExtraError(
-                "framestow bench needs matplotlib: it is part of the extra 'bench', which is not installed; "
-                'run: pip install "framestow[bench]"'
-            )
-        settings = BenchSettings(
-            self.transitions,
-            self.batch_size,
-            self.stack,
-            self.rounds,
-            affordable_bytes() if self.max_gib is None else int(self.max_gib * GIB),
-            self.fill_seconds,
-            self.seed,
-        )
+        _require_matplotlib()
+        settings = self._settings()
         peers, missing = chosen_peers(self.peers)
         with _Progress(console) as progress:
+            console.print(
+                f"playing {self.frames:,} frames, then filling and timing framestow and "
+                f"{', '.join(peer.key for peer in peers) or 'no peer'}; Ctrl-C stops without writing anything",
+                soft_wrap=True,
+                highlight=False,
+            )
             play = record_play(
                 self.game, self.frames, self.preset, self.seed, lambda done: progress.show("playing", done, self.frames)
             )
@@ -96,6 +93,28 @@ class Bench:
         plot = write_plot(figures, folder / "bench.png")
         console.print(f"written to {result} and {plot}", soft_wrap=True, highlight=False)
         return 0
+
+    def _settings(self) -> BenchSettings:
+        from framestow.benchmarking.measurement import BenchSettings, affordable_bytes  # noqa: PLC0415 -- as above
+
+        return BenchSettings(
+            transitions=self.transitions,
+            batch_size=self.batch_size,
+            stack=self.stack,
+            rounds=self.rounds,
+            max_bytes=affordable_bytes() if self.max_gib is None else int(self.max_gib * GIB),
+            fill_seconds=self.fill_seconds,
+            seed=self.seed,
+        )
+
+
+def _require_matplotlib() -> None:
+    """Raise ``MissingExtraError`` now rather than when all is measured."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError(
+            "framestow bench needs matplotlib: it is part of the extra 'bench', which is not installed; "
+            'run: pip install "framestow[bench]"'
+        )
 
 
 class _Progress(Progress):
