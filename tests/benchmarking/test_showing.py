@@ -1,7 +1,11 @@
 """The table and the picture show every system."""
 
+from dataclasses import replace
+from importlib import import_module
 from io import StringIO
+from itertools import combinations
 from pathlib import Path
+from types import ModuleType
 
 import cv2
 import numpy as np
@@ -38,18 +42,43 @@ def test_the_table_tells_settings_losses_and_what_is_missing():
     assert "framestow appends in 4.1 µs" in printed
 
 
-def test_the_picture_has_a_point_and_a_label_for_each_system(tmp_path: Path):
+@pytest.fixture
+def plot_module() -> ModuleType:
     pytest.importorskip("matplotlib", reason='matplotlib is not installed: pip install "framestow[bench]"')
-    from framestow.benchmarking.plot import write_plot  # noqa: PLC0415
+    return import_module("framestow.benchmarking.plot")
 
-    path = write_plot(some_figures(), tmp_path / "new" / "bench.png")
+
+def test_the_picture_has_a_point_and_a_label_for_each_system(tmp_path: Path, plot_module: ModuleType):
+    path = plot_module.write_plot(some_figures(), tmp_path / "new" / "bench.png")
 
     picture = cv2.imread(str(path))
     assert picture is not None
-    assert picture.shape[0] > 600
-    assert picture.shape[1] > 900
+    assert (900, 1350, 3) == picture.shape
     reddish = (picture[..., 2] > 180) & (picture[..., 0] < 80)
     bluish = (picture[..., 0] > 130) & (picture[..., 2] < 80)
     assert reddish.sum() > 1_000
     assert bluish.sum() > 2_000
     assert np.mean(picture > 250) > 0.8
+
+
+def test_no_label_covers_another_one_or_a_point_even_where_systems_are_close(plot_module: ModuleType):
+    figures = some_figures()
+    crowd = tuple(replace(figures.systems[3], name=f"neighbour {number}") for number in range(4))
+
+    figure = plot_module.plot(replace(figures, systems=figures.systems + crowd))
+
+    [axes] = figure.axes
+    figure.draw_without_rendering()
+    labels = {
+        text.get_text(): text.get_window_extent() for text in axes.texts if text.get_text() != "lower left is better"
+    }
+    names = {system.name for system in (*figures.systems, *crowd, figures.bare_copy)}
+    assert names == labels.keys()
+    assert [] == [pair for pair in combinations(labels, 2) if labels[pair[0]].overlaps(labels[pair[1]])]
+    points = [
+        axes.transData.transform((system.bytes_per_transition, system.sample_us))
+        for system in (*figures.systems, figures.bare_copy)
+    ]
+    assert not any(label.contains(*point) for label in labels.values() for point in points)
+    inside = axes.get_window_extent()
+    assert all(inside.contains(label.x0, label.y0) and inside.contains(label.x1, label.y1) for label in labels.values())

@@ -22,10 +22,17 @@ PLACES = tuple(
 
 
 def write_plot(figures: BenchFigures, path: Path) -> Path:
-    """Draw bytes a transition against µs a batch, both on a log scale, into a PNG; returns ``path``.
+    """Write `plot` of the figures to ``path``, a PNG of 1350x900 pixels; returns ``path``.
 
-    Lower left is better. Raises ``OSError`` if the file cannot be written.
+    Folders that are missing are made. Raises ``OSError`` if the file cannot be written.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plot(figures).savefig(path)
+    return path
+
+
+def plot(figures: BenchFigures) -> Figure:
+    """Draw bytes a transition against µs a batch, both on a log scale: lower left is better."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- half a second that only a plot needs
 
     figure = Figure(figsize=(9, 6), dpi=150, layout="constrained")
@@ -36,9 +43,7 @@ def write_plot(figures: BenchFigures, path: Path) -> Path:
     for system, colour, marker in points:
         axes.scatter(*_place(system), color=colour, marker=marker, s=46, zorder=3)
     _label(figure, axes, [(system, colour) for system, colour, _ in points])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path
+    return figure
 
 
 def _place(system: SystemFigures) -> tuple[float, float]:
@@ -90,7 +95,7 @@ def _label(figure: Figure, axes: Axes, points: list[tuple[SystemFigures, str]]) 
         best_cost, best = float("inf"), PLACES[0]
         for place in PLACES:
             label = _written(axes, system, colour, place)
-            box = label.get_window_extent().padded(2)
+            box = label.get_window_extent().padded(4)
             label.remove()
             outside = not (inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
             cost = sum(_overlap(box, other) for other in others) + (1e6 if outside else 0)
@@ -98,7 +103,7 @@ def _label(figure: Figure, axes: Axes, points: list[tuple[SystemFigures, str]]) 
                 best_cost, best = cost, place
             if cost == 0:
                 break
-        taken.append(_written(axes, system, colour, best).get_window_extent().padded(2))
+        taken.append(_written(axes, system, colour, best).get_window_extent().padded(4))
 
 
 def _written(axes: Axes, system: SystemFigures, colour: str, place: tuple[float, float]) -> Any:

@@ -15,6 +15,8 @@ class TorchRL(System):
     """Stacks and next stacks as one flat TensorDict in a tensor storage, without prefetching.
 
     A thread that samples ahead could be put before every system here; what is measured is a batch that is asked for.
+    Three quarters of the time is PyTorch's indexing of ``uint8`` tensors (820 of 1,170 µs on a busy machine), so
+    LazyMemmapStorage takes as long; ListStorage took a tenth less, with a dozen Python objects a transition.
     """
 
     name = "TorchRL"
