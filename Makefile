@@ -84,13 +84,14 @@ $(SCENES)/ready: benchmarks/requirements-scenes.txt
 scenes: $(SCENES)/ready  ## record the frames of ViZDoom, Crafter and Super Mario Bros, which bench measures: 10 minutes
 	$(SCENES)/bin/python benchmarks/record_scenes.py
 
-bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries beside ours: about an hour
+bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries beside ours: an hour and a half
 	-$(MAKE) scenes  # where they cannot be installed, packing.py names what it leaves out
 	$(BENCH)/bin/python benchmarks/packing.py
 	$(BENCH)/bin/python benchmarks/million.py
 	$(BENCH)/bin/python benchmarks/steps.py
+	$(BENCH)/bin/python benchmarks/dtypes.py
 	$(BENCH)/bin/python benchmarks/sampling.py
-	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256
+	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256 --threads 2
 	$(BENCH)/bin/framestow bench Breakout --transitions 1_000_000 --out benchmarks/results/bench-breakout
 	$(BENCH)/bin/python benchmarks/environments.py
 

@@ -2,7 +2,7 @@
 
     python benchmarks/sampling.py                          all ten games, results/sampling.json
     python benchmarks/sampling.py --games Pong Enduro      some of them, printed only
-    python benchmarks/sampling.py --batch-size 256         larger batches, results/sampling_256.json
+    python benchmarks/sampling.py --batch-size 256 --threads 2         results/sampling_256_2_threads.json
 
 What `framestow bench GAME --peers none --transitions 1_000_000` measures, for the packed storage alone, over the
 games. Bytes a transition hold everything: frames, scalars, index, and what the allocator takes.
@@ -59,11 +59,13 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", default=list(GAMES))
     parser.add_argument("--transitions", type=int, default=1_000_000)
     parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=1, help="that unpack a batch")
     parser.add_argument("--rounds", type=int, default=300)
     arguments = parser.parse_args()
     settings = BenchSettings(
         transitions=arguments.transitions,
         batch_size=arguments.batch_size,
+        threads=arguments.threads,
         stack=4,
         rounds=arguments.rounds,
         max_bytes=affordable_bytes(),
@@ -79,8 +81,14 @@ def main() -> None:
     means = {name: float(np.exp(np.mean([np.log(row[name]) for row in rows.values()]))) for name in rows[game]}
     print_row("geometric mean", means)
     if tuple(arguments.games) == GAMES:
-        name = "sampling.json" if settings.batch_size == 32 else f"sampling_{settings.batch_size}.json"
-        figures = {"batch_size": settings.batch_size, "games": rows, "geometric_mean": means}
+        is_usual = settings.batch_size == 32 and settings.threads == 1
+        name = "sampling.json" if is_usual else f"sampling_{settings.batch_size}_{settings.threads}_threads.json"
+        figures = {
+            "batch_size": settings.batch_size,
+            "threads": settings.threads,
+            "games": rows,
+            "geometric_mean": means,
+        }
         print("written:", write_result(RESULTS / name, figures).name)
 
 

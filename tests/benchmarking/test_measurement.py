@@ -41,7 +41,15 @@ class Failing(LazyFramesList):
 
 
 def _settings(**changed: Any) -> BenchSettings:
-    values = {"transitions": 600, "batch_size": 8, "stack": 3, "rounds": 2, "max_bytes": GIB // 10, "fill_seconds": 9.0}
+    values = {
+        "transitions": 600,
+        "batch_size": 8,
+        "stack": 3,
+        "threads": 1,
+        "rounds": 2,
+        "max_bytes": GIB // 10,
+        "fill_seconds": 9.0,
+    }
     return BenchSettings(**(values | {"seed": 0} | changed))
 
 

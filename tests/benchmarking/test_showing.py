@@ -40,6 +40,7 @@ def test_the_table_tells_settings_losses_and_what_is_missing():
     assert "left out: cpprb: TypeError: no such argument" in printed
     assert 'not installed: torchrl; pip install "torchrl"' in printed
     assert "framestow appends in 4.1 µs" in printed
+    assert "framestow on 2 threads" in printed
 
 
 @pytest.fixture

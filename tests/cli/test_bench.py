@@ -35,7 +35,18 @@ def test_a_bench_prints_the_table_and_writes_figures_and_picture(
     assert "bench.json" in printed
     written = json.loads((out / "bench.json").read_text())
     assert {
-        *("command", "machine", "game", "preset", "frame_shape", "stack", "batch_size", "frames_played", "rounds"),
+        *(
+            "command",
+            "machine",
+            "game",
+            "preset",
+            "frame_shape",
+            "stack",
+            "batch_size",
+            "threads",
+            "frames_played",
+            "rounds",
+        ),
         *("seed", "bare_copy", "systems", "left_out", "append_us_of_8_streams", "not_installed"),
     } == set(written)
     assert names == [system["name"] for system in written["systems"]]

@@ -21,6 +21,7 @@ def some_figures() -> BenchFigures:
         frame_shape=(84, 84),
         stack=4,
         batch_size=32,
+        threads=2,
         frames_played=20_000,
         rounds=200,
         seed=0,

@@ -47,6 +47,7 @@ class BenchFigures:
     frame_shape: tuple[int, ...]
     stack: int
     batch_size: int
+    threads: int
     frames_played: int
     rounds: int
     seed: int

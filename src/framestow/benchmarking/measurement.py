@@ -45,6 +45,7 @@ class BenchSettings:
 
     transitions: int
     batch_size: int
+    threads: int
     stack: int
     rounds: int
     max_bytes: int
@@ -54,7 +55,7 @@ class BenchSettings:
     seed: int
 
     def __post_init__(self) -> None:
-        for name in ("transitions", "batch_size", "stack", "rounds", "max_bytes", "fill_seconds"):
+        for name in ("transitions", "batch_size", "threads", "stack", "rounds", "max_bytes", "fill_seconds"):
             if not getattr(self, name) > 0:
                 raise InvalidSettingsError(f"{name} is {getattr(self, name)}: it must be above 0; give a larger one")
         if self.transitions > MOST_STEPS:
@@ -116,6 +117,7 @@ def measure(
         frame_shape=play.frames.shape[1:],
         stack=settings.stack,
         batch_size=settings.batch_size,
+        threads=settings.threads,
         frames_played=len(play.frames),
         rounds=settings.rounds,
         seed=settings.seed,
@@ -136,7 +138,7 @@ def _filled(
 ) -> _Filled:
     """Build a system, fill it and check it."""
     shape = play.frames.shape[1:]
-    task = Task(0, shape, settings.stack, play.num_actions, settings.batch_size, settings.seed)
+    task = Task(0, shape, settings.stack, play.num_actions, settings.batch_size, settings.threads, settings.seed)
     _use_a_little(kind, replace(task, capacity=CHUNK), play)
     reserved = kind.bytes_reserved(task)
     capacity = min(settings.transitions, max(limits.nbytes // reserved, CHUNK))

@@ -28,6 +28,7 @@ class OwnMemory(System):
             task.num_actions,
             stack=task.stack,
             storage=self._storage,
+            threads=task.threads,
             seed=task.seed,
         )
         self._batch_size = task.batch_size

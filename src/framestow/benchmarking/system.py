@@ -20,6 +20,8 @@ class Task:
     stack: int  # frames an observation
     num_actions: int
     batch_size: int
+    threads: int
+    """Threads that framestow unpacks a batch with."""
     seed: int
 
     @property

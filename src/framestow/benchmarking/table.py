@@ -28,9 +28,10 @@ def table(figures: BenchFigures, missing: Iterable[Peer] = ()) -> Group:
 
 def _title(figures: BenchFigures) -> str:
     shape = "x".join(map(str, figures.frame_shape))
+    threads = "" if figures.threads == 1 else f", framestow on {figures.threads} threads"
     return (
         f"{figures.game}, frames {shape}, stacks of {figures.stack}: transitions held, bytes each, "
-        f"µs for sample({figures.batch_size}), µs to append a step"
+        f"µs for sample({figures.batch_size}), µs to append a step{threads}"
     )
 
 

@@ -35,6 +35,9 @@ class Bench:
     batch_size: int = 32
     """Transitions in a sample."""
 
+    threads: int = 1
+    """Threads that framestow unpacks a batch with; the others work as they do."""
+
     rounds: int = 200
     """Rounds in which each system samples 5 batches in turn; the median counts."""
 
@@ -100,6 +103,7 @@ class Bench:
         return BenchSettings(
             transitions=self.transitions,
             batch_size=self.batch_size,
+            threads=self.threads,
             stack=self.stack,
             rounds=self.rounds,
             max_bytes=affordable_bytes() if self.max_gib is None else int(self.max_gib * GIB),
