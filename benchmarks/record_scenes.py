@@ -6,8 +6,9 @@
 Random play: an action is drawn uniformly and kept on with probability 0.75 from one step to the next, so that the
 player gets somewhere. ViZDoom (Kempka et al. 2016) shows the last of four tics at 160x120, Super Mario Bros (Kauten
 2018) the last of four frames at 256x240; both are resized to 84x84 with OpenCV's INTER_AREA, in colour and in grey.
-Crafter (Hafner 2021) is drawn at its own 64x64 and has no frames to skip. Same seed, same frames. Needs neither
-framestow nor ale-py: what these environments ask for is older than what the others do.
+Crafter (Hafner 2021) is drawn at its own 64x64 and has no frames to skip. Same seed, same frames, but for Crafter: it
+draws from Python sets of its creatures, whose order is another in every process. Needs neither framestow nor ale-py:
+what these environments ask for is older than what the others do.
 """
 
 from __future__ import annotations
