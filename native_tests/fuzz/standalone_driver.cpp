@@ -3,8 +3,9 @@
 //   HARNESS SECONDS FINDING FOLDER...     files of the folders in order of their names, then mutations, fixed seed
 //
 // What libFuzzer does besides, looking at which code an input reaches, is not done here. An input that breaks a promise
-// is left in the file FINDING.
+// is left in the file FINDING; so is one that does not end.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size);
@@ -30,10 +32,12 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::size_t kMaxBytes = 4096;  // of an input
+constexpr std::chrono::seconds kLongest(20);  // for an input, which takes milliseconds
 
 std::mt19937 random_numbers(20240229);
 Bytes current_input;
 const char* finding_path = nullptr;
+std::atomic<std::size_t> num_begun{0};
 
 std::size_t random_below(std::size_t end) { return random_numbers() % end; }
 
@@ -48,7 +52,19 @@ void keep_current_input(int signal) {
 
 void run(Bytes input) {
     current_input = std::move(input);
+    ++num_begun;
     LLVMFuzzerTestOneInput(current_input.data(), current_input.size());
+}
+
+[[noreturn]] void watch_for_an_endless_input() {
+    for (;;) {
+        const std::size_t number = num_begun;
+        std::this_thread::sleep_for(kLongest);
+        if (number > 0 && number == num_begun) {
+            std::fputs("an input did not end\n", stderr);
+            std::abort();
+        }
+    }
 }
 
 std::vector<Bytes> read_files(int num_folders, char** folders) {
@@ -123,6 +139,7 @@ int main(int argc, char** argv) {
         std::fputs("no file in the folders: nothing to replay or to mutate\n", stderr);
         return 2;
     }
+    std::thread(watch_for_an_endless_input).detach();
     for (const Bytes& input : inputs) {
         run(input);
     }
