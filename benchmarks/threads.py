@@ -1,0 +1,148 @@
+"""What do threads buy a batch, and what do samplers cost the writer?
+
+    python benchmarks/threads.py                 all ten games, results/threads.json
+    python benchmarks/threads.py --games pong    some of them, printed only
+
+First, per game: 256 windows of five frames from a packed store (as packing.py fills it), unpacked by one thread and by
+two, in turn with the bare copy of as many windows: one np.take from an uncompressed array of 4 GiB into an output that
+is kept. Median microseconds.
+
+Second, on the first game: microseconds of one `append` to a full memory of 100,000 transitions that gets a step every
+millisecond, as from an environment, while 0, 1, 2 or 4 threads call `sample(256)` without a pause: median and 99th
+percentile, and the batches a second that all of them got. More samplers than cores make the writer wait for a core, as
+any other thread would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atari_frames import FRAME_SIDE, GAMES, recorded
+from framestow import ReplayMemory
+from framestow._core import PackedStreams
+from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from packing import BARE_BYTES, FRAME_BYTES, LENGTH, NUM_FRAMES, filled_store, geometric_mean
+
+RESULTS = Path(__file__).parent / "results"
+
+WINDOWS = 256
+NUM_BATCHES = 61  # different batches, taken in turn
+CAPACITY = 100_000  # transitions of the memory that is written and sampled at once
+NUM_APPENDS = 2_000
+STEP_S = 0.001  # between two appends
+NUM_SAMPLERS = (0, 1, 2, 4)
+
+
+def gathering(packed: PackedStreams, num_streams: int, num_frames: int, threads: int) -> Callable[[], None]:
+    """Return a call that gathers the next batch of random windows on so many threads."""
+    rng = np.random.default_rng(0)
+    counts = np.full(WINDOWS, LENGTH, np.int32)
+    out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
+    streams = cycle(list(rng.integers(num_streams, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
+    last_positions = cycle(list(rng.integers(LENGTH - 1, num_frames, (NUM_BATCHES, WINDOWS))))
+    return lambda: packed.gather(next(streams), next(last_positions), counts, out, threads=threads)
+
+
+def bare_copying() -> Callable[[], object]:
+    """Return a call that copies as many random windows from an uncompressed array."""
+    frames = np.ones((BARE_BYTES // FRAME_BYTES, FRAME_BYTES), np.uint8)
+    rng = np.random.default_rng(1)
+    out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
+    firsts = rng.integers(0, len(frames) - LENGTH, (NUM_BATCHES, WINDOWS, 1))
+    batches = cycle(list(firsts + np.arange(LENGTH)))
+    return lambda: np.take(frames, next(batches), axis=0, out=out, mode="clip")
+
+
+def gather_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[str, float]:
+    """Microseconds a batch on one thread, on two, and of the bare copy."""
+    frames = recorded(game, NUM_FRAMES)
+    packed, num_streams, _ = filled_store(frames)
+    candidates = {f"threads_{count}": gathering(packed, num_streams, len(frames), count) for count in (1, 2)}
+    medians = interleaved_medians(candidates | {"bare_copy": bare_copy}, rounds=rounds, calls=2)
+    return medians | {"two_threads_to_bare_copy": medians["threads_2"] / medians["bare_copy"]}
+
+
+def filled_memory(frames: NDArray[np.uint8]) -> ReplayMemory:
+    """A full memory of one stream that shows ``frames`` over and over."""
+    memory = ReplayMemory(CAPACITY, FrameSpec((FRAME_SIDE, FRAME_SIDE)), 4, seed=0)
+    memory.begin(frames[:1])
+    for step in range(CAPACITY):
+        append_step(memory, frames, step)
+    return memory
+
+
+def append_step(memory: ReplayMemory, frames: NDArray[np.uint8], step: int) -> None:
+    place = step % len(frames)
+    memory.append([0], [0.0], [False], [False], frames[place : place + 1])
+
+
+def append_times(memory: ReplayMemory, frames: NDArray[np.uint8], num_samplers: int) -> dict[str, float]:
+    """Microseconds an append while so many threads sample, and what these got."""
+    has_ended = threading.Event()
+    num_batches = [0] * num_samplers
+
+    def keep_sampling(sampler: int) -> None:
+        while not has_ended.is_set():
+            memory.sample(WINDOWS)
+            num_batches[sampler] += 1
+
+    samplers = [threading.Thread(target=keep_sampling, args=(number,)) for number in range(num_samplers)]
+    for sampler in samplers:
+        sampler.start()
+    seconds = []
+    began = time.perf_counter()
+    for step in range(NUM_APPENDS):
+        time.sleep(STEP_S)
+        start = time.perf_counter()
+        append_step(memory, frames, step)
+        seconds.append(time.perf_counter() - start)
+    lasted = time.perf_counter() - began
+    has_ended.set()
+    for sampler in samplers:
+        sampler.join()
+    median, late = np.percentile(seconds, [50, 99]) * 1e6
+    return {"median_us": float(median), "percentile_99_us": float(late), "batches_a_s": sum(num_batches) / lasted}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Gathering on two threads, and appending beside samplers.")
+    parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of 2 batches a candidate and game")
+    arguments = parser.parse_args()
+    bare_copy = bare_copying()
+    print(f"{'256 windows, µs':15s} {'1 thread':>9s} {'2 threads':>9s} {'bare copy':>9s}  2 threads to bare copy")
+    gathers = {}
+    for game in arguments.games:
+        row = gathers[game] = gather_times(game, bare_copy, arguments.rounds)
+        print(
+            f"{game:15s} " + " ".join(f"{row[name]:9.0f}" for name in ("threads_1", "threads_2", "bare_copy")), end=""
+        )
+        print(f"  {row['two_threads_to_bare_copy']:.2f}", flush=True)
+    ratio = geometric_mean([row["two_threads_to_bare_copy"] for row in gathers.values()])
+    print(f"geometric mean of the ratio to the bare copy: {ratio:.2f}")
+    del bare_copy
+
+    frames = recorded(arguments.games[0], NUM_FRAMES)
+    memory = filled_memory(frames)
+    appends = {}
+    print("samplers   append, median µs   99th percentile   batches of 256 a second")
+    for num_samplers in NUM_SAMPLERS:
+        row = appends[str(num_samplers)] = append_times(memory, frames, num_samplers)
+        print(f"{num_samplers:8d} {row['median_us']:19.1f} {row['percentile_99_us']:17.1f} {row['batches_a_s']:15.0f}")
+    if arguments.games == list(GAMES):
+        result = {"gather": gathers, "two_threads_to_bare_copy": ratio, "append_beside_samplers": appends}
+        print("written:", write_result(RESULTS / "threads.json", result))
+
+
+if __name__ == "__main__":
+    main()
