@@ -234,7 +234,7 @@ class StorageBattery:
             except BaseException as failure:
                 failures.append(failure)
 
-        readers = [threading.Thread(target=keep_reading, args=(seed,)) for seed in range(2)]
+        readers = [threading.Thread(target=keep_reading, args=(seed,), daemon=True) for seed in range(2)]
         for reader in readers:
             reader.start()
         for position in range(300, 2000):

@@ -75,7 +75,7 @@ def running(work: Callable[[int], None], num_threads: int):
         except BaseException as failure:
             failures.append(failure)
 
-    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(num_threads)]
+    threads = [threading.Thread(target=repeat, args=(number,), daemon=True) for number in range(num_threads)]
     for thread in threads:
         thread.start()
     try:
@@ -169,7 +169,7 @@ def test_the_writer_goes_on_while_a_batch_is_unpacked(storage):
         player.step()
     newest = np.full(40_000, memory.sampleable_indices()[-1])
     memory.transitions(newest)  # takes the pages of its output
-    sampler = threading.Thread(target=memory.transitions, args=(newest,))
+    sampler = threading.Thread(target=memory.transitions, args=(newest,), daemon=True)
     num_steps = 0
 
     sampler.start()

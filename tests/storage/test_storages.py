@@ -115,7 +115,7 @@ def test_a_writer_waits_rather_than_grow_for_a_reading_without_end(make):
     storage = make(PIXELS, 1)
     append_evicting(storage, noise(1000), num_kept=1000)
     reading = storage.start_reading()
-    writer = threading.Thread(target=append_evicting, args=(storage, noise(12_000), 1000))
+    writer = threading.Thread(target=append_evicting, args=(storage, noise(12_000), 1000), daemon=True)
     writer.start()
     before = -1
     while before != (before := storage.held(0).stop):

@@ -1,11 +1,12 @@
-// Room for sealed segments: large blocks, filled from front to back, given back whole.
+// Room for sealed segments: large blocks, filled from back to front, given back whole.
 //
 // Segments of all streams are laid into the current block in the order in which they are sealed, and leave in about
 // that order, so a block empties as a whole; it then goes back to the operating system (one empty block is kept for
-// the next segments). A segment larger than a block gets a block of its own. Every segment is padded (kReadPadding).
+// the next segments). A segment larger than a block gets a block of its own. Every segment is padded
+// (kReadPadding) by bytes that nobody writes while it is held.
 //
 // Ownership: the arena owns the bytes; a StoredSegment stays valid until it is released. nbytes() counts the pages that
-// were written to, which is what the operating system gave: the untouched end of a block costs nothing where blocks
+// were written to, which is what the operating system gave: the untouched front of a block costs nothing where blocks
 // are mapped, and is counted where they are not. Not thread-safe; reading segments beside one another is.
 #pragma once
 

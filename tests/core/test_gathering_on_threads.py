@@ -1,0 +1,94 @@
+"""Several threads that gather one batch: the same frames, the same errors, and a life after fork."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from framestow._core import PackedStreams, checksum
+from framestow.errors import DamagedDataError
+
+SIDE, NUM_FRAMES, SEGMENT_FRAMES = 84, 120, 16
+HEADER_BYTES, CHECKSUM_BYTES = 24, 4
+WINDOWS, LENGTH = 400, 5  # 14 MB: a MiB and more for each of 8 threads
+
+
+def filled_streams() -> PackedStreams:
+    """Two streams of a square that moves; the second never seals a segment."""
+    packed = PackedStreams(2, SIDE, SIDE, 1, SEGMENT_FRAMES)
+    for stream, num_frames in enumerate((NUM_FRAMES, SEGMENT_FRAMES - 1)):
+        for position in range(num_frames):
+            frame = np.full((1, SIDE, SIDE), 10 * stream, np.uint8)
+            frame[0, position % 70 : position % 70 + 9, stream : position % 60 + 9] = position
+            packed.append(np.array([stream], np.int32), frame)
+    return packed
+
+
+def gathered(packed: PackedStreams, threads: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    streams = rng.integers(2, size=WINDOWS).astype(np.int32)
+    last_positions = rng.integers(LENGTH - 1, np.where(streams == 0, NUM_FRAMES, SEGMENT_FRAMES - 1))
+    counts = rng.integers(1, LENGTH + 1, WINDOWS).astype(np.int32)
+    out = np.full((WINDOWS, LENGTH, SIDE, SIDE), 255, np.uint8)
+    packed.gather(streams, last_positions, counts, out, threads=threads)
+    return out
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8, 64])
+def test_any_number_of_threads_gathers_what_one_gathers(threads):
+    packed = filled_streams()
+
+    np.testing.assert_array_equal(gathered(packed, threads=1), gathered(packed, threads=threads))
+
+
+@pytest.mark.parametrize("threads", [-1, 0, 65])
+def test_a_number_of_threads_that_cannot_be_is_refused(threads):
+    with pytest.raises(ValueError, match=f"threads is {threads}: must be 1 to 64"):
+        gathered(filled_streams(), threads=threads)
+
+
+def test_damage_that_another_thread_finds_is_raised_in_the_caller():
+    segments = [filled_streams().segment(0, place) for place in range(NUM_FRAMES // SEGMENT_FRAMES)]
+    packed = PackedStreams(2, SIDE, SIDE, 1, SEGMENT_FRAMES)
+    for number, segment in enumerate(segments):
+        damaged = bytearray(segment)
+        if number > 0:  # the first group begins far behind the end
+            damaged[HEADER_BYTES : HEADER_BYTES + 4] = struct.pack("<I", 2**32 - 1)
+        damaged[:CHECKSUM_BYTES] = struct.pack("<I", checksum(damaged[CHECKSUM_BYTES:]))
+        packed.restore(0, number, bytes(damaged))
+    # All windows but the first few are of damaged segments.
+    last_positions = np.maximum(np.arange(WINDOWS) - 8, 0) % (NUM_FRAMES - SEGMENT_FRAMES)
+    last_positions = np.where(last_positions > 0, last_positions // SEGMENT_FRAMES * SEGMENT_FRAMES, 0)
+    ones = np.ones(WINDOWS, np.int32)
+    out = np.empty((WINDOWS, LENGTH, SIDE, SIDE), np.uint8)
+
+    with pytest.raises(DamagedDataError, match="group of a segment begins behind"):
+        packed.gather(np.zeros(WINDOWS, np.int32), last_positions, ones, out, threads=4)
+
+
+FORKING = """
+import os, sys, threading, warnings
+warnings.simplefilter("ignore")  # that a process with threads forks is what is tried here
+from test_gathering_on_threads import filled_streams, gathered
+packed = filled_streams()
+expected = gathered(packed, threads=3)
+child = os.fork()
+same = (gathered(packed, threads=3) == expected).all()
+if child == 0:
+    os._exit(0 if same else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) + (not same))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_gathers_on_threads_of_its_own():
+    here = os.path.dirname(__file__)
+
+    ended = subprocess.run([sys.executable, "-c", FORKING], cwd=here, timeout=60, check=False)
+
+    assert ended.returncode == 0
