@@ -16,6 +16,7 @@ any other thread would.
 from __future__ import annotations
 
 import argparse
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -27,15 +28,15 @@ from numpy.typing import NDArray
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
-from framestow._core import PackedStreams
 from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
-from packing import BARE_BYTES, FRAME_BYTES, LENGTH, NUM_FRAMES, filled_store, geometric_mean
+from packing import BARE_BYTES, LENGTH, FilledStore, filled_store
 
 RESULTS = Path(__file__).parent / "results"
 
 WINDOWS = 256
+FRAME_BYTES = FRAME_SIDE * FRAME_SIDE
 NUM_BATCHES = 61  # different batches, taken in turn
 CAPACITY = 100_000  # transitions of the memory that is written and sampled at once
 NUM_APPENDS = 2_000
@@ -43,14 +44,15 @@ STEP_S = 0.001  # between two appends
 NUM_SAMPLERS = (0, 1, 2, 4)
 
 
-def gathering(packed: PackedStreams, num_streams: int, num_frames: int, threads: int) -> Callable[[], None]:
+def gathering(store: FilledStore, threads: int) -> Callable[[], None]:
     """Return a call that gathers the next batch of random windows on so many threads."""
     rng = np.random.default_rng(0)
     counts = np.full(WINDOWS, LENGTH, np.int32)
     out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
-    streams = cycle(list(rng.integers(num_streams, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
+    num_frames = store.packed.next_position(0)
+    streams = cycle(list(rng.integers(store.num_streams, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
     last_positions = cycle(list(rng.integers(LENGTH - 1, num_frames, (NUM_BATCHES, WINDOWS))))
-    return lambda: packed.gather(next(streams), next(last_positions), counts, out, threads=threads)
+    return lambda: store.packed.gather(next(streams), next(last_positions), counts, out, threads=threads)
 
 
 def bare_copying() -> Callable[[], object]:
@@ -65,9 +67,8 @@ def bare_copying() -> Callable[[], object]:
 
 def gather_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[str, float]:
     """Microseconds a batch on one thread, on two, and of the bare copy."""
-    frames = recorded(game, NUM_FRAMES)
-    packed, num_streams, _ = filled_store(frames)
-    candidates = {f"threads_{count}": gathering(packed, num_streams, len(frames), count) for count in (1, 2)}
+    store = filled_store(recorded(game))
+    candidates = {f"threads_{count}": gathering(store, count) for count in (1, 2)}
     medians = interleaved_medians(candidates | {"bare_copy": bare_copy}, rounds=rounds, calls=2)
     return medians | {"two_threads_to_bare_copy": medians["threads_2"] / medians["bare_copy"]}
 
@@ -128,11 +129,11 @@ def main() -> None:
             f"{game:15s} " + " ".join(f"{row[name]:9.0f}" for name in ("threads_1", "threads_2", "bare_copy")), end=""
         )
         print(f"  {row['two_threads_to_bare_copy']:.2f}", flush=True)
-    ratio = geometric_mean([row["two_threads_to_bare_copy"] for row in gathers.values()])
+    ratio = statistics.geometric_mean(row["two_threads_to_bare_copy"] for row in gathers.values())
     print(f"geometric mean of the ratio to the bare copy: {ratio:.2f}")
     del bare_copy
 
-    frames = recorded(arguments.games[0], NUM_FRAMES)
+    frames = recorded(arguments.games[0])
     memory = filled_memory(frames)
     appends = {}
     print("samplers   append, median µs   99th percentile   batches of 256 a second")
