@@ -113,7 +113,7 @@ class Patch:
     def repeat(self, code: int, limit: int) -> None:
         size = 18 + self.take(limit) if code == REPEAT_WIDE8 else code - FIRST_REPEAT + 4
         place = self.take(limit, 2)
-        if place + size > len(self.body):
+        if place + size >= len(self.body):  # the end of a patch stands behind whatever is repeated
             raise BrokenSegmentError("a repeat of what is not there")
         back, self.place = self.place, place
         self.operations(place + size, is_repeated=True)

@@ -266,7 +266,9 @@ FRAMESTOW_ALWAYS_INLINE Progress enter_repeat(const Surroundings& around, Progre
     const std::size_t size = is_wide ? kMinRepeatBytes + kDirectRepeats + at.cursor[1]
                                      : kMinRepeatBytes + (code & kCodeMask) - kFirstRepeat;
     const std::size_t place = load_u16(at.cursor + (is_wide ? 2 : 1));
-    if (at.return_to != nullptr || place > around.body.size || size > around.body.size - place) {
+    // The end of a patch stands behind whatever may be repeated. So the one byte past its limit that the last operation
+    // may take is of the body too.
+    if (at.return_to != nullptr || place > around.body.size || size >= around.body.size - place) {
         throw_damaged("patch repeats operations that are not there");
     }
     at.return_to = at.cursor + (is_wide ? 4 : 3);
