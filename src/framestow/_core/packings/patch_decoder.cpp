@@ -25,41 +25,38 @@ using namespace patch_format;
 
 constexpr std::size_t kChunk = 16;  // bytes written at once
 
-// What the first byte of an operation means.
-struct Operation {
-    std::uint8_t length;  // bytes of the frame that it writes
-    std::uint8_t source;  // patch_format::Source
-    std::uint8_t taken;   // bytes of the patch that it takes, its literals and one byte of its keep included
-    std::uint8_t kind;    // one of the following
+// What the first byte of an operation means, a table for each question.
+struct OperationTable {
+    std::array<std::uint8_t, 256> length;  // bytes of the frame that it writes
+    std::array<std::uint8_t, 256> source;  // patch_format::Source, or kSpecial where it takes more than the loop does
+    std::array<std::uint8_t, 256> taken;   // bytes of the patch that it takes, its literals and a byte of its keep too
 };
 
-constexpr std::uint8_t kShort = 0;    // writes at most a chunk
-constexpr std::uint8_t kLonger = 1;   // writes more
-constexpr std::uint8_t kSpecial = 2;  // needs the bytes that follow
-
-using OperationTable = std::array<Operation, 256>;
+constexpr std::uint8_t kSpecial = 255;
 
 constexpr OperationTable make_operations() {
-    OperationTable operations{};
-    for (Operation& operation : operations) {
-        operation = Operation{0, 0, 0, kSpecial};
+    OperationTable table{};
+    for (unsigned code = 0; code < 256; ++code) {
+        table.source[code] = kSpecial;
     }
     for (unsigned flag = 0; flag <= 1; ++flag) {
         const unsigned flag_bit = flag * kKeepFlag;
         for (std::size_t source = 0; source < kNumSources; ++source) {
+            const bool is_literal = source == static_cast<std::size_t>(Source::kLiteral);
             for (std::size_t length = 1; length <= kDirectLengths[source]; ++length) {
-                const std::size_t literals = source == static_cast<std::size_t>(Source::kLiteral) ? length : 0;
-                operations[flag_bit + kFirstCode[source] + length - 1] = Operation{
-                    static_cast<std::uint8_t>(length), static_cast<std::uint8_t>(source),
-                    static_cast<std::uint8_t>(1 + literals + flag), length <= kChunk ? kShort : kLonger};
+                const std::size_t code = flag_bit + kFirstCode[source] + length - 1;
+                table.length[code] = static_cast<std::uint8_t>(length);
+                table.source[code] = length <= kChunk ? static_cast<std::uint8_t>(source) : kSpecial;
+                table.taken[code] = static_cast<std::uint8_t>(1 + (is_literal ? length : 0) + flag);
             }
         }
-        operations[flag_bit + kNothing] = Operation{0, 0, static_cast<std::uint8_t>(1 + flag), kShort};
+        table.source[flag_bit + kNothing] = 0;
+        table.taken[flag_bit + kNothing] = static_cast<std::uint8_t>(1 + flag);
     }
-    return operations;
+    return table;
 }
 
-constexpr OperationTable kOperations = make_operations();
+alignas(64) constexpr OperationTable kTable = make_operations();
 
 struct RunTable {
     std::uint8_t bytes[256 * kChunk];
@@ -290,9 +287,33 @@ FRAMESTOW_ALWAYS_INLINE Progress leave_repeat(const Surroundings& around, const 
     return at.keeps_after_repeat ? read_keep<kSelfCoded, kNarrow>(around, after) : after;
 }
 
+// Reads an operation whose length stands in its first byte.
 template <bool kSelfCoded, bool kNarrow>
-FRAMESTOW_ALWAYS_INLINE Progress read_special(const Surroundings& around, const Progress& at, unsigned code) {
+FRAMESTOW_ALWAYS_INLINE Progress read_direct(const Surroundings& around, Progress at, unsigned code) {
+    const bool keeps = (code & kKeepFlag) != 0;
     const unsigned bare_code = code & kCodeMask;
+    std::size_t source = kNumSources;
+    while (source > 0 && bare_code < kFirstCode[source - 1]) {
+        --source;
+    }
+    --source;
+    const std::size_t length = kTable.length[code];
+    check_room(around, at, length);
+    const std::uint8_t* const end = at.cursor + kTable.taken[code];
+    ++at.cursor;
+    write_long<kSelfCoded, kNarrow>(around, at, static_cast<Source>(source), length);
+    at.target += length;
+    at.cursor = keeps ? end - 1 : end;
+    return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kNarrow>(around, at) : at;
+}
+
+// Reads any operation but the end.
+template <bool kSelfCoded, bool kNarrow>
+FRAMESTOW_ALWAYS_INLINE Progress read_any(const Surroundings& around, const Progress& at, unsigned code) {
+    const unsigned bare_code = code & kCodeMask;
+    if (bare_code <= kNothing) {
+        return read_direct<kSelfCoded, kNarrow>(around, at, code);
+    }
     if (bare_code < kFirstWide8 || bare_code == kRepeatWide8) {
         return enter_repeat(around, at, code);
     }
@@ -302,29 +323,14 @@ FRAMESTOW_ALWAYS_INLINE Progress read_special(const Surroundings& around, const 
     return read_wide<kSelfCoded, kNarrow>(around, at, code);
 }
 
-// Reads an operation that is longer than a chunk, or keeps many bytes, or does not fit (which it finds out).
-template <bool kSelfCoded, bool kNarrow>
-FRAMESTOW_ALWAYS_INLINE Progress read_operation(const Surroundings& around, Progress at, const Operation& operation,
-                                                bool keeps) {
-    const std::uint8_t* const end = at.cursor + operation.taken;
-    check_room(around, at, operation.length);
-    ++at.cursor;
-    write_long<kSelfCoded, kNarrow>(around, at, static_cast<Source>(operation.source), operation.length);
-    at.target += operation.length;
-    at.cursor = keeps ? end - 1 : end;
-    return keeps ? read_keep<kSelfCoded, kNarrow>(around, at) : at;
-}
-
 // Reads one patch; returns the place behind it. kNarrow: rows or pixels for which chunks do not work.
 //
-// The frame begins as a copy of the one that is patched (not a self-coded one). An operation of up to 16 bytes writes
-// 16, whatever its length, and then 16 bytes of the patched frame behind itself, whether or not it keeps any. So there
-// is no branch on the kind and the length of most operations, which are short and hard to predict, and no load that
-// waits for a store: nothing of the last few bytes is read back.
+// What takes time is the number of instructions and guessing wrong which operation comes next, so most operations go
+// the same short way: no branch on where their bytes come from, how many they are, or whether any are kept.
 template <bool kSelfCoded, bool kNarrow>
 std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
-    const std::ptrdiff_t row_distance = -static_cast<std::ptrdiff_t>(around.row_bytes);
-    const std::ptrdiff_t base_distance = around.base_distance;
+    const std::ptrdiff_t distances[kNumSources] = {0, -static_cast<std::ptrdiff_t>(around.row_bytes),
+                                                   around.base_distance, 0};
     const std::uint8_t* const frame_end = around.frame_end;
     const std::uint8_t* cursor = around.body.bytes + place;
     const std::uint8_t* limit = around.body.bytes + around.body.size;
@@ -340,40 +346,38 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
         target = at.target;
         keeps_after_repeat = at.keeps_after_repeat;
     };
+    if (cursor >= limit) {
+        throw_damaged("patch ends without its end mark");
+    }
     for (;;) {
-        if (cursor >= limit) {
-            go_on(leave_repeat<kSelfCoded, kNarrow>(around, progress()));
-            continue;
-        }
-        const unsigned code = *cursor;
-        const Operation operation = kOperations[code];
-        if (operation.kind == kSpecial) {
+        const std::size_t code = *cursor;
+        const std::size_t source = kTable.source[code];
+        const std::uint8_t* const next = cursor + kTable.taken[code];
+        const std::size_t length = kTable.length[code];
+        const std::size_t kept = (std::size_t{next[-1]} + 1) & (std::size_t{0} - (code >> 7));
+        if (kNarrow || source == kSpecial || next >= limit || kept > kDirectKeeps ||
+            length + kept > static_cast<std::size_t>(frame_end - target)) {
             if (code == kEnd) {
                 break;
             }
-            go_on(read_special<kSelfCoded, kNarrow>(around, progress(), code));
+            go_on(read_any<kSelfCoded, kNarrow>(around, progress(), static_cast<unsigned>(code)));
+            while (cursor >= limit) {
+                go_on(leave_repeat<kSelfCoded, kNarrow>(around, progress()));
+            }
             continue;
         }
-        const std::uint8_t* const number = cursor + operation.taken - 1;  // of kept bytes, where any are kept
-        // 0 or 1, and by arithmetic: half of all operations keep, which no branch predictor foresees.
-        const std::size_t keeps = (code >> 7) & static_cast<std::size_t>(number < limit);
-        const std::size_t kept = (std::size_t{1} + *number) & (std::size_t{0} - keeps);
-        const auto left = static_cast<std::size_t>(frame_end - target);
-        if (kNarrow || operation.kind == kLonger || operation.length + kept > left || kept > kDirectKeeps) {
-            go_on(read_operation<kSelfCoded, kNarrow>(around, progress(), operation, keeps != 0));
-            continue;
-        }
-        const std::uint8_t* const sources[kNumSources] = {
-            cursor + 1, target + row_distance, target + base_distance,
-            kRuns.bytes + kChunk * static_cast<std::size_t>(target[-1])};
+        const std::uint8_t* const origins[kNumSources] = {
+            cursor + 1, target + distances[1], target + distances[2],
+            kRuns.bytes + kChunk * std::size_t{target[-1]}};
+        const std::uint8_t* const from = origins[source];
         if (kSelfCoded) {
-            copy_chunk(target, sources[operation.source]);  // the next operation writes what this spoils
+            copy_chunk(target, from);  // the next operation writes what this spoils
         } else {
-            copy_short(target, sources[operation.source], operation.length);
+            copy_short(target, from, length);
         }
-        keep<kSelfCoded, kNarrow>(around, target + operation.length, kept);
-        cursor += operation.taken;
-        target += operation.length + kept;
+        keep<kSelfCoded, kNarrow>(around, target + length, kept);
+        cursor = next;
+        target += length + kept;
     }
     if (return_to != nullptr) {
         throw_damaged("repeated operations hold the end of a patch");
