@@ -34,7 +34,7 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
 
 PackedStreams::Bytes PackedStreams::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
-    Bytes bytes{arena_.nbytes(), encoder_.nbytes() + scratch_.nbytes(),
+    Bytes bytes{arena_.nbytes(), encoder_.nbytes() + shared_operations_.nbytes() + scratch_.nbytes(),
                 arena_.index_bytes() + streams_.capacity() * sizeof(Stream) + retired_.capacity() * sizeof(Retired)};
     for (const Stream& stream : streams_) {
         bytes.open += stream.open.nbytes();
@@ -91,6 +91,7 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
 }
 
 void PackedStreams::seal(Stream& stream) {
+    stream.open.finish(shared_operations_);
     make_room_for_one(stream.sealed);
     const StoredSegment stored = arena_.allocate(stream.open.packed_bytes());
     stream.open.write_to(stored.bytes, scratch_);

@@ -173,6 +173,7 @@ private:
     std::size_t retired_bytes_ = 0;
     std::atomic<bool> has_retired_{false};  // for whoever has not got the gate
     PatchEncoder encoder_;
+    SharedOperations shared_operations_;
     DecodingScratch scratch_;
 };
 

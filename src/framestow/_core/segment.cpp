@@ -84,6 +84,8 @@ std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std:
     for (std::size_t index = 0; index < num_frames; ++index) {
         writer.append(frames + index * geometry.frame_bytes(), encoder);
     }
+    SharedOperations shared_operations;
+    writer.finish(shared_operations);
     DecodingScratch scratch;
     scratch.resize(geometry);
     std::vector<std::uint8_t> segment(writer.packed_bytes());

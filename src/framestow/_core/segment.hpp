@@ -27,6 +27,7 @@ public:
         : geometry_(geometry), patches_(geometry, default_group_frames(geometry)) {}
 
     void append(const std::uint8_t* frame, PatchEncoder& encoder) { patches_.append(frame, encoder); }
+    void finish(SharedOperations& shared_operations) { patches_.finish(shared_operations); }
     void clear() { patches_.clear(); }
     std::uint32_t num_frames() const { return patches_.num_frames(); }
 

@@ -7,12 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "segment_prefetch.hpp"
 #include "worker_pool.hpp"
-
-#if defined(__SSE2__) || defined(_M_X64)
-#define FRAMESTOW_SSE2 1
-#include <xmmintrin.h>
-#endif
 
 namespace framestow {
 namespace {
@@ -20,19 +16,6 @@ namespace {
 constexpr std::size_t kWindowsALook = 32;  // looked up without letting a writer in: a microsecond
 constexpr std::size_t kMostWindowsTaken = 8;
 constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // of output: 30 windows of five Atari frames
-constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kPrefetchBeyond = 1024;    // bytes behind the first frame's share of its segment
-constexpr std::size_t kMaxPrefetch = 32 * 1024;  // bytes; more would drive out what is just being unpacked
-
-inline void prefetch(const std::uint8_t* bytes) {
-#if defined(FRAMESTOW_SSE2)
-    _mm_prefetch(reinterpret_cast<const char*>(bytes), _MM_HINT_T0);
-#elif defined(__GNUC__) || defined(__clang__)
-    __builtin_prefetch(bytes);
-#else
-    (void)bytes;
-#endif
-}
 
 [[noreturn]] void refuse_window(std::size_t window, const std::string& fault) {
     throw std::out_of_range("window " + std::to_string(window) + " " + fault);
@@ -99,17 +82,6 @@ void unpack_window(const Reading& reading, ByteSpan segment, std::size_t stream,
     }
 }
 
-// Asks for the part of a packed segment that the window's first frame needs: all up to its group, as operations lead
-// back to earlier ones anywhere. Memory answers while the window before is unpacked.
-void prefetch_window(ByteSpan segment, std::int64_t segment_frames, std::int64_t first) {
-    const std::size_t share = static_cast<std::size_t>(first % segment_frames) * segment.size /
-                              static_cast<std::size_t>(segment_frames);
-    const std::size_t wanted = std::min({share + kPrefetchBeyond, segment.size, kMaxPrefetch});
-    for (std::size_t line = 0; line < wanted; line += kLineBytes) {
-        prefetch(segment.bytes + line);
-    }
-}
-
 void pad_window(std::uint8_t* window, std::size_t num_padded, std::size_t frame_bytes, Padding padding) {
     if (padding == Padding::kZeros) {
         std::memset(window, 0, num_padded * frame_bytes);
@@ -147,6 +119,21 @@ void look_up_windows(Batch& batch) {
     }
 }
 
+// Asks for the bytes of the windows that come next: memory answers while the one at hand is unpacked.
+void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end) {
+    const std::int64_t segment_frames = batch.reading.packed().frames_per_segment();
+    const auto first_frame = [&](std::size_t ahead) {
+        return static_cast<std::size_t>(first_position(batch.requests, ahead) % segment_frames);
+    };
+    if (window + 3 < end) {
+        prefetch_directory(batch.segments[window + 3], batch.reading.packed().geometry(), first_frame(window + 3));
+    }
+    if (window + 1 < end) {
+        prefetch_frames(batch.segments[window + 1], first_frame(window + 1),
+                        static_cast<std::size_t>(batch.requests.counts[window + 1]));
+    }
+}
+
 void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
     const PackedStreams& packed = batch.reading.packed();
     const std::size_t frame_bytes = packed.geometry().frame_bytes();
@@ -155,10 +142,7 @@ void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
         const auto count = static_cast<std::size_t>(batch.requests.counts[window]);
         const std::size_t num_padded = batch.length - count;
         std::uint8_t* const target = batch.out + window * batch.length * frame_bytes;
-        if (window + 1 < end) {
-            prefetch_window(batch.segments[window + 1], packed.frames_per_segment(),
-                            first_position(batch.requests, window + 1));
-        }
+        prefetch_ahead(batch, window, end);
         unpack_window(batch.reading, batch.segments[window], static_cast<std::size_t>(batch.requests.streams[window]),
                       first_position(batch.requests, window), count, scratch, target + num_padded * frame_bytes);
         pad_window(target, num_padded, frame_bytes, batch.padding);

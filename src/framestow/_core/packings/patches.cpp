@@ -77,6 +77,13 @@ void PatchesWriter::append(const std::uint8_t* frame, PatchEncoder& encoder) {
     }
 }
 
+void PatchesWriter::finish(SharedOperations& shared_operations) {
+    if (num_frames_ > 0) {
+        shared_operations.gather(body_, group_table_);
+        body_.reserve(body_.size() + kReadPadding);
+    }
+}
+
 void PatchesWriter::clear() {
     num_frames_ = 0;
     group_table_.clear();

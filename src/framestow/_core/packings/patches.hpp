@@ -17,6 +17,7 @@
 #include "frame_buffer.hpp"
 #include "patch_encoder.hpp"
 #include "repeat_finder.hpp"
+#include "shared_operations.hpp"
 
 namespace framestow {
 
@@ -48,6 +49,9 @@ public:
 
     void append(const std::uint8_t* frame, PatchEncoder& encoder);
     void clear();
+
+    // Arranges what was packed for quick reading; nothing may be appended behind it before clear().
+    void finish(SharedOperations& shared_operations);
 
     SegmentHeader header() const;
     PatchesView view() const;

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "../byte_span.hpp"
-#include "patch_format.hpp"
+#include "operation_reader.hpp"
 
 namespace framestow {
 namespace {
@@ -84,16 +83,7 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
 
 void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
                                 std::vector<std::uint8_t>& body) {
-    const std::size_t excess = repeat.size - kMinRepeatBytes;
-    const unsigned flag = repeat.is_keep_its_own ? kKeepFlag : 0;
-    if (excess < kDirectRepeats) {
-        body.push_back(static_cast<std::uint8_t>(flag | static_cast<unsigned>(kFirstRepeat + excess)));
-    } else {
-        body.push_back(static_cast<std::uint8_t>(flag | kRepeatWide8));
-        body.push_back(static_cast<std::uint8_t>(excess - kDirectRepeats));
-    }
-    body.push_back(static_cast<std::uint8_t>(repeat.place & 0xFF));
-    body.push_back(static_cast<std::uint8_t>(repeat.place >> 8));
+    append_repeat(body, repeat.place, repeat.size, repeat.is_keep_its_own);
     if (repeat.is_keep_its_own) {
         const std::size_t last = first + repeat.num_operations - 1;
         body.insert(body.end(), operations.bytes.begin() + operations.places[last].keep_begin,
