@@ -23,18 +23,20 @@ void make_room_for_one(std::vector<StoredSegment>& sealed) {
 
 PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geometry,
                              std::uint32_t frames_per_segment)
-    : geometry_(geometry), frames_per_segment_(frames_per_segment), encoder_(geometry) {
+    : geometry_(geometry), frames_per_segment_(frames_per_segment), encoder_(geometry), background_(geometry.frame_bytes()) {
     check_segment_frames(geometry, frames_per_segment);
     streams_.reserve(num_streams);
     for (std::size_t index = 0; index < num_streams; ++index) {
         streams_.emplace_back(geometry);
     }
     scratch_.resize(geometry);
+    looked_at_.resize(geometry.frame_bytes());
 }
 
 PackedStreams::Bytes PackedStreams::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
-    Bytes bytes{arena_.nbytes(), encoder_.nbytes() + shared_operations_.nbytes() + scratch_.nbytes(),
+    Bytes bytes{arena_.nbytes(), encoder_.nbytes() + shared_operations_.nbytes() + background_.nbytes() +
+                    looked_at_.capacity() + scratch_.nbytes(),
                 arena_.index_bytes() + streams_.capacity() * sizeof(Stream) + retired_.capacity() * sizeof(Retired)};
     for (const Stream& stream : streams_) {
         bytes.open += stream.open.nbytes();
@@ -83,10 +85,36 @@ std::size_t PackedStreams::append_without_waiting(const std::int32_t* streams, c
 }
 
 void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
-    stream.open.append(frame, encoder_);
+    append_to_open(stream, frame);
     if (stream.open.num_frames() == frames_per_segment_) {
         seal(stream);
         free_unseen();
+    }
+}
+
+void PackedStreams::append_to_open(Stream& stream, const std::uint8_t* frame) {
+    if (stream.open.num_frames() == 0 && stream.num_sealed() > 0) {
+        begin_segment(stream);
+    }
+    stream.open.append(frame, encoder_);
+}
+
+// Bases the segment on the background of the one before, where that serves better than a first frame. Looks at its
+// anchors alone, which are quick to unpack; depends on nothing but that segment, so that a restored stream goes on as
+// if it had never been written out.
+void PackedStreams::begin_segment(Stream& stream) {
+    const ByteSpan segment = stream.segment(stream.open_number() - 1).span();
+    const SegmentHeader header = read_header(segment);
+    if (header.packing != PackingKind::kPatches) {
+        return;
+    }
+    background_.clear();
+    for (std::size_t frame = 0; frame < header.num_frames; frame += header.group_frames) {
+        unpack_frames(header, segment, frame, 1, scratch_, looked_at_.data());
+        background_.look_at(looked_at_.data());
+    }
+    if (background_.serves_better_than_first()) {
+        stream.open.begin(background_.frame());
     }
 }
 
@@ -259,7 +287,7 @@ void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan
     std::vector<std::uint8_t> frames(header.num_frames * geometry_.frame_bytes());
     unpack_segment(segment, geometry_, header.num_frames, frames.data());
     for (std::size_t index = 0; index < header.num_frames; ++index) {
-        stream.open.append(frames.data() + index * geometry_.frame_bytes(), encoder_);
+        append_to_open(stream, frames.data() + index * geometry_.frame_bytes());
     }
 }
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "fair_gate.hpp"
+#include "packings/background.hpp"
 #include "reading_ledger.hpp"
 #include "segment.hpp"
 #include "segment_arena.hpp"
@@ -155,6 +156,8 @@ private:
     std::int64_t next_position_of(const Stream& stream) const;
     std::int64_t first_kept(const Stream& stream, std::int64_t before) const;
     void append_one(Stream& stream, const std::uint8_t* frame);
+    void append_to_open(Stream& stream, const std::uint8_t* frame);
+    void begin_segment(Stream& stream);
     void seal(Stream& stream);
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
     std::int64_t retire_before(std::size_t stream, std::int64_t before);
@@ -174,6 +177,8 @@ private:
     std::atomic<bool> has_retired_{false};  // for whoever has not got the gate
     PatchEncoder encoder_;
     SharedOperations shared_operations_;
+    Background background_;
+    std::vector<std::uint8_t> looked_at_;  // a frame of the segment before the one that begins
     DecodingScratch scratch_;
 };
 

@@ -11,7 +11,7 @@
 namespace framestow {
 namespace {
 
-constexpr std::uint32_t kSegmentFrames = 128;
+constexpr std::uint32_t kSegmentFrames = 256;
 constexpr std::uint32_t kGroupFrames = 5;
 constexpr std::size_t kMinRawSegmentBytes = 16384;  // header and index stay far under 1 % of this
 constexpr std::uint64_t kMaxRawSegmentBytes = std::uint64_t{1} << 31;  // offsets within a segment have 32 bits

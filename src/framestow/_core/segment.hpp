@@ -26,6 +26,7 @@ public:
     explicit SegmentWriter(const FrameGeometry& geometry)
         : geometry_(geometry), patches_(geometry, default_group_frames(geometry)) {}
 
+    void begin(const std::uint8_t* base) { patches_.begin(base); }
     void append(const std::uint8_t* frame, PatchEncoder& encoder) { patches_.append(frame, encoder); }
     void finish(SharedOperations& shared_operations) { patches_.finish(shared_operations); }
     void clear() { patches_.clear(); }

@@ -56,11 +56,18 @@ PatchesWriter::PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_
     body_.reserve(kReadPadding);
 }
 
+void PatchesWriter::begin(const std::uint8_t* base) {
+    std::memcpy(base_frame_.data(), base, geometry_.frame_bytes());
+    has_base_ = true;
+}
+
 void PatchesWriter::append(const std::uint8_t* frame, PatchEncoder& encoder) {
     const std::size_t frame_bytes = geometry_.frame_bytes();
     if (num_frames_ == 0) {
-        std::memcpy(base_frame_.data(), frame, frame_bytes);
-        repeats_.write_patch(encoder.encode_self_coded(frame), body_);
+        if (!has_base_) {
+            begin(frame);
+        }
+        repeats_.write_patch(encoder.encode_self_coded(base_frame_.data()), body_);
     }
     const bool is_anchor = num_frames_ % group_frames_ == 0;
     if (is_anchor) {
@@ -86,6 +93,7 @@ void PatchesWriter::finish(SharedOperations& shared_operations) {
 
 void PatchesWriter::clear() {
     num_frames_ = 0;
+    has_base_ = false;
     group_table_.clear();
     body_.clear();
     repeats_.clear();

@@ -47,6 +47,8 @@ class PatchesWriter {
 public:
     PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames);
 
+    // The base frame of a segment is its first frame, unless it is given another before that.
+    void begin(const std::uint8_t* base);
     void append(const std::uint8_t* frame, PatchEncoder& encoder);
     void clear();
 
@@ -67,6 +69,7 @@ private:
     std::vector<std::uint8_t> group_table_;
     std::vector<std::uint8_t> body_;  // capacity always reaches kReadPadding past its size
     RepeatFinder repeats_;
+    bool has_base_ = false;
     std::vector<std::uint8_t> base_frame_;
     std::vector<std::uint8_t> last_frame_;
 };
