@@ -11,9 +11,11 @@
 namespace framestow {
 namespace {
 
-constexpr std::uint32_t kSegmentFrames = 256;
+constexpr std::uint32_t kSegmentFrames = 320;
 constexpr std::uint32_t kGroupFrames = 5;
 constexpr std::size_t kMinRawSegmentBytes = 16384;  // header and index stay far under 1 % of this
+constexpr std::size_t kMaxUsualRawBytes = std::size_t{8} * 1024 * 1024;  // large frames: less is open, more can go at once
+constexpr std::uint32_t kFewFrames = 8;
 constexpr std::uint64_t kMaxRawSegmentBytes = std::uint64_t{1} << 31;  // offsets within a segment have 32 bits
 
 }  // namespace
@@ -21,12 +23,13 @@ constexpr std::uint64_t kMaxRawSegmentBytes = std::uint64_t{1} << 31;  // offset
 std::uint32_t default_frames_per_segment(const FrameGeometry& geometry) {
     const std::size_t frame_bytes = geometry.frame_bytes();
     const std::uint64_t enough = (kMinRawSegmentBytes + frame_bytes - 1) / frame_bytes;
+    const std::uint64_t few = std::max<std::uint64_t>(kMaxUsualRawBytes / frame_bytes, kFewFrames);
     const std::uint64_t most = kMaxRawSegmentBytes / frame_bytes;
-    return static_cast<std::uint32_t>(std::min(most, std::max<std::uint64_t>(kSegmentFrames, enough)));
+    return static_cast<std::uint32_t>(std::min({most, few, std::max<std::uint64_t>(kSegmentFrames, enough)}));
 }
 
 std::uint32_t default_group_frames(const FrameGeometry& geometry) {
-    return std::max(std::uint32_t{1}, default_frames_per_segment(geometry) * kGroupFrames / kSegmentFrames);
+    return std::max(kGroupFrames, default_frames_per_segment(geometry) / kSegmentFrames * kGroupFrames);
 }
 
 void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frames) {
@@ -40,17 +43,18 @@ void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frame
     }
 }
 
-bool SegmentWriter::is_raw_smaller() const {
-    return patches_.payload_bytes() > patches_.num_frames() * geometry_.frame_bytes();
-}
+// Where patches save little, reading them takes ten times as long as copying raw frames.
+bool SegmentWriter::is_raw_better() const { return 4 * patches_.payload_bytes() > 3 * raw_bytes(); }
+
+std::size_t SegmentWriter::raw_bytes() const { return patches_.num_frames() * geometry_.frame_bytes(); }
 
 std::size_t SegmentWriter::packed_bytes() const {
-    return kHeaderBytes + std::min(patches_.payload_bytes(), patches_.num_frames() * geometry_.frame_bytes());
+    return kHeaderBytes + (is_raw_better() ? raw_bytes() : patches_.payload_bytes());
 }
 
 void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) const {
     SegmentHeader header = patches_.header();
-    if (is_raw_smaller()) {
+    if (is_raw_better()) {
         header.packing = PackingKind::kRaw;
         header.group_frames = 1;
         unpack(0, num_frames(), scratch, target + kHeaderBytes);

@@ -1,7 +1,7 @@
 // A packed segment: consecutive frames of one stream as bytes that stand alone, in RAM and on disk.
 //
-// `SegmentWriter` packs frames as they come and picks the packing that is smallest when the segment is written out:
-// patches, or raw where they would not shrink. Frames are frame_bytes each, only read. Neither writer nor scratch is
+// `SegmentWriter` packs frames as they come and picks the packing when the segment is written out: patches, or raw
+// where they would save less than a quarter. Frames are frame_bytes each, only read. Neither writer nor scratch is
 // thread-safe; readers of one segment are independent.
 //
 // Damaged bytes: `unpack_frames` relies on bounds checks alone (any bytes give frames or DamagedSegment) and wants a
@@ -14,7 +14,8 @@
 
 namespace framestow {
 
-// Segment lengths that serve a geometry: long enough for the base frame and the header to weigh little.
+// Segment lengths that serve a geometry: long enough for the base frame and the header to weigh little, short enough
+// for an open segment of large frames.
 std::uint32_t default_frames_per_segment(const FrameGeometry& geometry);
 std::uint32_t default_group_frames(const FrameGeometry& geometry);
 
@@ -42,7 +43,8 @@ public:
     std::size_t nbytes() const { return patches_.nbytes(); }
 
 private:
-    bool is_raw_smaller() const;
+    bool is_raw_better() const;
+    std::size_t raw_bytes() const;
 
     FrameGeometry geometry_;
     PatchesWriter patches_;

@@ -33,6 +33,14 @@ struct OperationTable {
 };
 
 constexpr std::uint8_t kSpecial = 255;
+constexpr std::size_t kRunSource = static_cast<std::size_t>(Source::kRun);
+
+// Which copies may be made in chunks.
+enum class Shape : std::uint8_t {
+    kBytePixels,  // all
+    kWidePixels,  // all but runs, for a pixel has several bytes
+    kNarrowRows,  // none: a chunk is longer than a row
+};
 
 constexpr OperationTable make_operations() {
     OperationTable table{};
@@ -172,18 +180,19 @@ FRAMESTOW_ALWAYS_INLINE void check_room(const Surroundings& around, const Progre
     }
 }
 
-// Copies from the row above or the pixel before.
-template <bool kNarrow>
-FRAMESTOW_ALWAYS_INLINE void write_from_behind(std::uint8_t* target, std::size_t period, std::size_t length) {
-    if (kNarrow) {
-        copy_from_behind(target, period, length);
+// Copies from the row above. More than a row at once reads what it has just written, which is not at hand yet: then
+// what was copied becomes the source of twice as much.
+template <Shape kShape>
+FRAMESTOW_ALWAYS_INLINE void write_from_above(std::uint8_t* target, std::size_t row_bytes, std::size_t length) {
+    if (kShape == Shape::kNarrowRows || length > row_bytes) {
+        copy_from_behind(target, row_bytes, length);
     } else {
-        copy_chunks(target, target - period, length);
+        copy_chunks(target, target - row_bytes, length);
     }
 }
 
 // Writes the next `length` bytes, which fit into the frame; literals were checked against the limit.
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE void write_long(const Surroundings& around, const Progress& at, Source source,
                                         std::size_t length) {
     switch (source) {
@@ -197,10 +206,10 @@ FRAMESTOW_ALWAYS_INLINE void write_long(const Surroundings& around, const Progre
             }
             [[fallthrough]];
         case Source::kUp:
-            write_from_behind<kNarrow>(at.target, around.row_bytes, length);
+            write_from_above<kShape>(at.target, around.row_bytes, length);
             return;
         case Source::kRun:
-            if (kNarrow) {
+            if (kShape != Shape::kBytePixels) {
                 copy_from_behind(at.target, around.pixel_bytes, length);
             } else {
                 run_chunks(at.target, length);
@@ -210,15 +219,15 @@ FRAMESTOW_ALWAYS_INLINE void write_long(const Surroundings& around, const Progre
 }
 
 // Keeps `length` bytes.
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE void keep(const Surroundings& around, std::uint8_t* target, std::size_t length) {
     if (kSelfCoded) {
-        write_from_behind<kNarrow>(target, around.row_bytes, length);
+        write_from_above<kShape>(target, around.row_bytes, length);
     }
 }
 
 // Reads how many bytes are kept, from the first byte of the number on, and keeps them.
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_keep(const Surroundings& around, Progress at) {
     std::size_t length = *at.cursor;
     if (length == kKeepWide16) {
@@ -232,12 +241,12 @@ FRAMESTOW_ALWAYS_INLINE Progress read_keep(const Surroundings& around, Progress 
         ++at.cursor;
     }
     check_room(around, at, length);
-    keep<kSelfCoded, kNarrow>(around, at.target, length);
+    keep<kSelfCoded, kShape>(around, at.target, length);
     at.target += length;
     return at;
 }
 
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_wide(const Surroundings& around, Progress at, unsigned code) {
     const bool keeps = (code & kKeepFlag) != 0;
     code &= kCodeMask;
@@ -251,11 +260,11 @@ FRAMESTOW_ALWAYS_INLINE Progress read_wide(const Surroundings& around, Progress 
     if (is_literal && (at.cursor > at.limit || length > static_cast<std::size_t>(at.limit - at.cursor))) {
         throw_damaged("patch has fewer literals than it says");
     }
-    write_long<kSelfCoded, kNarrow>(around, at, source, length);
+    write_long<kSelfCoded, kShape>(around, at, source, length);
     at.cursor += is_literal ? length : 0;
     at.target += length;
     // At the limit of repeated operations, what is kept behind the last one is the repeat's to say.
-    return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kNarrow>(around, at) : at;
+    return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kShape>(around, at) : at;
 }
 
 FRAMESTOW_ALWAYS_INLINE Progress enter_repeat(const Surroundings& around, Progress at, unsigned code) {
@@ -277,18 +286,18 @@ FRAMESTOW_ALWAYS_INLINE Progress enter_repeat(const Surroundings& around, Progre
 
 // At the limit: goes on behind the repeat, if one is read. The last operation may have taken one byte past the limit
 // for what it keeps.
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress leave_repeat(const Surroundings& around, const Progress& at) {
     const std::uint8_t* const body_end = around.body.bytes + around.body.size;
     if (at.return_to == nullptr || at.cursor > at.limit + 1 || at.return_to >= body_end) {
         throw_damaged("patch ends without its end mark");
     }
     const Progress after{at.return_to, body_end, nullptr, at.target, false};
-    return at.keeps_after_repeat ? read_keep<kSelfCoded, kNarrow>(around, after) : after;
+    return at.keeps_after_repeat ? read_keep<kSelfCoded, kShape>(around, after) : after;
 }
 
 // Reads an operation whose length stands in its first byte.
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_direct(const Surroundings& around, Progress at, unsigned code) {
     const bool keeps = (code & kKeepFlag) != 0;
     const unsigned bare_code = code & kCodeMask;
@@ -301,18 +310,18 @@ FRAMESTOW_ALWAYS_INLINE Progress read_direct(const Surroundings& around, Progres
     check_room(around, at, length);
     const std::uint8_t* const end = at.cursor + kTable.taken[code];
     ++at.cursor;
-    write_long<kSelfCoded, kNarrow>(around, at, static_cast<Source>(source), length);
+    write_long<kSelfCoded, kShape>(around, at, static_cast<Source>(source), length);
     at.target += length;
     at.cursor = keeps ? end - 1 : end;
-    return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kNarrow>(around, at) : at;
+    return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kShape>(around, at) : at;
 }
 
 // Reads any operation but the end.
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_any(const Surroundings& around, const Progress& at, unsigned code) {
     const unsigned bare_code = code & kCodeMask;
     if (bare_code <= kNothing) {
-        return read_direct<kSelfCoded, kNarrow>(around, at, code);
+        return read_direct<kSelfCoded, kShape>(around, at, code);
     }
     if (bare_code < kFirstWide8 || bare_code == kRepeatWide8) {
         return enter_repeat(around, at, code);
@@ -320,14 +329,14 @@ FRAMESTOW_ALWAYS_INLINE Progress read_any(const Surroundings& around, const Prog
     if (bare_code > kRepeatWide8) {
         throw_damaged("patch holds a code that no writer writes");
     }
-    return read_wide<kSelfCoded, kNarrow>(around, at, code);
+    return read_wide<kSelfCoded, kShape>(around, at, code);
 }
 
-// Reads one patch; returns the place behind it. kNarrow: rows or pixels for which chunks do not work.
+// Reads one patch; returns the place behind it.
 //
 // What takes time is the number of instructions and guessing wrong which operation comes next, so most operations go
 // the same short way: no branch on where their bytes come from, how many they are, or whether any are kept.
-template <bool kSelfCoded, bool kNarrow>
+template <bool kSelfCoded, Shape kShape>
 std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
     const std::ptrdiff_t distances[kNumSources] = {0, -static_cast<std::ptrdiff_t>(around.row_bytes),
                                                    around.base_distance, 0};
@@ -355,14 +364,15 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
         const std::uint8_t* const next = cursor + kTable.taken[code];
         const std::size_t length = kTable.length[code];
         const std::size_t kept = (std::size_t{next[-1]} + 1) & (std::size_t{0} - (code >> 7));
-        if (kNarrow || source == kSpecial || next >= limit || kept > kDirectKeeps ||
+        const bool is_slow_run = kShape == Shape::kWidePixels && source == kRunSource;
+        if (kShape == Shape::kNarrowRows || is_slow_run || source == kSpecial || next >= limit || kept > kDirectKeeps ||
             length + kept > static_cast<std::size_t>(frame_end - target)) {
             if (code == kEnd) {
                 break;
             }
-            go_on(read_any<kSelfCoded, kNarrow>(around, progress(), static_cast<unsigned>(code)));
+            go_on(read_any<kSelfCoded, kShape>(around, progress(), static_cast<unsigned>(code)));
             while (cursor >= limit) {
-                go_on(leave_repeat<kSelfCoded, kNarrow>(around, progress()));
+                go_on(leave_repeat<kSelfCoded, kShape>(around, progress()));
             }
             continue;
         }
@@ -375,22 +385,24 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
         } else {
             copy_short(target, from, length);
         }
-        keep<kSelfCoded, kNarrow>(around, target + length, kept);
+        keep<kSelfCoded, kShape>(around, target + length, kept);
         cursor = next;
         target += length + kept;
     }
     if (return_to != nullptr) {
         throw_damaged("repeated operations hold the end of a patch");
     }
-    keep<kSelfCoded, kNarrow>(around, target, static_cast<std::size_t>(frame_end - target));
+    keep<kSelfCoded, kShape>(around, target, static_cast<std::size_t>(frame_end - target));
     return static_cast<std::size_t>(cursor + 1 - around.body.bytes);
 }
 
 template <bool kSelfCoded>
 std::size_t decode(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
-    const bool is_narrow = around.row_bytes < kChunk || around.pixel_bytes != 1;
-    return is_narrow ? read_patch<kSelfCoded, true>(around, frame, place)
-                     : read_patch<kSelfCoded, false>(around, frame, place);
+    if (around.row_bytes < kChunk) {
+        return read_patch<kSelfCoded, Shape::kNarrowRows>(around, frame, place);
+    }
+    return around.pixel_bytes == 1 ? read_patch<kSelfCoded, Shape::kBytePixels>(around, frame, place)
+                                   : read_patch<kSelfCoded, Shape::kWidePixels>(around, frame, place);
 }
 
 }  // namespace
