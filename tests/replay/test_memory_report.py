@@ -15,7 +15,7 @@ from oracles.numbered_steps import numbered_memory, play_episode
 def test_the_report_counts_every_part_and_says_what_was_saved():
     memory = ReplayMemory(1000, FrameSpec((84, 84)), 4)
     memory.begin(np.zeros((1, 84, 84), np.uint8))
-    for step in range(640):
+    for step in range(900):
         frame = np.zeros((1, 84, 84), np.uint8)
         frame[0, step % 84, step % 80 : step % 80 + 4] = 200
         memory.append([0], [0.0], [False], [False], frame)
@@ -23,10 +23,10 @@ def test_the_report_counts_every_part_and_says_what_was_saved():
     report = memory.report()
 
     assert memory.nbytes == sum(report.parts.values())
-    assert 640 == report.transitions
+    assert 900 == report.transitions
     assert 2 * 4 * report.times_smaller_than_frames == report.times_smaller_than_stacked_pairs
     assert report.times_smaller_than_frames > 20  # a moving dot on black
-    assert "640 of 1,000 transitions" in str(report)
+    assert "900 of 1,000 transitions" in str(report)
 
 
 def test_an_empty_memory_reports_without_dividing_by_nothing():

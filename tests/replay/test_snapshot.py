@@ -188,6 +188,19 @@ def test_a_memory_from_before_frames_had_dtypes_is_of_uint8(tmp_path):
     assert_memory_is_what_the_oracle_holds(loaded, oracle)
 
 
+def test_a_memory_in_segments_of_another_length_is_refused(tmp_path):
+    memory, _ = recorded(10)
+    memory.save(tmp_path / "memory")
+    manifest = tmp_path / "memory" / MANIFEST
+    state = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    state["frames_per_segment"] //= 2
+    body = json.dumps(state).encode()
+    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+
+    with pytest.raises(IncompatibleError, match="load it with the version that saved it"):
+        ReplayMemory.load(tmp_path / "memory")
+
+
 class Newest(Uniform):
     """A sampler of the user's own."""
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError
+from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.storage.durable_files import durable_file, file_entry, read_checked, read_manifest, write_manifest
 from framestow.storage.frame_storage import FrameStorage
 
@@ -37,6 +37,7 @@ def write_snapshot(
         np.savez(arrays_file, **arrays, **sizes)
     content = {
         "state": state,
+        "frames_per_segment": storage.frames_per_segment,
         "first_positions": [first for first, _ in streams],
         "frames": {"name": frames_path.name, "bytes": frames_path.stat().st_size},
         "arrays": file_entry(arrays_path),
@@ -54,6 +55,7 @@ class Snapshot:
         self.state: dict[str, Any] = manifest["state"]
         self._frames_path = folder / manifest["frames"]["name"]
         self._first_positions: list[int] = manifest["first_positions"]
+        self._frames_per_segment: int = manifest.get("frames_per_segment", 128)  # what it was before it was written
         self.arrays = arrays
 
     @classmethod
@@ -69,7 +71,16 @@ class Snapshot:
             return cls(folder, manifest, dict(archive))
 
     def fill(self, storage: FrameStorage) -> None:
-        """Restore every stream of an empty ``storage``; raise ``DamagedDataError`` naming file, stream and segment."""
+        """Restore every stream of an empty ``storage``.
+
+        Raises ``DamagedDataError`` naming file, stream and segment, ``IncompatibleError`` if ``storage`` divides its
+        streams into other segments.
+        """
+        if self._frames_per_segment != storage.frames_per_segment:
+            raise IncompatibleError(
+                f"{self._frames_path}: its segments hold {self._frames_per_segment} frames and those of this version "
+                f"{storage.frames_per_segment}; load it with the version that saved it"
+            )
         with self._frames_path.open("rb") as file:
             for stream, first_position in enumerate(self._first_positions):
                 sizes = self.arrays[f"segments.{stream}"].tolist()
