@@ -46,6 +46,7 @@ constexpr OperationTable make_operations() {
     OperationTable table{};
     for (unsigned code = 0; code < 256; ++code) {
         table.source[code] = kSpecial;
+        table.taken[code] = 1;
     }
     for (unsigned flag = 0; flag <= 1; ++flag) {
         const unsigned flag_bit = flag * kKeepFlag;
