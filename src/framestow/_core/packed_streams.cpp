@@ -85,24 +85,22 @@ std::size_t PackedStreams::append_without_waiting(const std::int32_t* streams, c
 }
 
 void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
-    append_to_open(stream, frame);
+    if (stream.open.num_frames() == 0) {
+        begin_segment(stream);
+    }
+    stream.open.append(frame, encoder_);
     if (stream.open.num_frames() == frames_per_segment_) {
         seal(stream);
         free_unseen();
     }
 }
 
-void PackedStreams::append_to_open(Stream& stream, const std::uint8_t* frame) {
-    if (stream.open.num_frames() == 0 && stream.num_sealed() > 0) {
-        begin_segment(stream);
-    }
-    stream.open.append(frame, encoder_);
-}
-
 // Bases the segment on the background of the one before, where that serves better than a first frame. Looks at its
-// anchors alone, which are quick to unpack; depends on nothing but that segment, so that a restored stream goes on as
-// if it had never been written out.
+// anchors alone, which are quick to unpack.
 void PackedStreams::begin_segment(Stream& stream) {
+    if (stream.num_sealed() == 0) {
+        return;
+    }
     const ByteSpan segment = stream.segment(stream.open_number() - 1).span();
     const SegmentHeader header = read_header(segment);
     if (header.packing != PackingKind::kPatches) {
@@ -283,11 +281,20 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
     }
 }
 
+// Packs the frames again upon the base that the segment has. One that was kept raw has none, and takes what a new
+// segment would take.
 void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment) {
+    std::vector<std::uint8_t> padded(segment.size + kReadPadding);
+    std::memcpy(padded.data(), segment.bytes, segment.size);
     std::vector<std::uint8_t> frames(header.num_frames * geometry_.frame_bytes());
-    unpack_segment(segment, geometry_, header.num_frames, frames.data());
+    unpack_frames(header, ByteSpan{padded.data(), segment.size}, 0, header.num_frames, scratch_, frames.data());
+    if (header.packing == PackingKind::kPatches) {
+        stream.open.begin(scratch_.base.frame());
+    } else {
+        begin_segment(stream);
+    }
     for (std::size_t index = 0; index < header.num_frames; ++index) {
-        append_to_open(stream, frames.data() + index * geometry_.frame_bytes());
+        stream.open.append(frames.data() + index * geometry_.frame_bytes(), encoder_);
     }
 }
 

@@ -156,7 +156,6 @@ private:
     std::int64_t next_position_of(const Stream& stream) const;
     std::int64_t first_kept(const Stream& stream, std::int64_t before) const;
     void append_one(Stream& stream, const std::uint8_t* frame);
-    void append_to_open(Stream& stream, const std::uint8_t* frame);
     void begin_segment(Stream& stream);
     void seal(Stream& stream);
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
