@@ -67,4 +67,27 @@ void MatchBitmap::compare_behind(const std::uint8_t* frame, std::size_t period) 
     }
 }
 
+std::size_t MatchBitmap::next_long_match(std::size_t position) const {
+    static_assert(kLongMatch == 10, "the shifts below add up to one less");
+    std::uint64_t wanted = ~std::uint64_t{0} << (position % kWordBits);
+    for (std::size_t word = position / kWordBits; word + 1 < words_.size(); ++word) {
+        // Bit i of `here` (and `next`, as far as it is needed) says that so many bytes match from i on.
+        std::uint64_t here = words_[word];
+        std::uint64_t next = words_[word + 1];
+        for (const unsigned shift : {1U, 2U, 4U, 2U}) {
+            here &= here >> shift | next << (kWordBits - shift);
+            next &= next >> shift;
+        }
+        if ((here & wanted) != 0) {
+            return word * kWordBits + count_trailing_zeros(here & wanted);
+        }
+        wanted = ~std::uint64_t{0};
+    }
+    std::size_t end = frame_bytes_;
+    while (end > position && matches(end - 1)) {
+        --end;
+    }
+    return end;
+}
+
 }  // namespace framestow

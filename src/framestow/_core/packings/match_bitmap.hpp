@@ -1,4 +1,4 @@
-// Which bytes of a frame match what an operation would write: bit i is byte i.
+// Which bytes of a frame are those of another frame, or those that stand before them: bit i is byte i.
 //
 // Compares 16 bytes at a time where SSE2 is there (every x86-64), byte by byte elsewhere; both give the same bits.
 // Behind the frame stand zeros, which end every match. Owns its words; not thread-safe.
@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "../byte_span.hpp"
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
@@ -30,8 +32,29 @@ inline unsigned count_trailing_zeros(std::uint64_t word) {
 #endif
 }
 
+inline std::uint64_t load_u64(const std::uint8_t* bytes) {
+    return load_u32(bytes) | static_cast<std::uint64_t>(load_u32(bytes + 4)) << 32;
+}
+
+// How many bytes of `a` and `b` agree from the first on; both hold `size`.
+inline std::size_t agreeing_bytes(const std::uint8_t* a, const std::uint8_t* b, std::size_t size) {
+    std::size_t position = 0;
+    for (; position + 8 <= size; position += 8) {
+        const std::uint64_t difference = load_u64(a + position) ^ load_u64(b + position);
+        if (difference != 0) {
+            return position + count_trailing_zeros(difference) / 8;
+        }
+    }
+    while (position < size && a[position] == b[position]) {
+        ++position;
+    }
+    return position;
+}
+
 class MatchBitmap {
 public:
+    static constexpr std::size_t kLongMatch = 10;
+
     explicit MatchBitmap(std::size_t frame_bytes);
 
     // With another frame, at the same places.
@@ -55,25 +78,14 @@ public:
         return length + count_trailing_zeros(~*word);
     }
 
-    // The first place from `position` on that matches, or the frame's end.
-    std::size_t next_match(std::size_t position) const {
-        std::size_t word = position / 64;
-        std::uint64_t ahead = words_[word] >> (position % 64);
-        if (ahead != 0) {
-            return position + count_trailing_zeros(ahead);
-        }
-        while (++word < words_.size()) {
-            if (words_[word] != 0) {
-                return word * 64 + count_trailing_zeros(words_[word]);
-            }
-        }
-        return frame_bytes_;
-    }
+    // The first place from `position` on where kLongMatch bytes match, or from where on all do, or the frame's end.
+    std::size_t next_long_match(std::size_t position) const;
 
-    bool matches(std::size_t position) const { return (words_[position / 64] >> (position % 64) & 1U) != 0; }
     std::size_t nbytes() const { return words_.capacity() * sizeof(std::uint64_t); }
 
 private:
+    bool matches(std::size_t position) const { return (words_[position / 64] >> (position % 64) & 1U) != 0; }
+
     std::size_t frame_bytes_;
     std::vector<std::uint64_t> words_;
 };

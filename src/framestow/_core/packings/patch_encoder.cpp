@@ -7,78 +7,72 @@ namespace {
 
 using namespace patch_format;
 
-// In halves of a byte. An operation costs its byte, and another for the time to read it: 2 % more bytes, a tenth less
-// time. In the base frame, which is read for every window and stands once in a segment, it costs five more: half a
-// per cent more bytes, a twelfth less time.
-constexpr std::uint64_t kLiteralCost = 2;
-constexpr std::uint64_t kPatchOperationCost = 4;
-constexpr std::uint64_t kBaseOperationCost = 12;
-constexpr std::uint64_t kNever = std::uint64_t{1} << 40;  // more than any frame costs
+// In halves of a byte a literal costs two. An operation costs its byte, and another for the time to read it: 2 % more
+// bytes, a tenth less time. In the base frame, which is read for every window and stands once in a segment, it costs
+// five more: half a per cent more bytes, a twelfth less time.
+const CheapestWay& cheapest_way_of_patches() {
+    static const CheapestWay way(1, 2, 0b1111);
+    return way;
+}
+
+const CheapestWay& cheapest_way_of_base() {
+    static const CheapestWay way(1, 6, 1U << CheapestWay::kKeep | 1U << CheapestWay::kRun);
+    return way;
+}
 
 constexpr std::size_t kLongMatch = 32;  // matching bytes that are taken without weighing anything else
 constexpr std::size_t kLookEvery = 16;  // bytes from one look for a long match to the next
-constexpr std::size_t kLongKeep = 10;  // kept bytes that end a stretch: no operation does better than keeping them
+
+constexpr Source kSources[] = {Source::kLiteral, Source::kBase, Source::kUp, Source::kRun};
+
+constexpr std::size_t number_of(Source source) { return static_cast<std::size_t>(source); }
 
 void append_u16(std::vector<std::uint8_t>& bytes, std::size_t value) {
     bytes.push_back(static_cast<std::uint8_t>(value & 0xFF));
     bytes.push_back(static_cast<std::uint8_t>(value >> 8));
 }
 
-// What a byte may be written by, the preferred one of equal cost first.
-constexpr std::size_t kKeepKind = 0;
-constexpr std::size_t kBaseKind = 1;
-constexpr std::size_t kUpKind = 2;
-constexpr std::size_t kRunKind = 3;
-constexpr std::size_t kLiteralKind = 4;
-constexpr std::size_t kNumKinds = 8;  // a power of two, so that pricing divides by shifting
-constexpr Source kSources[] = {Source::kLiteral, Source::kBase, Source::kUp, Source::kRun};
-
-constexpr std::size_t number_of(Source source) { return static_cast<std::size_t>(source); }
-
 }  // namespace
 
 PatchEncoder::PatchEncoder(const FrameGeometry& geometry)
     : geometry_(geometry),
       kept_(geometry.frame_bytes()),
-      up_(geometry.frame_bytes()),
-      base_(geometry.frame_bytes()),
-      run_(geometry.frame_bytes()),
-      steps_(geometry.frame_bytes() + 1) {}
+      matches_(geometry.frame_bytes() + sizeof(std::uint64_t)),
+      cheapest_(geometry.frame_bytes() + 1) {}
 
 std::size_t PatchEncoder::nbytes() const {
-    return kept_.nbytes() + up_.nbytes() + base_.nbytes() + run_.nbytes() + steps_.capacity() * sizeof(Step) +
+    return kept_.nbytes() + matches_.capacity() + cheapest_.capacity() * sizeof(CheapestWay::State) +
            operations_.bytes.capacity() + operations_.places.capacity() * sizeof(OperationBytes::Place);
 }
 
 const OperationBytes& PatchEncoder::encode_self_coded(const std::uint8_t* frame) {
     kept_.compare_behind(frame, geometry_.row_bytes);
-    run_.compare_behind(frame, geometry_.pixel_bytes);
-    return encode<true>(frame);
+    return encode<true>(
+        Pictures{frame, frame, frame, geometry_.row_bytes, geometry_.pixel_bytes, geometry_.frame_bytes()},
+        cheapest_way_of_base());
 }
 
 const OperationBytes& PatchEncoder::encode_patch(const std::uint8_t* frame, const std::uint8_t* previous,
                                                  const std::uint8_t* base) {
     kept_.compare(frame, previous);
-    up_.compare_behind(frame, geometry_.row_bytes);
-    base_.compare(frame, base);
-    run_.compare_behind(frame, geometry_.pixel_bytes);
-    return encode<false>(frame);
+    return encode<false>(
+        Pictures{frame, previous, base, geometry_.row_bytes, geometry_.pixel_bytes, geometry_.frame_bytes()},
+        cheapest_way_of_patches());
 }
 
 template <bool kSelfCoded>
-const OperationBytes& PatchEncoder::encode(const std::uint8_t* frame) {
-    const std::size_t frame_bytes = geometry_.frame_bytes();
+const OperationBytes& PatchEncoder::encode(const Pictures& pictures, const CheapestWay& cheapest_way) {
     operations_.bytes.clear();
     operations_.places.clear();
     std::size_t position = 0;
     for (;;) {
         const std::size_t kept = kept_.match_length(position);
-        if (position + kept == frame_bytes) {
+        if (position + kept == pictures.frame_bytes) {
             return operations_;
         }
-        const Match match = longest_match<kSelfCoded>(position);
         // Keeping costs no time to read, so a match must be much longer than what is kept anyhow.
-        if (match.length >= kLongMatch + 2 * kept) {
+        const Match match = long_match<kSelfCoded>(pictures, position, kLongMatch + 2 * kept);
+        if (match.length > 0) {
             put(match.source, match.length, nullptr);
             position += match.length;
             continue;
@@ -87,107 +81,115 @@ const OperationBytes& PatchEncoder::encode(const std::uint8_t* frame) {
             put_keep(kept);
             position += kept;
         }
-        const std::size_t end = stretch_end<kSelfCoded>(position);
-        plan_stretch<kSelfCoded>(position, end);
-        write_stretch(frame, position, end);
+        const std::size_t end = stretch_end<kSelfCoded>(pictures, position);
+        find_matches<kSelfCoded>(pictures, position, end);
+        cheapest_way.walk_back(matches_.data() + position, end - position, cheapest_.data() + position);
+        write_stretch(cheapest_way, pictures.frame, position, end);
         position = end;
     }
 }
 
+// The longest match from `position` on that has `least` bytes, or none.
 template <bool kSelfCoded>
-PatchEncoder::Match PatchEncoder::longest_match(std::size_t position) const {
-    Match longest{run_.match_length(position), Source::kRun};
+PatchEncoder::Match PatchEncoder::long_match(const Pictures& pictures, std::size_t position, std::size_t least) {
+    Match longest{0, Source::kRun};
+    const std::uint8_t* const here = pictures.frame + position;
+    const std::size_t size = pictures.frame_bytes - position;
+    const auto look_at = [&](Source source, const std::uint8_t* there) {
+        const std::size_t middle = (least - kLongMatch) / 2;
+        const std::size_t last = least - sizeof(std::uint64_t);
+        if (load_u64(here) != load_u64(there) || load_u64(here + middle) != load_u64(there + middle) ||
+            load_u64(here + last) != load_u64(there + last)) {
+            return;
+        }
+        const std::size_t length = agreeing_bytes(here, there, size);
+        if (length >= least && length >= longest.length) {
+            longest = Match{length, source};
+        }
+    };
+    if (size < least) {
+        return longest;
+    }
+    if (position >= pictures.pixel_bytes) {
+        look_at(Source::kRun, here - pictures.pixel_bytes);
+    }
     if (!kSelfCoded) {
-        const std::size_t up = up_.match_length(position);
-        if (up >= longest.length) {
-            longest = Match{up, Source::kUp};
+        if (position >= pictures.row_bytes) {
+            look_at(Source::kUp, here - pictures.row_bytes);
         }
-        const std::size_t base = base_.match_length(position);
-        if (base >= longest.length) {
-            longest = Match{base, Source::kBase};
-        }
+        look_at(Source::kBase, pictures.base + position);
     }
     return longest;
 }
 
 // The next place from which many bytes are kept, or match (looked for now and then), or the frame's end.
 template <bool kSelfCoded>
-std::size_t PatchEncoder::stretch_end(std::size_t begin) const {
-    const std::size_t frame_bytes = geometry_.frame_bytes();
-    std::size_t end = begin;
-    std::size_t next_look = begin + kLookEvery;
-    while (end < frame_bytes) {
-        const std::size_t kept = kept_.match_length(end);
-        if (kept >= kLongKeep || end + kept == frame_bytes) {
-            return end;
+std::size_t PatchEncoder::stretch_end(const Pictures& pictures, std::size_t begin) const {
+    const std::size_t end = kept_.next_long_match(begin);
+    for (std::size_t look = begin + kLookEvery; look < end; look += kLookEvery) {
+        if (long_match<kSelfCoded>(pictures, look, kLongMatch).length > 0) {
+            return look;
         }
-        if (end >= next_look) {
-            if (longest_match<kSelfCoded>(end).length >= kLongMatch) {
-                return end;
-            }
-            next_look = end + kLookEvery;
-        }
-        end = std::min(kept_.next_match(end + kept), next_look);
     }
     return end;
 }
 
-// From right to left: what each byte costs from here on, as the least over literals and the longest match of every
-// source. Costs are compared together with their kind, so that no branch depends on which is less.
+// Sets a bit for each source that would write a byte (CheapestWay::Kind).
 template <bool kSelfCoded>
-void PatchEncoder::plan_stretch(std::size_t begin, std::size_t end) {
-    const auto lengthen = [](std::size_t length, bool matches) {
-        return (length + 1) & (std::size_t{0} - static_cast<std::size_t>(matches));
-    };
-    constexpr std::uint64_t operation_cost = kSelfCoded ? kBaseOperationCost : kPatchOperationCost;
-    std::size_t kept = 0;
-    std::size_t base = 0;
-    std::size_t up = 0;
-    std::size_t run = 0;
-    steps_[end].cost = 0;
-    std::uint64_t next_cost = 0;  // of the byte behind, at a new operation and within literals
-    std::uint64_t next_literal_cost = kNever;
-    Step* const steps = steps_.data();
-    for (std::size_t position = end; position-- > begin;) {
-        Step& step = steps[position];
-        step.cost = kNever;  // what a match of no length finds
-        kept = lengthen(kept, kept_.matches(position));
-        run = lengthen(run, run_.matches(position));
-        const auto priced = [&](std::size_t length, std::uint64_t kind) {
-            return (steps[position + length].cost + operation_cost) * kNumKinds + kind;
-        };
-        const std::uint64_t literal_cost = kLiteralCost + std::min(next_literal_cost, next_cost);
-        std::uint64_t best = (operation_cost + literal_cost) * kNumKinds + kLiteralKind;
-        best = std::min(best, std::min(priced(kept, kKeepKind), priced(run, kRunKind)));
-        if (!kSelfCoded) {
-            up = lengthen(up, up_.matches(position));
-            base = lengthen(base, base_.matches(position));
-            best = std::min(best, std::min(priced(up, kUpKind), priced(base, kBaseKind)));
+void PatchEncoder::find_matches(const Pictures& pictures, std::size_t begin, std::size_t end) {
+    const std::uint8_t* const frame = pictures.frame;
+    const std::uint8_t* const previous = pictures.previous;
+    const std::uint8_t* const base = pictures.base;
+    const std::size_t row_bytes = pictures.row_bytes;
+    const std::size_t pixel_bytes = pictures.pixel_bytes;
+    std::uint8_t* const matches = matches_.data();
+    const auto matches_of = [=](std::size_t byte, std::uint8_t above, std::uint8_t before) {
+        const std::uint8_t value = frame[byte];
+        const unsigned run = value == before ? 1U << CheapestWay::kRun : 0U;
+        if (kSelfCoded) {
+            return static_cast<std::uint8_t>(run | (value == above ? 1U << CheapestWay::kKeep : 0U));
         }
-        const std::size_t lengths[kNumKinds] = {kept, base, up, run};
-        step.literals_go_on = next_literal_cost <= next_cost;
-        step.kind = static_cast<std::uint16_t>(best % kNumKinds);
-        step.length = static_cast<std::uint32_t>(lengths[best % kNumKinds]);
-        step.cost = best / kNumKinds;
-        next_cost = step.cost;
-        next_literal_cost = literal_cost;
+        return static_cast<std::uint8_t>(run | (value == above ? 1U << CheapestWay::kUp : 0U) |
+                                         (value == previous[byte] ? 1U << CheapestWay::kKeep : 0U) |
+                                         (value == base[byte] ? 1U << CheapestWay::kBase : 0U));
+    };
+    std::size_t byte = begin;
+    for (; byte < std::min(end, row_bytes); ++byte) {
+        matches[byte] = matches_of(byte, 0, byte < pixel_bytes ? std::uint8_t{0} : frame[byte - pixel_bytes]);
+    }
+    for (; byte < end; ++byte) {
+        matches[byte] = matches_of(byte, frame[byte - row_bytes], frame[byte - pixel_bytes]);
     }
 }
 
-void PatchEncoder::write_stretch(const std::uint8_t* frame, std::size_t begin, std::size_t end) {
+std::size_t PatchEncoder::match_length(CheapestWay::Kind kind, std::size_t begin, std::size_t end) const {
+    const std::uint64_t all = std::uint64_t{0x0101010101010101} << kind;
+    for (std::size_t byte = begin; byte < end; byte += sizeof(all)) {
+        const std::uint64_t unequal = ~load_u64(matches_.data() + byte) & all;
+        if (unequal != 0) {
+            return std::min(byte + count_trailing_zeros(unequal) / 8, end) - begin;
+        }
+    }
+    return end - begin;
+}
+
+void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const std::uint8_t* frame, std::size_t begin,
+                                 std::size_t end) {
     for (std::size_t position = begin; position < end;) {
-        const Step& step = steps_[position];
-        std::size_t length = step.length;
-        if (step.kind == kKeepKind) {
-            put_keep(length);
-        } else if (step.kind == kLiteralKind) {
-            length = 1;
-            while (steps_[position + length - 1].literals_go_on && position + length < end) {
+        const CheapestWay::Kind kind = cheapest_way.kind(cheapest_[position]);
+        std::size_t length = 1;
+        if (kind == CheapestWay::kLiteral) {
+            while (position + length < end && cheapest_way.literals_go_on(cheapest_[position + length])) {
                 ++length;
             }
             put(Source::kLiteral, length, frame + position);
         } else {
-            put(kSources[step.kind], length, nullptr);
+            length = match_length(kind, position, end);
+            if (kind == CheapestWay::kKeep) {
+                put_keep(length);
+            } else {
+                put(kSources[kind], length, nullptr);
+            }
         }
         position += length;
     }

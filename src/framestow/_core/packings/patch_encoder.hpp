@@ -1,15 +1,15 @@
 // Finds a short list of operations that makes one frame of another.
 //
-// Compares whole frames into bitmaps; between long stretches of kept bytes, picks the cheapest sequence of matches and
-// literals by dynamic programming from the right (the longest match of each source, or literals; Storer and Szymanski
-// 1982 call it optimal parsing). Holds scratch for one geometry: not thread-safe. Frames are spans of frame_bytes that
-// are only read.
+// Between long stretches of kept bytes, which a bitmap of the whole frame tells, looks where the other sources match,
+// and picks the cheapest sequence of matches and literals (cheapest_way.hpp). Holds scratch for one geometry: not
+// thread-safe. Frames are spans of frame_bytes that are only read.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "../frame_geometry.hpp"
+#include "cheapest_way.hpp"
 #include "match_bitmap.hpp"
 #include "patch_format.hpp"
 
@@ -47,32 +47,33 @@ private:
         std::size_t length;
         patch_format::Source source;
     };
-    // The cheapest way on from a byte.
-    struct Step {
-        std::uint64_t cost;     // from here to the end of the stretch
-        std::uint32_t length;   // of the operation that begins here, unless literals
-        std::uint16_t kind;
-        bool literals_go_on;    // the byte after a literal is a literal too
+    // A frame and what its bytes may be copied from; a self-coded one has the last two alone.
+    struct Pictures {
+        const std::uint8_t* frame;
+        const std::uint8_t* previous;
+        const std::uint8_t* base;
+        std::size_t row_bytes;
+        std::size_t pixel_bytes;
+        std::size_t frame_bytes;
     };
 
     template <bool kSelfCoded>
-    const OperationBytes& encode(const std::uint8_t* frame);
+    const OperationBytes& encode(const Pictures& pictures, const CheapestWay& cheapest_way);
     template <bool kSelfCoded>
-    Match longest_match(std::size_t position) const;
+    static Match long_match(const Pictures& pictures, std::size_t position, std::size_t least);
     template <bool kSelfCoded>
-    std::size_t stretch_end(std::size_t begin) const;
+    std::size_t stretch_end(const Pictures& pictures, std::size_t begin) const;
     template <bool kSelfCoded>
-    void plan_stretch(std::size_t begin, std::size_t end);
-    void write_stretch(const std::uint8_t* frame, std::size_t begin, std::size_t end);
+    void find_matches(const Pictures& pictures, std::size_t begin, std::size_t end);
+    std::size_t match_length(CheapestWay::Kind kind, std::size_t begin, std::size_t end) const;
+    void write_stretch(const CheapestWay& cheapest_way, const std::uint8_t* frame, std::size_t begin, std::size_t end);
     void put(patch_format::Source source, std::size_t length, const std::uint8_t* literals);
     void put_keep(std::size_t length);
 
     FrameGeometry geometry_;
     MatchBitmap kept_;  // equal to the frame that is patched; in a self-coded frame, to the row above
-    MatchBitmap up_;
-    MatchBitmap base_;
-    MatchBitmap run_;
-    std::vector<Step> steps_;
+    std::vector<std::uint8_t> matches_;          // of each byte of a stretch: a bit for each source
+    std::vector<CheapestWay::State> cheapest_;  // of each byte of a stretch
     OperationBytes operations_;
 };
 
