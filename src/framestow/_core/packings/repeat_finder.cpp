@@ -10,21 +10,25 @@ namespace {
 using namespace patch_format;
 
 constexpr std::uint16_t kNone = 0xFFFF;
-constexpr std::size_t kHashBits = 12;
-constexpr std::size_t kHashedBytes = kMinRepeatBytes;
-constexpr int kMaxTries = 8;                   // candidates looked at for one operation
-constexpr std::size_t kWorthwhileSaving = 8;    // bytes that pay for the time of a jump
+constexpr unsigned kFirstHashBits = 10;
+constexpr unsigned kMostHashBits = 16;
+constexpr int kMaxTries = 4;                 // candidates looked at for one operation
+constexpr std::size_t kWorthwhileBytes = 12;  // 8 more than a repeat takes, which pay for the time of a jump
 
-std::size_t hash_of(const std::uint8_t* bytes) {
-    return static_cast<std::size_t>((load_u32(bytes) * 2654435761U) >> (32 - kHashBits));
+// Of all the bytes that a repeat must have, so that few candidates are looked at in vain.
+std::size_t hash_of(const std::uint8_t* bytes, unsigned num_bits) {
+    const std::uint64_t first = load_u64(bytes);
+    const std::uint64_t last = load_u64(bytes + kWorthwhileBytes - sizeof(std::uint64_t));
+    return static_cast<std::size_t>((first + (last << 29 | last >> 35)) * 0x9E3779B97F4A7C15U >> (64 - num_bits));
 }
 
 }  // namespace
 
-RepeatFinder::RepeatFinder() : newest_(std::size_t{1} << kHashBits, kNone) {}
+RepeatFinder::RepeatFinder() { clear(); }
 
 void RepeatFinder::clear() {
-    std::fill(newest_.begin(), newest_.end(), kNone);
+    hash_bits_ = kFirstHashBits;
+    newest_.assign(std::size_t{1} << hash_bits_, kNone);
     entries_.clear();
 }
 
@@ -37,11 +41,11 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
     Repeat longest;
     const std::size_t begin = operations.places[first].begin;
     const std::size_t available = std::min(operations.bytes.size() - begin, kMaxRepeatBytes);
-    if (available < kHashedBytes) {
+    if (available < kWorthwhileBytes) {
         return longest;
     }
     const std::uint8_t* const wanted = operations.bytes.data() + begin;
-    std::uint16_t number = newest_[hash_of(wanted)];
+    std::uint16_t number = newest_[hash_of(wanted, hash_bits_)];
     for (int tries = 0; tries < kMaxTries && number != kNone; ++tries) {
         const Entry& entry = entries_[number];
         number = entry.earlier;
@@ -50,7 +54,7 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
         if (most <= longest.size || found[longest.size] != wanted[longest.size]) {
             continue;
         }
-        const auto agreeing = static_cast<std::size_t>(std::mismatch(wanted, wanted + most, found).first - wanted);
+        const std::size_t agreeing = agreeing_bytes(wanted, found, most);
         if (agreeing > longest.size) {
             lengthen(operations, first, agreeing, entry.place, longest);
         }
@@ -76,7 +80,7 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
             ++count;
         }
     }
-    if (size >= kMinRepeatBytes && size > longest.size) {
+    if (size >= kWorthwhileBytes && size > longest.size) {
         longest = Repeat{place, size, count, is_keep_its_own};
     }
 }
@@ -92,29 +96,47 @@ void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t fi
 }
 
 void RepeatFinder::remember(std::size_t place, const std::vector<std::uint8_t>& body) {
-    if (place > kMaxRepeatPlace || entries_.size() >= kNone || body.size() - place < kHashedBytes) {
+    if (place > kMaxRepeatPlace || entries_.size() >= kNone || body.size() - place < kWorthwhileBytes) {
         return;
     }
-    std::uint16_t& newest = newest_[hash_of(body.data() + place)];
-    entries_.push_back(Entry{static_cast<std::uint16_t>(place), newest});
-    newest = static_cast<std::uint16_t>(entries_.size() - 1);
+    entries_.push_back(Entry{static_cast<std::uint16_t>(place), kNone});
+    if (entries_.size() > newest_.size() && hash_bits_ < kMostHashBits) {
+        ++hash_bits_;
+        newest_.assign(std::size_t{1} << hash_bits_, kNone);
+        for (std::size_t number = 0; number < entries_.size(); ++number) {
+            link(number, body);
+        }
+    } else {
+        link(entries_.size() - 1, body);
+    }
+}
+
+void RepeatFinder::link(std::size_t number, const std::vector<std::uint8_t>& body) {
+    std::uint16_t& newest = newest_[hash_of(body.data() + entries_[number].place, hash_bits_)];
+    entries_[number].earlier = newest;
+    newest = static_cast<std::uint16_t>(number);
 }
 
 void RepeatFinder::write_patch(const OperationBytes& operations, std::vector<std::uint8_t>& body) {
     written_.clear();
+    std::size_t copied = 0;  // bytes of the operations that stand in the body, or in a repeat's place
+    const auto copy_up_to = [&](std::size_t end) {
+        body.insert(body.end(), operations.bytes.data() + copied, operations.bytes.data() + end);
+    };
     for (std::size_t index = 0; index < operations.places.size();) {
+        const std::size_t begin = operations.places[index].begin;
         const Repeat repeat = longest_repeat(operations, index, body);
-        const std::size_t cost = repeat.size < kMinRepeatBytes + kDirectRepeats ? 3 : 4;
-        if (repeat.size > cost + kWorthwhileSaving) {
+        if (repeat.size > 0) {
+            copy_up_to(begin);
             write_repeat(operations, index, repeat, body);
             index += repeat.num_operations;
-            continue;
+            copied = index < operations.places.size() ? operations.places[index].begin : operations.bytes.size();
+        } else {
+            written_.push_back(body.size() + begin - copied);
+            ++index;
         }
-        written_.push_back(body.size());
-        body.insert(body.end(), operations.bytes.begin() + operations.places[index].begin,
-                    operations.bytes.begin() + static_cast<std::ptrdiff_t>(operations.end_of(index)));
-        ++index;
     }
+    copy_up_to(operations.bytes.size());
     body.push_back(static_cast<std::uint8_t>(kEnd));
     for (const std::size_t place : written_) {
         remember(place, body);

@@ -45,7 +45,9 @@ private:
     static void write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
                              std::vector<std::uint8_t>& body);
     void remember(std::size_t place, const std::vector<std::uint8_t>& body);
+    void link(std::size_t number, const std::vector<std::uint8_t>& body);
 
+    unsigned hash_bits_ = 0;             // grows with the number of entries
     std::vector<std::uint16_t> newest_;  // for each hash: the newest entry
     std::vector<Entry> entries_;
     std::vector<std::size_t> written_;  // where operations of the current patch stand in the body
