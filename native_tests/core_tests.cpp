@@ -1,4 +1,5 @@
 // The core without Python: round trips, borders of segments, memory given back. Ends with status 0 when all holds.
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -7,6 +8,7 @@
 #include "damaged_segment.hpp"
 #include "moving_pictures.hpp"
 #include "packed_streams.hpp"
+#include "packings/cheapest_way.hpp"
 #include "window_gather.hpp"
 
 using namespace framestow;
@@ -113,9 +115,66 @@ void unheld_windows_are_refused() {
     CHECK(was_refused);
 }
 
+// By weighing every length of every match and of literals at every byte.
+int least_cost(const std::vector<std::uint8_t>& matches, int operation_cost) {
+    std::vector<int> cost(matches.size() + 1, 0);
+    for (std::size_t begin = matches.size(); begin-- > 0;) {
+        cost[begin] = 1 << 20;
+        unsigned going_on = 0b1111;
+        for (std::size_t end = begin + 1; end <= matches.size(); ++end) {
+            going_on &= matches[end - 1];
+            const int literals = static_cast<int>(end - begin);
+            cost[begin] = std::min(cost[begin], operation_cost + cost[end] + (going_on != 0 ? 0 : literals));
+        }
+    }
+    return cost[0];
+}
+
+int cost_of_the_way(const CheapestWay& way, const std::vector<std::uint8_t>& matches, int operation_cost) {
+    std::vector<CheapestWay::State> states(matches.size());
+    way.walk_back(matches.data(), matches.size(), states.data());
+    int cost = 0;
+    for (std::size_t place = 0; place < matches.size();) {
+        const CheapestWay::Kind kind = way.kind(states[place]);
+        const bool is_literal = kind == CheapestWay::kLiteral;
+        CHECK(is_literal || (matches[place] >> kind & 1U) != 0);
+        std::size_t end = place + 1;
+        while (end < matches.size() &&
+               (is_literal ? way.literals_go_on(states[end]) : (matches[end] >> kind & 1U) != 0)) {
+            ++end;
+        }
+        cost += operation_cost + (is_literal ? static_cast<int>(end - place) : 0);
+        place = end;
+    }
+    return cost;
+}
+
+void cheapest_way_is_as_cheap_as_weighing_everything() {
+    constexpr std::size_t kWhole = 256;  // bytes from which on parts are walked through side by side
+    std::mt19937 generator(4);
+    const auto random = [&] { return static_cast<unsigned>(generator()); };
+    for (const int operation_cost : {2, 6}) {
+        const unsigned possible = operation_cost == 2 ? 0b1111U : 0b1001U;
+        const CheapestWay way(1, operation_cost, possible);
+        for (int round = 0; round < 400; ++round) {
+            std::vector<std::uint8_t> matches(random() % (2 * kWhole));
+            const unsigned stays = random() % 16;  // in sixteenths: whether a source goes on as it did
+            unsigned now = 0;
+            for (std::uint8_t& byte : matches) {
+                now ^= random() & random() & (random() % 16 >= stays ? 0b1111U : 0U);
+                byte = static_cast<std::uint8_t>(now & possible);
+            }
+            const int excess = cost_of_the_way(way, matches, operation_cost) - least_cost(matches, operation_cost);
+            CHECK(excess >= 0);
+            CHECK(excess <= (matches.size() < kWhole ? 0 : 3 * operation_cost));
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
+    cheapest_way_is_as_cheap_as_weighing_everything();
     checksum_paths_agree();
     segments_come_back();
     windows_are_what_was_appended();

@@ -1,6 +1,8 @@
 #include "cheapest_way.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <stdexcept>
 #include <tuple>
 
 namespace framestow {
@@ -51,6 +53,9 @@ CheapestWay::Excess CheapestWay::before(const Excess& behind, unsigned matches) 
 }
 
 CheapestWay::State CheapestWay::state_of(const Excess& excess) {
+    if (excesses_.size() * kNumMatchSets > std::numeric_limits<State>::max()) {
+        throw std::length_error("more ways than states: must be fewer kinds of matches, or cheaper operations");
+    }
     const auto [found, is_new] = known_.emplace(excess, static_cast<State>(excesses_.size() * kNumMatchSets));
     if (is_new) {
         const auto cheapest = std::find(excess.matches.begin(), excess.matches.end(), 0);

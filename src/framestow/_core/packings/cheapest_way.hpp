@@ -26,7 +26,7 @@ public:
     using State = std::uint16_t;
 
     // In units that divide both: what a literal byte and an operation cost. `possible_matches` has the bits that can
-    // be set at all.
+    // be set at all. Throws std::length_error for 4096 states or more.
     CheapestWay(int literal_cost, int operation_cost, unsigned possible_matches);
 
     // Sets the state of each of `size` bytes, from the right to the left. Walks through parts of many bytes side by
