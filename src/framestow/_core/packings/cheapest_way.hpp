@@ -3,8 +3,8 @@
 // An operation costs the same however far its match reaches, so all that the way on from a byte depends on is how much
 // dearer than the cheapest way each source is that matches here, and literals that go on. These differences are never
 // more than what an operation costs: a few hundred states for all pictures. Stepping over a byte is then one load from
-// a table (5 cycles) instead of weighing (17). Storer and Szymanski 1982 call the result optimal parsing. Immutable once
-// built: any number of threads may use one.
+// a table (5 cycles) instead of weighing (17). Storer and Szymanski 1982 call the result optimal parsing. Immutable
+// once built: any number of threads may use one.
 #pragma once
 
 #include <array>
