@@ -339,8 +339,8 @@ FRAMESTOW_ALWAYS_INLINE Progress read_any(const Surroundings& around, const Prog
 // the same short way: no branch on where their bytes come from, how many they are, or whether any are kept.
 template <bool kSelfCoded, Shape kShape>
 std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
-    const std::ptrdiff_t distances[kNumSources] = {0, -static_cast<std::ptrdiff_t>(around.row_bytes),
-                                                   around.base_distance, 0};
+    const std::ptrdiff_t row_distance = -static_cast<std::ptrdiff_t>(around.row_bytes);
+    const std::ptrdiff_t base_distance = around.base_distance;
     const std::uint8_t* const frame_end = around.frame_end;
     const std::uint8_t* cursor = around.body.bytes + place;
     const std::uint8_t* limit = around.body.bytes + around.body.size;
@@ -378,7 +378,7 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
             continue;
         }
         const std::uint8_t* const origins[kNumSources] = {
-            cursor + 1, target + distances[1], target + distances[2],
+            cursor + 1, target + row_distance, target + base_distance,
             kRuns.bytes + kChunk * std::size_t{target[-1]}};
         const std::uint8_t* const from = origins[source];
         if (kSelfCoded) {
