@@ -30,6 +30,16 @@ void check_size(const SegmentHeader& header, std::uint64_t payload_bytes) {
 
 }  // namespace
 
+SegmentHeader peek_header(ByteSpan segment) {
+    const std::uint8_t* const bytes = segment.bytes;
+    SegmentHeader header;
+    header.packing = static_cast<PackingKind>(bytes[6]);
+    header.num_frames = load_u32(bytes + 8);
+    header.geometry = FrameGeometry{load_u32(bytes + 12), load_u32(bytes + 16), load_u16(bytes + 20)};
+    header.group_frames = load_u16(bytes + 22);
+    return header;
+}
+
 SegmentHeader read_header(ByteSpan segment) {
     if (segment.size < kHeaderBytes) {
         throw DamagedSegment("segment has " + std::to_string(segment.size) + " bytes: a header alone has 24");
@@ -44,11 +54,7 @@ SegmentHeader read_header(ByteSpan segment) {
     if (bytes[6] > static_cast<std::uint8_t>(PackingKind::kPatches)) {
         throw DamagedSegment("segment has packing " + std::to_string(bytes[6]) + ": this build knows 0 and 1");
     }
-    SegmentHeader header;
-    header.packing = static_cast<PackingKind>(bytes[6]);
-    header.num_frames = load_u32(bytes + 8);
-    header.geometry = FrameGeometry{load_u32(bytes + 12), load_u32(bytes + 16), load_u16(bytes + 20)};
-    header.group_frames = load_u16(bytes + 22);
+    const SegmentHeader header = peek_header(segment);
     const std::string fault = geometry_fault(header.geometry);
     if (!fault.empty()) {
         throw DamagedSegment("segment header: " + fault);

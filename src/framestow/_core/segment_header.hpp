@@ -30,6 +30,9 @@ struct SegmentHeader {
 
 SegmentHeader read_header(ByteSpan segment);
 
+// The fields as they stand, whatever they say; `segment` has kHeaderBytes at least.
+SegmentHeader peek_header(ByteSpan segment);
+
 // Writes the header over the first kHeaderBytes of `segment` and the checksum of the rest into it.
 void write_header(const SegmentHeader& header, std::uint8_t* segment, std::size_t size);
 

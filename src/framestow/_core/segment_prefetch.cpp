@@ -13,7 +13,6 @@ namespace framestow {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kOffsetBytes = 4;  // of an entry of the group table
 constexpr std::size_t kMostBytes = 16 * 1024;  // of each part; more would drive out what is just being unpacked
 
 inline void prefetch(const std::uint8_t* bytes) {
@@ -43,12 +42,15 @@ void prefetch_directory(ByteSpan segment, const FrameGeometry& geometry, std::si
 }
 
 void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count) {
-    if (segment.size < kHeaderBytes || segment.bytes[6] != static_cast<std::uint8_t>(PackingKind::kPatches)) {
+    if (segment.size < kHeaderBytes) {
         return;
     }
-    const std::size_t num_frames = load_u32(segment.bytes + 8);
-    const std::size_t group_frames = std::max<std::size_t>(1, load_u16(segment.bytes + 22));
-    const std::size_t num_groups = (num_frames + group_frames - 1) / group_frames;
+    const SegmentHeader header = peek_header(segment);
+    if (header.packing != PackingKind::kPatches || header.group_frames == 0) {
+        return;
+    }
+    const std::size_t group_frames = header.group_frames;
+    const std::size_t num_groups = header.num_groups();
     const std::size_t body = kHeaderBytes + num_groups * kOffsetBytes;
     const std::size_t first_group = first / group_frames;
     const std::size_t end_group = (first + count - 1) / group_frames + 1;

@@ -62,6 +62,11 @@ class FrameStorage(Protocol):
         (``1 <= count <= length``); the places before repeat the first of them. Raises ``IndexError`` for a frame that
         is not held, before ``out`` is touched.
         """
+        reading = self.start_reading()
+        try:
+            reading.windows(streams, last_positions, counts, out)
+        finally:
+            reading.stop()
 
     def start_reading(self) -> Reading:
         """Give what can read the frames that are held now, at leisure."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from framestow._core import PackedReading, PackedStreams
 from framestow.frames.codec import bytes_of
 from framestow.frames.frame_spec import FrameSpec
-from framestow.storage.frame_storage import Reading
+from framestow.storage.frame_storage import FrameStorage, Reading
 
 
 class ReadingOfBytes:
@@ -32,7 +32,7 @@ class ReadingOfBytes:
         self._reading.windows(streams, last_positions, counts, bytes_of(out, leading_axes=2))
 
 
-class PackedStorage:
+class PackedStorage(FrameStorage):
     """Frames packed as they arrive, in segments that can be read at once, the open one of each stream included.
 
     The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``. Frames of any dtype
@@ -52,17 +52,6 @@ class PackedStorage:
     def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
         """Pack ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         self._streams.append(streams, frames if self._holds_bytes else bytes_of(frames))
-
-    def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: npt.NDArray[Any],
-    ) -> None:
-        """Unpack one window of consecutive frames for each row of ``out``, in one native call without the GIL."""
-        frames = out if self._holds_bytes else bytes_of(out, leading_axes=2)
-        self._streams.gather(streams, last_positions, counts, frames, threads=self._threads)
 
     def start_reading(self) -> Reading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
+from framestow.storage.frame_storage import FrameStorage
 
 Chunk = npt.NDArray[Any]
 MAX_RETIRED_CHUNKS = 16
@@ -42,7 +43,7 @@ class RawReading:
         self._ring.stop_reading(self)
 
 
-class RawRing:
+class RawRing(FrameStorage):
     """Frames as they came, in chunks of a fixed number of frames a stream; a chunk that is let go is used again.
 
     The plain counterpart of the packed storage: the same promises (``FrameStorage``), a byte for every byte. It is also
@@ -77,20 +78,6 @@ class RawRing:
                     self._chunks[stream].append(self._spare.pop() if self._spare else self._new_chunk())
                 self._chunks[stream][-1][position % self._chunk_frames] = frame
                 self._next_position[stream] = position + 1
-
-    def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: npt.NDArray[Any],
-    ) -> None:
-        """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
-        reading = self.start_reading()
-        try:
-            reading.windows(streams, last_positions, counts, out)
-        finally:
-            reading.stop()
 
     def start_reading(self) -> RawReading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""

@@ -84,7 +84,7 @@ class ScaledReading:
             window[: places[0]] = frames[0, 0]
 
 
-class ScaledPixels:
+class ScaledPixels(FrameStorage):
     """Frames of floats k / 255 as their ``uint8`` k; a frame with any other value in it as it came, beside them.
 
     The same promises as every ``FrameStorage``: what came is what comes back, bit for bit, and nothing is refused. Two
@@ -124,20 +124,6 @@ class ScaledPixels:
                     self._exceptional[stream].append(self.held(stream).stop)
             self._newest_pixels[streams] = pixels
             self._pixels.append(streams, pixels)
-
-    def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: npt.NDArray[Any],
-    ) -> None:
-        """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
-        reading = self.start_reading()
-        try:
-            reading.windows(streams, last_positions, counts, out)
-        finally:
-            reading.stop()
 
     def start_reading(self) -> ScaledReading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""

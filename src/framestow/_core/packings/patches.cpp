@@ -9,8 +9,6 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kOffsetBytes = 4;
-
 std::size_t begin_of_group(const PatchesView& view, std::size_t group) {
     const std::size_t place = load_u32(view.group_table.bytes + group * kOffsetBytes);
     if (place > view.body.size) {

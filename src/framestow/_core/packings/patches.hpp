@@ -33,6 +33,8 @@ struct DecodingScratch {
     std::size_t nbytes() const { return base.nbytes() + frame.nbytes(); }
 };
 
+inline constexpr std::size_t kOffsetBytes = 4;  // of an entry of the group table
+
 struct PatchesView {
     ByteSpan group_table;
     ByteSpan body;
