@@ -32,7 +32,7 @@ $(STAMPS)/build-tools: constraints.txt | $(STAMPS)/venv
 
 $(STAMPS)/train-$(NAMES): $(NATIVE) constraints.txt $(STAMPS)/build-tools
 	@echo "building framestow and installing what training needs (PyTorch is large: a few minutes the first time)"
-	$(PIP) --no-build-isolation -e '.[train]'
+	$(PIP) --no-build-isolation -e '.[train,bench]'
 	@touch $@
 
 $(STAMPS)/test-$(NAMES): $(NATIVE) constraints.txt $(STAMPS)/build-tools
