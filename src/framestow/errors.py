@@ -7,6 +7,8 @@ The tree; each class also derives from the builtin that a caller would guess::
     │   └── UnknownGameError                   no such game; names the nearest ones
     ├── InvalidStepError (ValueError)          a step refused before anything of it was stored
     ├── EnvironmentFailedError (RuntimeError)  an environment raised; names which one, and the action
+    │   └── WorkerLostError                    a worker process died or hangs; names its environments
+    ├── StepTimeoutError (TimeoutError)        a step that is not done in the time given; it goes on
     ├── NothingToSampleError (LookupError)     a sample was asked of a memory without transitions
     ├── DamagedDataError (OSError)             bytes that are not what was written
     ├── CheckpointError (OSError)              a checkpoint not written; the one before it is still there
@@ -34,7 +36,25 @@ class InvalidStepError(FramestowError, ValueError):
 
 
 class EnvironmentFailedError(FramestowError, RuntimeError):
-    """An environment raised; the message names which one and the action, ``__cause__`` is what it raised."""
+    """An environment raised; the message names which one and the action.
+
+    In this process ``__cause__`` is what it raised; in a worker process ``remote_traceback`` tells where.
+    """
+
+    def __init__(self, message: str, environment: int | None = None, remote_traceback: str | None = None) -> None:
+        super().__init__(message)
+        self.environment = environment
+        """Number of the environment that failed; ``None`` where it is not one alone."""
+        self.remote_traceback = remote_traceback
+        """Traceback of the worker process as text; ``None`` where the environment was in this process."""
+
+
+class WorkerLostError(EnvironmentFailedError):
+    """A worker process died or gave no answer in time; the message names its environments and why."""
+
+
+class StepTimeoutError(FramestowError, TimeoutError):
+    """A step is not done in the time that the caller gave; it goes on, and may be waited for again."""
 
 
 class NothingToSampleError(FramestowError, LookupError):

@@ -16,11 +16,11 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from framestow.envs.atari.atari_env import AtariEnv
-from framestow.envs.atari.make_atari import make_atari
 from framestow.envs.atari.presets import PRESETS, Preset, find_preset
-from framestow.envs.recorder import Recorder, StepSink
+from framestow.envs.make_atari import make_atari
+from framestow.envs.recording.recorder import Recorder, StepSink
 from framestow.envs.scores import FinishedGame, finished_games
-from framestow.envs.serial import SerialVectorEnv
+from framestow.envs.vector.serial import SerialVectorEnv
 
 __all__ = [
     "PRESETS",

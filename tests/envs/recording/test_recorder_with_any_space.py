@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import DtypeObservation, TransformObservation
 
-from framestow.envs.recorder import Recorder
+from framestow.envs.recording.recorder import Recorder
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from framestow.envs.atari.atari_env import AtariEnv
 from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, find_preset
-from framestow.envs.serial import SerialVectorEnv
+from framestow.envs.vector.serial import SerialVectorEnv
 from framestow.errors import InvalidSettingsError
 
 

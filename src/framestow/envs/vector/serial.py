@@ -12,9 +12,9 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from framestow.envs.actions import one_action_each
-from framestow.envs.autoreset import POLICIES, find_mode
 from framestow.envs.seeding import check_seed, seed_of_each
+from framestow.envs.vector.actions import one_action_each
+from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.errors import (
     EnvironmentFailedError,
     IncompatibleError,

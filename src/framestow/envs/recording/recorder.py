@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.envs.autoreset import find_mode
-from framestow.envs.frame_rows import put_rows, stacked_space, take_row, take_rows
+from framestow.envs.recording.frame_rows import put_rows, stacked_space, take_row, take_rows
+from framestow.envs.vector.autoreset import find_mode
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 
 Streams = Sequence[int] | npt.NDArray[np.integer[Any]]

@@ -1,0 +1,1 @@
+"""From the steps of environments to a memory."""
