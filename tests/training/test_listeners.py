@@ -11,10 +11,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from framestow.training import trainer
 from framestow.training.checkpoint import newest_checkpoint
-from framestow.training.events import EpisodeEnded, StepTaken
+from framestow.training.events import EpisodeEnded, EpisodeLost, StepTaken
 from framestow.training.listeners.checkpointing import Checkpointing
 from framestow.training.listeners.event_file import EventFile
 from framestow.training.listeners.logging import COLUMNS, Curves, EpisodeTable
+from framestow.training.listeners.lost_episodes import LostEpisodes
 from framestow.training.listeners.progress import Progress
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
@@ -198,3 +199,14 @@ def test_without_a_terminal_progress_writes_no_control_characters(tmp_path: Path
 
     assert "\x1b" not in shown
     assert shown.count("\n") == 1
+
+
+def test_a_lost_episode_is_told_with_its_environment_and_the_reason() -> None:
+    told: list[str] = []
+
+    LostEpisodes(told.append).take(EpisodeLost(12_000, 3, "worker 1 was killed by SIGKILL"))
+
+    assert told == [
+        "step 12,000: environment 3 lost its episode (worker 1 was killed by SIGKILL); what was recorded of it stays, "
+        "a new one begins and the run goes on"
+    ]

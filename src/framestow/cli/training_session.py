@@ -24,6 +24,7 @@ from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.interruption import Interruption
 from framestow.training.listeners.checkpointing import Checkpointing
 from framestow.training.listeners.logging import Curves, EpisodeTable
+from framestow.training.listeners.lost_episodes import LostEpisodes
 from framestow.training.listeners.progress import Progress
 from framestow.training.run import Run, choose_device
 from framestow.training.run_folder import RunFolder, default_run_path
@@ -99,6 +100,7 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int |
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
             Curves(run, folder.path, warn),
             Checkpointing(run, folder.checkpoints, warn),
+            LostEpisodes(warn),
             Progress(run, console),
         )
         trainer.train(run, folder, listeners, is_stop_requested)

@@ -17,9 +17,9 @@ except ModuleNotFoundError as missing:
 
 from framestow.envs.atari.atari_env import AtariEnv
 from framestow.envs.atari.presets import PRESETS, Preset, find_preset
+from framestow.envs.episode_ends import FinishedGame, finished_games, lost_episodes
 from framestow.envs.make_atari import make_atari
 from framestow.envs.recording.recorder import Recorder, StepSink
-from framestow.envs.scores import FinishedGame, finished_games
 from framestow.envs.vector.serial import SerialVectorEnv
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "StepSink",
     "find_preset",
     "finished_games",
+    "lost_episodes",
     "make_atari",
 ]

@@ -27,10 +27,19 @@ class EpisodeEnded:
 
 
 @dataclasses.dataclass(frozen=True)
+class EpisodeLost:
+    """An episode was cut off where nobody saw its end; the memory closed it there and the run goes on."""
+
+    agent_steps: int  # of the run, all environments together
+    stream: int
+    reason: str  # such as what became of the worker process
+
+
+@dataclasses.dataclass(frozen=True)
 class StepTaken:
     """Every environment made a step and it was recorded: the run is consistent, and may be saved, until the next."""
 
     agent_steps: int
 
 
-Event = Learned | EpisodeEnded | StepTaken
+Event = Learned | EpisodeEnded | EpisodeLost | StepTaken

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from framestow.envs import finished_games
-from framestow.training.events import EpisodeEnded, Event, Learned, StepTaken
+from framestow.envs import finished_games, lost_episodes
+from framestow.training.events import EpisodeEnded, EpisodeLost, Event, Learned, StepTaken
 from framestow.training.run import Run
 
 
@@ -27,12 +27,14 @@ def training_events(run: Run) -> Iterator[Event]:
             yield Learned(agent.num_updates, update.loss, update.mean_value)
 
         observations, _, terminated, truncated, infos = env.step_wait()  # records into the memory
-        tally.agent_steps += run.settings.num_envs
+        lost = lost_episodes(infos)
+        tally.agent_steps += run.settings.num_envs - len(lost)  # a lost one made no step that anybody saw
         if run.resets_itself:
             tally.agent_steps -= int(run.has_ended.sum())  # these were reset instead of stepped
         run.has_ended = terminated | truncated
 
         yield from _episodes(run, infos)
+        yield from (EpisodeLost(tally.agent_steps, stream, reason) for stream, reason in lost.items())
         yield StepTaken(tally.agent_steps)
 
 

@@ -38,6 +38,11 @@ class Settings:
     seed: int = setting(0, "Seed of environments, memory and agent: the same seed gives the same run.")
     steps: int = setting(20_000, "Agent steps to train for, all environments together.", may_change=True)
     num_envs: int = setting(8, "Environments that step side by side.")
+    workers: int = setting(
+        0,
+        "Processes that play the environments; 0 plays in this one. A process that dies or hangs is replaced.",
+        may_change=True,
+    )
     memory: int = setting(1_000_000, "Transitions that the memory holds (Mnih et al. 2015).")
     storage: str = setting("packed", "How the memory keeps frames: packed, or raw (7 GB a million).")
     stack: int = setting(4, "Frames in an observation (Mnih et al. 2015).")
@@ -145,6 +150,7 @@ _RULES: dict[str, _Rule] = {
     "seed": _at_least(0),
     "steps": _at_least(1),
     "num_envs": _at_least(1),
+    "workers": _at_least(0),
     "memory": _at_least(1),
     "storage": _one_of(*STORAGES),
     "stack": _at_least(1),

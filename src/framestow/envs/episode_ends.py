@@ -1,4 +1,4 @@
-"""Scores of whole games, read from the information that a vector environment hands out."""
+"""What became of episodes, read from the information that a vector environment hands out."""
 
 from __future__ import annotations
 
@@ -36,3 +36,14 @@ def finished_games(infos: Mapping[str, Any]) -> list[FinishedGame]:
                 for stream in np.flatnonzero(is_told)
             ]
     return games
+
+
+def lost_episodes(infos: Mapping[str, Any]) -> dict[int, str]:
+    """Streams whose episode was cut off in the step whose ``infos`` these are, and why; nobody saw its end.
+
+    >>> lost_episodes({"episode_lost": np.array([None, "worker 1 died"]), "_episode_lost": np.array([False, True])})
+    {1: 'worker 1 died'}
+    """
+    if "episode_lost" not in infos:
+        return {}
+    return {int(stream): str(infos["episode_lost"][stream]) for stream in np.flatnonzero(infos["_episode_lost"])}
