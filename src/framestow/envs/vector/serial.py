@@ -10,11 +10,13 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.envs.seeding import check_seed, seed_of_each
 from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
+from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_equal_spaces
+from framestow.envs.vector.reset_options import split_options
 from framestow.errors import (
     EnvironmentFailedError,
     IncompatibleError,
@@ -59,29 +61,20 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         try:
             for make in env_fns:
                 self.envs.append(make())
-            _check_equal_spaces(self.envs)
-            self._set_spaces(self.envs[0])
+            check_equal_spaces([EnvSpaces(env.observation_space, env.action_space) for env in self.envs])
+            single = EnvSpaces(self.envs[0].observation_space, self.envs[0].action_space)
+            batched = batched_spaces(single, len(self.envs))
         except BaseException:
             self.close()
             raise
+        self.single_observation_space, self.single_action_space = single
+        self.observation_space, self.action_space = batched
         self.num_envs = len(self.envs)
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": mode}
         self.render_mode = self.envs[0].render_mode
         self._has_ended = np.zeros(self.num_envs, np.bool_)
         self._needs_reset = np.ones(self.num_envs, np.bool_)  # never begun, or in doubt after a failure
         self._observations: list[Any] = [None] * self.num_envs
-
-    def _set_spaces(self, env: gymnasium.Env[Any, Any]) -> None:
-        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
-        count = len(self.envs)
-        try:
-            self.observation_space = batch_space(self.single_observation_space, count)
-            self.action_space = batch_space(self.single_action_space, count)
-            create_empty_array(self.single_observation_space, count)
-        except Exception as error:
-            raise InvalidSettingsError(
-                f"spaces {env.observation_space} and {env.action_space}: Gymnasium must be able to batch them; {error}"
-            ) from error
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -91,7 +84,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         Returns the observations of all, the others' as they were, and the ``infos`` of those that were reset.
         """
         self._require_open()
-        mask, env_options = _split_options(options, self.num_envs)
+        mask, env_options = split_options(options, self.num_envs)
         untouched = self._needs_reset & ~mask
         if untouched.any():
             raise InvalidStepError(
@@ -246,31 +239,3 @@ class _NamedFailure:
                 f"environment {self._number} raised {type(error).__name__} at {self._doing}: {error}; "
                 "reset all environments to go on"
             ) from error
-
-
-def _check_equal_spaces(envs: list[gymnasium.Env[Any, Any]]) -> None:
-    if not envs:
-        raise InvalidSettingsError("env_fns is empty: at least one environment is needed; give one function each")
-    for number, env in enumerate(envs):
-        for kind in ("observation_space", "action_space"):
-            ours, first = getattr(env, kind), getattr(envs[0], kind)
-            if ours != first:
-                raise InvalidSettingsError(
-                    f"environment {number} has the {kind} {ours}: environment 0 has {first}; make them equal"
-                )
-
-
-def _split_options(
-    options: Mapping[str, Any] | None, num_envs: int
-) -> tuple[npt.NDArray[np.bool_], dict[str, Any] | None]:
-    """Which environments to reset, and what the environments get of ``options``, which stay untouched."""
-    if options is None or "reset_mask" not in options:
-        return np.ones(num_envs, np.bool_), None if options is None else dict(options)
-    mask = np.asarray(options["reset_mask"])
-    if mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
-        raise InvalidStepError(
-            f"reset_mask is {mask.tolist()}: it must hold {num_envs} booleans, one of them true at least; "
-            "leave it out to reset all"
-        )
-    others = {key: value for key, value in options.items() if key != "reset_mask"}
-    return mask.copy(), others or None
