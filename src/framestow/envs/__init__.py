@@ -19,7 +19,8 @@ from framestow.envs.atari.atari_env import AtariEnv
 from framestow.envs.atari.presets import PRESETS, Preset, find_preset
 from framestow.envs.episode_ends import FinishedGame, finished_games, lost_episodes
 from framestow.envs.make_atari import make_atari
-from framestow.envs.recording.recorder import Recorder, StepSink
+from framestow.envs.recording.recorder import Recorder
+from framestow.envs.recording.step_sink import StepSink
 from framestow.envs.vector.serial import SerialVectorEnv
 
 __all__ = [

@@ -10,32 +10,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import DtypeObservation, TransformObservation
 
 from framestow.envs.recording.recorder import Recorder
-from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.list_memory import ListMemory
 from oracles.numbered_frames import NumberedEnv
+from oracles.shadowed_memory import ShadowedMemory
 
 NUM_ENVS = 2
-
-
-class ShadowedMemory(ReplayMemory):
-    """A memory beside the oracle, which is told everything that the memory is told."""
-
-    def __init__(self, *args, **settings) -> None:
-        super().__init__(*args, **settings)
-        self.oracle = ListMemory(self.capacity, self.num_streams, self.stack, self.settings.discount)
-
-    def begin(self, frames, streams=None):
-        super().begin(frames, streams)
-        self.oracle.begin(np.asarray(frames), self.listed(streams))
-
-    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
-        super().append(actions, rewards, terminated, truncated, frames, streams)
-        step = (actions, rewards, terminated, truncated, np.asarray(frames))
-        self.oracle.append(*step, self.listed(streams))
-
-    def listed(self, streams) -> list[int]:
-        return list(range(self.num_streams)) if streams is None else np.asarray(streams).tolist()
 
 
 def scaled(env: gymnasium.Env) -> gymnasium.Env:

@@ -26,6 +26,13 @@ def take_row(frames: Any, row: Any) -> Any:
     return frames[row]
 
 
+def newest_of(stacks: Any) -> Any:
+    """Take the newest frame of each stack, ``(n, *frame)``, a view."""
+    if isinstance(stacks, Mapping):
+        return {key: newest_of(part) for key, part in stacks.items()}
+    return stacks[:, -1]
+
+
 def put_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
     """Make a copy of ``frames`` in which each of ``rows`` is replaced."""
     if isinstance(frames, Mapping):

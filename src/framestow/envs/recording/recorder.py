@@ -2,68 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from copy import deepcopy
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.envs.recording.frame_rows import put_rows, stacked_space, take_row, take_rows
+from framestow.envs.recording.begun_anew import BegunAnew, VectorStep
+from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
+from framestow.envs.recording.frame_rows import newest_of, stacked_space, take_rows
+from framestow.envs.recording.recordable import ask_to_lend, check_env, state_method, told_mode
+from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows
+from framestow.envs.recording.step_sink import StepSink
+from framestow.envs.recording.steps_in_flight import SentSteps, WholeStep
 from framestow.envs.vector.autoreset import find_mode
-from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
-
-Streams = Sequence[int] | npt.NDArray[np.integer[Any]]
-Flags = npt.NDArray[np.bool_]
-VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
-
-
-class StepSink(Protocol):
-    """What the `Recorder` needs of a memory; `framestow.ReplayMemory` is one."""
-
-    @property
-    def stack(self) -> int:
-        """How many frames an observation has."""
-
-    def begin(self, frames: Any, streams: Streams | None = None) -> None:
-        """Start an episode with its first frame on each of ``streams`` (all where ``None``), ``(m, *frame)``."""
-
-    def append(
-        self,
-        actions: npt.ArrayLike,
-        rewards: npt.ArrayLike,
-        terminated: npt.ArrayLike,
-        truncated: npt.ArrayLike,
-        frames: Any,
-        streams: Streams | None = None,
-    ) -> None:
-        """Add what a step of each of ``streams`` led to, true final frames included."""
-
-    def observations(self) -> npt.NDArray[Any]:
-        """Give what the policy sees now, a fresh array ``(n, stack, *frame)``."""
+from framestow.envs.vector.call_errors import ClosedError
+from framestow.envs.vector.ready_steps import ReadySteps
+from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 
 
 class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     """Feeds a memory from a vector environment, and gives the policy the memory's stacks.
 
     Works over any Gymnasium vector environment, stream ``i`` being its environment ``i``. What is stored is the same
-    in all three autoreset modes: real steps only, each with the frame that it truly led to::
-
-        mode        the step that ends an episode             the step after it
-        NEXT_STEP   append                                    begin; its action is ignored and not stored
-        SAME_STEP   append with the frame of ``final_obs``,   append
-                    then begin
-        DISABLED    append; the caller resets with a mask     append
-                    (begin)
+    in all three autoreset modes: real steps only, each with the frame that it truly led to (`step_recording` has the
+    table). Where ``infos["episode_lost"]`` tells that nobody saw how an episode ended, nothing is stored of that step,
+    and the memory closes the episode as cut off.
 
     spaces: one frame ``Box(frame)`` in, ``Box(stack, *frame)`` out; a ``Dict`` of them key by key. In SAME_STEP,
     ``infos["final_obs"]`` holds stacks too. ``reset`` in mid-episode begins anew: the memory closes what was open.
 
-    `step_async` runs the environments on one thread of the recorder's own, while the caller does something else;
-    `step_wait` records and returns. `step` is both, in the caller's thread. Not safe to call from two threads.
+    An environment with the attribute ``copies_observations`` is told to lend its observations, and the memory packs
+    from where they lie.
+
+    `step_async` starts a step while the caller does something else, on a thread of the recorder's own where the
+    environment has no such call; `step_wait` records and returns. `send` and `recv` are the same for some of the
+    environments, where ``env`` has these calls. Not safe to call from two threads.
+
+    Whatever goes wrong within a step, Ctrl-C included, leaves the memory whole: it can be sampled and saved, and a
+    `reset` goes on.
 
     Args:
         env: the vector environment; it belongs to the recorder from now on, which closes it.
@@ -73,7 +52,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             among their instances, so that it tells about whichever was made last).
 
     Raises:
-        InvalidSettingsError: the mode is told nowhere, the numbers of streams differ, or the frames are no ``Box``.
+        InvalidSettingsError: ``env`` is no vector environment, the mode is told nowhere, the numbers of streams
+            differ, or the frames are no ``Box``.
     """
 
     def __init__(
@@ -83,6 +63,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         *,
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
+        check_env(env)
         self.env, self.memory = env, memory
         self.num_envs = env.num_envs
         num_streams = getattr(memory, "num_streams", self.num_envs)
@@ -91,32 +72,47 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 f"memory has {num_streams} streams: the vector environment has {self.num_envs} environments; "
                 "make both with the same number"
             )
-        self.autoreset_mode = find_mode(_told_mode(env) if autoreset_mode is None else autoreset_mode)
-        self._record = _RECORDINGS[self.autoreset_mode]
+        self.autoreset_mode = find_mode(told_mode(env) if autoreset_mode is None else autoreset_mode)
         self.single_observation_space = stacked_space(env.single_observation_space, memory.stack)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space, self.action_space = env.single_action_space, env.action_space
         self.metadata = {**env.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode, self.spec = env.render_mode, env.spec
+        self._record = RECORDINGS[self.autoreset_mode]
+        self._interrupts = DeferredInterrupts()
+        self._all_streams = np.arange(self.num_envs)
         self._has_ended = np.zeros(self.num_envs, np.bool_)
         self._has_begun = np.zeros(self.num_envs, np.bool_)
-        self._thread: ThreadPoolExecutor | None = None
-        self._in_flight: tuple[Any, Future[VectorStep]] | None = None
+        self._whole, self._sent = WholeStep(env), SentSteps(env)
+        self._begun_anew: BegunAnew | None = None
+        ask_to_lend(env)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[npt.NDArray[Any], dict[str, Any]]:
         """Reset all environments, or those of ``options["reset_mask"]``, and begin their episodes in the memory.
 
-        Returns the observations of all, ``(n, stack, *frame)``, and ``infos``.
+        Returns the observations of all, ``(n, stack, *frame)``, and ``infos``. In a resumed run whose environments
+        keep no state, the first reset is of all.
         """
         self._require_idle()
         mask = self._checked_mask(options)
         # Gymnasium's environments take the mask out of the dictionary that they are given.
         own_options = None if options is None else dict(options)
-        frames, infos = self.env.reset(seed=seed, options=own_options)  # type: ignore[arg-type]
-        self._begin(mask, frames)
-        self._has_ended[mask], self._has_begun[mask] = False, True
+        if self._begun_anew is not None:
+            mask = np.ones(self.num_envs, np.bool_)
+        if mask.all() and own_options is not None:
+            own_options.pop("reset_mask", None)
+        self._has_begun[mask] = False  # until it is done: an interrupt may come anywhere
+        frames, infos = self.env.reset(seed=seed, options=own_options or None)  # type: ignore[arg-type]
+        with self._interrupts:
+            if mask.all():
+                self.memory.begin(frames)
+            elif mask.any():
+                streams = np.flatnonzero(mask)
+                self.memory.begin(take_rows(frames, streams), streams)
+            self._has_ended[mask], self._has_begun[mask] = False, True
+            self._begun_anew = None
         return self.memory.observations(), infos
 
     def step(self, actions: Any) -> VectorStep:
@@ -130,29 +126,61 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             InvalidStepError: before a reset, or while an ended episode waits for one (DISABLED).
         """
         self._require_idle()
-        self._require_running()
-        return self._recorded(np.array(actions), lambda: self.env.step(actions))
+        self._require_running(self._all_streams)
+        kept_actions = np.array(actions)
+        with _MarkingDoubt(self):
+            answer = self.env.step(actions) if self._begun_anew is None else self._begun_anew.step()
+            return self._recorded(kept_actions, answer)
 
     def step_async(self, actions: Any) -> None:
-        """Start to step all environments on the recorder's thread, with a copy of ``actions``; `step_wait` ends it."""
+        """Start to step all environments with a copy of ``actions``; `step_wait` ends it."""
         self._require_idle()
-        self._require_running()
-        actions = deepcopy(actions)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "framestow-recorder")
-        self._in_flight = (actions, self._thread.submit(self.env.step, actions))
+        self._require_running(self._all_streams)
+        self._whole.start(actions, None if self._begun_anew is None else self._begun_anew.step)
 
-    def step_wait(self) -> VectorStep:
+    def step_wait(self, timeout: float | None = None) -> VectorStep:
         """Wait for the step that `step_async` began, record it and return what `step` returns.
 
-        Whatever an environment raised is raised here; nothing of that step is recorded, and a reset goes on.
+        Whatever an environment raised is raised here; nothing of that step is recorded, and a reset goes on. After
+        an interrupt, and where the step is not done within ``timeout`` seconds (`StepTimeoutError`), it is still in
+        flight and can be waited for again.
         """
-        if self._in_flight is None:
-            raise InvalidStepError("no step is in flight: step_wait ends one that step_async began; call that first")
-        actions, future = self._in_flight
-        wait({future})  # an interrupt leaves it here: the step is still in flight, and can be waited for again
-        self._in_flight = None
-        return self._recorded(np.array(actions), future.result)
+        actions = self._whole.wait(timeout)
+        with _MarkingDoubt(self, expected=StepTimeoutError):
+            return self._recorded(np.array(actions), self._whole.take())
+
+    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
+        """Start a step of the environments ``env_ids`` (all where ``None``) with an action each; `recv` takes it.
+
+        Raises:
+            InvalidSettingsError: the vector environment cannot step some of its environments.
+            InvalidStepError: an environment is still in flight, or waits for a reset.
+        """
+        self._require_open()
+        self._whole.require_none()
+        streams = self._all_streams if env_ids is None else np.atleast_1d(np.asarray(env_ids))
+        self._sent.check(streams)
+        self._require_running(streams)
+        if self._begun_anew is not None:
+            raise InvalidStepError("environments keep no state: the resumed run begins anew; call reset() before send")
+        with _MarkingDoubt(self, expected=InvalidStepError):
+            self._sent.send(actions, streams)
+
+    def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
+        """Wait until ``min_envs`` steps that `send` began are done, record all that are, and give one row each.
+
+        Observations are stacks, ``(m, stack, *frame)``. A step that is not done within ``timeout`` seconds
+        (`StepTimeoutError`), and one whose wait was interrupted, stays in flight. When an environment raises, it is
+        raised here, nothing of the steps in flight is recorded, and a reset goes on.
+        """
+        self._require_open()
+        self._sent.require_some()
+        with _MarkingDoubt(self, expected=StepTimeoutError):
+            actions, ready = self._sent.take(min_envs, timeout)
+            streams = np.asarray(ready.env_ids)
+            rows = SteppedRows(streams, False, actions, *ready[1:])
+            infos = self._into_memory(rows)
+        return ready._replace(observations=take_rows(self.memory.observations(), streams), infos=infos)
 
     def render(self) -> tuple[Any, ...] | None:
         """Give what the vector environment renders."""
@@ -160,10 +188,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Wait for a step in flight and drop it, end the thread and close the vector environment."""
-        self._in_flight = None
-        if self._thread is not None:
-            self._thread.shutdown(wait=True)
-            self._thread = None
+        self._sent.drop()
+        self._whole.close()
         self.env.close(**kwargs)
 
     @property
@@ -174,12 +200,13 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def state_dict(self) -> dict[str, Any]:
         """State of the environments and of the recorder; the memory saves its own.
 
-        Raises:
-            InvalidSettingsError: the vector environment has no ``state_dict``.
+        A vector environment without a ``state_dict`` of its own, such as Gymnasium's, has none in there.
         """
         self._require_idle()
+        state_dict = state_method(self.env, "state_dict")
         return {
-            "env": self._with_state("state_dict")(),
+            "autoreset_mode": self.autoreset_mode.value,
+            "env": None if state_dict is None else state_dict(),
             "has_ended": self._has_ended.copy(),
             "has_begun": self._has_begun.copy(),
         }
@@ -187,80 +214,41 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave, over a memory that was loaded from the same moment.
 
+        Where the vector environment keeps no state, its episodes are lost: the next step tells so in
+        ``infos["episode_lost"]``, and new ones begin.
+
         Raises:
             IncompatibleError: the state is of other environments.
         """
         self._require_idle()
         has_ended, has_begun = np.array(state["has_ended"], np.bool_), np.array(state["has_begun"], np.bool_)
-        if has_ended.shape != (self.num_envs,):
+        mode = state.get("autoreset_mode", self.autoreset_mode.value)
+        if has_ended.shape != (self.num_envs,) or mode != self.autoreset_mode.value:
             raise IncompatibleError(
-                f"state is of {has_ended.size} environments: these are {self.num_envs}; make the same number"
+                f"state is of {has_ended.size} environments with {mode}: these are {self.num_envs} with "
+                f"{self.autoreset_mode.value}; make the same ones"
             )
-        self._with_state("load_state_dict")(state["env"])
+        load_state_dict = state_method(self.env, "load_state_dict")
+        if load_state_dict is not None and state["env"] is not None:
+            load_state_dict(state["env"])
+        else:
+            has_begun[:] = has_begun.all()
+            self._begun_anew = BegunAnew(
+                self.autoreset_mode, has_ended.copy(), lambda: newest_of(self.memory.observations()), self.env.reset
+            )
         self._has_ended, self._has_begun = has_ended, has_begun
 
-    def _recorded(self, actions: Any, answer: Callable[[], VectorStep]) -> VectorStep:
-        try:
-            frames, rewards, terminated, truncated, infos = answer()
-            infos = self._record(self, actions, frames, rewards, terminated, truncated, infos)
-        except BaseException:
-            self._has_begun[:] = False  # environments and memory may stand apart by a step: only a reset goes on
-            raise
+    def _recorded(self, actions: Any, answer: VectorStep) -> VectorStep:
+        frames, rewards, terminated, truncated, infos = answer
+        rows = SteppedRows(self._all_streams, True, actions, frames, rewards, terminated, truncated, infos)
+        infos = self._into_memory(rows)
+        if self._begun_anew is not None and self._begun_anew.is_over:
+            self._begun_anew = None
         return self.memory.observations(), rewards, terminated, truncated, infos
 
-    def _record_next_step(
-        self, actions: Any, frames: Any, rewards: Any, terminated: Flags, truncated: Flags, infos: dict[str, Any]
-    ) -> dict[str, Any]:
-        was_reset = self._has_ended
-        self._append(~was_reset, actions, rewards, terminated, truncated, frames)
-        self._begin(was_reset, frames)
-        self._has_ended = np.logical_or(terminated, truncated)
-        return infos
-
-    def _record_same_step(
-        self, actions: Any, frames: Any, rewards: Any, terminated: Flags, truncated: Flags, infos: dict[str, Any]
-    ) -> dict[str, Any]:
-        ended = np.logical_or(terminated, truncated)
-        everyone = np.ones(self.num_envs, np.bool_)
-        if not ended.any():
-            self._append(everyone, actions, rewards, terminated, truncated, frames)
-            return infos
-        led_to = put_rows(frames, _final_frames(infos, np.flatnonzero(ended)))
-        self._append(everyone, actions, rewards, terminated, truncated, led_to)
-        final_observations = np.full(self.num_envs, None, object)
-        stacks = self.memory.observations()
-        for stream in np.flatnonzero(ended):
-            final_observations[stream] = take_row(stacks, stream)
-        self._begin(ended, frames)
-        return {**infos, "final_obs": final_observations, "_final_obs": ended}
-
-    def _record_disabled(
-        self, actions: Any, frames: Any, rewards: Any, terminated: Flags, truncated: Flags, infos: dict[str, Any]
-    ) -> dict[str, Any]:
-        self._append(np.ones(self.num_envs, np.bool_), actions, rewards, terminated, truncated, frames)
-        self._has_ended = np.logical_or(terminated, truncated)
-        return infos
-
-    def _begin(self, mask: Flags, frames: Any) -> None:
-        if mask.all():
-            self.memory.begin(frames)
-        elif mask.any():
-            streams = np.flatnonzero(mask)
-            self.memory.begin(take_rows(frames, streams), streams)
-
-    def _append(self, mask: Flags, actions: Any, rewards: Any, terminated: Any, truncated: Any, frames: Any) -> None:
-        if mask.all():
-            self.memory.append(actions, rewards, terminated, truncated, frames)
-        elif mask.any():
-            streams = np.flatnonzero(mask)
-            self.memory.append(
-                actions[streams],
-                rewards[streams],
-                terminated[streams],
-                truncated[streams],
-                take_rows(frames, streams),
-                streams,
-            )
+    def _into_memory(self, rows: SteppedRows) -> dict[str, Any]:
+        with self._interrupts:
+            return self._record(self.memory, rows, self._has_ended)
 
     def _checked_mask(self, options: Mapping[str, Any] | None) -> Flags:
         if options is None or "reset_mask" not in options:
@@ -272,55 +260,37 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             )
         return mask
 
-    def _require_idle(self) -> None:
+    def _require_open(self) -> None:
         if self.closed:
-            raise InvalidStepError("recorder is closed: its environments play no more; make a new one")
-        if self._in_flight is not None:
-            raise InvalidStepError("a step is in flight: it must be taken back before the next call; call step_wait()")
+            raise ClosedError("recorder is closed: its environments play no more; make a new one")
 
-    def _require_running(self) -> None:
-        if not self._has_begun.all():
-            streams = np.flatnonzero(~self._has_begun).tolist()
-            raise InvalidStepError(f"streams {streams} have no episode: a step needs one running; call reset()")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended.any():
+    def _require_idle(self) -> None:
+        self._require_open()
+        self._whole.require_none()
+        self._sent.require_none()
+
+    def _require_running(self, streams: npt.NDArray[Any]) -> None:
+        if not self._has_begun[streams].all():
+            idle = streams[~self._has_begun[streams]].tolist()
+            raise InvalidStepError(f"streams {idle} have no episode: a step needs one running; call reset()")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended[streams].any():
             raise InvalidStepError(
-                f"streams {np.flatnonzero(self._has_ended).tolist()} have ended: with autoreset disabled they need a "
+                f"streams {streams[self._has_ended[streams]].tolist()} have ended: with autoreset disabled they need a "
                 "reset first; call reset(options={'reset_mask': terminated | truncated})"
             )
 
-    def _with_state(self, name: str) -> Callable[..., Any]:
-        method = getattr(self.env, name, None)
-        if method is None:
-            raise InvalidSettingsError(f"{self.env} has no {name}: its state cannot be kept; reset it after loading")
-        return method  # type: ignore[no-any-return]
 
+class _MarkingDoubt:
+    """Where a step breaks off, environments and memory may stand apart by one: only a reset goes on from there."""
 
-_RECORDINGS: dict[AutoresetMode, Callable[..., dict[str, Any]]] = {
-    AutoresetMode.NEXT_STEP: Recorder._record_next_step,
-    AutoresetMode.SAME_STEP: Recorder._record_same_step,
-    AutoresetMode.DISABLED: Recorder._record_disabled,
-}
+    def __init__(self, recorder: Recorder, expected: type[Exception] | None = None) -> None:
+        self._recorder, self._expected = recorder, expected
 
+    def __enter__(self) -> None:
+        return None
 
-def _told_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
-    own = getattr(env.unwrapped, "autoreset_mode", None)
-    told = env.metadata.get("autoreset_mode") if own is None else own
-    if told is None:
-        raise InvalidSettingsError(
-            f"{env} does not tell its autoreset mode: without it nobody knows which steps are real; "
-            "pass Recorder(env, memory, autoreset_mode=...)"
-        )
-    return told  # type: ignore[no-any-return]
-
-
-def _final_frames(infos: Mapping[str, Any], streams: npt.NDArray[np.intp]) -> dict[int, Any]:
-    """Take the true last frame of each of ``streams``; no other row of ``final_obs`` is looked at."""
-    final, is_told = infos.get("final_obs"), infos.get("_final_obs")
-    told = np.full(streams.shape, final is not None) if is_told is None else np.asarray(is_told, np.bool_)[streams]
-    untold = streams[~told]
-    if untold.size:
-        raise InvalidStepError(
-            f"streams {untold.tolist()} have ended without final_obs: SAME_STEP must hand the last frame over in "
-            "infos; give the environment's real autoreset_mode"
-        )
-    return {int(stream): take_row(final, stream) for stream in streams}
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is not None and (self._expected is None or not isinstance(error, self._expected)):
+            self._recorder._has_begun[:] = False
+            self._recorder._whole.drop()
+            self._recorder._sent.drop()

@@ -1,0 +1,39 @@
+"""What the recorder needs of a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Streams = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+
+class StepSink(Protocol):
+    """What the `Recorder` needs of a memory; `framestow.ReplayMemory` is one."""
+
+    @property
+    def stack(self) -> int:
+        """How many frames an observation has."""
+
+    def begin(self, frames: Any, streams: Streams | None = None) -> None:
+        """Start an episode with its first frame on each of ``streams`` (all where ``None``), ``(m, *frame)``.
+
+        An episode that is still open there is closed as cut off. The frames are copied.
+        """
+
+    def append(
+        self,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        frames: Any,
+        streams: Streams | None = None,
+    ) -> None:
+        """Add what a step of each of ``streams`` led to, true final frames included. The frames are copied."""
+
+    def observations(self) -> npt.NDArray[Any]:
+        """Give what the policy sees now, a fresh array ``(n, stack, *frame)``."""

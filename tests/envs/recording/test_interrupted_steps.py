@@ -1,0 +1,169 @@
+"""Ctrl-C may come between any two lines: the memory stays whole, and the run can go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs import Recorder, SerialVectorEnv
+from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
+from framestow.errors import InvalidStepError
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
+from oracles.shadowed_memory import ShadowedMemory
+
+MODES = list(AutoresetMode)
+
+
+@contextmanager
+def ctrl_c_at_line(number: int):
+    """Press Ctrl-C as the ``number``-th line of framestow that is run in here begins."""
+    lines = [0]
+
+    def trace(frame, event, _):
+        if "framestow" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            lines[0] += 1
+            if lines[0] == number:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def made(mode) -> Recorder:
+    envs = [lambda s=s: NumberedEnv(s, (s + 2, 3), ("terminated", "truncated")) for s in range(2)]
+    memory = ShadowedMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_streams=2, seed=0)
+    return Recorder(SerialVectorEnv(envs, mode), memory)
+
+
+def stepped(recorder) -> None:
+    *_, terminated, truncated, _ = recorder.step([1, 2])
+    if recorder.autoreset_mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+        recorder.reset(options={"reset_mask": terminated | truncated})
+
+
+def assert_every_transition_is_one_step_of_one_episode(memory) -> None:
+    batch = memory.transitions(memory.sampleable_indices())
+    stream, episode, step = batch.observation[:, -1, 0].T.astype(int)
+    next_stream, next_episode, next_step = batch.next_observation[:, -1, 0].T.astype(int)
+    assert np.array_equal((stream, episode, step + 1), (next_stream, next_episode, next_step))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ctrl_c_at_any_line_of_a_step_leaves_a_memory_that_is_whole_and_goes_on(mode, tmp_path):
+    num_interrupted, is_interrupted = 0, True
+    while is_interrupted:
+        recorder = made(mode)
+        recorder.reset()
+        stepped(recorder)
+        try:
+            with ctrl_c_at_line(num_interrupted + 1):
+                stepped(recorder)  # ends the episode of environment 0
+            is_interrupted = False
+        except KeyboardInterrupt:
+            num_interrupted += 1
+
+        assert_memory_is_what_the_oracle_holds(recorder.memory, recorder.memory.oracle)
+        for _ in range(5):
+            try:
+                stepped(recorder)
+            except InvalidStepError:
+                recorder.reset()
+        assert_memory_is_what_the_oracle_holds(recorder.memory, recorder.memory.oracle)
+        assert_every_transition_is_one_step_of_one_episode(recorder.memory)
+
+    assert num_interrupted > 50
+    recorder.memory.save(tmp_path / "memory")
+    assert len(ReplayMemory.load(tmp_path / "memory")) == len(recorder.memory)
+
+
+def test_ctrl_c_while_waiting_for_a_step_leaves_it_in_flight():
+    may_step = threading.Event()
+
+    class Waiting(NumberedEnv):
+        def step(self, action):
+            assert may_step.wait(10)
+            return super().step(action)
+
+    sink = ListSink(1)
+    recorder = Recorder(SerialVectorEnv([lambda: Waiting(lengths=(9,))]), sink)
+    recorder.reset()
+    recorder.step_async([3])
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        recorder.step_wait()
+    may_step.set()
+    recorder.step_wait()
+
+    assert [entry[1] for entry in sink.log[0][1:]] == [3]
+    recorder.close()
+
+
+def test_a_deferred_interrupt_is_raised_on_the_way_out_and_the_handler_is_back():
+    done, handler = [], signal.getsignal(signal.SIGINT)
+
+    def interrupted():
+        with DeferredInterrupts():
+            signal.raise_signal(signal.SIGINT)
+            done.append("the rest")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+    assert done == ["the rest"]
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_error_inside_comes_out_when_no_interrupt_does():
+    interrupts = DeferredInterrupts()
+    with pytest.raises(OSError, match="full"), interrupts:
+        raise OSError("full")
+    with interrupts:
+        pass
+
+
+def test_a_handler_of_sigterm_waits_too():
+    noted = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: noted.append((number, "late")))
+    try:
+        with DeferredInterrupts():
+            signal.raise_signal(signal.SIGTERM)
+            assert noted == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert noted == [(signal.SIGTERM, "late")]
+
+
+def test_in_another_thread_nothing_is_deferred():
+    errors = []
+
+    def enter():
+        try:
+            with DeferredInterrupts():
+                pass
+        except ValueError as error:  # what Python raises where handlers are set outside of the main thread
+            errors.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+
+    assert errors == []

@@ -1,0 +1,84 @@
+"""Frames that the environment only lends are recorded from where they lie, and rightly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from framestow.envs import Recorder
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink
+from oracles.shadowed_memory import ShadowedMemory
+from oracles.toy_vector import ToyVector, numbered_envs
+
+LENGTHS = [(4, 5), (3,), (1, 6, 4)]
+ENDINGS = [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
+
+
+def toy(mode=AutoresetMode.NEXT_STEP) -> ToyVector:
+    return ToyVector(numbered_envs(LENGTHS, ENDINGS), mode)
+
+
+def test_the_environment_given_is_told_to_lend_and_one_behind_a_wrapper_is_not():
+    direct, wrapped = toy(), toy()
+
+    Recorder(direct, ListSink(3))
+    Recorder(RecordEpisodeStatistics(wrapped), ListSink(3))
+
+    assert not direct.copies_observations
+    assert wrapped.copies_observations
+
+
+class WatchfulSink(ListSink):
+    """Says of each call with all streams whether its frames lie in the environment's own arrays."""
+
+    def __init__(self, arrays):
+        super().__init__(3)
+        self.arrays, self.are_lent = arrays, []
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
+        super().append(actions, rewards, terminated, truncated, frames, streams)
+        if streams is None:
+            self.are_lent.append(np.shares_memory(frames, self.arrays))
+
+
+def test_no_copy_is_made_between_the_lent_array_and_the_memory():
+    vector = toy()
+    sink = WatchfulSink(vector.arrays)
+    recorder = Recorder(vector, sink)
+    recorder.reset()
+    for _ in range(20):
+        recorder.step([1, 1, 1])
+
+    assert len(sink.are_lent) >= 3
+    assert all(sink.are_lent)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("in_halves", [False, True])
+def test_frames_recorded_out_of_an_array_that_changes_afterwards_are_right(mode, in_halves):
+    vector = toy(mode)
+    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=3, seed=0)
+    recorder = Recorder(vector, memory)
+    observations, _ = recorder.reset()
+    seen = []
+    for call in range(40):
+        actions = [call % NUM_ACTIONS] * 3
+        seen.append((observations, observations.copy()))
+        if in_halves:
+            recorder.step_async(actions)
+            observations, _, terminated, truncated, _ = recorder.step_wait()
+        else:
+            observations, _, terminated, truncated, _ = recorder.step(actions)
+        if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+            observations, _ = recorder.reset(options={"reset_mask": terminated | truncated})
+        expected = [vector.shown[stream] for stream in range(3)]
+        assert np.array_equal(expected, observations[:, -1])
+
+    assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+    for shown, copy in seen:
+        assert np.array_equal(copy, shown)
+    recorder.close()

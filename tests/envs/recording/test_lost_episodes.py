@@ -1,0 +1,142 @@
+"""An episode whose end nobody saw leaves no trace in the memory but that it is closed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs import Recorder, lost_episodes
+from framestow.errors import InvalidStepError
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
+from oracles.shadowed_memory import ShadowedMemory
+from oracles.toy_vector import WHY_LOST, ToyVector, numbered_envs
+
+MODES = list(AutoresetMode)
+LENGTHS = [(4, 5), (3,), (1, 6, 4)]
+ENDINGS = [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
+# By environment and its how-manieth step; with NEXT_STEP a call that only resets is one.
+LOSSES = [(0, 1), (0, 12), (1, 3), (1, 4), (2, 9), (2, 20)]
+
+
+def toy(mode, losses=LOSSES) -> ToyVector:
+    return ToyVector(numbered_envs(LENGTHS, ENDINGS), mode, losses)
+
+
+def expected_log(stream, losses, mode, num_calls) -> list[tuple]:
+    """What is to be stored of one environment, call by call, written down by hand."""
+    env, log, has_ended = NumberedEnv(stream, LENGTHS[stream], ENDINGS[stream]), [], False
+    log.append(("begin", env.reset()[0].tobytes()))
+    for call in range(1, num_calls + 1):
+        if mode is AutoresetMode.NEXT_STEP and has_ended:
+            log.append(("begin", env.reset()[0].tobytes()))
+            has_ended = False
+            continue
+        if (stream, call) in losses:
+            env.is_over = has_ended = True
+        else:
+            frame, reward, terminated, truncated, _ = env.step(call % NUM_ACTIONS)
+            log.append(("step", call % NUM_ACTIONS, reward, terminated, truncated, frame.tobytes()))
+            has_ended = terminated or truncated
+        if has_ended and mode is not AutoresetMode.NEXT_STEP:
+            log.append(("begin", env.reset()[0].tobytes()))
+    return log
+
+
+def play(recorder, num_calls):
+    recorder.reset()
+    for call in range(1, num_calls + 1):
+        *_, terminated, truncated, _ = recorder.step([call % NUM_ACTIONS] * 3)
+        if recorder.autoreset_mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+            recorder.reset(options={"reset_mask": terminated | truncated})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_recorded_of_a_lost_step_and_the_episode_begins_anew(mode):
+    sink = ListSink(3)
+
+    play(Recorder(toy(mode), sink), 40)
+
+    for stream in range(3):
+        expected = expected_log(stream, LOSSES, mode, 40)
+        assert expected == sink.log[stream]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_memory_stays_valid_and_agrees_with_the_oracle(mode):
+    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=3, seed=0)
+
+    play(Recorder(toy(mode), memory), 50)
+
+    assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+
+
+def test_the_transition_right_before_a_lost_episode_is_sampled_with_its_true_next_frame_and_bootstraps():
+    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_streams=3, seed=0)
+    recorder = Recorder(toy(AutoresetMode.NEXT_STEP, losses=[(0, 3)]), memory)
+    recorder.reset()
+    for _ in range(3):
+        recorder.step([1, 1, 1])
+    before = len(memory)
+    recorder.step([1, 1, 1])
+
+    # Steps 1 and 2 of environment 0 were seen; its third was lost, and its fourth call only began the next episode.
+    batch = memory.transitions(memory.sampleable_indices())
+    of_0 = [row for row in range(len(batch.index)) if batch.observation[row, -1, 0, 0] == 0]
+    last = of_0[-1]
+    assert len(of_0) == 2
+    assert before > 2
+    assert np.array_equal([frame_of(0, 0, 0), frame_of(0, 0, 1)], batch.observation[last])
+    assert np.array_equal([frame_of(0, 0, 1), frame_of(0, 0, 2)], batch.next_observation[last])
+    assert not batch.terminated[last]
+    assert batch.discount[last] == np.float32(0.99)
+    assert np.array_equal([frame_of(0, 1, 0)] * 2, memory.observations()[0])
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_the_policy_goes_on_seeing_the_last_good_stack_until_the_reset(mode):
+    vector = ToyVector(numbered_envs([(9,)] * 3, [("terminated",)] * 3), mode, losses=[(0, 2)])
+    recorder = Recorder(vector, ListSink(3, stack=2))
+    recorder.reset()
+    before, *_ = recorder.step([1, 1, 1])
+
+    after, rewards, terminated, truncated, infos = recorder.step([1, 1, 1])
+
+    assert np.array_equal(before[0], after[0])
+    assert (rewards[0], terminated[0], truncated[0]) == (0.0, False, True)
+    assert lost_episodes(infos) == {0: WHY_LOST}
+
+
+def test_with_same_step_a_lost_episodes_final_observation_is_its_last_good_stack():
+    recorder = Recorder(toy(AutoresetMode.SAME_STEP, losses=[(0, 2)]), ListSink(3, stack=2))
+    recorder.reset()
+    before, *_ = recorder.step([1, 1, 1])
+
+    after, _, _, truncated, infos = recorder.step([1, 1, 1])
+
+    assert truncated[0]
+    assert np.array_equal([frame_of(0, 1, 0)] * 2, after[0])
+    assert np.array_equal(before[0], infos["final_obs"][0])
+    assert lost_episodes(infos) == {0: WHY_LOST}
+
+
+def test_with_autoreset_disabled_a_lost_episode_waits_for_its_reset():
+    recorder = Recorder(toy(AutoresetMode.DISABLED, losses=[(0, 1)]), ListSink(3))
+    recorder.reset()
+    recorder.step([1, 1, 1])
+
+    with pytest.raises(InvalidStepError, match="have ended"):
+        recorder.step([1, 1, 1])
+
+
+def test_all_streams_lost_at_once_store_nothing():
+    sink = ListSink(3)
+    recorder = Recorder(toy(AutoresetMode.NEXT_STEP, losses=[(0, 1), (1, 1), (2, 1)]), sink)
+    recorder.reset()
+
+    recorder.step([1, 1, 1])
+    recorder.step([1, 1, 1])
+
+    assert [[entry[0] for entry in log] for log in sink.log] == [["begin", "begin"]] * 3

@@ -1,0 +1,214 @@
+"""A run goes on from a checkpoint, exactly where the environments keep their state, and else by beginning anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from framestow.envs import Recorder, SerialVectorEnv, lost_episodes, make_atari
+from framestow.errors import IncompatibleError, InvalidStepError
+from framestow.replay.memory import ReplayMemory
+from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
+from oracles.toy_vector import ToyVector, numbered_envs
+
+MODES = list(AutoresetMode)
+
+
+def made(stream, **settings):
+    # A new process plays other episodes than the old one: here they have other numbers.
+    env = NumberedEnv(stream, (4, 6), ("terminated", "truncated"))
+    env.episode = settings.get("episode", -1)
+    return env
+
+
+def plain_vector(mode, episode=-1) -> SyncVectorEnv:
+    return SyncVectorEnv([lambda s=s: made(s, episode=episode) for s in range(2)], autoreset_mode=mode)
+
+
+def memory_of(num_streams=2) -> ReplayMemory:
+    return ReplayMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_streams=num_streams, seed=0)
+
+
+def stepped(recorder, times) -> list:
+    outcomes = []
+    for _ in range(times):
+        outcomes.append(recorder.step([1] * recorder.num_envs))
+        ended = outcomes[-1][2] | outcomes[-1][3]
+        if recorder.autoreset_mode is AutoresetMode.DISABLED and ended.any():
+            recorder.reset(options={"reset_mask": ended})
+    return outcomes
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gymnasiums_environments_begin_anew_and_what_was_recorded_stays(mode, tmp_path):
+    recorder = Recorder(plain_vector(mode), memory_of())
+    recorder.reset()
+    stepped(recorder, 3)
+    state = recorder.state_dict()
+    recorder.memory.save(tmp_path / "memory")
+
+    resumed = Recorder(plain_vector(mode, episode=49), ReplayMemory.load(tmp_path / "memory"))
+    resumed.load_state_dict(state)
+    before = resumed.memory.observations()
+    observations, rewards, terminated, truncated, infos = stepped(resumed, 1)[0]
+
+    assert list(lost_episodes(infos)) == [0, 1]
+    assert len(resumed.memory) == 6
+    assert (rewards.tolist(), terminated.tolist(), truncated.tolist()) == ([0, 0], [False, False], [True, True])
+    if mode is AutoresetMode.SAME_STEP:
+        assert np.array_equal(before[1], infos["final_obs"][1])
+        assert np.array_equal([frame_of(1, 50, 0)] * 2, observations[1])
+    else:
+        assert np.array_equal(before, observations)
+    later = stepped(resumed, 6)
+    assert not any(lost_episodes(outcome[4]) for outcome in later)
+    batch = resumed.memory.transitions(resumed.memory.sampleable_indices())
+    frames, next_frames = batch.observation[:, -1, 0], batch.next_observation[:, -1, 0]
+    assert np.array_equal(frames + np.array([0, 0, 1]), next_frames)
+    assert set(frames[:, 1].tolist()) == {0, 50, 51} if mode is not AutoresetMode.NEXT_STEP else {0, 50}
+    resumed.memory.check()
+
+
+def test_an_episode_that_had_ended_is_not_lost_and_is_reset_a_step_later():
+    recorder = Recorder(plain_vector(AutoresetMode.NEXT_STEP), memory_of())
+    recorder.reset()
+    stepped(recorder, 4)  # both end here
+    recorder.step([1, 1])
+    recorder.env.envs[1].step_number = 5
+    recorder.step([1, 1])
+    state = recorder.state_dict()
+    assert state["has_ended"].tolist() == [False, True]
+
+    sink = ListSink(2)
+    sink.begin(np.zeros((2, *SHAPE), np.uint8))
+    resumed = Recorder(plain_vector(AutoresetMode.NEXT_STEP), sink)
+    resumed.load_state_dict(state)
+    first, second = stepped(resumed, 2)
+
+    assert list(lost_episodes(first[4])) == [0]
+    assert first[3].tolist() == [True, True]
+    assert second[3].tolist() == [False, False]
+    assert [[entry[0] for entry in log] for log in sink.log] == [["begin", "begin"]] * 2
+
+
+def test_a_reset_instead_of_a_step_begins_anew_at_once_also_with_a_mask():
+    recorder = Recorder(plain_vector(AutoresetMode.DISABLED), memory_of())
+    recorder.reset()
+    recorder.step([1, 1])
+    state = recorder.state_dict()
+    resumed = Recorder(plain_vector(AutoresetMode.DISABLED), ListSink(2))
+    resumed.load_state_dict(state)
+
+    resumed.reset(options={"reset_mask": np.array([True, False])})
+    *_, infos = resumed.step([1, 1])
+
+    assert [[entry[0] for entry in log] for log in resumed.memory.log] == [["begin", "step"]] * 2
+    assert not lost_episodes(infos)
+
+
+def test_steps_in_halves_and_a_later_save_begin_anew_too():
+    recorder = Recorder(plain_vector(AutoresetMode.NEXT_STEP), ListSink(2))
+    recorder.reset()
+    recorder.step([1, 1])
+    resumed = Recorder(plain_vector(AutoresetMode.NEXT_STEP), recorder.memory)
+    resumed.load_state_dict(recorder.state_dict())
+
+    resumed.step_async([1, 1])
+    *_, infos = resumed.step_wait()
+
+    assert list(lost_episodes(infos)) == [0, 1]
+    again = Recorder(plain_vector(AutoresetMode.NEXT_STEP), recorder.memory)
+    again.load_state_dict(resumed.state_dict())
+    stepped(again, 3)
+    assert [[entry[0] for entry in log] for log in recorder.memory.log] == [["begin", "step", "begin", "step"]] * 2
+
+
+def test_processes_of_gymnasium_begin_anew_too():
+    recorder = Recorder(AsyncVectorEnv([lambda s=s: made(s) for s in range(2)]), ListSink(2))
+    recorder.reset()
+    stepped(recorder, 2)
+    resumed = Recorder(AsyncVectorEnv([lambda s=s: made(s) for s in range(2)]), recorder.memory)
+
+    resumed.load_state_dict(recorder.state_dict())
+    stepped(resumed, 3)
+
+    assert [[entry[0] for entry in log] for log in resumed.memory.log] == [
+        ["begin", *["step"] * 2, "begin", "step"]
+    ] * 2
+    recorder.close()
+    resumed.close()
+
+
+def test_before_the_first_reset_nothing_is_lost():
+    recorder = Recorder(plain_vector(AutoresetMode.NEXT_STEP), ListSink(2))
+    resumed = Recorder(plain_vector(AutoresetMode.NEXT_STEP), ListSink(2))
+
+    resumed.load_state_dict(recorder.state_dict())
+
+    with pytest.raises(InvalidStepError, match="have no episode"):
+        resumed.step([1, 1])
+    resumed.reset()
+    assert not lost_episodes(resumed.step([1, 1])[4])
+
+
+def test_a_wrapper_that_only_hands_calls_on_keeps_no_state_of_its_own():
+    vector = RecordEpisodeStatistics(SerialVectorEnv([lambda: made(0)]))
+    recorder = Recorder(vector, ListSink(1))
+
+    assert recorder.state_dict()["env"] is None
+
+
+def test_steps_of_some_environments_need_a_reset_first():
+    recorder = Recorder(ToyVector(numbered_envs([(9,)], [("terminated",)]), AutoresetMode.NEXT_STEP), ListSink(1))
+    recorder.reset()
+    recorder.load_state_dict(recorder.state_dict())
+
+    with pytest.raises(InvalidStepError, match="begins anew; call reset"):
+        recorder.send([1])
+    recorder.reset()
+    recorder.send([1])
+
+
+def test_a_state_of_another_mode_is_refused():
+    state = Recorder(plain_vector(AutoresetMode.NEXT_STEP), ListSink(2)).state_dict()
+
+    with pytest.raises(IncompatibleError, match="with NextStep: these are 2 with SameStep"):
+        Recorder(plain_vector(AutoresetMode.SAME_STEP), ListSink(2)).load_state_dict(state)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_of_environments_with_a_state_goes_on_bit_for_bit_in_every_mode(mode, tmp_path):
+    def recorder_over(memory):
+        return Recorder(make_atari("Breakout", 2, "nature", seed=1, autoreset_mode=mode), memory)
+
+    def play(recorder, num_steps):
+        for _ in range(num_steps):
+            observations = recorder.memory.observations()
+            actions = observations.reshape(2, -1).astype(np.int64).sum(1) * 7919 % recorder.single_action_space.n
+            *_, terminated, truncated, _ = recorder.step(actions)
+            if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+                recorder.reset(options={"reset_mask": terminated | truncated})
+
+    env = make_atari("Breakout", 1, "nature", seed=1)
+    space, actions = env.single_observation_space, env.single_action_space
+    recorder = recorder_over(ReplayMemory(300, space, actions, stack=4, num_streams=2, seed=3))
+    recorder.reset()
+    play(recorder, 40)
+    state = recorder.state_dict()
+    recorder.memory.save(tmp_path / "then")
+    play(recorder, 80)
+    recorder.memory.save(tmp_path / "uninterrupted")
+
+    resumed = recorder_over(ReplayMemory.load(tmp_path / "then"))
+    resumed.load_state_dict(state)
+    play(resumed, 80)
+    resumed.memory.save(tmp_path / "resumed")
+
+    def contents(name):
+        return {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()}
+
+    assert contents("uninterrupted")
+    assert contents("uninterrupted") == contents("resumed")
