@@ -1,4 +1,4 @@
-"""The native floor: packing, unpacking and gathering of segments, stacks and the ring of steps, in C++.
+"""The native floor: packing, unpacking and gathering of segments, stacks, the ring of steps, screens, in C++.
 
 Native code raises ``framestow.errors.DamagedDataError`` by itself, so nothing here translates.
 """
@@ -8,17 +8,19 @@ from framestow._core._native import (
     FrameStacks,
     PackedReading,
     PackedStreams,
+    PaletteScreen,
     StepRing,
     checksum,
     default_frames_per_segment,
     draw_uniformly,
     inspect_segment,
     pack_segment,
+    shrinks_by_area,
     unpack_segment,
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 2
+EXPECTED_ABI_VERSION = 3
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -30,12 +32,14 @@ __all__ = [
     "FrameStacks",
     "PackedReading",
     "PackedStreams",
+    "PaletteScreen",
     "StepRing",
     "checksum",
     "default_frames_per_segment",
     "draw_uniformly",
     "inspect_segment",
     "pack_segment",
+    "shrinks_by_area",
     "unpack_segment",
     "verify_segment",
 ]

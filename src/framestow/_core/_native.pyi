@@ -219,3 +219,26 @@ class StepRing:
 
     def restore_span(self, oldest: int, next_index: int) -> None:
         """Say which transitions are held, after the slots were filled from elsewhere."""
+
+def shrinks_by_area(picture_shape: tuple[int, int], frame_shape: tuple[int, int]) -> bool:
+    """Whether ``PaletteScreen`` makes frames of that (height, width): no axis grows, one shrinks by no whole factor."""
+
+class PaletteScreen:
+    """Grey pictures, or frames by the area's mean, of the last one or two raw frames of palette numbers.
+
+    Borrows ``raw_frames``, ``(2, height, width)``, for as long as it lives; they are written in turn. ``frame_shape``
+    is (height, width) of the frames, for which ``shrinks_by_area`` must hold, or None for the grey picture as it is.
+    """
+
+    def __init__(self, raw_frames: NDArray[np.uint8], frame_shape: tuple[int, int] | None) -> None: ...
+    def learn(self, grey_of_pair: NDArray[np.uint8], is_known: NDArray[np.bool_]) -> None:
+        """Take the grey of the maximum of two palette numbers, ``(256, 256)``, and which of the 256 are known."""
+
+    def take_in(self, which: int) -> bool:
+        """Take raw frame ``which``, just written, as the newest; False where it has a number that is not known.
+
+        Then ``learn``, and take it in again.
+        """
+
+    def write(self, of_two: bool, out: NDArray[np.uint8]) -> None:
+        """Write the picture of the newest raw frame, or of the maximum of the last two; ValueError before any."""

@@ -9,7 +9,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from framestow.envs.atari.palette import Palette
 from framestow.envs.atari.presets import Preset
+from framestow.frames.preprocessing import PaletteScreen
 
 _INTERPOLATIONS = {"area": cv2.INTER_AREA, "bilinear": cv2.INTER_LINEAR}
 
@@ -27,21 +29,20 @@ class Screen:
         1 2 3 4                      max(3rd, 4th)
 
     A raw frame of an earlier step never takes part. Every raw frame is read, because a game may end after any of them,
-    and then the one before is needed: 10 µs each.
+    and then the one before is needed. It is read as palette numbers, 2 µs each: grey it would take the emulator 10.
     """
 
     def __init__(self, ale: ale_py.ALEInterface, preset: Preset) -> None:
-        height, width = ale.getScreenDims()
-        self._in_colour = preset.maximum_of == "rgb"
-        shape = (height, width, 3) if self._in_colour else (height, width)
-        self._raw_frames = np.zeros((2, *shape), np.uint8)
-        self._raw_frame_views = (self._raw_frames[0], self._raw_frames[1])
-        self._copy_raw_frame: Callable[[npt.NDArray[np.uint8]], None] = (
-            ale.getScreenRGB if self._in_colour else ale.getScreenGrayscale
-        )
-        self._size = (preset.frame_shape[1], preset.frame_shape[0])  # OpenCV writes width first
+        screen_shape = ale.getScreenDims()
+        self._copy_raw_frame: Callable[[npt.NDArray[np.uint8]], None] = ale.getScreen
+        self._palette = Palette(ale, preset.maximum_of)
+        self._frame_shape = preset.frame_shape
+        self._resizes_by_itself = preset.resize == "area" and PaletteScreen.can_shrink(screen_shape, preset.frame_shape)
+        self._screen = PaletteScreen(screen_shape, preset.frame_shape if self._resizes_by_itself else None)
+        self._raw_frames, self._take_in = self._screen.raw_frames, self._screen.take_in
+        self._grey = np.empty(screen_shape, np.uint8)
         self._interpolation = _INTERPOLATIONS[preset.resize]
-        self._num_read = 0
+        self._newest, self._num_read = 0, 0
 
     def begin_step(self) -> None:
         """Forget the raw frames read so far: those that follow belong to a new step or reset."""
@@ -49,13 +50,24 @@ class Screen:
 
     def read(self) -> None:
         """Take in the raw frame that the emulator shows now."""
-        self._copy_raw_frame(self._raw_frame_views[self._num_read & 1])
+        newest = self._newest = 1 - self._newest
+        self._copy_raw_frame(self._raw_frames[newest])
+        if not self._take_in(newest):
+            self._learn(newest)
         self._num_read += 1
 
     def frame(self) -> npt.NDArray[np.uint8]:
         """Make the frame of this step, a fresh ``uint8`` array of the preset's shape."""
-        raw_frame = self._raw_frame_views[0] if self._num_read == 1 else np.maximum(*self._raw_frame_views)
-        if self._in_colour:
-            raw_frame = cv2.cvtColor(raw_frame, cv2.COLOR_RGB2GRAY)
-        frame: npt.NDArray[np.uint8] = cv2.resize(raw_frame, self._size, interpolation=self._interpolation)
-        return frame
+        if self._resizes_by_itself:
+            frame: npt.NDArray[np.uint8] = np.empty(self._frame_shape, np.uint8)
+            self._screen.write(self._num_read > 1, frame)
+            return frame
+        self._screen.write(self._num_read > 1, self._grey)
+        height, width = self._frame_shape
+        resized: npt.NDArray[np.uint8] = cv2.resize(self._grey, (width, height), interpolation=self._interpolation)
+        return resized
+
+    def _learn(self, newest: int) -> None:
+        self._palette.learn(self._raw_frames[newest])
+        self._screen.learn(self._palette.grey_of_pair(), self._palette.is_known)
+        self._take_in(newest)

@@ -1,0 +1,108 @@
+// PaletteScreen and the AreaShrinker behind it, over raw frames that Python holds: it borrows them for as long as it
+// lives. The GIL is kept: a call takes a few microseconds.
+#include "../palette_screen.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "../area_shrinker.hpp"
+#include "arguments.hpp"
+#include "parts.hpp"
+#include "step_arguments.hpp"
+
+namespace framestow {
+namespace {
+
+using Shape = std::pair<std::size_t, std::size_t>;
+
+bool shrinks_by_area(const Shape& picture, const Shape& frame) {
+    if (picture.first == 0 || picture.second == 0 || frame.first == 0 || frame.second == 0) {
+        return false;
+    }
+    return AreaShrinker::applies(PictureSize{picture.first, picture.second}, PictureSize{frame.first, frame.second});
+}
+
+bool is_bytes(const BorrowedArray& array, std::size_t size) {
+    return array.view().itemsize == 1 && static_cast<std::size_t>(array.view().len) == size;
+}
+
+class BoundPaletteScreen {
+public:
+    BoundPaletteScreen(nb::handle raw_frames, std::optional<Shape> frame_shape) {
+        if (!raw_frames_.borrow(raw_frames) || raw_frames_.view().ndim != 3 || raw_frames_.view().itemsize != 1 ||
+            raw_frames_.view().len == 0 || raw_frames_.num_rows() != 2) {
+            refuse("raw_frames", "do not fit: must be (2, height, width) of uint8 in C order, with a pixel at least");
+        }
+        const Shape picture{static_cast<std::size_t>(raw_frames_.view().shape[1]),
+                            static_cast<std::size_t>(raw_frames_.view().shape[2])};
+        out_bytes_ = picture.first * picture.second;
+        screen_.emplace(raw_frames_.values<const std::uint8_t>(), picture.first, picture.second);
+        if (frame_shape) {
+            if (!shrinks_by_area(picture, *frame_shape)) {
+                refuse("frame_shape", "does not fit: shrinks_by_area must hold for it");
+            }
+            shrinker_.emplace(PictureSize{picture.first, picture.second},
+                              PictureSize{frame_shape->first, frame_shape->second});
+            out_bytes_ = frame_shape->first * frame_shape->second;
+        }
+    }
+
+    void learn(nb::handle grey_of_pair, nb::handle is_known) {
+        BorrowedArray greys, known;
+        constexpr std::size_t kNumColours = PaletteScreen::kNumColours;
+        if (!greys.borrow(grey_of_pair) || !is_bytes(greys, kNumColours * kNumColours) || !known.borrow(is_known) ||
+            !is_bytes(known, kNumColours)) {
+            refuse("grey_of_pair and is_known", "do not fit: must be (256, 256) of uint8 and (256,) of bool");
+        }
+        screen_->learn(greys.values<const std::uint8_t>(), known.values<const std::uint8_t>());
+    }
+
+    bool take_in(std::size_t which) {
+        if (which > 1) {
+            throw std::out_of_range("which is " + std::to_string(which) + ": must be 0 or 1");
+        }
+        return screen_->take_in(which);
+    }
+
+    void write(bool of_two, nb::handle out) {
+        BorrowedArray frame;
+        if (!frame.borrow(out, true) || !is_bytes(frame, out_bytes_)) {
+            refuse("out", "does not fit: must be a writable array of uint8 in C order with " +
+                              std::to_string(out_bytes_) + " pixels");
+        }
+        if (!screen_->can_show(of_two)) {
+            throw std::invalid_argument("no picture to show: take_in must have answered True for the raw frames");
+        }
+        screen_->show(of_two);
+        auto* const pixels = frame.values<std::uint8_t>();
+        if (shrinker_) {
+            shrinker_->shrink(screen_->grey().data(), screen_->changed_rows(), pixels);
+        } else {
+            std::copy(screen_->grey().begin(), screen_->grey().end(), pixels);
+        }
+    }
+
+private:
+    BorrowedArray raw_frames_;
+    std::optional<PaletteScreen> screen_;
+    std::optional<AreaShrinker> shrinker_;
+    std::size_t out_bytes_ = 0;
+};
+
+}  // namespace
+
+void bind_palette_screen(nb::module_& module) {
+    module.def("shrinks_by_area", &shrinks_by_area, nb::arg("picture_shape"), nb::arg("frame_shape"));
+    nb::class_<BoundPaletteScreen>(module, "PaletteScreen")
+        .def(nb::init<nb::handle, std::optional<Shape>>(), nb::arg("raw_frames"), nb::arg("frame_shape").none())
+        .def("learn", &BoundPaletteScreen::learn, nb::arg("grey_of_pair"), nb::arg("is_known"))
+        .def("take_in", &BoundPaletteScreen::take_in, nb::arg("which"))
+        .def("write", &BoundPaletteScreen::write, nb::arg("of_two"), nb::arg("out"));
+}
+
+}  // namespace framestow

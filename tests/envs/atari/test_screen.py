@@ -1,0 +1,88 @@
+"""The screen: frames read as palette numbers are those that ALE's own colours and OpenCV give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ale_py
+import cv2
+import numpy as np
+import pytest
+from ale_py import roms
+
+from framestow.envs import find_preset
+from framestow.envs.atari.games import find_rom, known_games
+from framestow.envs.atari.screen import Screen
+
+INTERPOLATIONS = {"area": cv2.INTER_AREA, "bilinear": cv2.INTER_LINEAR}
+VARIANTS = [
+    {"maximum_of": "grey"},
+    {"maximum_of": "rgb"},
+    {"maximum_of": "grey", "resize": "bilinear"},
+    {"maximum_of": "rgb", "frame_shape": (105, 80)},  # by whole factors
+    {"maximum_of": "grey", "frame_shape": (300, 84)},  # one axis grows
+    {"maximum_of": "grey", "frame_shape": (210, 160)},  # as it is
+    {"maximum_of": "rgb", "frame_shape": (61, 97)},
+]
+
+
+def plain_frame(preset, raw_frames) -> np.ndarray:
+    """ALE's grey or colours, NumPy's maximum, OpenCV's luminance and resize."""
+    picture = np.max([rgb if preset.maximum_of == "rgb" else grey for grey, rgb in raw_frames[-2:]], axis=0)
+    if preset.maximum_of == "rgb":
+        picture = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+    height, width = preset.frame_shape
+    return cv2.resize(picture, (width, height), interpolation=INTERPOLATIONS[preset.resize])
+
+
+def play(game: str, variants: list[dict], num_steps: int) -> set[int]:
+    """Random play in steps of one to four raw frames, each compared; gives the palette numbers that showed."""
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", 3)
+    ale.loadROM(roms.get_rom_path(find_rom(game)))
+    presets = [replace(find_preset("machado2018"), name="variant", **variant) for variant in variants]
+    screens = [Screen(ale, preset) for preset in presets]
+    generator, numbers = np.random.default_rng(3), set()
+    actions = ale.getLegalActionSet()
+    for _ in range(num_steps):
+        raw_frames, action = [], actions[generator.integers(len(actions))]
+        for screen in screens:
+            screen.begin_step()
+        for _ in range(generator.integers(1, 5)):
+            ale.act(action)
+            raw_frames.append((ale.getScreenGrayscale(), ale.getScreenRGB()))
+            numbers.update(np.unique(ale.getScreen()).tolist())
+            for screen in screens:
+                screen.read()
+        for preset, screen in zip(presets, screens, strict=True):
+            assert np.array_equal(plain_frame(preset, raw_frames), screen.frame())
+        if ale.game_over():
+            ale.reset_game()
+    return numbers
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("game", ["Breakout", "Enduro", "AirRaid"])  # few changes, many, and a screen of 250 rows
+def test_every_frame_is_the_one_that_ales_colours_give(game, variant):
+    play(game, [variant], num_steps=100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", known_games())
+def test_every_frame_of_every_game_is_the_one_that_ales_colours_give(game):
+    assert len(play(game, VARIANTS[:2], num_steps=150)) > 1
+
+
+def test_a_frame_is_made_anew_each_time_and_belongs_to_the_caller():
+    ale = ale_py.ALEInterface()
+    ale.loadROM(roms.get_rom_path("pong"))
+    screen = Screen(ale, find_preset("nature"))
+    screen.begin_step()
+    ale.act(0)
+    screen.read()
+    frame = screen.frame()
+    kept = frame.copy()
+
+    frame[:] = 1
+
+    assert np.array_equal(kept, screen.frame())
