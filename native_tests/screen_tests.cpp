@@ -79,7 +79,7 @@ void weights_of_an_output_pixel_add_up_to_one() {
             for (std::size_t output = 0; output < num_outputs; ++output) {
                 double sum = 0.0;
                 for (std::size_t tap = 0; tap < axis.counts[output]; ++tap) {
-                    sum += static_cast<double>(axis.weights[output * axis.num_taps + tap]);
+                    sum += static_cast<double>(axis.weights[output * axis.tap_stride + tap]);
                 }
                 CHECK(std::abs(sum - 1.0) < 3e-3);
                 CHECK(axis.firsts[output] + axis.counts[output] <= num_inputs);

@@ -22,10 +22,10 @@ struct PictureSize {
 struct AreaWeights {
     AreaWeights(std::size_t num_inputs, std::size_t num_outputs);
 
-    std::size_t num_taps;                // of the output pixel that has most
+    std::size_t tap_stride;              // weights from one output pixel to the next
     std::vector<std::uint32_t> firsts;   // an output pixel: its first input pixel
     std::vector<std::uint32_t> counts;   // an output pixel: its input pixels, which lie side by side
-    std::vector<float> weights;          // num_taps an output pixel, 0 where it has fewer
+    std::vector<float> weights;          // tap_stride an output pixel, 0 where it has fewer taps
 };
 
 class AreaShrinker {

@@ -4,12 +4,17 @@
 #include <cstring>
 
 namespace framestow {
+namespace {
+
+constexpr std::size_t kPairStride = PaletteScreen::kNumColours + 1;  // not 256: numbers 16 apart would share cache sets
+
+}  // namespace
 
 PaletteScreen::PaletteScreen(const std::uint8_t* raw_frames, std::size_t height, std::size_t width)
     : raw_frames_(raw_frames),
       height_(height),
       width_(width),
-      grey_of_pair_(kNumColours * kNumColours, 0),
+      grey_of_pair_(kNumColours * kPairStride, 0),
       grey_of_{},
       changed_at_(height, 0),
       grey_(height * width, 0) {
@@ -18,8 +23,8 @@ PaletteScreen::PaletteScreen(const std::uint8_t* raw_frames, std::size_t height,
 }
 
 void PaletteScreen::learn(const std::uint8_t* grey_of_pair, const std::uint8_t* is_known) {
-    grey_of_pair_.assign(grey_of_pair, grey_of_pair + kNumColours * kNumColours);
     for (std::size_t number = 0; number < kNumColours; ++number) {
+        std::copy_n(grey_of_pair + number * kNumColours, kNumColours, grey_of_pair_.begin() + number * kPairStride);
         grey_of_[number] = grey_of_pair[number * kNumColours + number];
         is_unknown_[number] = is_known[number] ? 0 : 1;
     }
@@ -93,7 +98,7 @@ void PaletteScreen::show_row(std::size_t row, bool of_two) {
     if (of_two) {
         const std::uint8_t* const before = row_of(1 - newest_, row);
         for (std::size_t column = 0; column < width_; ++column) {
-            grey[column] = grey_of_pair_[newest[column] * kNumColours + before[column]];
+            grey[column] = grey_of_pair_[newest[column] * kPairStride + before[column]];
         }
     } else {
         for (std::size_t column = 0; column < width_; ++column) {
