@@ -22,6 +22,7 @@ from framestow.envs.make_atari import make_atari
 from framestow.envs.recording.recorder import Recorder
 from framestow.envs.recording.step_sink import StepSink
 from framestow.envs.vector.serial import SerialVectorEnv
+from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
 
 __all__ = [
     "PRESETS",
@@ -31,6 +32,7 @@ __all__ = [
     "Recorder",
     "SerialVectorEnv",
     "StepSink",
+    "WorkerVectorEnv",
     "find_preset",
     "finished_games",
     "lost_episodes",

@@ -1,0 +1,1 @@
+"""Many environments in worker processes behind one vector environment."""

@@ -1,0 +1,180 @@
+"""The environments of one worker: a function for each thing that a worker can be asked."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs.vector.autoreset import POLICIES
+from framestow.envs.vector.env_spaces import EnvSpaces
+from framestow.envs.workers.factories import Factories
+from framestow.envs.workers.messages import Command, EnvFailure, pickled, unpacked_steps
+from framestow.envs.workers.shared_block import SharedBlock
+from framestow.envs.workers.slab import Slab
+
+
+class EnvRaisedError(Exception):
+    """An environment raised; carries what the parent is to be told."""
+
+    def __init__(self, failure: EnvFailure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class EnvHost:
+    """Makes, steps and closes environments; ``numbers`` are theirs among those of all workers."""
+
+    def __init__(self, numbers: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
+        self._numbers, self._factories, self._policy, self._block = numbers, factories, POLICIES[mode], block
+        self._envs: dict[int, gymnasium.Env[Any, Any]] = {}
+        self._slab: Slab | None = None
+
+    def answer(self, command: int, payload: bytes) -> bytes:
+        """Do what a message asks; gives the payload of the answer.
+
+        Raises:
+            EnvRaisedError: an environment raised.
+        """
+        return _HANDLERS[Command(command)](self, payload)
+
+    def make(self, payload: bytes) -> bytes:  # noqa: ARG002
+        """Make the environments; answers with their spaces, and the first one's metadata and render mode."""
+        with _telling(self._numbers[0], "the reading of its function"):
+            make_each = self._factories.functions()
+        for number, make in zip(self._numbers, make_each, strict=True):
+            with _telling(number, "its making"):
+                self._envs[number] = make()
+        spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
+        first = self._envs[self._numbers[0]]
+        return pickled((spaces, dict(first.metadata), first.render_mode))
+
+    def map(self, payload: bytes) -> bytes:
+        """Map the slab, which the parent has given its size."""
+        spaces, num_envs = pickle.loads(payload)
+        self._slab = Slab(self._block, spaces, num_envs)
+        return b""
+
+    def reset(self, payload: bytes) -> bytes:
+        """Reset environments; answers with their infos and the parts of observations that have no place in the slab."""
+        slab = self._mapped()
+        infos, others = [], []
+        for number, seed, options, half in pickle.loads(payload):
+            with _telling(number, "its reset"):
+                observation, info = self._envs[number].reset(seed=seed, options=options)
+                others.append(slab.write(half, number, observation))
+            slab.rewards[number], slab.terminated[number], slab.truncated[number] = 0.0, False, False
+            infos.append(info)
+        return self._told([number for number, *_ in pickle.loads(payload)], infos, others)
+
+    def step(self, payload: bytes) -> bytes:
+        """Step environments; answers as `reset` does."""
+        slab = self._mapped()
+        steps, actions = unpacked_steps(payload)
+        infos, others = [], []
+        for place, (number, has_ended, half) in enumerate(steps):
+            action = _action(slab, number) if actions is None else actions[place]
+            try:
+                outcome = self._policy.step(self._envs[number], action, has_ended)
+                others.append(slab.write(half, number, outcome.observation))
+            except BaseException as error:
+                raise EnvRaisedError(_failure(number, f"action {action}", error)) from error
+            slab.rewards[number], slab.terminated[number], slab.truncated[number] = outcome[1:4]
+            infos.append(outcome.info)
+        return self._told([step.number for step in steps], infos, others)
+
+    def call(self, payload: bytes) -> bytes:
+        """Call a method of each environment, or read an attribute that is no method."""
+        numbers, name, arguments, keywords = pickle.loads(payload)
+        answers = []
+        for number in numbers:
+            with _telling(number, f"{name!r}"):
+                found = self._envs[number].get_wrapper_attr(name)
+                answers.append(found(*arguments, **keywords) if callable(found) else found)
+            with _telling(number, f"the answer to {name!r}, which has to be pickled to reach the caller,"):
+                answers[-1] = pickled(answers[-1])
+        return pickled(answers)
+
+    def set(self, payload: bytes) -> bytes:
+        """Set an attribute of each environment."""
+        numbers, name, values = pickle.loads(payload)
+        for number, value in zip(numbers, values, strict=True):
+            with _telling(number, f"the setting of {name!r}"):
+                self._envs[number].set_wrapper_attr(name, value)
+        return b""
+
+    def render(self, payload: bytes) -> bytes:
+        """Render each environment."""
+        pictures = []
+        for number in pickle.loads(payload):
+            with _telling(number, "render"):
+                pictures.append(self._envs[number].render())
+        return pickled(pictures)
+
+    def close(self, payload: bytes) -> bytes:  # noqa: ARG002
+        """Close every environment, also those after one that raises; answers with what they raised."""
+        failures = []
+        while self._envs:
+            number, env = self._envs.popitem()
+            try:
+                env.close()
+            except BaseException as error:
+                failures.append(_failure(number, "its close", error))
+        return pickled(failures)
+
+    def _told(self, numbers: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
+        if not any(infos) and not any(others):
+            return b""
+        try:
+            return pickled((infos, others))
+        except Exception:
+            for number, info in zip(numbers, infos, strict=True):
+                with _telling(number, f"its info {sorted(info)}, which has to be pickled to reach the caller,"):
+                    pickled(info)
+            raise
+
+    def _mapped(self) -> Slab:
+        if self._slab is None:
+            raise RuntimeError("the slab is not mapped")
+        return self._slab
+
+
+_HANDLERS: dict[Command, Callable[[EnvHost, bytes], bytes]] = {
+    Command.MAKE: EnvHost.make,
+    Command.MAP: EnvHost.map,
+    Command.RESET: EnvHost.reset,
+    Command.STEP: EnvHost.step,
+    Command.CALL: EnvHost.call,
+    Command.SET: EnvHost.set,
+    Command.RENDER: EnvHost.render,
+    Command.CLOSE: EnvHost.close,
+}
+
+
+def _action(slab: Slab, number: int) -> Any:
+    action = slab.actions[number]  # type: ignore[index]
+    return action.copy() if isinstance(action, np.ndarray) else action  # the next step writes into the same row
+
+
+class _telling:  # noqa: N801
+    """Turns what an environment raises into what the parent is told of it."""
+
+    def __init__(self, number: int, doing: str) -> None:
+        self._number, self._doing = number, doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is not None:
+            raise EnvRaisedError(_failure(self._number, self._doing, error)) from error
+
+
+def _failure(number: int, doing: str, error: BaseException) -> EnvFailure:
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return EnvFailure(number, type(error).__name__, doing, str(error), text)

@@ -1,0 +1,146 @@
+"""Environments in workers answer as those in one process do, to the last bit."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs import AtariEnv, SerialVectorEnv, WorkerVectorEnv
+from oracles.numbered_frames import NumberedEnv
+from oracles.playing_envs import SPACES, SpaceEnv
+from oracles.vector_answers import assert_same, play_alike
+
+MODES = list(AutoresetMode)
+START_METHODS = ["fork", "spawn", "forkserver"]
+
+
+def numbered(num_envs):
+    lengths, endings = [(2, 5), (3,), (1, 1, 4)], [("terminated", "truncated"), ("both",), ("truncated",)]
+    return [partial(NumberedEnv, number, lengths[number % 3], endings[number % 3]) for number in range(num_envs)]
+
+
+@pytest.fixture
+def pair():
+    """Make the same environments twice, in this process and in workers; they are closed in the end."""
+    made = []
+
+    def make(env_fns, mode=AutoresetMode.NEXT_STEP, seed=None, start_method="fork", num_workers=2, **settings):
+        made.append(SerialVectorEnv(env_fns, mode, seed=seed))
+        workers = WorkerVectorEnv(
+            env_fns, mode, seed=seed, start_method=start_method, num_workers=num_workers, **settings
+        )
+        made.append(workers)
+        return made[-2:]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_workers", [1, 3, 8])
+def test_every_mode_and_split_answers_as_serial_does(pair, mode, num_workers):
+    serial, workers = pair(numbered(8), mode, num_workers=num_workers)
+
+    assert_same(serial.reset(seed=3), workers.reset(seed=3))
+    play_alike(serial, workers, 40)
+
+    assert workers.num_workers == num_workers
+    assert serial.call("seeds") == workers.call("seeds")
+    assert serial.call("actions") == workers.call("actions")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SPACES)
+def test_observations_of_any_space_arrive_as_serial_hands_them_out(pair, mode, name):
+    serial, workers = pair([partial(SpaceEnv, name)] * 3, mode, seed=5)
+
+    assert_same(serial.reset(), workers.reset())
+    play_alike(serial, workers, 25)
+
+    assert serial.observation_space == workers.observation_space
+    assert serial.single_observation_space == workers.single_observation_space
+
+
+@pytest.mark.parametrize("name", ["float32", "discrete from 3", "multi discrete", "multi binary", "nested", "text"])
+def test_actions_of_any_space_reach_their_environments(pair, name):
+    serial, workers = pair([partial(SpaceEnv, "discrete", name)] * 3, seed=5)
+    serial.reset()
+    workers.reset()
+    serial.action_space.seed(1)
+
+    for _ in range(10):
+        actions = serial.action_space.sample()
+        assert_same(serial.step(actions), workers.step(actions))
+
+    assert serial.action_space == workers.action_space
+    assert_same(serial.call("actions"), workers.call("actions"))
+
+
+@pytest.mark.parametrize(("start_method", "mode"), zip(START_METHODS, MODES, strict=True))
+def test_atari_games_are_the_same_under_every_start_method(pair, mode, start_method):
+    games = [partial(AtariEnv, "Breakout", "nature"), partial(AtariEnv, "Breakout", "nature")] * 2
+    serial, workers = pair(games, mode, seed=0, start_method=start_method)
+
+    assert_same(serial.reset(), workers.reset())
+    play_alike(serial, workers, 60)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lent_observations_are_the_same_until_the_step_after_the_next(pair, mode):
+    serial, workers = pair(numbered(5), mode)
+    workers.copies_observations = False
+    serial.reset()
+    workers.reset()
+    before, kept = None, None
+
+    for number in range(30):
+        actions = np.full(5, number % 5)
+        expected, shown = serial.step(actions), workers.step(actions)
+        assert_same(expected, shown)
+        if before is not None:
+            assert np.array_equal(kept, before)
+        before, kept = shown[0], shown[0].copy()
+        assert not before.flags.writeable
+        ended = expected[2] | expected[3]
+        if mode is AutoresetMode.DISABLED and ended.any():
+            observations, _ = workers.reset(options={"reset_mask": ended})
+            assert np.array_equal(kept, before)
+            assert_same(serial.reset(options={"reset_mask": ended})[0], observations)
+            before = None
+
+
+def test_observations_belong_to_the_caller(pair):
+    _, workers = pair(numbered(3))
+    first, _ = workers.reset()
+    kept = first.copy()
+    for _ in range(4):
+        workers.step([0, 0, 0])
+
+    assert np.array_equal(kept, first)
+    first[:] = 0
+    assert first.flags.owndata
+
+
+def test_seeds_of_a_list_and_none_are_taken_as_serial_takes_them(pair):
+    serial, workers = pair([partial(SpaceEnv, "picture")] * 3)
+
+    assert_same(serial.reset(seed=[4, 5, 6]), workers.reset(seed=[4, 5, 6]))
+    assert_same(serial.reset(), workers.reset())
+
+
+def test_a_masked_reset_leaves_the_others_and_the_callers_options_alone(pair):
+    serial, workers = pair([partial(SpaceEnv, "picture and text")] * 4, AutoresetMode.DISABLED, seed=1)
+    serial.reset()
+    workers.reset()
+    mask = np.array([False, True, False, True])
+    options = {"reset_mask": mask, "level": 3}
+
+    answer = workers.reset(options=options, seed=[None, 5, None, None])
+
+    assert_same(serial.reset(options=options, seed=[None, 5, None, None]), answer)
+    assert {"reset_mask": mask, "level": 3} == options
+    play_alike(serial, workers, 10)

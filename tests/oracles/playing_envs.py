@@ -1,0 +1,91 @@
+"""Toy environments that worker processes can make: any spaces, seeded plays, slow ones."""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
+
+
+class CustomSpace(gymnasium.Space):
+    """A space that Gymnasium knows nothing about."""
+
+    def __init__(self):
+        super().__init__()
+
+    def sample(self, mask=None, probability=None):
+        return {"any": int(self.np_random.integers(100))}
+
+    def contains(self, x):
+        return isinstance(x, dict)
+
+    def __eq__(self, other):
+        return isinstance(other, CustomSpace)
+
+    __hash__ = None
+
+
+SPACES = {
+    "picture": Box(0, 255, (4, 3), np.uint8),
+    "float32": Box(-1, 1, (2,), np.float32),
+    "discrete": Discrete(4),
+    "discrete from 3": Discrete(4, start=3),
+    "multi discrete": MultiDiscrete([2, 3]),
+    "multi binary": MultiBinary(3),
+    "nested": Dict({"picture": Box(0, 255, (2, 2), np.uint8), "pair": Tuple((Discrete(3), Box(-1, 1, (2,))))}),
+    "text": Text(5),
+    "picture and text": Dict({"picture": Box(0, 255, (2, 2), np.uint8), "mission": Text(8)}),
+    "text in a tuple": Tuple((Text(3), Discrete(2), Dict({"deep": Tuple((Text(2), MultiBinary(2)))}))),
+    "sequence": Sequence(Box(0, 1, (2,))),
+    "custom": CustomSpace(),
+    "custom inside": Dict({"own": CustomSpace(), "number": Discrete(3)}),
+}
+
+
+class SpaceEnv(gymnasium.Env):
+    """Shows samples of any space, seeded by its reset; episodes end by chance, and infos come and go."""
+
+    def __init__(self, observation_space="discrete", action_space="discrete"):
+        self.observation_space = deepcopy(SPACES[observation_space])  # each with a generator of its own
+        self.action_space = deepcopy(SPACES[action_space])
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        return self.observation_space.sample(), {"options": options, "drawn": int(self.np_random.integers(1000))}
+
+    def step(self, action):
+        self.actions.append(action)
+        chance = self.np_random.random()
+        info = {"chance": chance, "action": repr(action)} if chance < 0.7 else {}
+        if chance < 0.2:
+            info["nested"] = {"array": np.arange(3) * chance, "text": "low"}
+        return self.observation_space.sample(), chance, chance < 0.1, chance > 0.9, info
+
+
+class SlowEnv(gymnasium.Env):
+    """Sleeps for as many milliseconds as its action says, and shows how many steps it made."""
+
+    def __init__(self, number=0):
+        self.observation_space, self.action_space = Box(-1000, 1000, (2,), np.int64), Discrete(10_000)
+        self.number, self.num_steps, self.episode = number, 0, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode += 1
+        self.num_steps = 0
+        return self.shown(), {}
+
+    def step(self, action):
+        time.sleep(float(action) / 1000)
+        self.num_steps += 1
+        return self.shown(), float(action), False, False, {"step": self.num_steps}
+
+    def shown(self):
+        return np.array([self.number, self.num_steps])

@@ -1,0 +1,41 @@
+"""What two vector environments answer, compared to the last bit and type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+
+def assert_same(expected: Any, actual: Any, place: str = "") -> None:
+    """Compare nested dictionaries, tuples and arrays, object arrays included."""
+    if isinstance(expected, dict):
+        assert list(expected) == list(actual), place
+        for key in expected:
+            assert_same(expected[key], actual[key], f"{place}[{key!r}]")
+    elif isinstance(expected, np.ndarray) and expected.dtype != object:
+        assert isinstance(actual, np.ndarray), place
+        assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape), place
+        assert np.array_equal(expected, actual, equal_nan=expected.dtype.kind == "f"), place
+    elif isinstance(expected, (list, tuple, np.ndarray)):
+        assert type(expected) is type(actual), place
+        assert len(expected) == len(actual), place
+        for number, (ours, theirs) in enumerate(zip(expected, actual, strict=True)):
+            assert_same(ours, theirs, f"{place}[{number}]")
+    else:
+        assert expected == actual, place
+
+
+def play_alike(expected: Any, actual: Any, num_steps: int, seed: int = 0) -> None:
+    """Step two vector environments with the same actions, and demand the same answers to the last bit."""
+    space = expected.single_action_space
+    space.seed(seed)
+    for number in range(num_steps):
+        actions = [space.sample() for _ in range(expected.num_envs)]
+        theirs = expected.step(actions)
+        assert_same(theirs, actual.step(actions), f"step {number}")
+        ended = theirs[2] | theirs[3]
+        if expected.metadata["autoreset_mode"] is AutoresetMode.DISABLED and ended.any():
+            options = {"reset_mask": ended}
+            assert_same(expected.reset(options=options), actual.reset(options=options), f"reset after step {number}")
