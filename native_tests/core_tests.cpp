@@ -64,7 +64,8 @@ void windows_are_what_was_appended() {
             const auto count = static_cast<std::int32_t>(1 + random() % kLength);
             const std::int64_t last = 14 + count - 1 + static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(87 - count));
             const std::int32_t stream = 1;
-            gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, kLength, Padding::kRepeat, out.data());
+            const WindowRequests requests{&stream, &last, &count, 1};
+            gather_windows(packed, requests, kLength, StackPadding::kFirstFrame, out.data());
             for (std::size_t place = 0; place < kLength; ++place) {
                 const auto back = static_cast<std::int64_t>(kLength - 1 - place);
                 const std::int64_t position = std::max(last - back, last - count + 1);
@@ -108,7 +109,7 @@ void unheld_windows_are_refused() {
     const std::int64_t last = 0;
     bool was_refused = false;
     try {
-        gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, 1, Padding::kRepeat, out);
+        gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, 1, StackPadding::kFirstFrame, out);
     } catch (const std::out_of_range&) {
         was_refused = true;
     }

@@ -186,12 +186,12 @@ void widths_of_stream_numbers_change_where_they_must() {
     CHECK(StepRing::stream_bytes(65536) == 2 && StepRing::stream_bytes(65537) == 4);
 }
 
-void stacks_show_the_last_frames_padded_by_the_first() {
+void stacks_show_the_last_frames_padded(StackPadding padding) {
     constexpr std::size_t kFrameBytes = 3;
     for (const std::size_t depth : {std::size_t{1}, std::size_t{2}, std::size_t{5}}) {
         std::vector<std::uint8_t> recent(2 * depth * kFrameBytes, 0), out(recent.size());
         std::vector<std::int64_t> ages(2, -1);
-        const FrameStacks stacks{recent.data(), ages.data(), 2, depth, kFrameBytes};
+        const FrameStacks stacks{recent.data(), ages.data(), 2, depth, kFrameBytes, padding};
         const std::int32_t stream = 1;
         for (int episode = 0; episode < 3; ++episode) {
             for (int age = 0; age < 12; ++age) {
@@ -200,9 +200,11 @@ void stacks_show_the_last_frames_padded_by_the_first() {
                 age == 0 ? stacks.begin(&stream, frame.data(), 1) : stacks.append(&stream, frame.data(), 1);
                 stacks.write(out.data());
                 for (std::size_t place = 0; place < depth; ++place) {
-                    const int shown = std::max(age - static_cast<int>(depth - 1 - place), 0);
+                    const int wanted = age - static_cast<int>(depth - 1 - place);
+                    const bool is_zeros = wanted < 0 && padding == StackPadding::kZeros;
                     CHECK(out[place * kFrameBytes] == 0);
-                    CHECK(out[(depth + place) * kFrameBytes + 2] == 20 * episode + shown + 1);
+                    CHECK(out[(depth + place) * kFrameBytes + 2] ==
+                          (is_zeros ? 0 : 20 * episode + std::max(wanted, 0) + 1));
                 }
             }
         }
@@ -215,7 +217,8 @@ int main() {
     rings_hold_what_lists_hold();
     steps_that_may_not_be_appended_are_told();
     widths_of_stream_numbers_change_where_they_must();
-    stacks_show_the_last_frames_padded_by_the_first();
+    stacks_show_the_last_frames_padded(StackPadding::kFirstFrame);
+    stacks_show_the_last_frames_padded(StackPadding::kZeros);
     std::puts("step ring tests: all hold");
     return 0;
 }

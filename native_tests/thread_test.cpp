@@ -101,7 +101,8 @@ void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const
         if (random() % 4 == 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(300));  // meanwhile some of it is evicted
         }
-        gather_windows(reading, wanted.requests(), kLength, Padding::kRepeat, load.threads_a_gather, out.data());
+        gather_windows(reading, wanted.requests(), kLength, StackPadding::kFirstFrame, load.threads_a_gather,
+                       out.data());
         wanted.check(out, frame_bytes);
     } while (!has_ended.load());
 }
@@ -146,7 +147,7 @@ void what_is_retired_is_bounded_and_freed_when_its_readers_have_gone() {
     std::vector<std::uint8_t> out(96), expected(96);
     const std::int32_t stream = 0, count = 1;
     const std::int64_t last = 0;
-    gather_windows(reading, WindowRequests{&stream, &last, &count, 1}, 1, Padding::kRepeat, 1, out.data());
+    gather_windows(reading, WindowRequests{&stream, &last, &count, 1}, 1, StackPadding::kFirstFrame, 1, out.data());
     write_frame(0, 0, 96, expected.data());
     CHECK(out == expected);
 
@@ -174,12 +175,12 @@ void a_later_reading_is_refused_what_an_older_one_still_sees() {
     const std::int32_t stream = 0, count = 1;
     const std::int64_t last = 3;
     const WindowRequests requests{&stream, &last, &count, 1};
-    gather_windows(older, requests, 1, Padding::kRepeat, 1, out.data());
+    gather_windows(older, requests, 1, StackPadding::kFirstFrame, 1, out.data());
     write_frame(0, 3, 16, expected.data());
     CHECK(out == expected);
     bool was_refused = false;
     try {
-        gather_windows(later, requests, 1, Padding::kRepeat, 1, out.data());
+        gather_windows(later, requests, 1, StackPadding::kFirstFrame, 1, out.data());
     } catch (const std::out_of_range&) {
         was_refused = true;
     }

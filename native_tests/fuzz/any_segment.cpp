@@ -122,7 +122,8 @@ void check_streams(const SegmentHeader& header, const Bytes& segment, const Fram
     const auto count = static_cast<std::int32_t>(window.count);
     const Frames part =
         frames_or_damage(window.count * header.geometry.frame_bytes(), 0x11, [&](std::uint8_t* out) {
-            gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, window.count, Padding::kRepeat, out);
+            const WindowRequests requests{&stream, &last, &count, 1};
+            gather_windows(packed, requests, window.count, StackPadding::kFirstFrame, out);
         });
     CHECK(!whole || part == slice(*whole, header, window.first, window.count));
 }

@@ -165,7 +165,7 @@ private:
                 const std::int64_t most = std::min<std::int64_t>(kLength, num_held - back);
                 const auto count = static_cast<std::int32_t>(1 + random_() % static_cast<std::uint64_t>(most));
                 const std::int32_t stream = stream_;
-                const auto padding = random_() % 2 == 0 ? Padding::kRepeat : Padding::kZeros;
+                const auto padding = random_() % 2 == 0 ? StackPadding::kFirstFrame : StackPadding::kZeros;
                 gather_windows(*packed_, WindowRequests{&stream, &last, &count, 1}, kLength, padding, out.data());
                 check_window(out, last, count, padding);
             }
@@ -173,12 +173,12 @@ private:
         stream_ = 0;
     }
 
-    void check_window(const Bytes& out, std::int64_t last, std::int64_t count, Padding padding) {
+    void check_window(const Bytes& out, std::int64_t last, std::int64_t count, StackPadding padding) {
         const Bytes zeros(geometry_.frame_bytes());
         for (std::size_t place = 0; place < kLength; ++place) {
             const auto back = static_cast<std::int64_t>(kLength - 1 - place);
             const auto position = static_cast<std::size_t>(std::max(last - back, last - count + 1));
-            const bool is_zeros = back >= count && padding == Padding::kZeros;
+            const bool is_zeros = back >= count && padding == StackPadding::kZeros;
             const Bytes& expected = is_zeros ? zeros : frames()[position];
             CHECK(std::memcmp(out.data() + place * expected.size(), expected.data(), expected.size()) == 0);
         }

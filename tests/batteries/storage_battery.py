@@ -10,6 +10,7 @@ import pytest
 
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.storage.frame_storage import FrameStorage, Reading
 
 PIXELS = FrameSpec((30, 40))
@@ -52,10 +53,16 @@ class StorageBattery:
             storage.append(np.array([stream], np.int32), frame[None])
 
     def read(
-        self, storage: FrameStorage | Reading, stream: int, last: int, count: int, length: int | None = None
+        self,
+        storage: FrameStorage | Reading,
+        stream: int,
+        last: int,
+        count: int,
+        length: int | None = None,
+        padding: StackPadding = "first_frame",
     ) -> np.ndarray:
         out = np.full((1, length or count, *self.spec.shape), 255, self.spec.dtype)
-        storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out)
+        storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out, padding)
         return out[0]
 
     def test_every_frame_comes_back_whatever_window_asks_for_it(self):
@@ -67,13 +74,30 @@ class StorageBattery:
             count = min(last + 1, 1 + last % 6)
             np.testing.assert_array_equal(expected[last - count + 1 : last + 1], self.read(storage, 0, last, count))
 
-    def test_a_short_window_is_padded_by_its_first_frame(self):
+    @pytest.mark.parametrize("padding", STACK_PADDINGS)
+    def test_a_short_window_is_padded_by_its_first_frame_or_by_zeros_whatever_frames_it_has(self, padding):
         storage = self.make(self.spec, 1)
-        self.fill(storage, 0, range(10))
+        self.fill(storage, 0, range(300))
 
-        window = self.read(storage, 0, last=7, count=2, length=5)
+        for last in range(300):
+            count = min(last + 1, 1 + last % 6)
+            frames = self.frames_of(0, range(last - count + 1, last + 1))
+            before = np.zeros_like(frames[:1]) if padding == "zeros" else frames[:1]
+            expected = np.concatenate([before.repeat(6 - count, axis=0), frames])
+            assert expected.tobytes() == self.read(storage, 0, last, count, length=6, padding=padding).tobytes()
 
-        np.testing.assert_array_equal(self.frames_of(0, range(6, 8))[[0, 0, 0, 0, 1]], window)
+    @pytest.mark.parametrize("padding", STACK_PADDINGS)
+    def test_windows_of_all_lengths_in_one_batch_are_each_padded_as_alone(self, padding):
+        storage = self.make(self.spec, 1)
+        self.fill(storage, 0, range(60))
+        counts = np.arange(60, dtype=np.int32) % 5 + 1
+        lasts = np.arange(60) // 5 * 5 + counts - 1
+        out = np.full((60, 5, *self.spec.shape), 255, self.spec.dtype)
+
+        storage.windows(np.zeros(60, np.int32), lasts, counts, out, padding)
+
+        for row, (last, count) in enumerate(zip(lasts.tolist(), counts.tolist(), strict=True)):
+            assert self.read(storage, 0, last, count, 5, padding).tobytes() == out[row].tobytes()
 
     def test_streams_grow_apart_and_do_not_mix(self):
         storage = self.make(self.spec, 3)

@@ -43,9 +43,10 @@ def gathered(streams, windows, length, **options):
     return out
 
 
-def expected_window(frames, last, count, length):
+def expected_window(frames, last, count, length, padding="first_frame"):
     window = [frames[position] for position in range(last - count + 1, last + 1)]
-    return np.stack([window[0]] * (length - count) + window)
+    before = np.zeros_like(window[0]) if padding == "zeros" else window[0]
+    return np.stack([before] * (length - count) + window)
 
 
 class AgainstLists(RuleBasedStateMachine):
@@ -70,19 +71,19 @@ class AgainstLists(RuleBasedStateMachine):
         self.native.append(np.array(pattern, np.int32), np.stack(frames))
 
     @precondition(lambda self: self.held())
-    @rule(choice=st.data(), length=st.integers(1, 8))
-    def gather(self, choice, length):
+    @rule(choice=st.data(), length=st.integers(1, 8), padding=st.sampled_from(["first_frame", "zeros"]))
+    def gather(self, choice, length, padding):
         windows = []
         for _ in range(choice.draw(st.integers(1, 6))):
             stream = choice.draw(st.sampled_from(self.held()))
             last = choice.draw(st.integers(self.first[stream], self.count[stream] - 1))
             windows.append((stream, last, choice.draw(st.integers(1, min(length, last - self.first[stream] + 1)))))
 
-        out = gathered(self.native, windows, length)
+        out = gathered(self.native, windows, length, padding=padding)
 
         for window, (stream, last, count) in zip(out, windows, strict=True):
             frames = {position: self.source[stream][position % 400] for position in range(self.first[stream], last + 1)}
-            np.testing.assert_array_equal(window, expected_window(frames, last, count, length))
+            np.testing.assert_array_equal(window, expected_window(frames, last, count, length, padding))
 
     @rule(stream=st.sampled_from([0, 1]), before=st.integers(-3, 120))
     def evict(self, stream, before):
@@ -129,11 +130,22 @@ def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():
     streams, (frames,) = filled(8)
 
     repeated = gathered(streams, [(0, 6, 2)], 4)
-    zeros = gathered(streams, [(0, 6, 2)], 4, pad_with_zeros=True)
+    zeros = gathered(streams, [(0, 6, 2)], 4, padding="zeros")
 
     np.testing.assert_array_equal(repeated[0], frames[[5, 5, 5, 6]])
     np.testing.assert_array_equal(zeros[0, :2], np.zeros((2, FRAME)))
     np.testing.assert_array_equal(zeros[0, 2:], frames[5:7])
+
+
+def test_an_unknown_padding_is_refused_before_anything_is_written():
+    streams, _ = filled(8)
+    out = np.full((1, 4, FRAME), 171, np.uint8)
+    one = np.zeros(1, np.int32)
+
+    with pytest.raises(ValueError, match="padding is 'edge': must be 'first_frame' or 'zeros'"):
+        streams.gather(one, one.astype(np.int64), one + 1, out, "edge")
+
+    assert (out == 171).all()
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ class Step:
 class ListMemory:
     """The oracle of ``ReplayMemory``: every episode is a list of frames, every transition points into one."""
 
-    def __init__(self, capacity: int, num_streams: int, stack: int, discount: float) -> None:
-        self.capacity, self.stack, self.discount = capacity, stack, discount
+    def __init__(
+        self, capacity: int, num_streams: int, stack: int, discount: float, stack_padding: str = "first_frame"
+    ) -> None:
+        self.capacity, self.stack, self.discount, self.stack_padding = capacity, stack, discount, stack_padding
         self.current: list[list[np.ndarray] | None] = [None] * num_streams
         self.is_open = [False] * num_streams
         self.steps: list[Step] = []
@@ -47,7 +49,9 @@ class ListMemory:
             self.is_open[stream] = not (ended or cut)
 
     def stacked(self, episode: list[np.ndarray], last: int) -> np.ndarray:
-        return np.stack([episode[max(0, last - back)] for back in range(self.stack - 1, -1, -1)])
+        before = np.zeros_like(episode[0]) if self.stack_padding == "zeros" else episode[0]
+        wanted = range(last - self.stack + 1, last + 1)
+        return np.stack([episode[place] if place >= 0 else before for place in wanted])
 
     def observation(self, stream: int) -> np.ndarray | None:
         episode = self.current[stream]

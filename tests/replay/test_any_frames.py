@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from framestow.errors import DamagedDataError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 
 SPACES = {
@@ -60,23 +61,32 @@ def record(memory: ReplayMemory, frames: np.ndarray) -> None:
         memory.append(np.full(count, step % 5), np.full(count, step), *np.zeros((2, count), bool), frames[step])
 
 
+def stack_of(memory: ReplayMemory, frames: np.ndarray, stream: int, last: int) -> np.ndarray:
+    places = np.arange(last - memory.stack + 1, last + 1)
+    stack = frames[np.maximum(places, 0), stream]
+    if memory.settings.stack_padding == "zeros":
+        stack[places < 0] = 0
+    return stack
+
+
 def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
     indices = memory.sampleable_indices()
     batch = memory.transitions(indices)
     assert frames.dtype == batch.observation.dtype == batch.next_observation.dtype
     for row, index in enumerate(indices.tolist()):
         step, stream = divmod(index, memory.num_streams)
-        places = np.maximum(np.arange(step - memory.stack + 1, step + 1), 0)
-        assert frames[places, stream].tobytes() == batch.observation[row].tobytes()
-        assert frames[np.maximum(places + 1, 0), stream][-1].tobytes() == batch.next_observation[row, -1].tobytes()
-    newest = np.maximum(np.arange(len(frames) - memory.stack, len(frames)), 0)
-    assert np.moveaxis(frames[newest], 0, 1).tobytes() == memory.observations().tobytes()
+        assert stack_of(memory, frames, stream, step).tobytes() == batch.observation[row].tobytes()
+        assert stack_of(memory, frames, stream, step + 1).tobytes() == batch.next_observation[row].tobytes()
+    for stream, stack in enumerate(memory.observations()):
+        assert stack_of(memory, frames, stream, len(frames) - 1).tobytes() == stack.tobytes()
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("padding", STACK_PADDINGS)
 @pytest.mark.parametrize("name", SPACES)
-def test_frames_of_any_space_are_sampled_as_they_came_before_and_after_saving(name, storage, tmp_path):
-    memory = ReplayMemory(40, SPACES[name], 5, stack=3, num_streams=2, storage=storage, seed=0)
+def test_frames_of_any_space_are_sampled_as_they_came_before_and_after_saving(name, padding, storage, tmp_path):
+    options = {"stack": 3, "stack_padding": padding, "num_streams": 2, "storage": storage, "seed": 0}
+    memory = ReplayMemory(90, SPACES[name], 5, **options)
     frames = random_frames(np.random.default_rng(0), memory.settings.frame, 80).reshape(40, 2, *SPACES[name].shape)
 
     record(memory, frames)
@@ -91,16 +101,17 @@ def test_frames_of_any_space_are_sampled_as_they_came_before_and_after_saving(na
     shape=st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple),
     dtype=st.sampled_from(["bool", "uint8", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"]),
     is_scaled=st.booleans(),
+    padding=st.sampled_from(STACK_PADDINGS),
     storage=st.sampled_from(["packed", "raw"]),
     num_steps=st.integers(2, 60),
     capacity=st.integers(2, 60),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_frames_of_any_shape_and_dtype_are_sampled_as_they_came(
-    shape, dtype, is_scaled, storage, num_steps, capacity, seed
+    shape, dtype, is_scaled, padding, storage, num_steps, capacity, seed
 ):
     spec = FrameSpec(shape, dtype, is_scaled and dtype.startswith("float"))
-    memory = ReplayMemory(capacity, spec, 5, stack=2, num_streams=2, storage=storage, seed=0)
+    memory = ReplayMemory(capacity, spec, 5, stack=3, stack_padding=padding, num_streams=2, storage=storage, seed=0)
     frames = random_frames(np.random.default_rng(seed), spec, 2 * num_steps).reshape(num_steps, 2, *shape)
 
     record(memory, frames)

@@ -75,6 +75,11 @@ def test_an_empty_memory_says_that_there_is_nothing_to_sample():
         ({"capacity": 5, "num_streams": 0}, "num_streams is 0"),
         ({"capacity": 5, "stack": 0}, "stack is 0"),
         ({"capacity": 5, "discount": 1.5}, "discount is 1.5"),
+        (
+            {"capacity": 5, "stack_padding": "edge"},
+            "stack_padding is 'edge': it must be one of 'first_frame', 'zeros'; take 'first_frame'",
+        ),
+        ({"capacity": 5, "stack_padding": None}, "stack_padding is None: it must be one of 'first_frame', 'zeros'"),
         ({"capacity": 5, "storage": "zip"}, "storage is 'zip': it must be one of 'packed', 'raw'"),
     ],
 )

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
@@ -25,7 +26,7 @@ NUM_ACTIONS = 6
 
 
 class MemoryMachine(RuleBasedStateMachine):
-    """Begins, steps, samples, saves and loads, on random shapes, depths, stream counts and capacities."""
+    """Begins, steps, samples, saves and loads, on random shapes, depths, paddings, stream counts and capacities."""
 
     storage = "packed"
     save_folder = None
@@ -34,10 +35,11 @@ class MemoryMachine(RuleBasedStateMachine):
         capacity=st.integers(1, 90),
         num_streams=st.integers(1, 3),
         stack=st.integers(1, 5),
+        stack_padding=st.sampled_from(STACK_PADDINGS),
         shape=st.sampled_from([(84, 84), (40, 40), (1, 1), (5, 4, 3), (3, 9, 7)]),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, capacity, num_streams, stack, shape, seed):
+    def build(self, capacity, num_streams, stack, stack_padding, shape, seed):
         capacity = max(capacity, num_streams)
         self.random = np.random.default_rng(seed)
         self.shape = shape
@@ -46,12 +48,13 @@ class MemoryMachine(RuleBasedStateMachine):
             FrameSpec(shape),
             NUM_ACTIONS,
             stack=stack,
+            stack_padding=stack_padding,
             num_streams=num_streams,
             discount=0.9,
             storage=self.storage,
             seed=seed,
         )
-        self.oracle = ListMemory(capacity, num_streams, stack, 0.9)
+        self.oracle = ListMemory(capacity, num_streams, stack, 0.9, stack_padding)
         self.background = self.random.integers(0, 256, shape, dtype=np.uint8)
 
     @rule(streams=st.sets(st.integers(0, 2), min_size=1))

@@ -7,13 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.storage.durable_files import MANIFEST
@@ -23,9 +27,12 @@ from oracles.list_memory import ListMemory
 SHAPE = (20, 30)
 
 
-def recorded(num_steps: int, *, capacity=40, storage="packed", seed=1) -> tuple[ReplayMemory, ListMemory]:
-    memory = ReplayMemory(capacity, FrameSpec(SHAPE), 4, num_streams=2, discount=0.9, storage=storage, seed=seed)
-    oracle = ListMemory(capacity, 2, 4, 0.9)
+def recorded(
+    num_steps: int, *, capacity=40, storage="packed", seed=1, stack_padding="first_frame"
+) -> tuple[ReplayMemory, ListMemory]:
+    options = {"num_streams": 2, "discount": 0.9, "storage": storage, "seed": seed, "stack_padding": stack_padding}
+    memory = ReplayMemory(capacity, FrameSpec(SHAPE), 4, **options)
+    oracle = ListMemory(capacity, 2, 4, 0.9, stack_padding)
     go_on(memory, oracle, num_steps, seed)
     return memory, oracle
 
@@ -46,10 +53,11 @@ def go_on(memory: ReplayMemory, oracle: ListMemory, num_steps: int, seed: int) -
         oracle.append(*step)
 
 
+@pytest.mark.parametrize("stack_padding", STACK_PADDINGS)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("num_steps", [0, 1, 15, 40, 300])
-def test_a_loaded_memory_is_the_saved_one_and_goes_on_where_it_was(storage, num_steps, tmp_path):
-    memory, oracle = recorded(num_steps, storage=storage)
+def test_a_loaded_memory_is_the_saved_one_and_goes_on_where_it_was(storage, num_steps, stack_padding, tmp_path):
+    memory, oracle = recorded(num_steps, storage=storage, stack_padding=stack_padding)
     memory.save(tmp_path / "memory")
 
     loaded = ReplayMemory.load(tmp_path / "memory")
@@ -161,13 +169,19 @@ def test_a_file_that_is_cut_short_or_missing_is_named(part, harm, tmp_path):
         ReplayMemory.load(tmp_path / "memory")
 
 
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write the manifest as another version would have."""
+    manifest = folder / MANIFEST
+    content = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    change(content)
+    body = json.dumps(content).encode()
+    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+
+
 def test_a_memory_of_a_later_version_is_refused(tmp_path):
     memory, _ = recorded(10)
     memory.save(tmp_path / "memory")
-    manifest = tmp_path / "memory" / MANIFEST
-    body = manifest.read_bytes().partition(b"\n")[2].replace(b'"version": 1', b'"version": 2')
-    assert 2 == json.loads(body)["version"]
-    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+    change_manifest(tmp_path / "memory", lambda content: content.update(version=content["version"] + 1))
 
     with pytest.raises(IncompatibleError, match="it is version 2"):
         ReplayMemory.load(tmp_path / "memory")
@@ -176,11 +190,8 @@ def test_a_memory_of_a_later_version_is_refused(tmp_path):
 def test_a_memory_from_before_frames_had_dtypes_is_of_uint8(tmp_path):
     memory, oracle = recorded(10)
     memory.save(tmp_path / "memory")
-    manifest = tmp_path / "memory" / MANIFEST
-    state = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    state["state"]["settings"]["frame"] = {"shape": list(SHAPE)}
-    body = json.dumps(state).encode()
-    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+    older_frame = {"frame": {"shape": list(SHAPE)}}
+    change_manifest(tmp_path / "memory", lambda content: content["state"]["settings"].update(older_frame))
 
     loaded = ReplayMemory.load(tmp_path / "memory")
 
@@ -188,14 +199,32 @@ def test_a_memory_from_before_frames_had_dtypes_is_of_uint8(tmp_path):
     assert_memory_is_what_the_oracle_holds(loaded, oracle)
 
 
+def test_a_memory_from_before_the_padding_could_be_chosen_repeats_the_first_frame(tmp_path):
+    memory, oracle = recorded(10)
+    memory.save(tmp_path / "memory")
+    change_manifest(tmp_path / "memory", lambda content: content["state"]["settings"].pop("stack_padding"))
+
+    loaded = ReplayMemory.load(tmp_path / "memory")
+
+    assert "first_frame" == loaded.settings.stack_padding
+    assert_memory_is_what_the_oracle_holds(loaded, oracle)
+
+
+def test_a_memory_padded_in_a_way_that_this_version_does_not_know_is_refused(tmp_path):
+    memory, _ = recorded(10)
+    memory.save(tmp_path / "memory")
+    change_manifest(tmp_path / "memory", lambda content: content["state"]["settings"].update(stack_padding="mirror"))
+
+    with pytest.raises(InvalidSettingsError, match="stack_padding is 'mirror': it must be one of"):
+        ReplayMemory.load(tmp_path / "memory")
+
+
 def test_a_memory_in_segments_of_another_length_is_refused(tmp_path):
     memory, _ = recorded(10)
     memory.save(tmp_path / "memory")
-    manifest = tmp_path / "memory" / MANIFEST
-    state = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    state["frames_per_segment"] //= 2
-    body = json.dumps(state).encode()
-    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+    change_manifest(
+        tmp_path / "memory", lambda content: content.update(frames_per_segment=content["frames_per_segment"] // 2)
+    )
 
     with pytest.raises(IncompatibleError, match="load it with the version that saved it"):
         ReplayMemory.load(tmp_path / "memory")

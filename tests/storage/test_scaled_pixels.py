@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
@@ -137,10 +138,11 @@ def test_a_damaged_byte_of_the_index_is_found_and_a_lost_segment_too():
     kinds=st.lists(st.sampled_from(["scaled", "odd", "same"]), min_size=1, max_size=60),
     dtype=st.sampled_from(DTYPES),
     make=st.sampled_from([PackedStorage, RawRing]),
+    padding=st.sampled_from(STACK_PADDINGS),
     asked=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 6)), min_size=1, max_size=8),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_mixture_comes_back_whatever_windows_ask_for_it_together(kinds, dtype, make, asked, seed):
+def test_any_mixture_comes_back_whatever_windows_ask_for_it_together(kinds, dtype, make, padding, asked, seed):
     random = np.random.default_rng(seed)
     frames = np.zeros((len(kinds), *SHAPE), dtype)
     for place, kind in enumerate(kinds):
@@ -153,8 +155,10 @@ def test_any_mixture_comes_back_whatever_windows_ask_for_it_together(kinds, dtyp
     counts = np.minimum([count for _, count in asked], lasts + 1).astype(np.int32)
     out = np.empty((len(asked), 6, *SHAPE), dtype)
 
-    storage.windows(np.zeros(len(asked), np.int32), lasts, counts, out)
+    storage.windows(np.zeros(len(asked), np.int32), lasts, counts, out, padding)
 
     for row, (last, count) in enumerate(zip(lasts, counts, strict=True)):
-        places = np.maximum(np.arange(last - 5, last + 1), last - count + 1)
-        assert frames[places].tobytes() == out[row].tobytes()
+        expected = frames[np.maximum(np.arange(last - 5, last + 1), last - count + 1)]
+        if padding == "zeros":
+            expected[: 6 - count] = 0
+        assert expected.tobytes() == out[row].tobytes()

@@ -20,7 +20,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 3
+EXPECTED_ABI_VERSION = 4
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(

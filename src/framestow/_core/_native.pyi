@@ -51,6 +51,7 @@ class PackedReading:
         last_positions: NDArray[np.int64],
         counts: NDArray[np.int32],
         out: NDArray[np.uint8],
+        padding: str = "first_frame",
     ) -> None:
         """Gather as ``PackedStreams.gather`` does; ValueError once the reading has stopped."""
 
@@ -80,14 +81,14 @@ class PackedStreams:
         last_positions: NDArray[np.int64],
         counts: NDArray[np.int32],
         out: NDArray[np.uint8],
-        pad_with_zeros: bool = False,
+        padding: str = "first_frame",
         threads: int = 1,
     ) -> None:
         """Write window i into ``out[i]``, ``(n, length, frame)``: the ``counts[i]`` frames up to ``last_positions[i]``.
 
-        They fill the last places; those before repeat the first of them, or are zero. Every window is checked before
-        ``out`` is touched: IndexError names the one that is not held. The GIL is released. Up to ``threads`` (1 to 64)
-        share the work, each with a MiB of ``out`` at least.
+        They fill the last places; those before repeat the first of them, or are zeros, as ``padding`` says. Every
+        window is checked before ``out`` is touched: IndexError names the one that is not held. The GIL is released. Up
+        to ``threads`` (1 to 64) share the work, each with a MiB of ``out`` at least.
         """
 
     def start_reading(self, threads: int = 1) -> PackedReading:
@@ -142,11 +143,11 @@ class FrameStacks:
     """The last ``stack`` frames of each stream, in rings that lie in ``recent``, ``(num_streams, stack, *frame)``.
 
     ``ages``, ``(num_streams,)``, counts the frames since an episode's first one, -1 before any. Both arrays are
-    borrowed for as long as this lives. Frames may be of any dtype; IndexError for a stream out of range, ValueError for
-    arrays that do not fit.
+    borrowed for as long as this lives. ``padding``: as ``frames.stacking.StackPadding`` says. Frames may be of any
+    dtype; IndexError for a stream out of range, ValueError for arrays that do not fit.
     """
 
-    def __init__(self, recent: NDArray[Any], ages: NDArray[np.int64]) -> None: ...
+    def __init__(self, recent: NDArray[Any], ages: NDArray[np.int64], padding: str = "first_frame") -> None: ...
     def begin(self, streams: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
         """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)``."""
 

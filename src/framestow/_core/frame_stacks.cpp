@@ -22,13 +22,15 @@ void FrameStacks::append(const std::int32_t* streams, const std::uint8_t* frames
 }
 
 void FrameStacks::write(std::uint8_t* out) const {
-    const auto depth = static_cast<std::int64_t>(stack);
     for (std::size_t stream = 0; stream < num_streams; ++stream) {
-        for (std::int64_t back = depth - 1; back >= 0; --back) {
-            // An age below the stack's depth means that frame 0 is still in the ring: clamping to it is the padding.
-            const std::int64_t age = std::max<std::int64_t>(ages[stream] - back, 0);
-            const std::size_t place = stream * stack + static_cast<std::size_t>(age % depth);
-            std::memcpy(out, recent + place * frame_bytes, frame_bytes);
+        const std::uint8_t* const ring = recent + stream * stack * frame_bytes;
+        const auto num_frames = static_cast<std::size_t>(ages[stream] + 1);  // of the episode
+        const std::size_t num_held = std::min(num_frames, stack);
+        // A ring that is not full yet has the episode's first frame in front.
+        pad_stack(out, stack - num_held, ring, frame_bytes, padding);
+        out += (stack - num_held) * frame_bytes;
+        for (std::size_t frame = num_frames - num_held; frame < num_frames; ++frame) {
+            std::memcpy(out, ring + frame % stack * frame_bytes, frame_bytes);
             out += frame_bytes;
         }
     }

@@ -1,4 +1,4 @@
-// The last `stack` frames of each of n streams, in a ring a stream; framestow/frames/stacking.py has the padding rule.
+// The last `stack` frames of each of n streams, in a ring a stream; younger ones are padded (stack_padding.hpp).
 //
 // Ownership: works on memory of the caller, who keeps it in place. Threads: none of its own; the caller keeps calls
 // apart. Nothing is checked: streams must be known.
@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+
+#include "stack_padding.hpp"
 
 namespace framestow {
 
@@ -15,13 +17,14 @@ struct FrameStacks {
     std::size_t num_streams;
     std::size_t stack;
     std::size_t frame_bytes;
+    StackPadding padding;
 
     // Starts an episode on each of the streams with its first frame.
     void begin(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const;
 
     void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const;
 
-    // Writes the stacks of all streams, oldest frame first.
+    // Writes the stacks of all streams, oldest frame first; zeros for a stream that never began if its ring is zeros.
     void write(std::uint8_t* out) const;
 };
 

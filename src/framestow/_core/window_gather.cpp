@@ -82,23 +82,12 @@ void unpack_window(const Reading& reading, ByteSpan segment, std::size_t stream,
     }
 }
 
-void pad_window(std::uint8_t* window, std::size_t num_padded, std::size_t frame_bytes, Padding padding) {
-    if (padding == Padding::kZeros) {
-        std::memset(window, 0, num_padded * frame_bytes);
-        return;
-    }
-    const std::uint8_t* const first_frame = window + num_padded * frame_bytes;
-    for (std::size_t place = 0; place < num_padded; ++place) {
-        std::memcpy(window + place * frame_bytes, first_frame, frame_bytes);
-    }
-}
-
 // One batch: what was asked for, and where each window begins.
 struct Batch {
     const Reading& reading;
     const WindowRequests& requests;
     std::size_t length;
-    Padding padding;
+    StackPadding padding;
     std::uint8_t* out;
     std::vector<ByteSpan> segments;  // of each window's first frame; no bytes if that one is open
 };
@@ -142,10 +131,11 @@ void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
         const auto count = static_cast<std::size_t>(batch.requests.counts[window]);
         const std::size_t num_padded = batch.length - count;
         std::uint8_t* const target = batch.out + window * batch.length * frame_bytes;
+        std::uint8_t* const first_frame = target + num_padded * frame_bytes;
         prefetch_ahead(batch, window, end);
         unpack_window(batch.reading, batch.segments[window], static_cast<std::size_t>(batch.requests.streams[window]),
-                      first_position(batch.requests, window), count, scratch, target + num_padded * frame_bytes);
-        pad_window(target, num_padded, frame_bytes, batch.padding);
+                      first_position(batch.requests, window), count, scratch, first_frame);
+        pad_stack(target, num_padded, first_frame, frame_bytes, batch.padding);
     }
 }
 
@@ -179,7 +169,7 @@ void gather_on_threads(const Batch& batch, std::size_t num_threads) {
 
 }  // namespace
 
-void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, Padding padding,
+void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::size_t num_threads, std::uint8_t* out) {
     if (reading.has_stopped()) {
         throw std::invalid_argument("this reading has stopped: frames that it saw may be gone; start another");
@@ -194,7 +184,7 @@ void gather_windows(const Reading& reading, const WindowRequests& requests, std:
     }
 }
 
-void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, Padding padding,
+void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::uint8_t* out) {
     const Reading reading(packed);
     gather_windows(reading, requests, length, padding, 1, out);

@@ -1,8 +1,7 @@
 // Many windows of consecutive frames into one output: a whole batch in one call.
 //
 // Window i holds the frames of streams[i] from position last[i] - counts[i] + 1 to last[i], in the last counts[i] of
-// the `length` places of out[i]. The places before them repeat the first of them (`Padding::kRepeat`, what Gymnasium
-// and Dopamine's readers expect of a young episode) or hold zeros (`Padding::kZeros`, as Baselines pads).
+// the `length` places of out[i]. The places before them are padded (stack_padding.hpp).
 //
 // Arguments are all checked before a byte of `out` (num_windows * length * frame_bytes) is written; std::out_of_range
 // names the window. DamagedSegment, possible only for restored bytes that no writer wrote, may come after some windows
@@ -14,10 +13,9 @@
 #pragma once
 
 #include "packed_streams.hpp"
+#include "stack_padding.hpp"
 
 namespace framestow {
-
-enum class Padding { kRepeat, kZeros };
 
 struct WindowRequests {
     const std::int32_t* streams = nullptr;
@@ -26,11 +24,11 @@ struct WindowRequests {
     std::size_t num_windows = 0;
 };
 
-void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, Padding padding,
+void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::size_t num_threads, std::uint8_t* out);
 
 // The same in a reading of its own, on this thread.
-void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, Padding padding,
+void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::uint8_t* out);
 
 }  // namespace framestow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,41 @@ from framestow.frames.frame_spec import FrameSpec
 
 NOT_BEGUN = -1  # the age of a stream that has never seen a frame
 
+StackPadding: TypeAlias = Literal["first_frame", "zeros"]
+"""What stands in a stack before an episode's first frame f0: that frame again, or zeros of its dtype.
+
+===============  ======================================  ======================================================
+padding          stacks of four as the episode goes on   who pads so
+===============  ======================================  ======================================================
+``first_frame``  ``f0 f0 f0 f0 | f0 f0 f0 f1 | ...``     Gymnasium, Baselines' ``FrameStack``, envpool
+``zeros``        ``0 0 0 f0 | 0 0 f0 f1 | ...``          Mnih et al. (2015) in their Lua code, Dopamine, Berkeley
+===============  ======================================  ======================================================
+
+Native code pads in ``_core/stack_padding.hpp`` alone, Python in ``pad_window``.
+"""
+
+STACK_PADDINGS: tuple[StackPadding, ...] = get_args(StackPadding)
+
+
+def pad_window(window: npt.NDArray[Any], num_padded: int, padding: StackPadding) -> None:
+    """Fill the first ``num_padded`` frames of ``window``, ``(length, *frame)``, whose others are there already.
+
+    >>> window = np.array([7, 7, 3, 4])
+    >>> pad_window(window, 2, "zeros")
+    >>> window
+    array([0, 0, 3, 4])
+    """
+    if num_padded:
+        window[:num_padded] = 0 if padding == "zeros" else window[num_padded]
+
 
 class FrameStacker:
     """The last ``stack`` frames of each of n streams: what the policy sees.
 
-    An episode younger than the stack is padded at its beginning by repeating its first frame::
+    An episode younger than the stack is padded at its beginning, by its first frame or by zeros (``StackPadding``)::
 
-        f0 f0 f0 f0 | f0 f0 f0 f1 | f0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
+        first_frame    f0 f0 f0 f0 | f0 f0 f0 f1 | f0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
+        zeros           0  0  0 f0 |  0  0 f0 f1 |  0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
 
     A frame is copied once, into the ring of its stream; stacks are put together when they are asked for.
 
@@ -29,10 +57,10 @@ class FrameStacker:
     array([7, 7, 8], dtype=uint8)
     """
 
-    def __init__(self, spec: FrameSpec, stack: int, num_streams: int) -> None:
+    def __init__(self, spec: FrameSpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> None:
         self._recent = np.zeros((num_streams, stack, *spec.shape), spec.dtype)
         self._ages = np.full(num_streams, NOT_BEGUN, np.int64)  # frames since the episode's first one
-        self._stacks = FrameStacks(self._recent, self._ages)
+        self._stacks = FrameStacks(self._recent, self._ages, padding)
 
     @property
     def nbytes(self) -> int:

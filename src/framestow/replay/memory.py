@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.errors import IncompatibleError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import FrameStacker
+from framestow.frames.stacking import FrameStacker, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory_report import MemoryReport
@@ -44,6 +44,9 @@ class ReplayMemory:
             What comes back is bit for bit what came, of any dtype; docs/observations.md says what it takes.
         action_space: Gymnasium ``Discrete`` or ``Box``, or the number of actions.
         stack: frames an observation.
+        stack_padding: what stands before an episode's first frame f0, in what the policy sees and in what is sampled:
+            ``"first_frame"``, ``f0 f0 f0 f0 | f0 f0 f0 f1 | ...``, or ``"zeros"``, ``0 0 0 f0 | 0 0 f0 f1 | ...``.
+            The default is Gymnasium's, and shows a policy nothing that no environment emitted.
         num_streams: environments that feed this memory.
         discount: γ; what a transition's ``discount`` is unless its episode terminated.
         sampler: what draws the transitions of a batch; ``Uniform()`` by default.
@@ -67,6 +70,7 @@ class ReplayMemory:
         action_space: Any,
         *,
         stack: int = 4,
+        stack_padding: StackPadding = "first_frame",
         num_streams: int = 1,
         discount: float = 0.99,
         sampler: Sampler | None = None,
@@ -75,10 +79,12 @@ class ReplayMemory:
         threads: int = 1,
     ) -> None:
         frame, action = FrameSpec.from_space(observation_space), ActionSpec.from_space(action_space)
-        self.settings = MemorySettings(capacity, frame, action, stack, num_streams, discount, storage, threads)
+        self.settings = MemorySettings(
+            capacity, frame, action, stack, num_streams, discount, storage, threads, stack_padding
+        )
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
         self._storage: FrameStorage = make_storage(storage, frame, num_streams, threads)
-        self._stacker = FrameStacker(frame, stack, num_streams)
+        self._stacker = FrameStacker(frame, stack, num_streams, stack_padding)
         self._timeline = Timeline(
             capacity, num_streams, stack, frame, action, discount, self._storage.frames_per_segment
         )
@@ -210,6 +216,7 @@ class ReplayMemory:
             settings.frame,
             settings.action,
             stack=settings.stack,
+            stack_padding=settings.stack_padding,
             num_streams=settings.num_streams,
             discount=settings.discount,
             sampler=sampler,
@@ -254,7 +261,7 @@ class ReplayMemory:
                 windows, (action, reward, discount, terminated, truncated) = self._timeline.resolve(indices)
                 frames = self._pool.take((len(indices), *self._window_shape), self._frame_dtype)
                 reading = self._storage.start_reading()
-            reading.windows(*windows, frames)
+            reading.windows(*windows, frames, self.settings.stack_padding)
         finally:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
             if reading is not None:
                 reading.stop()

@@ -7,6 +7,7 @@ from typing import Any
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.storage.storages import STORAGES
 
@@ -26,6 +27,7 @@ class MemorySettings:
     discount: float
     storage: str
     threads: int = 1
+    stack_padding: StackPadding = "first_frame"  # what a memory saved before it could be chosen was padded by
 
     def __post_init__(self) -> None:
         if self.num_streams < 1:
@@ -37,13 +39,17 @@ class MemorySettings:
             )
         if not 1 <= self.stack <= MAX_STACK:
             raise InvalidSettingsError(f"stack is {self.stack}: an observation has 1 to {MAX_STACK} frames")
+        if self.stack_padding not in STACK_PADDINGS:
+            raise InvalidSettingsError(
+                f"stack_padding is {self.stack_padding!r}: it must be one of {', '.join(map(repr, STACK_PADDINGS))}; "
+                "take 'first_frame'"
+            )
         if not 0.0 <= self.discount <= 1.0:
             raise InvalidSettingsError(f"discount is {self.discount}: γ lies in 0 to 1")
         if self.storage not in STORAGES:
             raise InvalidSettingsError(
                 f"storage is {self.storage!r}: it must be one of {', '.join(map(repr, STORAGES))}; take 'packed'"
             )
-
         if not 1 <= self.threads <= MAX_THREADS:
             raise InvalidSettingsError(f"threads is {self.threads}: 1 to {MAX_THREADS} threads unpack a batch")
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from framestow.frames.stacking import StackPadding
+
 
 class Reading(Protocol):
     """Keeps what a storage held when ``start_reading`` was called readable, whatever is appended and evicted since.
@@ -22,6 +24,7 @@ class Reading(Protocol):
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         out: npt.NDArray[np.uint8],
+        padding: StackPadding = "first_frame",
     ) -> None:
         """Write windows as ``FrameStorage.windows`` does."""
 
@@ -55,16 +58,17 @@ class FrameStorage(Protocol):
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         out: npt.NDArray[Any],
+        padding: StackPadding = "first_frame",
     ) -> None:
         """Write one window of consecutive frames for each row of ``out``, ``(batch, length, *frame)`` in C order.
 
         Window i holds the frames ``last - count + 1 .. last`` of its stream in its final ``count`` places
-        (``1 <= count <= length``); the places before repeat the first of them. Raises ``IndexError`` for a frame that
-        is not held, before ``out`` is touched.
+        (``1 <= count <= length``); the places before repeat the first of them or are zeros, as ``padding`` says. Raises
+        ``IndexError`` for a frame that is not held, before ``out`` is touched.
         """
         reading = self.start_reading()
         try:
-            reading.windows(streams, last_positions, counts, out)
+            reading.windows(streams, last_positions, counts, out, padding)
         finally:
             reading.stop()
 

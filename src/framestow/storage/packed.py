@@ -11,6 +11,7 @@ import numpy.typing as npt
 from framestow._core import PackedReading, PackedStreams
 from framestow.frames.codec import bytes_of
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import StackPadding
 from framestow.storage.frame_storage import FrameStorage, Reading
 
 
@@ -27,9 +28,10 @@ class ReadingOfBytes:
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         out: npt.NDArray[Any],
+        padding: StackPadding = "first_frame",
     ) -> None:
         """Unpack one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
-        self._reading.windows(streams, last_positions, counts, bytes_of(out, leading_axes=2))
+        self._reading.windows(streams, last_positions, counts, bytes_of(out, leading_axes=2), padding)
 
 
 class PackedStorage(FrameStorage):

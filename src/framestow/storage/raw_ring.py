@@ -14,6 +14,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import StackPadding, pad_window
 from framestow.storage.frame_storage import FrameStorage
 
 Chunk = npt.NDArray[Any]
@@ -34,9 +35,10 @@ class RawReading:
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         out: npt.NDArray[Any],
+        padding: StackPadding = "first_frame",
     ) -> None:
         """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
-        self._ring.read(self, streams, last_positions, counts, out)
+        self._ring.read(self, streams, last_positions, counts, out, padding)
 
     def stop(self) -> None:
         """Let go of what was evicted meanwhile."""
@@ -100,6 +102,7 @@ class RawRing(FrameStorage):
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         out: npt.NDArray[Any],
+        padding: StackPadding = "first_frame",
     ) -> None:
         """Write what ``reading`` is asked for."""
         wanted = zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True)
@@ -108,11 +111,11 @@ class RawRing(FrameStorage):
                 raise ValueError("this reading has stopped: frames that it saw may be gone; start another")
             runs = [self._runs(reading, row, *window, out.shape[1]) for row, window in enumerate(wanted)]
         for window, parts in zip(out, runs, strict=True):
-            place = len(window) - sum(map(len, parts))
-            window[:place] = parts[0][0]
+            place = num_padded = len(window) - sum(map(len, parts))
             for part in parts:
                 window[place : place + len(part)] = part
                 place += len(part)
+            pad_window(window, num_padded, padding)
 
     def evict(self, stream: int, before: int) -> None:
         """Let go of the chunks of ``stream`` that lie wholly below position ``before`` (see ``FrameStorage``)."""

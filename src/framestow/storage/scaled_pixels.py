@@ -17,6 +17,7 @@ from framestow.errors import DamagedDataError
 from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.pixel_scaling import PixelScaling
+from framestow.frames.stacking import StackPadding, pad_window
 from framestow.storage.frame_storage import FrameStorage, Reading
 from framestow.storage.position_log import PositionLog
 
@@ -39,21 +40,23 @@ class ScaledReading:
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         out: npt.NDArray[Any],
+        padding: StackPadding = "first_frame",
     ) -> None:
         """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
         # The pixels are unpacked into the end of ``out`` itself and scaled from its front: row r ends where row r + 1
         # of the pixels begins, or before. So a batch takes no second buffer.
         pixels = out.reshape(-1).view(np.uint8)[-out.size :].reshape(out.shape)
-        self._pixels.windows(streams, last_positions, counts, pixels)
+        self._pixels.windows(streams, last_positions, counts, pixels, padding)
         firsts, stops = self._ordinals(streams, last_positions, counts)
         if len(out) and (stops - firsts == counts).all():  # as where an environment scales in some other way
-            self._exceptions.windows(streams, stops - 1, counts, out)
+            self._exceptions.windows(streams, stops - 1, counts, out, padding)
             return
         for row in range(len(out)):
             self._scaling.from_pixels(pixels[row], out[row])
         for row in np.flatnonzero(stops > firsts).tolist():
             ordinals = range(int(firsts[row]), int(stops[row]))
-            self._put_exceptions(int(streams[row]), ordinals, int(last_positions[row]), int(counts[row]), out[row])
+            self._put_exceptions(int(streams[row]), ordinals, int(last_positions[row]), out[row])
+            pad_window(out[row], out.shape[1] - int(counts[row]), padding)
 
     def stop(self) -> None:
         """Let go of what was evicted meanwhile."""
@@ -72,16 +75,12 @@ class ScaledReading:
                 stops[rows] = log.ordinals_from(last_positions[rows] + 1)
         return firsts, stops
 
-    def _put_exceptions(
-        self, stream: int, ordinals: range, last_position: int, count: int, window: npt.NDArray[Any]
-    ) -> None:
+    def _put_exceptions(self, stream: int, ordinals: range, last_position: int, window: npt.NDArray[Any]) -> None:
         frames = np.empty((1, len(ordinals), *window.shape[1:]), window.dtype)
         one, num_frames = np.array([stream], np.int32), np.array([len(ordinals)], np.int32)
         self._exceptions.windows(one, np.array([ordinals[-1]]), num_frames, frames)
         places = len(window) - 1 - (last_position - self._exceptional[stream].positions(ordinals))
         window[places] = frames[0]
-        if places[0] == len(window) - count:  # the first frame is what the padding repeats
-            window[: places[0]] = frames[0, 0]
 
 
 class ScaledPixels(FrameStorage):

@@ -6,6 +6,16 @@ void refuse(const char* name, const std::string& fault) {
     throw std::invalid_argument(std::string(name) + " " + fault);
 }
 
+StackPadding padding_named(std::string_view name) {
+    if (name == "first_frame") {
+        return StackPadding::kFirstFrame;
+    }
+    if (name != "zeros") {
+        refuse("padding", "is '" + std::string(name) + "': must be 'first_frame' or 'zeros'");
+    }
+    return StackPadding::kZeros;
+}
+
 std::size_t first_axis(const ReadArray& array, const char* name) {
     if (array.ndim() == 0) {
         refuse(name, "has no axis: its first axis counts the frames");

@@ -11,11 +11,13 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "../byte_span.hpp"
 #include "../frame_geometry.hpp"
+#include "../stack_padding.hpp"
 
 namespace framestow {
 
@@ -109,6 +111,8 @@ void check_frames(const Array& array, const char* name, std::initializer_list<st
                          std::to_string(frame_bytes) + " bytes)");
     }
 }
+
+StackPadding padding_named(std::string_view name);
 
 std::size_t first_axis(const ReadArray& array, const char* name);
 

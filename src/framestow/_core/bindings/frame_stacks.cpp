@@ -12,7 +12,7 @@ namespace {
 
 class BoundFrameStacks {
 public:
-    BoundFrameStacks(nb::handle recent, nb::handle ages) {
+    BoundFrameStacks(nb::handle recent, nb::handle ages, const char* padding) {
         if (!recent_.borrow(recent, true) || recent_.view().ndim < 3 || !ages_.borrow(ages, true) ||
             ages_.view().itemsize != sizeof(std::int64_t) || ages_.num_rows() != recent_.num_rows()) {
             refuse("recent and ages", "do not fit: must be (num_streams, stack, *frame) and (num_streams,) of int64");
@@ -23,7 +23,7 @@ public:
             refuse("recent", "is empty: must hold a frame");
         }
         stacks_ = FrameStacks{recent_.values<std::uint8_t>(), ages_.values<std::int64_t>(), recent_.num_rows(), stack,
-                              total_bytes / recent_.num_rows() / stack};
+                              total_bytes / recent_.num_rows() / stack, padding_named(padding)};
     }
 
     void begin(nb::handle streams, nb::handle frames) {
@@ -75,7 +75,8 @@ private:
 
 void bind_frame_stacks(nb::module_& module) {
     nb::class_<BoundFrameStacks>(module, "FrameStacks")
-        .def(nb::init<nb::handle, nb::handle>(), nb::arg("recent"), nb::arg("ages"))
+        .def(nb::init<nb::handle, nb::handle, const char*>(), nb::arg("recent"), nb::arg("ages"),
+             nb::arg("padding") = "first_frame")
         .def("begin", &BoundFrameStacks::begin, nb::arg("streams"), nb::arg("frames"))
         .def("append", &BoundFrameStacks::append, nb::arg("streams"), nb::arg("frames"))
         .def("write", &BoundFrameStacks::write, nb::arg("out"));

@@ -64,7 +64,7 @@ std::size_t checked_threads(std::int64_t threads) {
 }
 
 void gather(const Reading& reading, nb::handle streams_argument, nb::handle last_positions_argument,
-            nb::handle counts_argument, nb::handle out_argument, Padding padding, std::size_t num_threads) {
+            nb::handle counts_argument, nb::handle out_argument, const char* padding, std::size_t num_threads) {
     const auto streams = as_column<std::int32_t>(streams_argument, "streams");
     const auto last_positions = as_column<std::int64_t>(last_positions_argument, "last_positions");
     const auto counts = as_column<std::int32_t>(counts_argument, "counts");
@@ -76,16 +76,16 @@ void gather(const Reading& reading, nb::handle streams_argument, nb::handle last
     }
     const std::size_t length = out.ndim() < 2 ? 0 : out.shape(1);
     check_frames(out, "out", {streams.size, length}, reading.packed().geometry().frame_bytes());
+    const StackPadding read_padding = padding_named(padding);
     const WindowRequests requests{streams.values, last_positions.values, counts.values, streams.size};
     const nb::gil_scoped_release released;
-    gather_windows(reading, requests, length, padding, num_threads, static_cast<std::uint8_t*>(out.data()));
+    gather_windows(reading, requests, length, read_padding, num_threads, static_cast<std::uint8_t*>(out.data()));
 }
 
 void py_gather(PackedStreams& self, nb::handle streams, nb::handle last_positions, nb::handle counts, nb::handle out,
-               bool pad_with_zeros, std::int64_t threads) {
+               const char* padding, std::int64_t threads) {
     const Reading reading(self);
-    gather(reading, streams, last_positions, counts, out, pad_with_zeros ? Padding::kZeros : Padding::kRepeat,
-           checked_threads(threads));
+    gather(reading, streams, last_positions, counts, out, padding, checked_threads(threads));
 }
 
 // A reading, and how many threads unpack what is asked of it.
@@ -108,17 +108,18 @@ void bind_packed_streams(nb::module_& module) {
         .def(
             "windows",
             [](const PackedReading& self, nb::handle streams, nb::handle last_positions, nb::handle counts,
-               nb::handle out) {
-                gather(self.reading, streams, last_positions, counts, out, Padding::kRepeat, self.num_threads);
+               nb::handle out, const char* padding) {
+                gather(self.reading, streams, last_positions, counts, out, padding, self.num_threads);
             },
-            nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"))
+            nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"),
+            nb::arg("padding") = "first_frame")
         .def("stop", [](PackedReading& self) { self.reading.stop(); });
     nb::class_<PackedStreams>(module, "PackedStreams")
         .def("__init__", &py_init, nb::arg("num_streams"), nb::arg("rows"), nb::arg("row_bytes"),
              nb::arg("pixel_bytes"), nb::arg("frames_per_segment").none() = nb::none())
         .def("append", &py_append, nb::arg("streams"), nb::arg("frames"))
         .def("gather", &py_gather, nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"),
-             nb::arg("pad_with_zeros") = false, nb::arg("threads") = 1)
+             nb::arg("padding") = "first_frame", nb::arg("threads") = 1)
         .def(
             "start_reading",
             [](PackedStreams& self, std::int64_t threads) { return new PackedReading(self, checked_threads(threads)); },
