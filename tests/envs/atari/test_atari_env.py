@@ -56,18 +56,6 @@ def test_a_new_game_begins_with_one_to_thirty_noops():
     assert len(set(frames)) > 15
 
 
-def test_fire_on_reset_holds_fire_for_one_agent_step():
-    firing = replace(PLAIN, name="firing", fire_on_reset=True)
-    env, still = AtariEnv("Breakout", firing, seed=1), AtariEnv("Breakout", PLAIN, seed=1)
-
-    _, info = env.reset()
-    still.reset()
-    still.step(still.action_meanings().index("FIRE"))
-
-    assert info["episode_frame_number"] == 4
-    assert still.state_dict()["emulator"] == env.state_dict()["emulator"]
-
-
 def test_a_lost_life_ends_the_episode_and_the_game_goes_on_without_an_emulator_frame():
     env = AtariEnv("Breakout", NATURE, seed=0)
     env.reset()

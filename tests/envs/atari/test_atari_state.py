@@ -27,7 +27,7 @@ def play(env, num_steps: int, seed: int) -> list[tuple]:
     return seen
 
 
-@pytest.mark.parametrize("preset", ["machado2018", "nature"])
+@pytest.mark.parametrize("preset", ["machado2018", "nature", "baselines"])
 @pytest.mark.parametrize("game", ["Breakout", "Pong"])
 def test_a_fresh_environment_goes_on_bit_for_bit_where_another_stood(game, preset):
     env = AtariEnv(game, preset, seed=1)
@@ -188,3 +188,29 @@ def test_a_vector_of_another_number_or_mode_is_refused():
         make_atari("Breakout", 2, autoreset_mode="SameStep").load_state_dict(state)
     with pytest.raises(IncompatibleError, match="these are 1 with NextStep"):
         make_atari("Breakout", 1).load_state_dict(state)
+
+
+def test_a_state_saved_after_a_lost_life_goes_on_with_the_resets_own_steps():
+    env, fresh = AtariEnv("Breakout", "baselines", seed=1), AtariEnv("Breakout", "baselines", seed=2)
+    env.reset()
+    while not env.step(1)[2]:
+        pass
+    fresh.load_state_dict(env.state_dict())
+
+    (expected, expected_info), (frame, info) = env.reset(), fresh.reset()
+
+    assert np.array_equal(expected, frame)
+    assert expected_info == info
+    assert play(env, 30, seed=1) == play(fresh, 30, seed=1)
+
+
+def test_a_state_that_was_saved_before_there_was_a_field_is_taken_where_the_field_has_its_default():
+    env = AtariEnv("Breakout", NATURE, seed=1)
+    state = env.state_dict()
+    for field in ("opening", "reset_frame", "noop_steps_after_life_loss", "stack_padding", "evaluation_epsilon"):
+        del state["preset"][field]
+
+    env.load_state_dict(state)
+
+    with pytest.raises(IncompatibleError, match="opening 'none' against 'fire_frame'"):
+        AtariEnv("Breakout", replace(NATURE, opening="fire_frame")).load_state_dict(state)

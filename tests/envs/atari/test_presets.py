@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from framestow.envs import PRESETS, AtariEnv, Preset, find_preset, make_atari
+from framestow.envs.atari.presets import differing_fields
 from framestow.errors import InvalidSettingsError
 from golden.preset_frames import GOLDEN_FILE, fingerprint
 
@@ -29,6 +30,49 @@ def test_nature_ends_the_bootstrap_at_a_lost_life_and_clips_rewards():
     assert (preset.max_noops, preset.reward_limit, preset.max_episode_frames) == (30, 1.0, 18_000)
 
 
+def test_baselines_ends_an_episode_with_a_life_and_goes_on_by_a_noop_step_fire_and_the_third_action():
+    preset = find_preset("baselines")
+
+    assert (preset.sticky_probability, preset.action_set, preset.max_episode_frames) == (0.0, "minimal", 108_000)
+    assert (preset.life_loss, preset.noop_steps_after_life_loss) == ("terminates_after_step", 1)
+    assert (preset.max_noops, preset.opening, preset.reset_frame) == (30, "fire_steps", "last")
+    assert (preset.maximum_of, preset.resize, preset.reward_limit) == ("rgb", "area", 1.0)
+
+
+def test_dopamine_is_sticky_with_minimal_actions_and_clipped_rewards():
+    preset = find_preset("dopamine")
+
+    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.25, "minimal", "ignored")
+    assert (preset.max_noops, preset.opening, preset.max_episode_frames) == (0, "none", 108_000)
+    assert (preset.maximum_of, preset.resize, preset.reward_limit) == ("grey", "area", 1.0)
+
+
+def test_envpool_opens_with_noops_and_a_fire_frame_and_leaves_lives_and_rewards_alone():
+    preset = find_preset("envpool")
+
+    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.0, "minimal", "ignored")
+    assert (preset.max_noops, preset.opening, preset.reset_frame) == (30, "fire_frame", "last")
+    assert (preset.maximum_of, preset.resize, preset.reward_limit) == ("grey", "area", None)
+
+
+def test_stacks_of_nature_and_dopamine_are_padded_with_zeros_and_the_others_with_the_first_frame():
+    zeros = {name for name, preset in PRESETS.items() if preset.stack_padding == "zeros"}
+
+    assert zeros == {"nature", "dopamine"}
+
+
+def test_two_presets_differ_in_the_fields_that_are_named():
+    nature = find_preset("nature")
+    old = {key: value for key, value in nature.to_dict().items() if key not in ("opening", "reset_frame")}
+
+    assert differing_fields(nature.to_dict(), nature) == []
+    assert differing_fields(old, nature) == []  # written before there were these fields
+    assert differing_fields({**old, "frame_shape": [96, 84], "name": "tall"}, nature) == [
+        "frame_shape (96, 84) against (84, 84)"
+    ]
+    assert differing_fields({**old, "resize": "bilinear"}, nature, but=("resize",)) == []
+
+
 def test_an_unknown_preset_names_the_nearest_one():
     message = "preset 'machado' is unknown: it names no recipe; did you mean 'machado2018'?"
 
@@ -44,13 +88,18 @@ def test_an_unknown_preset_names_the_nearest_one():
         ("sticky_probability", -0.1),
         ("action_set", "some"),
         ("life_loss", "restarts"),
+        ("noop_steps_after_life_loss", -1),
         ("max_noops", -1),
+        ("opening", "fire"),
+        ("reset_frame", "first"),
         ("maximum_of", "blue"),
         ("resize", "nearest"),
         ("frame_shape", (84,)),
         ("frame_shape", (0, 84)),
         ("reward_limit", 0.0),
         ("max_episode_frames", 0),
+        ("stack_padding", "ones"),
+        ("evaluation_epsilon", 1.5),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_and_named(field, wrong):

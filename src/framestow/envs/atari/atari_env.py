@@ -29,15 +29,16 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     step*; where the game ends early, of those that were seen (`Screen` has the table). Stacking is
     the business of whoever keeps the frames.
 
-    With ``life_loss="terminates"`` a lost life ends the episode but not the game: the next ``reset`` gives the frame
-    that ended it, without an emulator frame in between. Any other ``reset``, and every one with a seed, starts a new
-    game.
+    Where the preset says so, a lost life ends the episode but not the game: the next ``reset`` goes on with it, by the
+    preset's no-op steps and opening, or, where it has neither, with the frame that the life was lost with. Any other
+    ``reset``, and every one with a seed, starts a new game.
 
     Sticky actions are drawn here and not by the emulator, because the emulator's own state leaves out the action it
     holds: a game restored from it went another way (seen with ale-py 0.12.1).
 
     ``info`` holds ``lives``, ``episode_frame_number`` (emulator frames of this game) and, when the game is over or
-    truncated, ``episode``: ``{"r": its unclipped score, "l": its agent steps}``, over all lives.
+    truncated, ``episode``: ``{"r": its unclipped score, "l": its agent steps}``, over all lives. A game that a reset
+    means to go on with may end in the steps which that reset plays; then it is told in the reset's ``info``.
 
     Raises:
         UnknownGameError: no such game; the message names the nearest.
@@ -73,12 +74,14 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         in_full = self.preset.action_set == "full"
         actions = self._ale.getLegalActionSet() if in_full else self._ale.getMinimalActionSet()
         self._emulator_actions = tuple(int(action.value) for action in actions)
+        self._opening_steps = self._find_opening_steps()
         self.action_space = gymnasium.spaces.Discrete(len(self._emulator_actions))
         self.observation_space = gymnasium.spaces.Box(0, 255, self.preset.frame_shape, np.uint8)
         self._phase: Phase = "unstarted"
         self._held_action = int(ale_py.Action.NOOP.value)
         self._frame = np.zeros(self.preset.frame_shape, np.uint8)
         self._score, self._agent_steps = 0.0, 0
+        self._ended_in_reset: dict[str, float] | None = None
 
     @property
     def game(self) -> str:
@@ -102,14 +105,19 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         if seed is None and self._phase == "unstarted":
             seed = self._pending_seed
         super().reset(seed=seed, options=options)
-        if seed is not None:
-            self._seed_emulator(seed)
-        elif self._phase == "life_lost":
-            self._phase = "running"
-            return self._frame.copy(), self._info()
-        self._start_game()
-        self._frame = self._screen.frame()
-        return self._frame.copy(), self._info()
+        self._ended_in_reset = None
+        if seed is None and self._phase == "life_lost":
+            self._play_noop_steps()
+        else:
+            if seed is not None:
+                self._seed_emulator(seed)
+            self._start_game()
+        self._play_opening_steps()
+        self._phase = "running"
+        info = self._info()
+        if self._ended_in_reset:
+            info["episode"] = self._ended_in_reset
+        return self._frame.copy(), info
 
     def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Hold an action for the preset's frame skip; returns frame, reward, terminated, truncated and ``info``.
@@ -128,7 +136,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         if terminated or truncated:
             self._phase = "over"
             info["episode"] = {"r": self._score, "l": self._agent_steps}
-        elif self.preset.life_loss == "terminates" and self._ale.lives() < lives:
+        elif self._has_lost_life(lives):
             self._phase = "life_lost"
             terminated = True
         limit = self.preset.reward_limit
@@ -195,17 +203,50 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             self._ale.loadROM(roms.get_rom_path(self.rom))  # the emulator looks at its seed only here: some 50 ms
             self._unused_emulator_seed = emulator_seed
 
+    def _find_opening_steps(self) -> tuple[int, ...]:
+        has_fire = int(ale_py.Action.FIRE.value) in self._emulator_actions
+        if self.preset.opening != "fire_steps" or not has_fire or len(self._emulator_actions) < 3:
+            return ()
+        return int(ale_py.Action.FIRE.value), self._emulator_actions[2]
+
     def _start_game(self) -> None:
         self._score, self._agent_steps = 0.0, 0
         self._unused_emulator_seed = None
         self._restart_emulator()
-        if self.preset.max_noops:
-            for _ in range(int(self.np_random.integers(1, self.preset.max_noops + 1))):
-                self._run_one_frame(ale_py.Action.NOOP)
-        if self.preset.fire_on_reset and ale_py.Action.FIRE in self._ale.getMinimalActionSet():
-            for _ in range(self.preset.frame_skip):
-                self._run_one_frame(ale_py.Action.FIRE)
-        self._phase = "running"
+        preset = self.preset
+        num_noops = int(self.np_random.integers(1, preset.max_noops + 1)) if preset.max_noops else 0
+        fires = preset.opening == "fire_frame" and int(ale_py.Action.FIRE.value) in self._emulator_actions
+        for _ in range(num_noops - fires):
+            self._run_one_frame(ale_py.Action.NOOP)
+        if fires:
+            self._run_one_frame(ale_py.Action.FIRE)
+        self._frame = self._screen.frame()
+
+    def _play_opening_steps(self) -> None:
+        for action in self._opening_steps:
+            lives = self._ale.lives()
+            if self._keeps_running(action) and self._has_lost_life(lives):
+                self._play_noop_steps()
+
+    def _play_noop_steps(self) -> None:
+        for _ in range(self.preset.noop_steps_after_life_loss):
+            if not self._keeps_running(int(ale_py.Action.NOOP.value)):
+                return
+
+    def _keeps_running(self, emulator_action: int) -> bool:
+        """Play an agent step within a reset; False where it ended the game, and then a new one has been started."""
+        self._hold(emulator_action)
+        if not self._ale.game_over():
+            self._frame = self._screen.frame()
+            return True
+        if self._agent_steps:
+            self._ended_in_reset = {"r": self._score, "l": self._agent_steps}
+        self._start_game()
+        return False
+
+    def _has_lost_life(self, lives_before: int) -> bool:
+        lives, rule = self._ale.lives(), self.preset.life_loss
+        return (lives < lives_before) and (rule == "terminates" or (rule == "terminates_after_step" and lives > 0))
 
     def _restart_emulator(self) -> None:
         self._ale.reset_game()
@@ -216,6 +257,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def _run_one_frame(self, action: ale_py.Action) -> None:
         self._held_action = int(action.value)
         self._score += self._ale.act(self._held_action)
+        if self.preset.reset_frame == "last":
+            self._screen.begin_step()
         self._screen.read()
         if self._ale.game_over():
             self._score = 0.0

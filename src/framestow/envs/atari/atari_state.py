@@ -7,12 +7,15 @@ from typing import Any
 import ale_py
 import numpy as np
 
-from framestow.envs.atari.presets import Preset
+from framestow.envs.atari.presets import Preset, differing_fields
 from framestow.errors import IncompatibleError
 
 _KEYS = frozenset(
     ("rom", "preset", "phase", "emulator", "held_action", "frame", "score", "agent_steps", "pending_seed", "generator")
 )
+
+# What a preset says besides how frames, rewards and ends come about.
+_NOT_THE_ENVIRONMENTS = frozenset(("name", "source", "stack_padding", "evaluation_epsilon"))
 
 
 def generator_state(generator: np.random.Generator) -> dict[str, Any]:
@@ -34,11 +37,11 @@ def check_state(state: dict[str, Any], rom: str, preset: Preset) -> None:
         raise IncompatibleError(f"state lacks {missing}: it is no AtariEnv's; hand in what state_dict() gave")
     if state["rom"] != rom:
         raise IncompatibleError(f"state is of the game {state['rom']!r}: this is {rom!r}; make the environment of it")
-    theirs, ours = state["preset"], preset.to_dict()
-    differing = [f"{key} {theirs.get(key)!r} against {ours[key]!r}" for key in ours if _differ(theirs, ours, key)]
+    differing = differing_fields(state["preset"], preset, but=_NOT_THE_ENVIRONMENTS)
     if differing:
         raise IncompatibleError(
-            f"state is of the preset {theirs.get('name')!r}: it differs in {', '.join(differing)}; use that preset"
+            f"state is of the preset {state['preset'].get('name')!r}: it differs in {', '.join(differing)}; "
+            "use that preset"
         )
     shape = np.shape(state["frame"])
     if shape != preset.frame_shape:
@@ -47,8 +50,3 @@ def check_state(state: dict[str, Any], rom: str, preset: Preset) -> None:
         ale_py.ALEState(state["emulator"])
     except Exception as error:
         raise IncompatibleError(f"state's emulator part is not ale-py's: {error}; it is damaged") from error
-
-
-def _differ(theirs: dict[str, Any], ours: dict[str, Any], field: str) -> bool:
-    there = theirs.get(field)
-    return field not in ("name", "source") and bool((list(there) if isinstance(there, tuple) else there) != ours[field])

@@ -6,7 +6,8 @@ What each takes from its source, and what cannot be identical, stands in ``docs/
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from framestow.errors import InvalidSettingsError
@@ -35,15 +36,26 @@ class Preset:
     action_set: Literal["minimal", "full"] = "minimal"
     """The actions that do something in this game, or all 18 of the console."""
 
-    life_loss: Literal["ignored", "terminates"] = "ignored"
-    """Whether losing a life ends the episode (``terminated=True``, the frame skip stops there). The game is never
-    restarted for it: the next reset goes on with the running game, without an emulator frame in between."""
+    life_loss: Literal["ignored", "terminates", "terminates_after_step"] = "ignored"
+    """Whether a lost life ends the episode (``terminated=True``): never; at the emulator frame that lost it, where the
+    frame skip stops; or after the whole agent step, and then only while lives are left. The game is not restarted for
+    it: the next reset goes on with the running game."""
+
+    noop_steps_after_life_loss: int = 0
+    """Agent steps of no action by which the reset after a lost life goes on; with 0 it gives the frame that the life
+    was lost with, and no emulator frame passes."""
 
     max_noops: int = 0
     """A new game begins with 1 to so many emulator frames of no action, uniformly drawn; 0 for none."""
 
-    fire_on_reset: bool = False
-    """Whether each reset, after the no-ops, holds FIRE for one agent step where the game has that action."""
+    opening: Literal["none", "fire_frame", "fire_steps"] = "none"
+    """What a reset plays after the no-ops, in games that have FIRE: nothing; FIRE for one emulator frame, in a new game
+    only and in place of the last no-op; or FIRE and then the third action, an agent step each, at every reset, after a
+    lost life too, and only where there are three actions."""
+
+    reset_frame: Literal["maximum", "last"] = "maximum"
+    """Whether a reset that ends with no-ops or a FIRE frame shows the maximum of its last two raw frames or the last
+    one alone. One that ends with an agent step shows that step's frame."""
 
     maximum_of: Literal["grey", "rgb"] = "grey"
     """Whether the maximum of two raw frames is taken of their grey values or colour by colour."""
@@ -60,12 +72,22 @@ class Preset:
     max_episode_frames: int = 18_000
     """Emulator frames after which a game is truncated, no-ops included; 18,000 are five minutes."""
 
+    stack_padding: Literal["first_frame", "zeros"] = "first_frame"
+    """What fills the stack where an episode is younger than it. The environment gives single frames and has no use for
+    this: it is for the memory that stacks them."""
+
+    evaluation_epsilon: float = 0.001
+    """Probability of a random action when what was trained with this is evaluated."""
+
     def __post_init__(self) -> None:
         choices = {
             "action_set": ("minimal", "full"),
-            "life_loss": ("ignored", "terminates"),
+            "life_loss": ("ignored", "terminates", "terminates_after_step"),
+            "opening": ("none", "fire_frame", "fire_steps"),
+            "reset_frame": ("maximum", "last"),
             "maximum_of": ("grey", "rgb"),
             "resize": ("area", "bilinear"),
+            "stack_padding": ("first_frame", "zeros"),
         }
         for field, allowed in choices.items():
             _require(getattr(self, field) in allowed, field, getattr(self, field), f"it must be one of {allowed}")
@@ -73,10 +95,13 @@ class Preset:
         object.__setattr__(self, "frame_shape", shape)
         _require(self.frame_skip >= 1, "frame_skip", self.frame_skip, "at least one emulator frame is needed")
         _require(0.0 <= self.sticky_probability < 1.0, "sticky_probability", self.sticky_probability, "0 up to below 1")
-        _require(self.max_noops >= 0, "max_noops", self.max_noops, "it must be 0 or more")
+        for field in ("max_noops", "noop_steps_after_life_loss"):
+            _require(getattr(self, field) >= 0, field, getattr(self, field), "it must be 0 or more")
         _require(len(shape) == 2 and min(shape) >= 1, "frame_shape", shape, "it is (height, width), 1 or more each")
         _require(self.reward_limit is None or self.reward_limit > 0, "reward_limit", self.reward_limit, "above 0")
         _require(self.max_episode_frames >= 1, "max_episode_frames", self.max_episode_frames, "it must be 1 or more")
+        epsilon = self.evaluation_epsilon
+        _require(0.0 <= epsilon <= 1.0, "evaluation_epsilon", epsilon, "it is a probability, 0 to 1")
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, for a file; ``Preset(**d)`` brings it back."""
@@ -106,9 +131,59 @@ PRESETS: dict[str, Preset] = {
             # The Lua code asks image.scale for "bilinear", which in Torch means the area's mean when it shrinks.
             resize="area",
             reward_limit=1.0,
+            stack_padding="zeros",
+            evaluation_epsilon=0.05,
+        ),
+        Preset(
+            name="baselines",
+            source="OpenAI Baselines, make_atari and wrap_deepmind; Stable-Baselines3's AtariWrapper",
+            life_loss="terminates_after_step",
+            noop_steps_after_life_loss=1,
+            max_noops=30,
+            opening="fire_steps",
+            reset_frame="last",
+            maximum_of="rgb",
+            reward_limit=1.0,
+            max_episode_frames=108_000,
+            # Its player acts with the epsilon that its training ends with.
+            evaluation_epsilon=0.01,
+        ),
+        Preset(
+            name="dopamine",
+            source="Castro et al. 2018, Dopamine: AtariPreprocessing with sticky actions, and its runner",
+            sticky_probability=0.25,
+            reward_limit=1.0,
+            max_episode_frames=108_000,
+            stack_padding="zeros",
+        ),
+        Preset(
+            name="envpool",
+            source="Weng et al. 2022, EnvPool: the defaults of its Atari environments",
+            max_noops=30,
+            opening="fire_frame",
+            reset_frame="last",
+            max_episode_frames=108_000,
         ),
     )
 }
+
+
+def differing_fields(theirs: Mapping[str, Any], ours: Preset, but: Collection[str] = ("name", "source")) -> list[str]:
+    """Say in which fields a preset written by `Preset.to_dict` differs from another, leaving out those of ``but``.
+
+    A field that it lacks, because it was written before there was one, counts as having its default.
+
+    >>> differing_fields({**find_preset("nature").to_dict(), "max_noops": 7}, find_preset("nature"))
+    ['max_noops 7 against 30']
+    """
+    differing = []
+    for field in fields(Preset):
+        here = getattr(ours, field.name)
+        there = theirs.get(field.name, field.default)
+        there = tuple(there) if isinstance(there, list) else there
+        if field.name not in but and there != here:
+            differing.append(f"{field.name} {there!r} against {here!r}")
+    return differing
 
 
 def find_preset(preset: str | Preset) -> Preset:
