@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import ale_py
@@ -79,7 +79,6 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self.observation_space = gymnasium.spaces.Box(0, 255, self.preset.frame_shape, np.uint8)
         self._phase: Phase = "unstarted"
         self._held_action = int(ale_py.Action.NOOP.value)
-        self._frame = np.zeros(self.preset.frame_shape, np.uint8)
         self._score, self._agent_steps = 0.0, 0
         self._ended_in_reset: dict[str, float] | None = None
 
@@ -117,7 +116,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         info = self._info()
         if self._ended_in_reset:
             info["episode"] = self._ended_in_reset
-        return self._frame.copy(), info
+        return self._screen.frame(), info
 
     def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Hold an action for the preset's frame skip; returns frame, reward, terminated, truncated and ``info``.
@@ -127,11 +126,11 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         """
         emulator_action = self._emulator_actions[self._checked(action)]
         self._require_running()
-        lives = self._ale.lives()
+        ale = self._ale
+        lives = ale.lives()
         reward = self._hold(emulator_action)
         self._agent_steps += 1
-        self._frame = self._screen.frame()
-        terminated, truncated = self._ale.game_over(with_truncation=False), self._ale.game_truncated()
+        terminated, truncated = ale.game_over(False), ale.game_truncated()
         info = self._info()
         if terminated or truncated:
             self._phase = "over"
@@ -141,7 +140,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             terminated = True
         limit = self.preset.reward_limit
         clipped = reward if limit is None else min(max(reward, -limit), limit)
-        return self._frame.copy(), clipped, terminated, truncated, info
+        return self._screen.frame(), clipped, terminated, truncated, info
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Give the screen in colour, ``uint8`` of about (210, 160, 3), or ``None`` without a render mode.
@@ -171,7 +170,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             "phase": self._phase,
             "emulator": self._ale.cloneState(include_rng=True).serialize(),
             "held_action": self._held_action,
-            "frame": self._frame.copy(),
+            "frame": self._screen.frame(),
             "score": self._score,
             "agent_steps": self._agent_steps,
             "pending_seed": self._pending_seed,
@@ -192,7 +191,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self._unused_emulator_seed = None
         self._phase = state["phase"]
         self._held_action = int(state["held_action"])
-        self._frame = np.array(state["frame"], np.uint8)
+        self._screen.restore(state["frame"])
         self._score, self._agent_steps = float(state["score"]), int(state["agent_steps"])
         self._pending_seed = state["pending_seed"]
 
@@ -220,7 +219,6 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             self._run_one_frame(ale_py.Action.NOOP)
         if fires:
             self._run_one_frame(ale_py.Action.FIRE)
-        self._frame = self._screen.frame()
 
     def _play_opening_steps(self) -> None:
         for action in self._opening_steps:
@@ -237,7 +235,6 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         """Play an agent step within a reset; False where it ended the game, and then a new one has been started."""
         self._hold(emulator_action)
         if not self._ale.game_over():
-            self._frame = self._screen.frame()
             return True
         if self._agent_steps:
             self._ended_in_reset = {"r": self._score, "l": self._agent_steps}
@@ -266,34 +263,43 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
 
     def _hold(self, emulator_action: int) -> float:
         """Run the emulator for one agent step, cut short where the episode ends; gives the raw reward."""
-        ale, screen = self._ale, self._screen
+        ale, read = self._ale, self._screen.read
+        act, game_over = ale.act, ale.game_over
         ends_with_life, lives = self.preset.life_loss == "terminates", ale.lives()
-        reward = 0
-        screen.begin_step()
+        held_action, reward = self._held_action, 0
+        self._screen.begin_step()
         for sticks in self._drawn_sticks():
             if not sticks:
-                self._held_action = emulator_action
-            reward += ale.act(self._held_action)
-            screen.read()
-            if ale.game_over() or (ends_with_life and ale.lives() < lives):
+                held_action = emulator_action
+            reward += act(held_action)
+            read()
+            if game_over() or (ends_with_life and ale.lives() < lives):
                 break
+        self._held_action = held_action
         self._score += reward
         return float(reward)
 
-    def _drawn_sticks(self) -> Iterable[bool]:
-        """Whether each emulator frame of a step repeats the action executed last (Machado et al. 2018)."""
+    def _drawn_sticks(self) -> Sequence[bool]:
+        """Whether each emulator frame of a step repeats the action executed last (Machado et al. 2018).
+
+        All are drawn, also where the step ends early: the next step's then do not depend on how this one ended.
+        """
         probability, frame_skip = self.preset.sticky_probability, self.preset.frame_skip
         if probability == 0.0:
             return (False,) * frame_skip
-        return (self.np_random.random(frame_skip) < probability).tolist()  # type: ignore[no-any-return]
+        draw = self.np_random.random
+        return [draw() < probability for _ in range(frame_skip)]  # one by one: an array of four takes twice as long
 
     def _info(self) -> dict[str, Any]:
         return {"lives": self._ale.lives(), "episode_frame_number": self._ale.getEpisodeFrameNumber()}
 
     def _checked(self, action: np.int64 | int) -> int:
+        count = len(self._emulator_actions)
+        number = action.item() if type(action) is np.int64 else action  # what spaces and vector environments give
+        if type(number) is int and 0 <= number < count:
+            return number
         if isinstance(action, np.ndarray) and action.ndim == 0:
             action = action[()]
-        count = len(self._emulator_actions)
         if isinstance(action, (bool, np.bool_)) or not isinstance(action, (int, np.integer)) or not 0 <= action < count:
             raise InvalidStepError(
                 f"action is {action!r}: {self.game} with {self.preset.action_set} actions takes whole numbers from 0 "

@@ -43,10 +43,16 @@ class Screen:
         self._grey = np.empty(screen_shape, np.uint8)
         self._interpolation = _INTERPOLATIONS[preset.resize]
         self._newest, self._num_read = 0, 0
+        self._restored: npt.NDArray[np.uint8] | None = np.zeros(preset.frame_shape, np.uint8)
 
     def begin_step(self) -> None:
         """Forget the raw frames read so far: those that follow belong to a new step or reset."""
         self._num_read = 0
+        self._restored = None
+
+    def restore(self, frame: npt.NDArray[np.uint8]) -> None:
+        """Show a frame of earlier, of which there are no raw frames, until the next step or reset."""
+        self._restored = np.array(frame, np.uint8)
 
     def read(self) -> None:
         """Take in the raw frame that the emulator shows now."""
@@ -57,7 +63,9 @@ class Screen:
         self._num_read += 1
 
     def frame(self) -> npt.NDArray[np.uint8]:
-        """Make the frame of this step, a fresh ``uint8`` array of the preset's shape."""
+        """Make the frame of this step, a fresh ``uint8`` array of the preset's shape; black before the first."""
+        if self._restored is not None:
+            return self._restored.copy()
         if self._resizes_by_itself:
             frame: npt.NDArray[np.uint8] = np.empty(self._frame_shape, np.uint8)
             self._screen.write(self._num_read > 1, frame)
