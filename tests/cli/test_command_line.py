@@ -150,6 +150,36 @@ def test_help_does_not_wait_for_pytorch_to_load() -> None:
     assert "--learning-rate" in finished.stdout
 
 
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+def test_playing_with_another_preset_warns_and_names_what_differs(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings(game="Breakout", preset="nature"))
+
+    assert main([command, str(tmp_path / "run"), "--preset", "baselines"]) == 2  # there is no checkpoint yet
+
+    said = capsys.readouterr()
+    assert "warning: trained with the preset nature, played with baselines: the scores are not comparable" in said.out
+    assert "life_loss 'terminates' against 'terminates_after_step'" in said.out
+    assert "checkpoint" in said.err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+def test_playing_with_a_preset_of_other_actions_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings(game="Breakout", preset="machado2018"))
+
+    assert main([command, str(tmp_path / "run"), "--preset", "dopamine"]) == 2
+
+    said = capsys.readouterr()
+    assert said.err == (
+        "error: preset 'dopamine' has 4 actions in Breakout: the run was trained with 'machado2018', of 18, and its "
+        "network has an output for each of these; play with machado2018\n"
+    )
+    assert "warning" not in said.out
+
+
 @pytest.mark.slow
 def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = str(tmp_path / "run")
@@ -162,6 +192,10 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
     evaluated = capsys.readouterr().out
     assert main(["watch", run, "--max-steps", "15", "--epsilon", "1"]) == 0
     watched = capsys.readouterr().out
+    assert main(["train", "breakout", "--preset", "nature", "--steps", "8", "--run-dir", run + "2", *SHORT]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", run + "2", "--episodes", "1", "--preset", "baselines"]) == 0
+    evaluated_with_other = capsys.readouterr().out
 
     assert f"framestow train --resume {run} --steps 240" in first
     assert "120 of 1,000 transitions in" in first
@@ -172,6 +206,11 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
     assert stored["agent_steps"] == 160
     assert f"mean {stored['mean']:.2f} · median {stored['median']:g}" in evaluated
     assert "trained with the preset machado2018 for 160 agent steps" in evaluated
+    other = json.loads((tmp_path / "run2" / "evaluation.json").read_text())
+    assert (stored["preset"], stored["played_preset"]) == ("machado2018", "machado2018")
+    assert (other["preset"], other["played_preset"], other["epsilon"]) == ("nature", "baselines", 0.01)
+    assert "1 games with baselines at epsilon 0.01" in evaluated_with_other
+    assert "warning" not in evaluated + watched
     assert "15 steps at epsilon 1, cut off before the game ended" in watched
     assert (tmp_path / "run" / "Breakout-160.mp4").read_bytes()[4:8] == b"ftyp"
 

@@ -16,7 +16,7 @@ from framestow.envs import SerialVectorEnv
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
 from framestow.training.playing.evaluation import Evaluation, evaluation_settings, play_episodes
-from framestow.training.playing.player import Player, usual_epsilon
+from framestow.training.playing.player import Player
 from framestow.training.playing.video import record_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.trainer import start_run, train
@@ -88,17 +88,36 @@ def test_fewer_games_than_environments_are_played_by_the_first(tmp_path: Path) -
 
 
 def test_mean_median_and_standard_error_are_those_of_the_scores(tmp_path: Path) -> None:
-    evaluation = Evaluation("Pong", "nature", 100, 0.05, 1, scores=(1.0, 2.0, 3.0, 10.0), lengths=(1, 2, 3, 4))
+    evaluation = Evaluation(
+        "Pong", "nature", "baselines", 100, 0.05, 1, scores=(1.0, 2.0, 3.0, 10.0), lengths=(1, 2, 3, 4)
+    )
 
     assert (evaluation.mean, evaluation.median) == (4.0, 2.5)
     assert evaluation.standard_error == pytest.approx(np.sqrt(50 / 3) / 2)  # squares 9, 4, 1, 36 over n - 1
-    assert Evaluation("Pong", "nature", 100, 0.05, 1, (1.0,), (1,)).standard_error is None
+    assert Evaluation("Pong", "nature", "baselines", 100, 0.05, 1, (1.0,), (1,)).standard_error is None
     evaluation.write(tmp_path / "evaluation.json")
     assert json.loads((tmp_path / "evaluation.json").read_text())["median"] == 2.5
 
 
-def test_the_usual_epsilon_is_that_of_the_presets_authors() -> None:
-    assert (usual_epsilon("nature"), usual_epsilon("machado2018")) == (0.05, 0.001)
+def test_a_player_sees_stacks_padded_as_it_was_told(tmp_path: Path) -> None:
+    folder = _trained_folder(tmp_path)
+
+    def first_stacks(**padding: Any) -> NDArray[np.uint8]:
+        player = Player(folder, make_catch(folder.settings()), 0.5, 0, "cpu", **padding)
+        stacks, _ = player.env.reset()
+        player.close()
+        return np.asarray(stacks)
+
+    repeated, zeros = first_stacks(), first_stacks(stack_padding="zeros")
+
+    assert np.array_equal(repeated[:, 0], repeated[:, 1])
+    assert np.array_equal(repeated[:, 1], zeros[:, 1])
+    assert not zeros[:, 0].any()
+
+
+def test_the_settings_to_evaluate_with_may_have_another_preset() -> None:
+    assert evaluation_settings(catch_settings(preset="nature"), 3, seed=1).preset == "nature"
+    assert evaluation_settings(catch_settings(preset="nature"), 3, seed=1, preset="envpool").preset == "envpool"
 
 
 def test_no_games_at_all_are_refused() -> None:

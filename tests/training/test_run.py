@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
@@ -42,6 +43,16 @@ def test_environments_that_nobody_would_reset_are_refused() -> None:
 
     with pytest.raises(InvalidSettingsError, match="the loop resets nothing itself"):
         Run(catch_settings(), make_unreset)
+
+
+@pytest.mark.parametrize(("preset", "is_zero"), [("nature", True), ("machado2018", False)])
+def test_the_memory_pads_stacks_as_the_preset_does(preset: str, is_zero: bool) -> None:
+    run = Run(catch_settings(preset=preset), make_catch)
+
+    padded, newest = run.memory.observations()[:, 0], run.memory.observations()[:, 1]
+
+    assert newest.any()
+    assert np.array_equal(padded, 0 * newest if is_zero else newest)
 
 
 def test_a_run_with_same_step_autoreset_counts_every_step(tmp_path: Path) -> None:

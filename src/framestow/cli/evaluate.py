@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 from rich.console import Console
 from rich.progress import track
+
+if TYPE_CHECKING:
+    from framestow.training.playing.evaluation import Evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +27,11 @@ class Evaluate:
     episodes: int = 10
     """Games to play."""
 
+    preset: str | None = None
+    """Recipe of the environment to play with; None takes the one that the run was trained with."""
+
     epsilon: float | None = None
-    """Probability of a random action; None takes 0.05 for nature (Mnih et al. 2015), else 0.001 (Dopamine)."""
+    """Probability of a random action; None takes the preset's: 0.05 for nature, 0.01 for baselines, else 0.001."""
 
     seed: int = 1_000_000
     """Seed of environments and random actions; far from those that one trains with."""
@@ -35,34 +42,44 @@ class Evaluate:
     def run(self, console: Console) -> int:
         """Play, print and write; return the exit code."""
         # PyTorch takes seconds to load, and help does not wait for it.
+        from framestow.envs import find_preset  # noqa: PLC0415
         from framestow.training.playing.evaluation import evaluation_settings, play_episodes, summed_up  # noqa: PLC0415
-        from framestow.training.playing.player import Player, usual_epsilon  # noqa: PLC0415
+        from framestow.training.playing.other_preset import warning_of_other_preset  # noqa: PLC0415
+        from framestow.training.playing.player import Player  # noqa: PLC0415
         from framestow.training.run import make_game  # noqa: PLC0415
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
         folder = RunFolder.open(self.run_folder)
-        settings = folder.settings()
-        epsilon = usual_epsilon(settings.preset) if self.epsilon is None else self.epsilon
-        env = make_game(evaluation_settings(settings, self.episodes, self.seed))
-        player = Player(folder, env, epsilon, self.seed, self.device)
+        trained = folder.settings()
+        preset = find_preset(self.preset or trained.preset)
+        played = evaluation_settings(trained, self.episodes, self.seed, preset.name)
+        warning = warning_of_other_preset(trained.game, find_preset(trained.preset), preset)
+        if warning:
+            console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+        epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
+        env = make_game(played)
+        player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
         try:
-            played = play_episodes(player, self.episodes)
+            finished = play_episodes(player, self.episodes)
             games = list(
                 track(
-                    played, "playing", self.episodes, console=console, transient=True, disable=not console.is_terminal
+                    finished, "playing", self.episodes, console=console, transient=True, disable=not console.is_terminal
                 )
             )
         finally:
             player.close()
-        evaluation = summed_up(games, settings, player.agent_steps, epsilon, self.seed)
+        evaluation = summed_up(games, trained, played, player.agent_steps, epsilon)
         evaluation.write(folder.evaluation)
-        error = evaluation.standard_error
-        console.print(
-            f"{settings.game}, trained with the preset {settings.preset} for {player.agent_steps:,} agent steps; "
-            f"{self.episodes} games at epsilon {epsilon:g}, seed {self.seed:_}\n"
-            f"mean {evaluation.mean:.2f} · median {evaluation.median:g} · standard error "
-            f"{'-' if error is None else f'{error:.2f}'} · written to {folder.evaluation}",
-            soft_wrap=True,
-            highlight=False,
-        )
+        console.print(f"{_told(evaluation)} · written to {folder.evaluation}", soft_wrap=True, highlight=False)
         return 0
+
+
+def _told(evaluation: Evaluation) -> str:
+    played, error = evaluation.played_preset, evaluation.standard_error
+    return (
+        f"{evaluation.game}, trained with the preset {evaluation.preset} for {evaluation.agent_steps:,} agent steps; "
+        f"{len(evaluation.scores)} games{f' with {played}' if played != evaluation.preset else ''} "
+        f"at epsilon {evaluation.epsilon:g}, seed {evaluation.seed:_}\n"
+        f"mean {evaluation.mean:.2f} · median {evaluation.median:g} · standard error "
+        f"{'-' if error is None else f'{error:.2f}'}"
+    )

@@ -28,8 +28,11 @@ class Watch:
     max_steps: int | None = None
     """Agent steps to show at most, 15 a second; None shows the whole game."""
 
+    preset: str | None = None
+    """Recipe of the environment to play with; None takes the one that the run was trained with."""
+
     epsilon: float | None = None
-    """Probability of a random action; None takes 0.05 for nature (Mnih et al. 2015), else 0.001 (Dopamine)."""
+    """Probability of a random action; None takes the preset's: 0.05 for nature, 0.01 for baselines, else 0.001."""
 
     seed: int = 1_000_000
     """Seed of the environment and of the random actions."""
@@ -40,8 +43,9 @@ class Watch:
     def run(self, console: Console) -> int:
         """Play, write and tell; return the exit code."""
         # PyTorch takes seconds to load, and help does not wait for it.
-        from framestow.envs import make_atari  # noqa: PLC0415
-        from framestow.training.playing.player import Player, usual_epsilon  # noqa: PLC0415
+        from framestow.envs import find_preset, make_atari  # noqa: PLC0415
+        from framestow.training.playing.other_preset import warning_of_other_preset  # noqa: PLC0415
+        from framestow.training.playing.player import Player  # noqa: PLC0415
         from framestow.training.playing.video import record_game  # noqa: PLC0415
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
@@ -51,9 +55,13 @@ class Watch:
                 raise InvalidSettingsError(f"{name} is {value}: it must be at least 1; give another value")
         folder = RunFolder.open(self.run_folder)
         settings = folder.settings()
-        epsilon = usual_epsilon(settings.preset) if self.epsilon is None else self.epsilon
-        env = make_atari(settings.game, 1, settings.preset, self.seed, render_mode="rgb_array")
-        player = Player(folder, env, epsilon, self.seed, self.device)
+        preset = find_preset(self.preset or settings.preset)
+        warning = warning_of_other_preset(settings.game, find_preset(settings.preset), preset)
+        if warning:
+            console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+        epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
+        env = make_atari(settings.game, 1, preset, self.seed, render_mode="rgb_array")
+        player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
         path = self.output or folder.path / f"{settings.game}-{player.agent_steps}.mp4"
         try:
             with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

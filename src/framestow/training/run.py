@@ -13,7 +13,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from framestow.agents.dqn import DQN
-from framestow.envs import Recorder, make_atari
+from framestow.envs import Recorder, find_preset, make_atari
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
@@ -134,6 +134,7 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any]) -> ReplayMemo
         env.single_observation_space,
         env.single_action_space,
         stack=settings.stack,
+        stack_padding=find_preset(settings.preset).stack_padding,
         num_streams=settings.num_envs,
         discount=settings.discount,
         storage=settings.storage,

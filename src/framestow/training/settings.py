@@ -34,7 +34,10 @@ class Settings:
     """
 
     game: str = setting("", "Game to train on, as ALE names it: Breakout, MsPacman, SpaceInvaders, …")
-    preset: str = setting("machado2018", "Recipe of the environment: machado2018 (sticky actions 0.25) or nature.")
+    preset: str = setting(
+        "machado2018",
+        "Recipe of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool.",
+    )
     seed: int = setting(0, "Seed of environments, memory and agent: the same seed gives the same run.")
     steps: int = setting(20_000, "Agent steps to train for, all environments together.", may_change=True)
     num_envs: int = setting(8, "Environments that step side by side.")

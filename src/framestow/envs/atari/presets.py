@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from framestow.errors import InvalidSettingsError
+from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Preset:
     max_episode_frames: int = 18_000
     """Emulator frames after which a game is truncated, no-ops included; 18,000 are five minutes."""
 
-    stack_padding: Literal["first_frame", "zeros"] = "first_frame"
+    stack_padding: StackPadding = "first_frame"
     """What fills the stack where an episode is younger than it. The environment gives single frames and has no use for
     this: it is for the memory that stacks them."""
 
@@ -87,7 +88,7 @@ class Preset:
             "reset_frame": ("maximum", "last"),
             "maximum_of": ("grey", "rgb"),
             "resize": ("area", "bilinear"),
-            "stack_padding": ("first_frame", "zeros"),
+            "stack_padding": STACK_PADDINGS,
         }
         for field, allowed in choices.items():
             _require(getattr(self, field) in allowed, field, getattr(self, field), f"it must be one of {allowed}")

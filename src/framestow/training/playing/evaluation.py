@@ -23,7 +23,8 @@ class Evaluation:
     """Scores of whole games, unclipped, and how they were played."""
 
     game: str
-    preset: str
+    preset: str  # that the run was trained with
+    played_preset: str  # that these games were played with
     agent_steps: int  # that the run had made
     epsilon: float
     seed: int
@@ -70,21 +71,28 @@ def play_episodes(player: Player, episodes: int) -> Iterator[FinishedGame]:
             return
 
 
-def evaluation_settings(settings: Settings, episodes: int, seed: int) -> Settings:
-    """Return the settings to make environments from for so many episodes; raises for fewer than one."""
+def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: str | None = None) -> Settings:
+    """Return the settings to make environments from for so many episodes; raises for fewer than one.
+
+    ``preset`` is what to play with; None keeps what the run was trained with.
+    """
     if episodes < 1:
         raise InvalidSettingsError(f"episodes is {episodes}: it must be at least 1; give another --episodes")
-    return dataclasses.replace(settings, num_envs=min(episodes, MAX_ENVS), seed=seed)
+    num_envs = min(episodes, MAX_ENVS)
+    return dataclasses.replace(settings, num_envs=num_envs, seed=seed, preset=preset or settings.preset)
 
 
-def summed_up(games: list[FinishedGame], settings: Settings, agent_steps: int, epsilon: float, seed: int) -> Evaluation:
-    """Sum up the games of a player."""
+def summed_up(
+    games: list[FinishedGame], trained: Settings, played: Settings, agent_steps: int, epsilon: float
+) -> Evaluation:
+    """Sum up the games of a player: the settings of the run, and those that its environments were made from."""
     return Evaluation(
-        game=settings.game,
-        preset=settings.preset,
+        game=trained.game,
+        preset=trained.preset,
+        played_preset=played.preset,
         agent_steps=agent_steps,
         epsilon=epsilon,
-        seed=seed,
+        seed=played.seed,
         scores=tuple(game.score for game in games),
         lengths=tuple(game.agent_steps for game in games),
     )

@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 from framestow.agents.dqn import DQN
 from framestow.agents.exploration import EpsilonGreedy, LinearSchedule
 from framestow.envs import FinishedGame, Recorder, finished_games
+from framestow.frames.stacking import StackPadding
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import read_agent, saved_agent_steps
 from framestow.training.run import choose_device, num_actions_of
@@ -21,12 +22,20 @@ _READ_ATTEMPTS = 10
 class Player:
     """The last checkpoint's network, playing in environments of its own.
 
-    Reads the run folder and never writes to it, so it may be used while the run goes on. ``env`` must be what the run
-    was trained on, and belongs to the player from then on.
+    Reads the run folder and never writes to it, so it may be used while the run goes on. ``env`` must have the frames
+    and the actions of what the run was trained on, and belongs to the player from then on. ``stack_padding`` is what
+    fills a stack at an episode's beginning.
     """
 
     def __init__(
-        self, folder: RunFolder, env: VectorEnv[Any, Any, Any], epsilon: float, seed: int, device: str = "auto"
+        self,
+        folder: RunFolder,
+        env: VectorEnv[Any, Any, Any],
+        epsilon: float,
+        seed: int,
+        device: str = "auto",
+        *,
+        stack_padding: StackPadding = "first_frame",
     ) -> None:
         settings = folder.settings()
         num_actions = num_actions_of(env)
@@ -37,6 +46,7 @@ class Player:
             env.single_observation_space,
             env.single_action_space,
             stack=settings.stack,
+            stack_padding=stack_padding,
             num_streams=env.num_envs,
             storage="raw",
         )
@@ -57,11 +67,6 @@ class Player:
     def close(self) -> None:
         """Close the environments."""
         self.env.close()
-
-
-def usual_epsilon(preset: str) -> float:
-    """Return the epsilon that the preset's authors evaluate with: 0.05 in Mnih et al. 2015, else Dopamine's 0.001."""
-    return 0.05 if preset == "nature" else 0.001
 
 
 def _read_newest_agent(folder: RunFolder, device: str) -> tuple[dict[str, Any], int]:
