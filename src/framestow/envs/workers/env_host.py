@@ -66,7 +66,10 @@ class EnvHost:
         infos, others = [], []
         for number, seed, options, half in pickle.loads(payload):
             with _telling(number, "its reset"):
-                observation, info = self._envs[number].reset(seed=seed, options=options)
+                observation, info = self._envs[number].reset(
+                    seed=seed,
+                    options=None if options is None else dict(options),  # its own: it may pop from them
+                )
                 others.append(slab.write(half, number, observation))
             slab.rewards[number], slab.terminated[number], slab.truncated[number] = 0.0, False, False
             infos.append(info)

@@ -23,6 +23,14 @@ Infos = dict[int, dict[str, Any]]
 _MOST_LOSSES = 3  # of one worker without a completed step in between
 
 
+def check_on_worker_lost(on_worker_lost: str) -> None:
+    """Refuse anything but ``"raise"`` and ``"restart"``."""
+    if on_worker_lost not in ("raise", "restart"):
+        raise InvalidSettingsError(
+            f"on_worker_lost is {on_worker_lost!r}: a lost worker is an error or replaced; choose 'raise' or 'restart'"
+        )
+
+
 class Stepping:
     """What becomes of each environment: whether its episode runs, what it showed last, what a loss did to it.
 
@@ -39,11 +47,6 @@ class Stepping:
     """
 
     def __init__(self, crew: Crew, mode: AutoresetMode, on_worker_lost: OnWorkerLost, seed: int | None) -> None:
-        if on_worker_lost not in ("raise", "restart"):
-            raise InvalidSettingsError(
-                f"on_worker_lost is {on_worker_lost!r}: a lost worker is an error or replaced; "
-                "choose 'raise' or 'restart'"
-            )
         self._crew, self._mode, self._on_worker_lost = crew, mode, on_worker_lost
         self.last = LastObservations(crew.slab, crew.num_envs)
         self.lost = LostEpisodes(seed, crew.num_envs)
@@ -263,7 +266,8 @@ class Stepping:
 
     def _note_loss(self, number: int, why: str) -> None:
         """Remember to tell of a loss, where an episode was running."""
-        if not (self.has_ended[number] or self.needs_reset[number]):
+        waits_for_reset = self.has_ended[number] and self._mode is not AutoresetMode.SAME_STEP
+        if not (waits_for_reset or self.needs_reset[number]):
             self.lost.untold.setdefault(number, why)
 
     def _replace(self, worker: Worker, why: str) -> None:

@@ -22,7 +22,7 @@ from framestow.envs.vector.reset_options import split_options
 from framestow.envs.workers.crew import Crew, failure_as_error
 from framestow.envs.workers.factories import EnvFactory
 from framestow.envs.workers.messages import Command, pickled
-from framestow.envs.workers.stepping import OnWorkerLost, Stepping
+from framestow.envs.workers.stepping import OnWorkerLost, Stepping, check_on_worker_lost
 from framestow.envs.workers.worker import Request
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError, WorkerLostError
 
@@ -92,6 +92,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._policy = POLICIES[mode]
         self._pending_seed = check_seed(seed)
         _check_timeout(step_timeout)
+        check_on_worker_lost(on_worker_lost)
         self._crew = Crew(
             list(env_fns),
             mode,

@@ -1,0 +1,44 @@
+"""What the environments of workers are given, and what is refused before there are any."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from framestow.envs import WorkerVectorEnv
+from framestow.errors import InvalidSettingsError
+
+
+class OptionEatingEnv(gymnasium.Env):
+    """Pops what it is told from its options, as Gymnasium's own vector environments do."""
+
+    observation_space, action_space = Box(0, 255, (1, 1), np.uint8), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((1, 1), np.uint8), {"told": (options or {}).pop("tell", "nothing")}
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_every_environment_gets_options_of_its_own(num_workers):
+    env = WorkerVectorEnv([OptionEatingEnv] * 2, num_workers=num_workers, start_method="fork")
+    options = {"tell": "all"}
+
+    _, infos = env.reset(options=options)
+
+    assert ["all", "all"] == infos["told"].tolist()
+    assert {"tell": "all"} == options
+    env.close()
+
+
+def test_a_setting_that_cannot_work_is_refused_before_a_process_is_started():
+    before = multiprocessing.active_children()
+
+    with pytest.raises(InvalidSettingsError, match="on_worker_lost is 'ignore'") as refused:
+        WorkerVectorEnv([OptionEatingEnv] * 2, start_method="fork", on_worker_lost="ignore")
+
+    assert before == multiprocessing.active_children(), refused  # which holds on to what was begun
