@@ -10,9 +10,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from framestow.envs import SerialVectorEnv, make_atari
-from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
+from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidSettingsError, InvalidStepError
 from oracles.numbered_frames import NUM_ACTIONS, NumberedEnv, frame_of
 
 MODES = list(AutoresetMode)
@@ -408,6 +409,41 @@ def test_the_state_of_a_vector_goes_on_with_resets_that_were_due():
         assert_equal(vector.step([1, 2, 3]), fresh.step([1, 2, 3]))
 
 
-def test_an_environment_without_a_state_is_named():
-    with pytest.raises(InvalidSettingsError, match=re.escape("environment 1,") + ".*has no state_dict"):
-        SerialVectorEnv([NumberedEnv, lambda: gymnasium.wrappers.TimeLimit(NumberedEnv(), 3)]).state_dict()
+def test_a_state_of_another_vector_environment_is_refused():
+    vector = SerialVectorEnv(numbered_envs())
+    vector.reset()
+    state = vector.state_dict()
+
+    with pytest.raises(IncompatibleError, match=re.escape("3 environments with NextStep: these are 3 with")):
+        SerialVectorEnv(numbered_envs(), AutoresetMode.DISABLED).load_state_dict(state)
+    with pytest.raises(IncompatibleError, match=re.escape("these are 2 with NextStep")):
+        SerialVectorEnv(numbered_envs()[:2]).load_state_dict(state)
+    with pytest.raises(IncompatibleError, match=re.escape("state lacks ['autoreset_mode', 'envs'")):
+        vector.load_state_dict({"has_ended": [], "observations": []})
+
+
+def test_a_state_that_an_environment_refuses_leaves_all_of_them_in_need_of_a_reset():
+    state = SerialVectorEnv([lambda: TimeLimit(NumberedEnv(), 3)] * 2).state_dict()
+    vector = SerialVectorEnv([NumberedEnv] * 2)
+    vector.reset()
+
+    with pytest.raises(IncompatibleError, match="outermost first"):
+        vector.load_state_dict(state)
+
+    with pytest.raises(InvalidStepError, match="call reset"):
+        vector.step([0, 0])
+
+
+class TellsNothing(NumberedEnv):
+    def step(self, action):
+        return *super().step(action)[:4], {"step": None}
+
+
+def test_infos_that_cannot_be_put_together_are_named_and_need_a_reset():
+    vector = SerialVectorEnv([NumberedEnv, TellsNothing])
+    vector.reset()
+
+    with pytest.raises(InvalidStepError, match=re.escape("infos [{'step': 1}, {'step': None}] of environments")):
+        vector.step([0, 0])
+    with pytest.raises(InvalidStepError, match="call reset"):
+        vector.step([0, 0])

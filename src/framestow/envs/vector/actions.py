@@ -48,8 +48,8 @@ def _checked_numbers(
     if not np.issubdtype(numbers.dtype, np.integer):
         raise InvalidStepError(f"actions have dtype {numbers.dtype}: {single_space} takes whole numbers; convert them")
     first, last = int(single_space.start), int(single_space.start + single_space.n - 1)
-    wrong = np.flatnonzero((numbers < first) | (numbers > last))
-    if wrong.size:
+    if numbers.min() < first or numbers.max() > last:
+        wrong = np.flatnonzero((numbers < first) | (numbers > last))
         raise InvalidStepError(
             f"action {numbers[wrong[0]]} for environment {wrong[0]}: {single_space} takes {first} to {last}; "
             "draw from single_action_space"

@@ -12,6 +12,7 @@ A policy sees one environment, so serial and worker vector environments share it
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -102,6 +103,22 @@ POLICIES: dict[AutoresetMode, AutoresetPolicy] = {
 }
 
 
+def lost_outcome(
+    mode: AutoresetMode, last_observation: Any, why: str, reset: Callable[[], tuple[Any, dict[str, Any]]]
+) -> StepOutcome:
+    """Answer a step of an environment whose episode nobody saw end, without stepping it.
+
+    The episode counts as truncated, with reward 0, at the last observation that was seen. ``reset`` starts the next
+    episode, which SAME_STEP does at once.
+    """
+    info: dict[str, Any] = {"episode_lost": why}
+    if mode is not AutoresetMode.SAME_STEP:
+        return StepOutcome(last_observation, 0.0, False, True, info)
+    final = {"final_obs": copy.deepcopy(last_observation), "final_info": {}}
+    observation, reset_info = reset()
+    return StepOutcome(observation, 0.0, False, True, {**reset_info, **info, **final})
+
+
 def find_mode(mode: AutoresetMode | str) -> AutoresetMode:
     """Give the mode of that name or value (``"NextStep"``), or the one handed in."""
     try:
@@ -114,6 +131,8 @@ def find_mode(mode: AutoresetMode | str) -> AutoresetMode:
 def stepped(env: gymnasium.Env[Any, Any], action: Any) -> StepOutcome:
     """Step an environment and bring its answer into plain form; a reward of shape ``(1,)`` is taken as a number."""
     observation, reward, terminated, truncated, info = env.step(action)
+    if type(reward) is float:
+        return StepOutcome(observation, reward, bool(terminated), bool(truncated), info)
     number = np.asarray(reward)
     if number.size != 1:
         raise InvalidStepError(

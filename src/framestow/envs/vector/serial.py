@@ -14,15 +14,21 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.envs.seeding import check_seed, seed_of_each
 from framestow.envs.vector.actions import one_action_each
-from framestow.envs.vector.autoreset import POLICIES, find_mode
+from framestow.envs.vector.autoreset import POLICIES, StepOutcome, find_mode, lost_outcome
+from framestow.envs.vector.call_errors import ClosedError
 from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_equal_spaces
+from framestow.envs.vector.env_state import put_state
+from framestow.envs.vector.infos import batched_infos
+from framestow.envs.vector.lost_episodes import LostEpisodes
 from framestow.envs.vector.reset_options import split_options
-from framestow.errors import (
-    EnvironmentFailedError,
-    IncompatibleError,
-    InvalidSettingsError,
-    InvalidStepError,
+from framestow.envs.vector.tiles import tiled as tile
+from framestow.envs.vector.vector_state import (
+    begin_anew_without_state,
+    check_vector_state,
+    env_entry,
+    vector_state,
 )
+from framestow.errors import EnvironmentFailedError, InvalidStepError
 
 EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -74,6 +80,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.render_mode = self.envs[0].render_mode
         self._has_ended = np.zeros(self.num_envs, np.bool_)
         self._needs_reset = np.ones(self.num_envs, np.bool_)  # never begun, or in doubt after a failure
+        self._lost = LostEpisodes(self._pending_seed, self.num_envs)
         self._observations: list[Any] = [None] * self.num_envs
 
     def reset(
@@ -93,15 +100,22 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         if seed is None and self._needs_reset.all():
             seed = self._pending_seed
         seeds = seed_of_each(seed, self.num_envs)
-        infos: dict[str, Any] = {}
-        for number in np.flatnonzero(mask).tolist():
-            with self._naming(number, "its reset"):
-                self._observations[number], info = self.envs[number].reset(seed=seeds[number], options=env_options)
-            infos = self._add_info(infos, info, number)
+        if isinstance(seed, (int, np.integer)):
+            self._lost.seed_from(int(seed))
+        numbers, infos = np.flatnonzero(mask).tolist(), []
+        for number in numbers:
+            env_seed = self._lost.first_seeds.get(number) if seeds[number] is None else seeds[number]
+            try:
+                self._observations[number], info = self.envs[number].reset(seed=env_seed, options=env_options)
+            except BaseException as error:
+                self._fail(number, "its reset", error)
+                raise
+            infos.append(info)
+        self._lost.note_reset(numbers)
         self._needs_reset[mask] = False
         self._has_ended[mask] = False
         self._pending_seed = None
-        return self._batched(), infos
+        return self._batched(), self._batched_infos(infos, numbers)
 
     def step(
         self, actions: Any
@@ -117,21 +131,18 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise InvalidStepError("environments have no running episode: they need one to be stepped; call reset()")
         each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
         self._policy.check(self._has_ended)
-        rewards = np.zeros(self.num_envs, np.float64)
-        terminated, truncated = np.zeros(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
-        infos: dict[str, Any] = {}
-        for number, (env, action) in enumerate(zip(self.envs, each, strict=True)):
-            with self._naming(number, f"action {action}"):
-                outcome = self._policy.step(env, action, bool(self._has_ended[number]))
-            self._observations[number], rewards[number], terminated[number], truncated[number], info = outcome
-            infos = self._add_info(infos, info, number)
-        self._has_ended = terminated | truncated
-        return self._batched(), rewards, terminated, truncated, infos
+        observations, rewards, terminated, truncated, infos = zip(*self._outcomes(each), strict=True)
+        self._observations = list(observations)
+        terminations, truncations = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        self._has_ended = terminations | truncations
+        batched = self._batched_infos(infos, range(self.num_envs))
+        return self._batched(), np.array(rewards, np.float64), terminations, truncations, batched
 
-    def render(self) -> tuple[Any, ...]:
-        """One picture an environment, each what its ``render`` gives."""
+    def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
+        """One picture an environment, each what its ``render`` gives; ``tiled`` lays them out as one picture."""
         self._require_open()
-        return tuple(env.render() for env in self.envs)
+        pictures = tuple(env.render() for env in self.envs)
+        return tile(pictures) if tiled else pictures  # type: ignore[arg-type]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method ``name`` of every environment, or read it where it is no method."""
@@ -157,85 +168,109 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         errors: list[EnvironmentFailedError] = []
         for number, env in enumerate(self.envs):
             try:
-                with self._naming(number, "its close"):
-                    env.close()
-            except EnvironmentFailedError as error:
-                errors.append(error)
+                env.close()
+            except Exception as error:
+                errors.append(_failure(number, "its close", error))
         self.closed = True
         if errors:
             raise errors[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the future depends on, in the plain form that the environments' ``state_dict`` have.
+        """Everything that the future depends on, in plain values; `WorkerVectorEnv` goes on from it as well.
 
-        Raises:
-            InvalidSettingsError: an environment has no ``state_dict``.
+        Of an environment that has no state (`framestow.envs.vector.env_state` says which) it holds only why.
         """
         self._require_open()
-        self._require_states()
-        return {
-            "autoreset_mode": self._policy.mode.value,
-            "envs": [env.state_dict() for env in self.envs],  # type: ignore[attr-defined]
-            "has_ended": self._has_ended.copy(),
-            "needs_reset": self._needs_reset.copy(),
-            "observations": deepcopy(self._observations),
-            "pending_seed": self._pending_seed,
-        }
+        return vector_state(
+            self._policy.mode,
+            [env_entry(env) for env in self.envs],
+            has_ended=self._has_ended,
+            needs_reset=self._needs_reset,
+            observations=self._observations,
+            pending_seed=self._pending_seed,
+            lost=self._lost,
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, in this or another process.
+        """Go on from what `state_dict` gave, in this or another process, here or in a `WorkerVectorEnv`.
+
+        An environment without a state begins anew, and a ``UserWarning`` says so: the next step gives for it the last
+        observation, reward 0 and truncated, ``infos["episode_lost"]`` says why, and it is then reset as after any end.
 
         Raises:
-            IncompatibleError: another number of environments, another mode, or a state that an environment refuses.
+            IncompatibleError: another number of environments, another mode, or a state that an environment refuses;
+                the environments before that one then have theirs, so that all need a reset to go on otherwise.
         """
         self._require_open()
-        self._require_states()
-        if state["autoreset_mode"] != self._policy.mode.value or len(state["envs"]) != self.num_envs:
-            raise IncompatibleError(
-                f"state is of {len(state['envs'])} environments with {state['autoreset_mode']}: these are "
-                f"{self.num_envs} with {self._policy.mode.value}; make the same ones"
-            )
-        for env, env_state in zip(self.envs, state["envs"], strict=True):
-            env.load_state_dict(env_state)  # type: ignore[attr-defined]
+        check_vector_state(state, self._policy.mode, self.num_envs)
+        self._needs_reset[:] = True
+        for env, entry in zip(self.envs, state["envs"], strict=True):
+            if entry["state"] is not None:
+                put_state(env, entry["state"])
         self._has_ended, self._needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
         self._observations = deepcopy(list(state["observations"]))
         self._pending_seed = state["pending_seed"]
+        self._lost.load_state_dict(state["lost"])
+        begin_anew_without_state(state, self._lost)
+
+    def _outcomes(self, actions: list[Any]) -> list[StepOutcome]:
+        step, has_ended = self._policy.step, self._has_ended.tolist()
+        has_losses = bool(self._lost.untold or self._lost.first_seeds)
+        outcomes = []
+        for number, action in enumerate(actions):
+            try:
+                if has_losses:
+                    outcomes.append(self._outcome_after_losses(number, action))
+                else:
+                    outcomes.append(step(self.envs[number], action, has_ended[number]))
+            except BaseException as error:
+                self._fail(number, f"action {action}", error)
+                raise
+        return outcomes
+
+    def _outcome_after_losses(self, number: int, action: Any) -> StepOutcome:
+        """Step an environment of a vector in which some lost their episode, or are still to be seeded."""
+        mode, lost, env = self._policy.mode, self._lost, self.envs[number]
+        has_ended, seed = bool(self._has_ended[number]), lost.first_seeds.get(number)
+        if number in lost.untold:
+            why = lost.untold.pop(number)
+            outcome = lost_outcome(mode, self._observations[number], why, lambda: env.reset(seed=seed))
+            if mode is AutoresetMode.SAME_STEP:
+                lost.note_reset([number])
+            return outcome
+        if has_ended and seed is not None:
+            observation, info = env.reset(seed=seed)
+            lost.note_reset([number])
+            return StepOutcome(observation, 0.0, False, False, info)
+        return self._policy.step(env, action, has_ended)
+
+    def _batched_infos(self, infos: Sequence[dict[str, Any]], numbers: Sequence[int]) -> dict[str, Any]:
+        try:
+            return batched_infos(infos, numbers, self.num_envs)
+        except InvalidStepError:
+            self._needs_reset[:] = True  # the environments have moved, and nobody has seen how
+            raise
 
     def _batched(self) -> Any:
         space = self.single_observation_space
         empty: Any = create_empty_array(space, self.num_envs)
         return concatenate(space, self._observations, empty)
 
-    def _naming(self, number: int, doing: str) -> _NamedFailure:
-        return _NamedFailure(self, number, doing)
+    def _fail(self, number: int, doing: str, error: BaseException) -> None:
+        """Raise an error that names the environment, whose course is now in doubt as that of all others."""
+        self._needs_reset[:] = True
+        if isinstance(error, Exception):
+            raise _failure(number, doing, error) from error
 
     def _require_open(self) -> None:
         if self.closed:
-            raise InvalidStepError("vector environment is closed: its environments play no more; make a new one")
-
-    def _require_states(self) -> None:
-        for number, env in enumerate(self.envs):
-            if not (hasattr(env, "state_dict") and hasattr(env, "load_state_dict")):
-                raise InvalidSettingsError(
-                    f"environment {number}, {env}, has no state_dict: its state cannot be kept; reset it after loading"
-                )
+            raise ClosedError("vector environment is closed: its environments play no more; make a new one")
 
 
-class _NamedFailure:
-    """Turns whatever an environment raises into an error that names it, and marks all of them as in doubt."""
-
-    def __init__(self, owner: SerialVectorEnv, number: int, doing: str) -> None:
-        self._owner, self._number, self._doing = owner, number, doing
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            return
-        self._owner._needs_reset[:] = True
-        if isinstance(error, Exception):
-            raise EnvironmentFailedError(
-                f"environment {self._number} raised {type(error).__name__} at {self._doing}: {error}; "
-                "reset all environments to go on"
-            ) from error
+def _failure(number: int, doing: str, error: Exception) -> EnvironmentFailedError:
+    failure = EnvironmentFailedError(
+        f"environment {number} raised {type(error).__name__} at {doing}: {error}; reset all environments to go on",
+        environment=number,
+    )
+    failure.__cause__ = error
+    return failure

@@ -10,9 +10,9 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from framestow.envs.vector.lost_episodes import LostEpisodes
 from framestow.envs.workers.crew import Crew, failure_as_error, failure_of
 from framestow.envs.workers.last_observations import LastObservations
-from framestow.envs.workers.lost_episodes import LostEpisodes
 from framestow.envs.workers.messages import Command, StepOf, packed_steps, pickled
 from framestow.envs.workers.worker import Request, Worker
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, WorkerLostError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -41,3 +42,19 @@ class LostEpisodes:
         for number in numbers:
             self.untold.pop(number, None)
             self.first_seeds.pop(number, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is still to be told and seeded, in plain values."""
+        return {
+            "untold": {str(number): why for number, why in self.untold.items()},
+            "first_seeds": {str(number): seed for number, seed in self.first_seeds.items()},
+            "num_replacements": list(self._num_replacements),
+            "entropy": self._entropy,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.untold = {int(number): str(why) for number, why in state["untold"].items()}
+        self.first_seeds = {int(number): int(seed) for number, seed in state["first_seeds"].items()}
+        self._num_replacements = [int(count) for count in state["num_replacements"]]
+        self._entropy = state["entropy"]
