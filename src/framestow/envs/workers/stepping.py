@@ -246,8 +246,7 @@ class Stepping:
 
     def _take(self, request: Request, infos: Infos) -> None:
         """Take note of an answer to a step or a reset."""
-        given: tuple[Any, Any] = (None, None) if not request.answer else pickle.loads(request.answer)
-        each_info, each_others = given
+        each_info, each_others = self._told(request)
         for place, (number, half) in enumerate(zip(request.numbers, request.halves, strict=True)):
             infos[number] = each_info[place] if each_info else {}
             self.last.note(number, half, each_others[place] if each_others else None)
@@ -255,6 +254,20 @@ class Stepping:
             self._num_losses[request.worker] = 0
         else:
             self.lost.note_reset(request.numbers)
+
+    def _told(self, request: Request) -> tuple[Any, Any]:
+        """Read the infos, and the parts of observations that have no place in the slab, of an answer."""
+        if not request.answer:
+            return None, None
+        try:
+            each_info, each_others = pickle.loads(request.answer)
+        except Exception as error:
+            self.needs_reset[:] = True
+            raise EnvironmentFailedError(
+                f"what {request.worker.name} told cannot be unpickled here: {type(error).__name__}: {error}; let infos "
+                "hold plain values, and reset all environments to go on"
+            ) from error
+        return each_info, each_others
 
     def _tell(self, number: int, why: str, infos: Infos, finals: Mapping[int, Any]) -> None:
         slab = self._crew.slab

@@ -22,7 +22,7 @@ from framestow.envs.vector.reset_options import split_options
 from framestow.envs.workers.crew import Crew, failure_as_error
 from framestow.envs.workers.factories import EnvFactory
 from framestow.envs.workers.messages import Command, pickled
-from framestow.envs.workers.stepping import OnWorkerLost, Stepping, check_on_worker_lost
+from framestow.envs.workers.stepping import Infos, OnWorkerLost, Stepping, check_on_worker_lost
 from framestow.envs.workers.worker import Request
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError, WorkerLostError
 
@@ -161,7 +161,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         )
         self._pending_seed = None
         observations = self._of_all(half) if in_lockstep else last.of_some(np.arange(self.num_envs))
-        return observations, batched_infos([infos[number] for number in numbers], numbers, self.num_envs)
+        return observations, self._batched_infos(infos, numbers, numbers, self.num_envs)
 
     def step(self, actions: Any) -> VectorStep:
         """Step every environment with its action, all actions being checked before anything is sent.
@@ -213,7 +213,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._in_flight = None
         slab = self._crew.slab
         flags = slab.terminated.copy(), slab.truncated.copy()
-        told = batched_infos(list(infos.values()), self._everyone, self.num_envs)
+        told = self._batched_infos(infos, self._everyone, self._everyone, self.num_envs)
         return self._of_all(half), slab.rewards.copy(), *flags, told
 
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
@@ -282,7 +282,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             slab.rewards[rows],
             slab.terminated[rows],
             slab.truncated[rows],
-            batched_infos([infos[number] for number in ready], range(len(ready)), len(ready)),
+            self._batched_infos(infos, ready, range(len(ready)), len(ready)),
         )
 
     def render(self) -> tuple[Any, ...]:
@@ -347,6 +347,16 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         last = self._stepping.last
         last.bring(self._everyone, half)
         return last.of_all(self.copies_observations)
+
+    def _batched_infos(
+        self, infos: Infos, numbers: Sequence[int], rows: Sequence[int], num_rows: int
+    ) -> dict[str, Any]:
+        try:
+            return batched_infos([infos[number] for number in numbers], rows, num_rows)
+        except InvalidStepError:
+            self._stepping.needs_reset[:] = True  # the environments have moved, and nobody has seen how
+            self._give_up()
+            raise
 
     def _give_up(self) -> None:
         self._crew.give_up()

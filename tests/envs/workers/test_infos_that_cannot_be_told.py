@@ -1,0 +1,72 @@
+"""Infos that do not reach the caller: an error, and no step of which nobody has seen what it led to."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from framestow.envs import WorkerVectorEnv
+from framestow.errors import EnvironmentFailedError, InvalidStepError
+
+
+class Unreadable:
+    """Can be pickled, and not read again."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+class OddEnv(gymnasium.Env):
+    """Tells ``odd_info`` at its second step."""
+
+    observation_space, action_space = Box(0, 255, (1, 1), np.uint8), Discrete(2)
+
+    def __init__(self, odd_info):
+        self.odd_info = odd_info
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_number = 0
+        return np.zeros((1, 1), np.uint8), {}
+
+    def step(self, action):
+        self.step_number += 1
+        info = self.odd_info if self.step_number == 2 else {}
+        return np.full((1, 1), self.step_number, np.uint8), 1.0, False, False, info
+
+
+def step(env):
+    return env.step([0, 0])
+
+
+def send_and_receive(env):
+    env.send([0, 0])
+    return env.recv(min_envs=2)
+
+
+@pytest.mark.parametrize("stepped", [step, send_and_receive])
+@pytest.mark.parametrize(
+    ("told", "error", "message"),
+    [
+        (({"x": 3}, {"x": None}), InvalidStepError, "Gymnasium cannot batch them"),
+        (({}, {"x": Unreadable()}), EnvironmentFailedError, r"worker 1 \(environment 1\) told cannot be unpickled"),
+    ],
+    ids=["of several kinds", "unreadable"],
+)
+def test_a_step_whose_infos_cannot_be_told_goes_on_only_from_a_reset_of_all(stepped, told, error, message):
+    env = WorkerVectorEnv([partial(OddEnv, info) for info in told], num_workers=2, start_method="fork")
+    env.reset()
+    stepped(env)
+
+    with pytest.raises(error, match=message):
+        stepped(env)
+    with pytest.raises(InvalidStepError, match="no running episode"):
+        stepped(env)
+
+    env.reset()
+    assert [1, 1] == stepped(env)[1 if stepped is send_and_receive else 0].ravel().tolist()
+    env.close()
