@@ -46,3 +46,19 @@ def check_seed(seed: int | None) -> int | None:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise InvalidSettingsError(f"seed is {seed!r}: it must be a whole number from 0 up; None takes a random one")
     return int(seed)
+
+
+def replacement_seed(seed: int, environment: int, times: int) -> int:
+    """Seed of an environment that takes another's place for the ``times``-th time, counted from 0.
+
+    >>> replacement_seed(0, environment=1, times=0) in spawn_seeds(0, 100)
+    False
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=(environment, times))
+    return int(sequence.generate_state(1, np.uint32)[0])
+
+
+def emulator_seed(seed: int) -> int:
+    """Seed of 31 bits for an emulator, out of the one of its environment; the emulator takes no more."""
+    child = np.random.SeedSequence(seed).spawn(1)[0]
+    return int(child.generate_state(1, np.uint32)[0]) & 0x7FFFFFFF

@@ -15,7 +15,7 @@ from framestow.envs.atari.atari_state import check_state, generator_from, genera
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import Preset, find_preset
 from framestow.envs.atari.screen import Screen
-from framestow.envs.seeding import check_seed
+from framestow.envs.seeding import check_seed, emulator_seed
 from framestow.errors import InvalidSettingsError, InvalidStepError
 
 EMULATOR_FRAMES_PER_SECOND = 60
@@ -196,11 +196,11 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self._pending_seed = state["pending_seed"]
 
     def _seed_emulator(self, seed: int) -> None:
-        emulator_seed = int(np.random.SeedSequence(seed).spawn(1)[0].generate_state(1, np.uint32)[0]) & 0x7FFFFFFF
-        if emulator_seed != self._unused_emulator_seed:
-            self._ale.setInt("random_seed", emulator_seed)
+        of_emulator = emulator_seed(seed)
+        if of_emulator != self._unused_emulator_seed:
+            self._ale.setInt("random_seed", of_emulator)
             self._ale.loadROM(roms.get_rom_path(self.rom))  # the emulator looks at its seed only here: some 50 ms
-            self._unused_emulator_seed = emulator_seed
+            self._unused_emulator_seed = of_emulator
 
     def _find_opening_steps(self) -> tuple[int, ...]:
         has_fire = int(ale_py.Action.FIRE.value) in self._emulator_actions

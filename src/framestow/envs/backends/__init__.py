@@ -1,0 +1,1 @@
+"""Vector environments of other libraries, brought into the form that framestow's own have."""
