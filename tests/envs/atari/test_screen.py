@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from ale_py import roms
 
-from framestow.envs import find_preset
+from framestow.envs import PRESETS, Preset, find_preset
 from framestow.envs.atari.games import find_rom, known_games
 from framestow.envs.atari.screen import Screen
 
 INTERPOLATIONS = {"area": cv2.INTER_AREA, "bilinear": cv2.INTER_LINEAR}
+NATURE, MACHADO = find_preset("nature"), find_preset("machado2018")  # maximum colour by colour, and of greys
 VARIANTS = [
-    {"maximum_of": "grey"},
-    {"maximum_of": "rgb"},
-    {"maximum_of": "grey", "resize": "bilinear"},
-    {"maximum_of": "rgb", "frame_shape": (105, 80)},  # by whole factors
-    {"maximum_of": "grey", "frame_shape": (300, 84)},  # one axis grows
-    {"maximum_of": "grey", "frame_shape": (210, 160)},  # as it is
-    {"maximum_of": "rgb", "frame_shape": (61, 97)},
+    replace(MACHADO, name="bilinear", resize="bilinear"),
+    replace(NATURE, name="bilinear in colour", resize="bilinear", frame_shape=(105, 80)),
+    replace(NATURE, name="by whole factors", frame_shape=(105, 80)),
+    replace(MACHADO, name="one axis grows", frame_shape=(300, 84)),
+    replace(MACHADO, name="as it is", frame_shape=(210, 160)),
+    replace(NATURE, name="odd", frame_shape=(61, 97)),
 ]
 
 
@@ -35,12 +35,11 @@ def plain_frame(preset, raw_frames) -> np.ndarray:
     return cv2.resize(picture, (width, height), interpolation=INTERPOLATIONS[preset.resize])
 
 
-def play(game: str, variants: list[dict], num_steps: int) -> set[int]:
+def play(game: str, presets: list[Preset], num_steps: int) -> set[int]:
     """Random play in steps of one to four raw frames, each compared; gives the palette numbers that showed."""
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", 3)
     ale.loadROM(roms.get_rom_path(find_rom(game)))
-    presets = [replace(find_preset("machado2018"), name="variant", **variant) for variant in variants]
     screens = [Screen(ale, preset) for preset in presets]
     generator, numbers = np.random.default_rng(3), set()
     actions = ale.getLegalActionSet()
@@ -61,22 +60,22 @@ def play(game: str, variants: list[dict], num_steps: int) -> set[int]:
     return numbers
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("preset", [*PRESETS.values(), *VARIANTS], ids=lambda preset: preset.name)
 @pytest.mark.parametrize("game", ["Breakout", "Enduro", "AirRaid"])  # few changes, many, and a screen of 250 rows
-def test_every_frame_is_the_one_that_ales_colours_give(game, variant):
-    play(game, [variant], num_steps=100)
+def test_every_frame_is_the_one_that_ales_colours_give(game, preset):
+    play(game, [preset], num_steps=100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("game", known_games())
 def test_every_frame_of_every_game_is_the_one_that_ales_colours_give(game):
-    assert len(play(game, VARIANTS[:2], num_steps=150)) > 1
+    assert len(play(game, [MACHADO, NATURE], num_steps=150)) > 1
 
 
 def test_a_frame_is_made_anew_each_time_and_belongs_to_the_caller():
     ale = ale_py.ALEInterface()
     ale.loadROM(roms.get_rom_path("pong"))
-    screen = Screen(ale, find_preset("nature"))
+    screen = Screen(ale, NATURE)
     screen.begin_step()
     ale.act(0)
     screen.read()
