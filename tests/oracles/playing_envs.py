@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from copy import deepcopy
 from typing import Any
@@ -89,3 +90,35 @@ class SlowEnv(gymnasium.Env):
 
     def shown(self):
         return np.array([self.number, self.num_steps])
+
+
+class SealedEnv(SpaceEnv):
+    """Has no state that could be read: a lock is among its attributes."""
+
+    def __init__(self, observation_space="picture", action_space="discrete"):
+        super().__init__(observation_space, action_space)
+        self.lock = threading.Lock()
+
+
+class NumberGivingEnv(SpaceEnv):
+    """Gives the reward in the form asked for."""
+
+    def __init__(self, reward):
+        super().__init__("picture")
+        self.reward = reward
+
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, self.reward, terminated, truncated, info
+
+
+class ShownEnv(SpaceEnv):
+    """Renders a picture of its own number, and counts how often it was closed in a list that may be shared."""
+
+    def __init__(self, number=0, render_mode="rgb_array"):
+        super().__init__("picture")
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+        self.number, self.render_mode = number, render_mode
+
+    def render(self):
+        return np.full((2, 3, 3), self.number, np.uint8)

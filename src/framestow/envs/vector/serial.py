@@ -105,8 +105,9 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         numbers, infos = np.flatnonzero(mask).tolist(), []
         for number in numbers:
             env_seed = self._lost.first_seeds.get(number) if seeds[number] is None else seeds[number]
+            own_options = None if env_options is None else dict(env_options)  # it may pop from them
             try:
-                self._observations[number], info = self.envs[number].reset(seed=env_seed, options=env_options)
+                self._observations[number], info = self.envs[number].reset(seed=env_seed, options=own_options)
             except BaseException as error:
                 self._fail(number, "its reset", error)
                 raise
@@ -238,7 +239,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             if mode is AutoresetMode.SAME_STEP:
                 lost.note_reset([number])
             return outcome
-        if has_ended and seed is not None:
+        if has_ended and seed is not None and mode is AutoresetMode.NEXT_STEP:
             observation, info = env.reset(seed=seed)
             lost.note_reset([number])
             return StepOutcome(observation, 0.0, False, False, info)

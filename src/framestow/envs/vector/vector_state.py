@@ -83,7 +83,10 @@ def begin_anew_without_state(state: dict[str, Any], lost: LostEpisodes) -> None:
     if not whys or np.all(state["needs_reset"]):
         return
     lost.note_replacement(whys)
-    running = [number for number in whys if not (state["has_ended"][number] or state["needs_reset"][number])]
+    is_over = np.asarray(state["needs_reset"])
+    if state["autoreset_mode"] != AutoresetMode.SAME_STEP.value:  # which has begun the next episode already
+        is_over = is_over | state["has_ended"]
+    running = [number for number in whys if not is_over[number]]
     for number in running:
         lost.untold.setdefault(number, f"resumed without a state: {whys[number]}")
     if running:

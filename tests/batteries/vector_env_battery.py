@@ -1,0 +1,315 @@
+"""What every vector environment of framestow must do; a test module makes `VectorEnvBattery` run over each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import vector as vector_wrappers
+
+from framestow.envs.seeding import spawn_seeds
+from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
+from oracles.numbered_frames import NumberedEnv, frame_of
+from oracles.playing_envs import SPACES, NumberGivingEnv, ShownEnv, SpaceEnv
+from oracles.vector_answers import assert_same
+
+MODES = list(AutoresetMode)
+NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+each_mode = pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
+SEEDS = [4, 5, 6]
+
+
+def numbered_envs(**settings) -> list:
+    lengths, endings = [(2, 5), (3,), (1, 1, 4)], [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
+    return [partial(NumberedEnv, number, lengths[number], endings[number], **settings) for number in range(3)]
+
+
+def space_envs(name="picture", count=3) -> list:
+    return [partial(SpaceEnv, name)] * count
+
+
+class MakingVectors:
+    """``make_vector`` of a subclass makes the vector environment; everything made is closed in the end."""
+
+    def make_vector(self, env_fns, mode=NEXT_STEP, seed=None) -> VectorEnv:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def make(self) -> Iterator:
+        made: list[VectorEnv] = []
+
+        def make(env_fns, mode=NEXT_STEP, seed=None):
+            made.append(self.make_vector(env_fns, mode, seed))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.close()
+
+    def begun(self, make, env_fns, mode=NEXT_STEP, seed=0):
+        vector = make(env_fns, mode)
+        vector.reset(seed=seed)
+        return vector
+
+
+class VectorEnvBattery(MakingVectors):
+    """All but its state, which `batteries.resumed_vector_battery` is about."""
+
+    @each_mode
+    @pytest.mark.parametrize("name", ["picture", "nested"])
+    def test_it_answers_as_gymnasiums_own_vector_does(self, make, mode, name):
+        theirs, ours = SyncVectorEnv(space_envs(name), autoreset_mode=mode), make(space_envs(name), mode)
+
+        assert_same_but_for_order(theirs.reset(seed=SEEDS), ours.reset(seed=SEEDS))
+        play_as_gymnasium(theirs, ours, 40)
+
+        assert theirs.observation_space == ours.observation_space
+        assert theirs.action_space == ours.action_space
+        assert theirs.single_observation_space == ours.single_observation_space
+        assert theirs.num_envs == ours.num_envs
+
+    @pytest.mark.parametrize("name", SPACES)
+    def test_observations_of_any_space_arrive(self, make, name):
+        theirs, ours = SyncVectorEnv(space_envs(name, 2)), make(space_envs(name, 2))
+
+        assert_same_but_for_order(theirs.reset(seed=[1, 2]), ours.reset(seed=[1, 2]))
+        play_as_gymnasium(theirs, ours, 6)
+
+    @each_mode
+    def test_the_mode_stands_in_the_instances_own_metadata(self, make, mode):
+        vector = make(numbered_envs(), mode)
+        make(numbered_envs(), MODES[MODES.index(mode) - 1])
+
+        assert vector.metadata["autoreset_mode"] is mode
+        assert "autoreset_mode" not in NumberedEnv.metadata
+        assert "autoreset_mode" not in gymnasium.Env.metadata
+        assert vector.metadata is not make(numbered_envs(), mode).metadata
+
+    def test_the_mode_may_be_given_by_its_value(self, make):
+        assert make(numbered_envs(), "SameStep").metadata["autoreset_mode"] is SAME_STEP
+        with pytest.raises(InvalidSettingsError, match="autoreset_mode is 'Sometimes'"):
+            make(numbered_envs(), "Sometimes")
+
+    def test_a_seed_is_spread_so_that_no_two_environments_and_no_two_runs_share_one(self, make):
+        vector, seeded = make(numbered_envs()), make(numbered_envs(), seed=7)
+        vector.reset(seed=7)
+        seeded.reset()
+        seeded.reset()
+
+        assert [(seed,) for seed in spawn_seeds(7, 3)] == [tuple(seeds) for seeds in vector.get_attr("seeds")]
+        assert [[seed, None] for seed in spawn_seeds(7, 3)] == list(seeded.get_attr("seeds"))
+        with pytest.raises(InvalidSettingsError, match="seed has 2 entries: 3 environments need one each"):
+            vector.reset(seed=[1, 2])
+
+    def test_a_masked_reset_leaves_the_others_and_the_callers_options_alone(self, make):
+        vector = self.begun(make, numbered_envs(), DISABLED)
+        vector.step([0, 0, 0])
+        mask = np.array([False, False, True])
+        options = {"reset_mask": mask, "level": 3}
+
+        frames, infos = vector.reset(options=options)
+
+        assert [(0, 0, 1), (1, 0, 1), (2, 1, 0)] == [tuple(frame[0]) for frame in frames]
+        assert options == {"reset_mask": mask, "level": 3}
+        assert [False, False, True] == mask.tolist() == infos["_began"].tolist()
+        assert (None, None, {"level": 3}) == vector.get_attr("options")
+
+    def test_an_environment_that_takes_from_its_options_takes_from_nobody_elses(self, make):
+        vector = make([TakingEnv] * 3)
+        options = {"level": 3}
+
+        _, infos = vector.reset(options=options)
+
+        assert [3, 3, 3] == infos["level"].tolist()
+        assert options == {"level": 3}
+
+    @pytest.mark.parametrize("mask", [[True, True], np.zeros(3, bool), [1, 0, 1], "all"])
+    def test_a_mask_that_is_none_is_refused_and_nothing_is_reset(self, make, mask):
+        vector = self.begun(make, numbered_envs(), DISABLED)
+
+        with pytest.raises(InvalidStepError, match="must hold 3 booleans, one of them true at least"):
+            vector.reset(options={"reset_mask": mask})
+
+        assert (0, 0, 0) == vector.get_attr("episode")
+
+    def test_a_step_that_cannot_be_is_refused_before_any_environment_moves(self, make):
+        vector = make(numbered_envs(), DISABLED)
+        with pytest.raises(InvalidStepError, match="no running episode"):
+            vector.step([0, 0, 0])
+        with pytest.raises(InvalidStepError, match=re.escape("leaves out idle environments [0, 2]")):
+            vector.reset(options={"reset_mask": np.array([False, True, False])})
+        vector.reset()
+        for actions, message in [
+            ([1, 2], "actions have shape (2,): one each is needed, shape (3,)"),
+            ([1, 2, 5], "action 5 for environment 2: Discrete(5) takes 0 to 4"),
+            ([-1, 2, 5], "action -1 for environment 0"),
+            ([1.0, 2.0, 3.0], "actions have dtype float64"),
+        ]:
+            with pytest.raises(InvalidStepError, match=re.escape(message)):
+                vector.step(actions)
+        assert (0, 0, 0) == vector.get_attr("num_steps")
+        vector.step([0, 0, 0])
+        with pytest.raises(InvalidStepError, match=re.escape("environments [2] have ended")):
+            vector.step([0, 0, 0])
+
+        assert (1, 1, 1) == vector.get_attr("num_steps")
+
+    def test_a_final_observation_survives_an_environment_that_reuses_its_array(self, make):
+        vector = self.begun(make, numbered_envs(reuses_its_array=True), SAME_STEP)
+
+        frames, *_, infos = vector.step([0, 0, 0])
+
+        assert np.array_equal(frame_of(2, 0, 1), infos["final_obs"][2])
+        assert np.array_equal(frame_of(2, 1, 0), frames[2])
+
+    def test_what_it_returns_belongs_to_the_caller(self, make):
+        vector = self.begun(make, numbered_envs(), DISABLED)
+        frames, rewards, terminated, truncated, _ = vector.step([1, 2, 3])
+        kept = frames.copy()
+        for _ in range(2):
+            vector.reset()
+            again, *_ = vector.step([0, 0, 0])
+            again[:] = 77
+
+        assert np.array_equal(kept, frames)
+        assert [1.0, 2.0, 3.0] == rewards.tolist()
+        assert [False, False, True] == terminated.tolist() == truncated.tolist()
+
+    def test_a_reward_of_shape_one_is_a_number_and_of_shape_two_an_error(self, make):
+        vector = self.begun(make, [partial(NumberGivingEnv, np.array([2.5]))] * 2)
+        assert [2.5, 2.5] == vector.step([0, 0])[1].tolist()
+
+        vector = self.begun(make, [partial(NumberGivingEnv, np.array([1.0, 2.0]))] * 2)
+        with pytest.raises(EnvironmentFailedError, match=re.escape("reward has shape (2,)")):
+            vector.step([0, 0])
+
+    def test_an_environment_that_raises_is_named_with_its_action_and_a_reset_goes_on(self, make):
+        vector = self.begun(make, [NumberedEnv, partial(NumberedEnv, 1, (9,), raises_at=2), NumberedEnv])
+        vector.step([0, 1, 2])
+
+        with pytest.raises(
+            EnvironmentFailedError, match=re.escape("environment 1 raised KeyError at action 4")
+        ) as told:
+            vector.step([0, 4, 2])
+
+        assert told.value.environment == 1
+        assert told.value.__cause__ is not None
+        with pytest.raises(InvalidStepError, match="call reset"):
+            vector.step([0, 0, 0])
+        vector.reset()
+        vector.step([0, 0, 0])
+
+    def test_attributes_are_read_set_and_called_environment_by_environment(self, make):
+        vector = self.begun(make, numbered_envs())
+        vector.set_attr("stream", [7, 8, 9])
+        vector.set_attr("raises_at", 50)
+
+        assert (7, 8, 9) == vector.get_attr("stream")
+        assert (50, 50, 50) == vector.get_attr("raises_at")
+        assert [7, 8, 9] == [shown[0, 0] for shown in vector.call("shown")]
+        with pytest.raises(InvalidStepError, match="values are 2: 3 environments need one each"):
+            vector.set_attr("stream", [1, 2])
+
+    def test_rendering_gives_one_picture_an_environment_or_one_of_them_all(self, make):
+        vector = self.begun(make, [partial(ShownEnv, number) for number in (1, 2, 3)])
+
+        pictures, grid = vector.render(), vector.render(tiled=True)
+
+        assert vector.render_mode == "rgb_array"
+        assert isinstance(pictures, tuple)
+        assert [1, 2, 3] == [int(picture[0, 0, 0]) for picture in pictures]
+        assert grid.shape == (4, 6, 3)
+        assert [[1, 2], [3, 0]] == grid[::2, ::3, 0].tolist()
+
+    def test_what_has_no_pictures_cannot_be_tiled(self, make):
+        with pytest.raises(InvalidStepError, match="picture 0 is None"):
+            self.begun(make, [partial(MuteEnv, "picture")]).render(tiled=True)
+
+    def test_environments_of_different_spaces_or_none_at_all_are_refused(self, make):
+        with pytest.raises(InvalidSettingsError, match="environment 1 has the observation_space"):
+            make([NumberedEnv, SpaceEnv])
+        with pytest.raises(InvalidSettingsError, match="env_fns is empty"):
+            make([])
+
+    def test_it_closes_once_and_plays_no_more(self, make):
+        vector = self.begun(make, numbered_envs())
+        vector.close()
+        vector.close()
+
+        for call in (vector.reset, partial(vector.step, [0, 0, 0]), vector.render, vector.state_dict):
+            with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="closed") as told:
+                call()
+            assert isinstance(told.value, InvalidStepError)
+
+    def test_gymnasiums_episode_statistics_work_over_it(self, make):
+        expected = vector_wrappers.RecordEpisodeStatistics(SyncVectorEnv(space_envs()))
+        ours = vector_wrappers.RecordEpisodeStatistics(make(space_envs()))
+        expected.reset(seed=SEEDS)
+        ours.reset(seed=SEEDS)
+        for actions in np.random.default_rng(0).integers(4, size=(60, 3)):
+            expected.step(actions)
+            ours.step(actions)
+
+        assert expected.episode_count == ours.episode_count > 3
+        assert list(expected.return_queue) == list(ours.return_queue)
+        assert list(expected.length_queue) == list(ours.length_queue)
+
+    def test_gymnasiums_list_of_infos_works_over_it(self, make):
+        expected = vector_wrappers.DictInfoToList(SyncVectorEnv(space_envs(), autoreset_mode=SAME_STEP))
+        ours = vector_wrappers.DictInfoToList(make(space_envs(), SAME_STEP))
+
+        assert_same(expected.reset(seed=SEEDS)[1], ours.reset(seed=SEEDS)[1])
+
+    def test_gymnasiums_normalized_observations_work_over_it(self, make):
+        expected = vector_wrappers.NormalizeObservation(SyncVectorEnv(space_envs("float32")))
+        ours = vector_wrappers.NormalizeObservation(make(space_envs("float32")))
+        assert np.array_equal(expected.reset(seed=SEEDS)[0], ours.reset(seed=SEEDS)[0])
+        for actions in np.random.default_rng(0).integers(4, size=(20, 3)):
+            assert np.array_equal(expected.step(actions)[0], ours.step(actions)[0])
+
+    def test_its_spaces_contain_what_it_gives(self, make):
+        vector = make(space_envs("nested"))
+        observations, _ = vector.reset(seed=1)
+
+        assert observations in vector.observation_space
+        assert vector.step(vector.action_space.sample())[0] in vector.observation_space
+        assert isinstance(vector.observation_space["picture"], Box)
+
+
+class TakingEnv(NumberedEnv):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"level": options.pop("level")}
+
+
+class MuteEnv(SpaceEnv):
+    def render(self):
+        return None
+
+
+def assert_same_but_for_order(expected, actual) -> None:
+    """Compare answers whose infos have their keys in any order."""
+    assert_same(expected[:-1], actual[:-1])
+    assert_same(in_order(expected[-1]), in_order(actual[-1]))
+
+
+def in_order(infos):
+    """Sort the keys; without the options, of which Gymnasium hands out {} where nothing but the mask was given."""
+    if not isinstance(infos, dict):
+        return infos
+    return {key: in_order(infos[key]) for key in sorted(infos) if key not in ("options", "_options")}
+
+
+def play_as_gymnasium(theirs, ours, num_steps: int) -> None:
+    for actions in np.random.default_rng(0).integers(4, size=(num_steps, ours.num_envs)):
+        expected = theirs.step(actions)
+        assert_same_but_for_order(expected, ours.step(actions))
+        ended = expected[2] | expected[3]
+        if ours.metadata["autoreset_mode"] is DISABLED and ended.any():
+            expected = theirs.reset(options={"reset_mask": ended})
+            assert_same_but_for_order(expected, ours.reset(options={"reset_mask": ended}))
