@@ -45,7 +45,7 @@ def _checked_numbers(
             f"actions have shape {numbers.shape}: one each is needed, shape {batched_space.shape}; "
             "give an action for every environment, also for one that only resets"
         )
-    if not np.issubdtype(numbers.dtype, np.integer):
+    if numbers.dtype.kind not in "iu":
         raise InvalidStepError(f"actions have dtype {numbers.dtype}: {single_space} takes whole numbers; convert them")
     first, last = int(single_space.start), int(single_space.start + single_space.n - 1)
     if numbers.min() < first or numbers.max() > last:

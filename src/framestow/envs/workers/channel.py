@@ -7,6 +7,7 @@ import socket
 from framestow.envs.workers.messages import HEADER_NBYTES, Frame, framed, header_of
 
 _READ_NBYTES = 1 << 16
+_USUAL_NBYTES = 1 << 12  # more than a step's message: header and payload come with one call of the system
 _LARGEST_READ_NBYTES = 1 << 22
 
 
@@ -40,8 +41,9 @@ class ParentEnd:
         """Send what the socket takes; tells whether nothing is left. Raises OSError where the other end is gone."""
         while True:
             rest, sent, last = self._outbox
-            rest = rest[sum(sent) :]
-            self._outbox = (rest, [], last)
+            if sent:
+                rest = rest[sum(sent) :]
+                self._outbox = (rest, [], last)
             if not rest:
                 return True
             try:
@@ -61,7 +63,8 @@ class ParentEnd:
         Raises:
             EOFError: the other end was closed, and all that it sent has been received.
         """
-        wanted = min(max(_READ_NBYTES, self._missing_nbytes()), _LARGEST_READ_NBYTES)
+        missing = self._missing_nbytes() if self._inbox else 0
+        wanted = min(max(_READ_NBYTES, missing), _LARGEST_READ_NBYTES)
         try:
             self._inbox.extend(map(self._socket.recv, (wanted,)))
         except BlockingIOError:
@@ -72,16 +75,18 @@ class ParentEnd:
 
     def peek(self) -> Frame | None:
         """Give the next message that has arrived whole, which stays until `drop`."""
-        if self._missing_nbytes() > 0:
+        if not self._inbox or self._missing_nbytes() > 0:
             return None
-        self._inbox = [b"".join(self._inbox)]
+        if len(self._inbox) > 1:
+            self._inbox = [b"".join(self._inbox)]
         length, sequence, kind = header_of(self._inbox[0])
         return Frame(sequence, kind, self._inbox[0][HEADER_NBYTES : HEADER_NBYTES + length])
 
     def drop(self) -> None:
         """Be done with the message that `peek` gave."""
         length, _, _ = header_of(self._inbox[0])
-        self._inbox = [self._inbox[0][HEADER_NBYTES + length :]]
+        rest = self._inbox[0][HEADER_NBYTES + length :]
+        self._inbox = [rest] if rest else []
 
     def close(self) -> None:
         """Close the socket."""
@@ -102,6 +107,7 @@ class WorkerEnd:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(True)
         self._socket = end
+        self._rest = b""
 
     def receive(self) -> Frame:
         """Wait for the next message.
@@ -110,20 +116,20 @@ class WorkerEnd:
             EOFError: the parent has closed its end.
         """
         length, sequence, kind = header_of(self._read(HEADER_NBYTES))
-        return Frame(sequence, kind, self._read(length))
+        return Frame(sequence, kind, self._read(length) if length else b"")
 
     def send(self, sequence: int, kind: int, payload: bytes) -> None:
         """Send a message. Raises OSError where the parent is gone."""
         self._socket.sendall(framed(sequence, kind, payload))
 
     def _read(self, nbytes: int) -> bytes:
-        received = self._socket.recv(nbytes) if nbytes else b""
-        if len(received) == nbytes:
-            return received
-        chunks, missing = [received], nbytes - len(received)
-        while missing:
+        received, chunks = self._rest, [self._rest]
+        missing = nbytes - len(received)
+        while missing > 0:
+            chunks.append(self._socket.recv(min(max(missing, _USUAL_NBYTES), _LARGEST_READ_NBYTES)))
             if not chunks[-1]:
                 raise EOFError
-            chunks.append(self._socket.recv(min(missing, _LARGEST_READ_NBYTES)))
             missing -= len(chunks[-1])
-        return b"".join(chunks)
+        received = b"".join(chunks)
+        self._rest = received[nbytes:]
+        return received[:nbytes]

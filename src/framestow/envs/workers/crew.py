@@ -111,7 +111,7 @@ class Crew:
     def ask(self, requests: Iterable[Request]) -> None:
         """Send requests, each to its worker; those that were sent before are not sent again."""
         for request in requests:
-            if request.is_open:
+            if request.is_open and not request.is_sent:
                 request.worker.post(request)
 
     def hear_all(self) -> None:
@@ -236,7 +236,7 @@ class Crew:
             worker = self._worker_of_file[number]
             if worker.lost is not None:
                 continue
-            if number == worker.files[0]:
+            if number == worker.socket_number:
                 worker.flush()
                 worker.hear()
             else:

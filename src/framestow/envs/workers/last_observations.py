@@ -16,18 +16,18 @@ class LastObservations:
 
     def __init__(self, slab: Slab, num_envs: int) -> None:
         self._slab, self._num_envs = slab, num_envs
-        self._halves = np.zeros(num_envs, np.int64)
+        self._halves = [0] * num_envs
         self._others: list[list[Any]] = [[]] * num_envs
         self._lent = [[_read_only(array) for array in half] for half in slab.halves]
 
     def free_half(self, number: int) -> int:
         """Give the half that the environment may write to."""
-        return 1 - int(self._halves[number])
+        return 1 - self._halves[number]
 
     def free_half_of_all(self) -> int:
         """Give a half that every environment may write to; those whose last observation lies there are moved away."""
-        half = int(self._halves[0])
-        self.bring(np.flatnonzero(self._halves != half).tolist(), half)
+        half = self._halves[0]
+        self.bring(range(self._num_envs), half)
         return 1 - half
 
     def note(self, number: int, half: int, others: list[Any] | None) -> None:
@@ -38,6 +38,8 @@ class LastObservations:
 
     def bring(self, numbers: Sequence[int], half: int) -> None:
         """Copy those of some environments to a half, where they are not there."""
+        if self._halves.count(half) == self._num_envs:
+            return
         for number in numbers:
             if self._halves[number] != half:
                 for to, source in zip(self._slab.halves[half], self._slab.halves[1 - half], strict=True):
@@ -51,18 +53,18 @@ class LastObservations:
 
     def of(self, number: int) -> Any:
         """Give one as the caller's own."""
-        rows = self._slab.halves[int(self._halves[number])]
+        rows = self._slab.halves[self._halves[number]]
         return self._slab.parts.joined([np.copy(array[number])[()] for array in rows], self._others[number])
 
     def of_all(self, copies: bool) -> Any:
         """Give those of all, which lie in one half: the caller's own, or lent until the second write from now."""
-        half = int(self._halves[0])
+        half = self._halves[0]
         arrays = [array.copy() for array in self._slab.halves[half]] if copies else self._lent[half]
         return self._batched(arrays, self._others)
 
     def of_some(self, numbers: npt.NDArray[np.intp]) -> Any:
         """Give those of some, a row each, as the caller's own."""
-        halves = self._halves[numbers]
+        halves = np.array(self._halves)[numbers]
         arrays = []
         for first, second in zip(*self._slab.halves, strict=True):
             rows = first[numbers]

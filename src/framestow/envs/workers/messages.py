@@ -10,6 +10,7 @@ import pickle
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -89,13 +90,17 @@ def packed_steps(steps: Sequence[StepOf], actions: Sequence[Any] | None) -> byte
     return head if actions is None else head + pickled(actions)
 
 
-def unpacked_steps(payload: bytes) -> tuple[list[StepOf], Sequence[Any] | None]:
+def unpacked_steps(payload: bytes) -> tuple[Sequence[StepOf], Sequence[Any] | None]:
     """Read what `packed_steps` gave."""
     (count,) = _COUNT.unpack_from(payload)
-    codes = struct.unpack_from(f"<{count}I", payload, _COUNT.size)
-    steps = [StepOf(code >> 2, bool(code >> 1 & 1), code & 1) for code in codes]
-    rest = payload[_COUNT.size + 4 * count :]
-    return steps, pickle.loads(rest) if rest else None
+    end = _COUNT.size + 4 * count
+    return _steps_of(payload[:end]), pickle.loads(payload[end:]) if len(payload) > end else None
+
+
+@lru_cache(maxsize=16)  # nearly all steps of a run are asked for in the same two ways
+def _steps_of(head: bytes) -> tuple[StepOf, ...]:
+    codes = struct.unpack_from(f"<{(len(head) - _COUNT.size) // 4}I", head, _COUNT.size)
+    return tuple(StepOf(code >> 2, bool(code >> 1 & 1), code & 1) for code in codes)
 
 
 def pickled(value: Any) -> bytes:

@@ -24,11 +24,14 @@ class SpaceParts:
         """Spaces of the parts that are arrays of one shape and dtype."""
         self.others: list[gymnasium.Space[Any]] = []
         """Spaces of the parts that are not: ``Text``, ``Sequence``, ``Graph``, ``OneOf`` and a user's own."""
+        self._is_one_array = is_array_space(space)
         for leaf in _leaves(space):
             (self.arrays if is_array_space(leaf) else self.others).append(leaf)
 
     def split(self, observation: Any) -> tuple[list[Any], list[Any]]:
         """Take an observation apart: its arrays, and its other parts."""
+        if self._is_one_array:
+            return [observation], []
         arrays: list[Any] = []
         others: list[Any] = []
         _split(self.space, observation, arrays, others)
@@ -36,7 +39,7 @@ class SpaceParts:
 
     def joined(self, arrays: Sequence[Any], others: Sequence[Any]) -> Any:
         """Put parts together, of one observation or of a batch."""
-        return _joined(self.space, iter(arrays), iter(others))
+        return arrays[0] if self._is_one_array else _joined(self.space, iter(arrays), iter(others))
 
     def batched_others(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Batch the other parts of many observations, each as Gymnasium batches its space."""

@@ -55,6 +55,20 @@ class Stepping:
         self.broken: str | None = None
         """Why nothing but closing works any more."""
         self._num_losses: dict[Worker, int] = dict.fromkeys(crew.workers, 0)
+        self._usual_steps = [[_usual_step(worker, half) for worker in crew.workers] for half in (0, 1)]
+
+    def lockstep_requests(self, half: int, actions: Mapping[int, Any] | None) -> list[Request]:
+        """What to ask the workers so that all environments are stepped, into one half of the slab."""
+        if actions is None and not (self.lost.untold or self.lost.first_seeds or self.has_ended.any()):
+            return [
+                Request(worker, Command.STEP, worker.numbers, payload, halves)
+                for worker, payload, halves in self._usual_steps[half]
+            ]
+        return [
+            request
+            for worker in self._crew.workers
+            for request in self.step_requests(worker, worker.numbers, [half] * len(worker.numbers), actions)
+        ]
 
     def step_requests(
         self, worker: Worker, numbers: Sequence[int], halves: Sequence[int], actions: Mapping[int, Any] | None
@@ -90,7 +104,10 @@ class Stepping:
         if lockstep_half is not None and told:
             self.last.bring(list(told), lockstep_half)
         slab = self._crew.slab
-        self.has_ended[numbers] = slab.terminated[numbers] | slab.truncated[numbers]
+        if lockstep_half is None:
+            self.has_ended[numbers] = slab.terminated[numbers] | slab.truncated[numbers]
+        else:
+            np.logical_or(slab.terminated, slab.truncated, out=self.has_ended)
         for number, why in idle.items():
             self._note_loss(number, why)
         return infos
@@ -247,8 +264,11 @@ class Stepping:
     def _take(self, request: Request, infos: Infos) -> None:
         """Take note of an answer to a step or a reset."""
         each_info, each_others = self._told(request)
+        if each_info:
+            infos.update(zip(request.numbers, each_info, strict=True))
+        else:
+            infos.update((number, {}) for number in request.numbers)
         for place, (number, half) in enumerate(zip(request.numbers, request.halves, strict=True)):
-            infos[number] = each_info[place] if each_info else {}
             self.last.note(number, half, each_others[place] if each_others else None)
         if request.command is Command.STEP:
             self._num_losses[request.worker] = 0
@@ -308,3 +328,9 @@ class Stepping:
             if request.failed:
                 self.needs_reset[:] = True
                 raise failure_as_error(failure_of(request), "reset all environments to go on")
+
+
+def _usual_step(worker: Worker, half: int) -> tuple[Worker, bytes, list[int]]:
+    """Worker, payload and halves of the step of all its environments where none of them has ended: nearly every one."""
+    steps = [StepOf(number, False, half) for number in worker.numbers]
+    return worker, packed_steps(steps, None), [half] * len(steps)

@@ -28,7 +28,7 @@ _AFTER_KILL_S = 2.0  # SIGKILL needs no one's consent; a process that survives i
 class Request:
     """Something a worker was asked, and what became of it: an answer, a failure, or the worker's loss."""
 
-    __slots__ = ("answer", "command", "failed", "halves", "lost", "numbers", "payload", "sequence", "worker")
+    __slots__ = ("answer", "command", "failed", "halves", "is_sent", "lost", "numbers", "payload", "sequence", "worker")
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class Request:
         self.answer: bytes | None = None
         """Payload of the answer, also of one that tells a failure."""
         self.failed = False
+        self.is_sent = False
+        """Whether all of it has left."""
         self.lost: str | None = None
         """Why the worker was lost before it answered."""
 
@@ -89,6 +91,8 @@ class Worker:
         self._sequence = 0
         self._asked: deque[Request] = deque()
         self._end: ParentEnd | None = None
+        self.socket_number = -1
+        self._waits_for_room = False  # in the socket, for what is left to send
         self._lifeline: Any = None
         self._process: Any = None
         self._handle: int | None = None
@@ -101,6 +105,7 @@ class Worker:
         keep_from_forks(ours)
         keep_from_forks(self._lifeline)
         self._end = ParentEnd(ours)
+        self.socket_number, self._waits_for_room = self._end.fileno(), False
         arguments = WorkerArguments(self.numbers, self._factories, self._mode, self._block, theirs, lifeline)
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_worker, args=(arguments,), name=f"framestow-worker-{self.number}", daemon=self._daemon
@@ -135,7 +140,7 @@ class Worker:
         if self._end is None or self._process is None:
             return ()
         death = int(self._process.sentinel) if self._handle is None else self._handle
-        return (self._end.fileno(), death) if self._waiting.watches_processes else (self._end.fileno(),)
+        return (self.socket_number, death) if self._waiting.watches_processes else (self.socket_number,)
 
     def next_sequence(self) -> int:
         """Number the next request."""
@@ -153,20 +158,21 @@ class Worker:
             self._asked.append(request)
         self._end.put(request.sequence, request.command, request.payload)
         self.flush()
+        request.is_sent = not self._waits_for_room and not self.lost
 
     def flush(self) -> None:
         """Send what is left to send, as far as the socket takes it."""
         if self._end is None or self.lost:
             return
         try:
-            had_unsent = self._end.has_unsent
-            is_all_sent = self._end.flush()
+            waits_for_room = not self._end.flush()
         except OSError:
             self.hear()
             self.lose(self._cause_of_death())
             return
-        if had_unsent:
-            self._waiting.watch(self._end.fileno(), wants_to_send=not is_all_sent)
+        if waits_for_room != self._waits_for_room:
+            self._waiting.watch(self.socket_number, wants_to_send=waits_for_room)
+            self._waits_for_room = waits_for_room
 
     def hear(self) -> None:
         """Take in what has arrived; answers to requests that were given up are dropped."""

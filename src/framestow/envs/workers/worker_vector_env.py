@@ -186,9 +186,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._policy.check(stepping.has_ended)
         own = self._placed(self._everyone, each)
         half = stepping.last.free_half_of_all()
-        requests: list[Request] = []
-        for worker in self._crew.workers:
-            requests += stepping.step_requests(worker, worker.numbers, [half] * len(worker.numbers), own)
+        requests = stepping.lockstep_requests(half, own)
         self._in_flight = requests, half  # stands before the first is sent: an interrupt leaves a step to wait for
         self._crew.ask(requests)
 
@@ -340,7 +338,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         rows = self._crew.slab.actions
         if rows is None:
             return dict(zip(numbers, actions, strict=True))
-        rows[numbers] = actions
+        rows[slice(None) if numbers is self._everyone else numbers] = actions
         return None
 
     def _of_all(self, half: int) -> Any:
@@ -377,14 +375,14 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._crew.give_up()  # what an interrupted call may have left
 
     def _require_not_sent(self, numbers: Sequence[int]) -> None:
-        pending = [number for number in numbers if number in self._sent]
-        if pending:
+        if self._sent and (pending := [number for number in numbers if number in self._sent]):
             raise StepPendingError(
                 f"environments {pending} were sent: their steps must be taken first; call recv(), or reset()", "recv"
             )
 
     def _require_running(self, numbers: Sequence[int]) -> None:
-        if self._stepping.needs_reset[numbers].any():
+        needs_reset = self._stepping.needs_reset
+        if needs_reset.any() and needs_reset[numbers].any():
             raise InvalidStepError("environments have no running episode: they need one to be stepped; call reset()")
 
 
