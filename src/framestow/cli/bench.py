@@ -54,7 +54,7 @@ class Bench:
     """Frames in an observation."""
 
     preset: str = "machado2018"
-    """Recipe of the environment: machado2018 (sticky actions 0.25) or nature."""
+    """Recipe of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool."""
 
     max_gib: float | None = None
     """GiB that all systems may take together; None takes 12, or half of what is free if that is less."""
