@@ -9,6 +9,7 @@ import os
 import pickle
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from framestow.envs.workers.waiting import make_waiting
 from framestow.envs.workers.worker import Request, Worker
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
 
-_START_TIMEOUT_S = 180.0  # a new process imports everything, and an environment may load a lot
+_START_TIMEOUT_S = 10.0  # at least: a new process imports everything, and an environment may load a lot
 _GRACE_S = 1.0  # of waiting before a worker counts as hung, however long nobody asked for its answer
 _CLOSE_AT_EXIT_S = 2.0
 
@@ -185,6 +186,8 @@ class Crew:
             for worker in self.workers:
                 worker.kill()
             self._block.close()
+            with suppress(AttributeError):
+                del self.slab  # each mapping holds a file
         return failures
 
     def _make(self, workers: Sequence[Worker]) -> MadeEnvs:

@@ -180,4 +180,8 @@ class _telling:  # noqa: N801
 
 def _failure(number: int, doing: str, error: BaseException) -> EnvFailure:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return EnvFailure(number, type(error).__name__, doing, str(error), text)
+    try:
+        message = str(error)
+    except Exception as trouble:  # an exception that cannot even tell of itself
+        message = f"its text raised {type(trouble).__name__}"
+    return EnvFailure(number, type(error).__name__, doing, message, text)

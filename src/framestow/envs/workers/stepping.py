@@ -126,10 +126,11 @@ class Stepping:
             WorkerLostError: a worker was lost and is not to be replaced, or was so too often.
         """
         self.needs_reset[numbers] = True  # until all is well: an interrupt leaves some reset and some not
-        seed_of = dict(zip(numbers, seeds, strict=True))
+        given = zip(numbers, seeds, strict=True)
+        seed_of = {number: self._first_seed(number) if seed is None else seed for number, seed in given}
 
         def asked(worker: Worker, of_it: Sequence[int]) -> Request:
-            each = [self._first_seed(number) if seed_of[number] is None else seed_of[number] for number in of_it]
+            each = [seed_of[number] for number in of_it]
             return self._reset_request(worker, of_it, each, options, [half_of(number) for number in of_it])
 
         requests = [asked(worker, of_it) for worker, of_it in self.by_worker(numbers)]
@@ -140,6 +141,7 @@ class Stepping:
                 self._replace(request.worker, request.lost or "")
                 for number in set(request.worker.numbers) - set(request.numbers):
                     self._note_loss(number, request.lost or "")
+            seed_of |= self.lost.first_seeds  # a seed that a worker died of may not be the one to try again
             again = [asked(request.worker, request.numbers) for request in lost]
             requests = [request for request in requests if request.lost is None] + again
             self._crew.gather(requests)
@@ -313,9 +315,13 @@ class Stepping:
             warnings.warn(f"{why}; it is replaced, and its episodes count as truncated", RuntimeWarning, stacklevel=4)
             try:
                 self._crew.replace(worker, why)
-            except EnvironmentFailedError as error:
+            except WorkerLostError as error:
                 why = str(error)
                 continue
+            except EnvironmentFailedError as error:  # no loss, but an error of whoever makes environments
+                worker.lose(f"could not make its environments again: {error}")
+                self.needs_reset[:] = True
+                raise
             self.lost.note_replacement(worker.numbers)
             return
 

@@ -226,6 +226,9 @@ class Worker:
                 self._process.kill()
             self._process.join(_AFTER_KILL_S)
         self._let_go()
+        if self._process is not None and not self._process.is_alive():
+            self._process.close()
+            self._process = None
 
     def _let_go(self) -> None:
         if self._end is None:

@@ -59,7 +59,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         num_workers: processes, 1 to ``len(env_fns)``; ``None`` takes as many as this process may use cores.
         start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``; ``None`` takes ``"forkserver"`` where there is one.
         step_timeout: seconds a worker may take for one answer before it counts as hung. Making environments, which
-            includes a new process's imports, is given three minutes at least.
+            includes a new process's imports, is given 10 seconds at least.
         on_worker_lost: ``"raise"`` or ``"restart"``.
         seed: what the first reset takes when it is given none. The ``k``-th replacement of environment ``i`` is seeded
             from ``SeedSequence(seed, spawn_key=(i, k))``.
@@ -318,6 +318,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.closed = True
         self._finalizer.detach()
         failures = self._crew.close(timeout)
+        del self._stepping  # it holds the shared memory
         if failures:
             first = min(failures, key=lambda failure: failure.environment)
             raise failure_as_error(first, "all workers have ended")
