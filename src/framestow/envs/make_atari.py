@@ -12,6 +12,8 @@ from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, find_preset
 from framestow.envs.backends.ale import AleVectorEnv
 from framestow.envs.vector.serial import SerialVectorEnv
+from framestow.envs.workers.stepping import OnWorkerLost
+from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
 from framestow.errors import InvalidSettingsError
 
 
@@ -33,6 +35,7 @@ def make_atari(
     *,
     render_mode: str | None = ...,
     autoreset_mode: AutoresetMode | str = ...,
+    workers: Literal[0] = ...,
     backend: Literal["framestow"] = ...,
 ) -> SerialVectorEnv: ...
 @overload
@@ -45,6 +48,21 @@ def make_atari(
     autoreset_mode: AutoresetMode | str = ...,
     backend: Literal["ale"],
 ) -> AleVectorEnv: ...
+@overload
+def make_atari(
+    game: str,
+    num_envs: int,
+    preset: str | Preset = ...,
+    seed: int | None = None,
+    *,
+    render_mode: str | None = ...,
+    autoreset_mode: AutoresetMode | str = ...,
+    workers: int,
+    start_method: str | None = ...,
+    step_timeout: float = ...,
+    on_worker_lost: OnWorkerLost = ...,
+    backend: Literal["framestow"] = ...,
+) -> SerialVectorEnv | WorkerVectorEnv: ...
 def make_atari(
     game: str,
     num_envs: int | None = None,
@@ -53,8 +71,12 @@ def make_atari(
     *,
     render_mode: str | None = None,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    workers: int = 0,
+    start_method: str | None = None,
+    step_timeout: float = 60.0,
+    on_worker_lost: OnWorkerLost = "raise",
     backend: Literal["framestow", "ale"] = "framestow",
-) -> AtariEnv | SerialVectorEnv | AleVectorEnv:
+) -> AtariEnv | SerialVectorEnv | WorkerVectorEnv | AleVectorEnv:
     """Make an Atari game: one plain environment, or with a number of them (1 included) a vector environment.
 
     ``game`` may be written ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``. ``preset`` is a
@@ -63,20 +85,36 @@ def make_atari(
     ``backend="ale"`` plays in the threads of ALE's own vector environment: faster, but the last frame of a game is
     wrong, among other deviations (`AleVectorEnv`).
 
+    With ``workers=0`` many environments run in this process, one after another; with more, in so many processes:
+    `WorkerVectorEnv` says what ``start_method``, ``step_timeout`` and ``on_worker_lost`` mean there. The frames are the
+    same.
+
     Raises:
         UnknownGameError: no such game; the message names the nearest.
         InvalidSettingsError: an unknown preset, render mode, autoreset mode or backend, fewer than one environment,
-            or something asked of ALE's vector environment that it cannot do.
+            fewer environments than workers, or something asked of ALE's vector environment that it cannot do.
     """
     rom, recipe = find_rom(game), find_preset(preset)
+    if num_envs is not None:
+        _check_count(num_envs)
+    _check_workers(workers, num_envs)
     if backend != "framestow":
-        _check_for_ale(backend, num_envs, render_mode)
+        _check_for_ale(backend, num_envs, render_mode, workers)
         return AleVectorEnv(rom, num_envs, recipe, seed, autoreset_mode=autoreset_mode)  # type: ignore[arg-type]
     if num_envs is None:
         return AtariEnv(rom, recipe, seed, render_mode=render_mode)
-    _check_count(num_envs)
     factory: Any = partial(AtariEnv, rom, recipe, render_mode=render_mode)
-    return SerialVectorEnv([factory] * num_envs, autoreset_mode=autoreset_mode, seed=seed)
+    if not workers:
+        return SerialVectorEnv([factory] * num_envs, autoreset_mode=autoreset_mode, seed=seed)
+    return WorkerVectorEnv(
+        [factory] * num_envs,
+        autoreset_mode=autoreset_mode,
+        num_workers=workers,
+        start_method=start_method,
+        step_timeout=step_timeout,
+        on_worker_lost=on_worker_lost,
+        seed=seed,
+    )
 
 
 def _check_count(num_envs: object) -> None:
@@ -84,9 +122,21 @@ def _check_count(num_envs: object) -> None:
         raise InvalidSettingsError(f"num_envs is {num_envs!r}: it must be 1 or more; None makes one plain environment")
 
 
-def _check_for_ale(backend: str, num_envs: int | None, render_mode: str | None) -> None:
+def _check_workers(workers: object, num_envs: int | None) -> None:
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= (num_envs or 0):
+        raise InvalidSettingsError(
+            f"workers is {workers!r}: {num_envs or 'one plain'} environments take 0 (this process) to {num_envs or 0}; "
+            "choose one of these"
+        )
+
+
+def _check_for_ale(backend: str, num_envs: int | None, render_mode: str | None, workers: int) -> None:
     if backend != "ale":
         raise InvalidSettingsError(f'backend is {backend!r}: there are "framestow" and "ale"; choose one of them')
+    if workers:
+        raise InvalidSettingsError(
+            f"backend 'ale' with {workers} workers: it plays in threads of its own; leave workers out"
+        )
     if num_envs is None or render_mode is not None:
         raise InvalidSettingsError(
             f"backend 'ale' with num_envs {num_envs} and render_mode {render_mode!r}: it makes vector environments and "

@@ -141,7 +141,7 @@ class Stepping:
                 self._replace(request.worker, request.lost or "")
                 for number in set(request.worker.numbers) - set(request.numbers):
                     self._note_loss(number, request.lost or "")
-            seed_of |= self.lost.first_seeds  # a seed that a worker died of may not be the one to try again
+            seed_of |= {number: seed for number, seed in self.lost.first_seeds.items() if seed_of.get(number) is None}
             again = [asked(request.worker, request.numbers) for request in lost]
             requests = [request for request in requests if request.lost is None] + again
             self._crew.gather(requests)
@@ -318,10 +318,9 @@ class Stepping:
             except WorkerLostError as error:
                 why = str(error)
                 continue
-            except EnvironmentFailedError as error:  # no loss, but an error of whoever makes environments
-                worker.lose(f"could not make its environments again: {error}")
-                self.needs_reset[:] = True
-                raise
+            except EnvironmentFailedError as error:
+                why = f"{worker.name} could not make its environments again: {error}"
+                continue
             self.lost.note_replacement(worker.numbers)
             return
 

@@ -19,6 +19,7 @@ from framestow.envs.vector.call_errors import ClosedError, NoStepPendingError, S
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.ready_steps import ReadySteps
 from framestow.envs.vector.reset_options import split_options
+from framestow.envs.vector.tiles import tiled as tile
 from framestow.envs.workers.crew import Crew, failure_as_error
 from framestow.envs.workers.factories import EnvFactory
 from framestow.envs.workers.messages import Command, pickled
@@ -283,9 +284,10 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._batched_infos(infos, ready, range(len(ready)), len(ready)),
         )
 
-    def render(self) -> tuple[Any, ...]:
-        """One picture an environment, each what its ``render`` gives."""
-        return tuple(self._asked_of_each(Command.RENDER, lambda numbers: numbers))
+    def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
+        """One picture an environment, each what its ``render`` gives; ``tiled`` lays them out as one picture."""
+        pictures = tuple(self._asked_of_each(Command.RENDER, lambda numbers: numbers))
+        return tile(pictures) if tiled else pictures
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method ``name`` of every environment, or read it where it is no method.
