@@ -106,7 +106,7 @@ def test_a_state_is_made_of_plain_values_and_arrays_only():
             assert all(type(key) is str for key in value)
             for each in value.values():
                 check(each)
-        elif isinstance(value, list):
+        elif isinstance(value, (list, tuple)):
             for each in value:
                 check(each)
         else:
