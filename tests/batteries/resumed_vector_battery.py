@@ -134,6 +134,19 @@ class ResumedVectorBattery(MakingVectors):
         begin_the_next_episode(resumed, outcome)
         assert all(not lost_episodes(step[4]) for step in steps_of(resumed, 3))
 
+    def test_the_episode_that_same_step_has_just_begun_is_one_to_lose(self, make):
+        vector = self.begun(make, sealed_among_others(), SAME_STEP)
+        while not (outcome := vector.step([0, 0, 0]))[4].get("_final_obs", np.zeros(3, bool))[1]:
+            pass
+        resumed = make(sealed_among_others(), SAME_STEP)
+        with pytest.warns(UserWarning, match="begin anew"):
+            resumed.load_state_dict(vector.state_dict())
+
+        told = resumed.step([0, 0, 0])[4]
+
+        assert [1] == list(lost_episodes(told))
+        assert np.array_equal(outcome[0][1], told["final_obs"][1])
+
     def test_a_reset_by_the_caller_closes_a_loss(self, make):
         vector = self.begun(make, sealed_among_others(), DISABLED)
         step_until_running(vector, 1)

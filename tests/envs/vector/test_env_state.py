@@ -151,6 +151,8 @@ class RoomEnv(gymnasium.Env):
         self.opened = self.chests[0]
         self.board = np.zeros((2, 2), np.int16, order="F")
         self.also_the_board = {"board": self.board, (1, "x"): deque([1, 2], maxlen=2)}
+        self.frozen = np.arange(3)
+        self.frozen.flags.writeable = False
         self.mixed = np.array([None, Card.ACE, [1]], object)
         self.numbers = (np.float32(0.1), np.uint8(7), 1j.imag, 2**90, float("nan"))
         self.pythons, self.numpys = random.Random(3), np.random.RandomState(4)
@@ -203,14 +205,43 @@ def test_what_is_shared_stays_shared_and_what_is_made_is_new():
     assert [type(number) for number in env.numbers] == [type(number) for number in other.numbers]
     assert other.mixed[1] is Card.ACE
     assert other.also_the_board[(1, "x")].maxlen == 2
+    assert [True, False] == [array.flags.writeable for array in (other.board, other.frozen)]
+
+
+def test_what_the_environment_did_not_have_is_gone_afterwards():
+    env, other = RoomEnv(), RoomEnv()
+    other.cached = 3
+
+    put_state(other, through_a_file(take_state(env)))
+
+    assert not hasattr(other, "cached")
 
 
 class Slotted:
     __slots__ = ("hidden",)
 
 
+class PartlySlotted(Chest):
+    __slots__ = ("hidden",)
+
+
 class NumbersList(list):
     pass
+
+
+class Shy:
+    def __getattribute__(self, name):
+        raise RuntimeError("do not look")
+
+
+class Parting:
+    def __del__(self):
+        """Does something when it goes."""
+
+
+def remembering(step, seen=[]):  # noqa: B006
+    seen.append(step)
+    return len(seen)
 
 
 def overlapping():
@@ -223,11 +254,15 @@ UNREADABLE = {
     "a set": ({1, 2}, "RoomEnv.held is a builtins:set"),
     "a generator function's run": ((step for step in range(3)), "RoomEnv.held is a builtins:generator"),
     "slots": (Slotted(), "RoomEnv.held is a "),
+    "slots beside attributes": (PartlySlotted(None), "RoomEnv.held is a "),
     "a subclass of list": (NumbersList(), "RoomEnv.held is a "),
     "another package's object": (functools.partial(print), "RoomEnv.held is a functools:partial"),
     "what a thread keeps": (threading.local(), "RoomEnv.held is a _thread:_local"),
     "overlapping arrays": (overlapping(), "RoomEnv.held[1] shares its memory with RoomEnv.held[0]"),
     "foreign memory": (np.frombuffer(bytearray(8), np.uint8), "RoomEnv.held is an array over the memory of a "),
+    "a function that keeps something": (remembering, "is a function that keeps values in its default 0"),
+    "a farewell": (Parting(), "RoomEnv.held is a "),
+    "an object that will not be looked at": (Shy(), "RuntimeError('do not look') while it was read"),
     "a compiled method": ([].append, "RoomEnv.held is a builtins:builtin_function_or_method"),
     "deep nesting": (functools.reduce(lambda inner, _: [inner], range(5000), []), "nested too deep"),
 }

@@ -93,6 +93,8 @@ def _read_layers(env: gymnasium.Env[Any, Any]) -> tuple[dict[str, Any] | None, s
         return None, str(reason)
     except RecursionError:
         return None, f"{path_of(type(env))} holds values nested too deep"
+    except Exception as error:  # of a user's object that does not even let itself be looked at
+        return None, f"{path_of(type(env))} raised {error!r} while it was read"
 
 
 def _read_layer(reader: StateReader, layer: gymnasium.Env[Any, Any]) -> dict[str, Any]:

@@ -129,8 +129,8 @@ def packages_of(layers: Sequence[gymnasium.Env[Any, Any]]) -> frozenset[str]:
 
 def path_of(named: Any) -> str:
     """Where a class or function is found: ``package.module:Class``."""
-    module = "__main__" if named.__module__ == "__mp_main__" else named.__module__  # as spawned processes call it
-    return f"{module}:{named.__qualname__}"
+    module = getattr(named, "__module__", "compiled")  # some extension modules forget it
+    return f"{'__main__' if module == '__mp_main__' else module}:{named.__qualname__}"  # as spawned processes call it
 
 
 def plain_copy(value: Any, place: str) -> Any:
