@@ -19,11 +19,12 @@ from gymnasium.vector import AutoresetMode
 from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_equal_spaces
 from framestow.envs.workers.factories import EnvFactory, Factories
 from framestow.envs.workers.messages import Command, EnvFailure, pickled
+from framestow.envs.workers.settings import checked_num_workers, checked_start_method
 from framestow.envs.workers.shared_block import SharedBlock
 from framestow.envs.workers.slab import Slab, slab_nbytes
 from framestow.envs.workers.waiting import make_waiting
 from framestow.envs.workers.worker import Request, Worker
-from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
+from framestow.errors import EnvironmentFailedError, StepTimeoutError, WorkerLostError
 
 _START_TIMEOUT_S = 10.0  # at least: a new process imports everything, and an environment may load a lot
 _GRACE_S = 1.0  # of waiting before a worker counts as hung, however long nobody asked for its answer
@@ -78,6 +79,7 @@ class Crew:
         self._waiting = make_waiting()
         self._block = SharedBlock()
         context = multiprocessing.get_context(checked_start_method(start_method))
+        num_workers = checked_num_workers(num_workers, self.num_envs)
         self.workers = [
             Worker(
                 number,
@@ -89,7 +91,9 @@ class Crew:
                 daemon,
                 self._waiting,
             )
-            for number, numbers in enumerate(np.array_split(np.arange(self.num_envs), _count(num_workers, env_fns)))
+            for number, numbers in enumerate(
+                np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
+            )
         ]
         self.worker_of = [worker for worker in self.workers for _ in worker.numbers]
         """The worker of each environment."""
@@ -282,27 +286,3 @@ def failure_as_error(failure: EnvFailure, way_out: str) -> EnvironmentFailedErro
 def failure_of(request: Request) -> EnvFailure:
     """Read what went wrong with a request that failed."""
     return EnvFailure(*pickle.loads(request.answer or b""))
-
-
-def checked_start_method(start_method: str | None) -> str:
-    """Give the start method of that name, or the default: ``forkserver`` where there is one, else ``spawn``."""
-    methods = multiprocessing.get_all_start_methods()
-    if start_method is None:
-        return "forkserver" if "forkserver" in methods else "spawn"
-    if start_method not in methods:
-        raise InvalidSettingsError(
-            f"start_method is {start_method!r}: this system starts processes by {', '.join(methods)}; choose one"
-        )
-    return start_method
-
-
-def _count(num_workers: int | None, env_fns: Sequence[EnvFactory]) -> int:
-    if num_workers is None:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(usable, len(env_fns))
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or not 1 <= num_workers <= len(env_fns):
-        raise InvalidSettingsError(
-            f"num_workers is {num_workers!r}: {len(env_fns)} environments take 1 to {len(env_fns)}; None takes as many "
-            "as this process may use cores"
-        )
-    return num_workers

@@ -13,10 +13,13 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.autoreset import POLICIES
 from framestow.envs.vector.env_spaces import EnvSpaces
+from framestow.envs.vector.env_state import put_state
+from framestow.envs.vector.vector_state import env_entry
 from framestow.envs.workers.factories import Factories
 from framestow.envs.workers.messages import Command, EnvFailure, pickled, unpacked_steps
 from framestow.envs.workers.shared_block import SharedBlock
 from framestow.envs.workers.slab import Slab
+from framestow.errors import IncompatibleError
 
 
 class EnvRaisedError(Exception):
@@ -119,6 +122,24 @@ class EnvHost:
                 pictures.append(self._envs[number].render())
         return pickled(pictures)
 
+    def take_states(self, payload: bytes) -> bytes:
+        """Take what the state of a vector environment says of each environment."""
+        entries = []
+        for number in pickle.loads(payload):
+            with _telling(number, "the reading of its state"):
+                entries.append(env_entry(self._envs[number]))
+        return pickled(entries)
+
+    def put_states(self, payload: bytes) -> bytes:
+        """Put states back; answers with what the first environment says that refuses its own, if any does."""
+        for number, state in pickle.loads(payload):
+            with _telling(number, "the taking of its state"):
+                try:
+                    put_state(self._envs[number], state)
+                except IncompatibleError as refusal:
+                    return pickled([str(refusal)])
+        return pickled([])
+
     def close(self, payload: bytes) -> bytes:  # noqa: ARG002
         """Close every environment, also those after one that raises; answers with what they raised."""
         failures = []
@@ -155,6 +176,8 @@ _HANDLERS: dict[Command, Callable[[EnvHost, bytes], bytes]] = {
     Command.CALL: EnvHost.call,
     Command.SET: EnvHost.set,
     Command.RENDER: EnvHost.render,
+    Command.TAKE_STATES: EnvHost.take_states,
+    Command.PUT_STATES: EnvHost.put_states,
     Command.CLOSE: EnvHost.close,
 }
 

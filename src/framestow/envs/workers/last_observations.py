@@ -18,6 +18,7 @@ class LastObservations:
         self._slab, self._num_envs = slab, num_envs
         self._halves = [0] * num_envs
         self._others: list[list[Any]] = [[]] * num_envs
+        self._is_known = [False] * num_envs
         self._lent = [[_read_only(array) for array in half] for half in slab.halves]
 
     def free_half(self, number: int) -> int:
@@ -33,6 +34,7 @@ class LastObservations:
     def note(self, number: int, half: int, others: list[Any] | None) -> None:
         """Take note of a new one: written into that half, with those other parts."""
         self._halves[number] = half
+        self._is_known[number] = True
         if others is not None:
             self._others[number] = others
 
@@ -47,12 +49,16 @@ class LastObservations:
                 self._halves[number] = half
 
     def put(self, number: int, observation: Any) -> None:
-        """Set one, as one reads it from a saved state."""
+        """Set one, as one reads it from a saved state; ``None`` where there was none."""
+        if observation is None:
+            return
         half = self.free_half(number)
         self.note(number, half, self._slab.write(half, number, observation))
 
     def of(self, number: int) -> Any:
-        """Give one as the caller's own."""
+        """Give one as the caller's own; ``None`` before the first reset."""
+        if not self._is_known[number]:
+            return None
         rows = self._slab.halves[self._halves[number]]
         return self._slab.parts.joined([np.copy(array[number])[()] for array in rows], self._others[number])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -14,21 +14,13 @@ from framestow.envs.vector.lost_episodes import LostEpisodes
 from framestow.envs.workers.crew import Crew, failure_as_error, failure_of
 from framestow.envs.workers.last_observations import LastObservations
 from framestow.envs.workers.messages import Command, StepOf, packed_steps, pickled
+from framestow.envs.workers.settings import OnWorkerLost
 from framestow.envs.workers.worker import Request, Worker
-from framestow.errors import EnvironmentFailedError, InvalidSettingsError, WorkerLostError
+from framestow.errors import EnvironmentFailedError, WorkerLostError
 
-OnWorkerLost = Literal["raise", "restart"]
 Infos = dict[int, dict[str, Any]]
 
 _MOST_LOSSES = 3  # of one worker without a completed step in between
-
-
-def check_on_worker_lost(on_worker_lost: str) -> None:
-    """Refuse anything but ``"raise"`` and ``"restart"``."""
-    if on_worker_lost not in ("raise", "restart"):
-        raise InvalidSettingsError(
-            f"on_worker_lost is {on_worker_lost!r}: a lost worker is an error or replaced; choose 'raise' or 'restart'"
-        )
 
 
 class Stepping:

@@ -20,12 +20,14 @@ from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.ready_steps import ReadySteps
 from framestow.envs.vector.reset_options import split_options
 from framestow.envs.vector.tiles import tiled as tile
+from framestow.envs.vector.vector_state import begin_anew_without_state, check_vector_state, vector_state
 from framestow.envs.workers.crew import Crew, failure_as_error
 from framestow.envs.workers.factories import EnvFactory
 from framestow.envs.workers.messages import Command, pickled
-from framestow.envs.workers.stepping import Infos, OnWorkerLost, Stepping, check_on_worker_lost
+from framestow.envs.workers.settings import OnWorkerLost, check_on_worker_lost, check_step_timeout
+from framestow.envs.workers.stepping import Infos, Stepping
 from framestow.envs.workers.worker import Request
-from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError, WorkerLostError
+from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, WorkerLostError
 
 VectorStep = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 
@@ -92,7 +94,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
         self._pending_seed = check_seed(seed)
-        _check_timeout(step_timeout)
+        check_step_timeout(step_timeout)
         check_on_worker_lost(on_worker_lost)
         self._crew = Crew(
             list(env_fns),
@@ -309,6 +311,52 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise InvalidStepError(f"values are {len(each)}: {self.num_envs} environments need one each; give so many")
         self._asked_of_each(Command.SET, lambda numbers: (numbers, name, [each[number] for number in numbers]))
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the future depends on, in plain values; `SerialVectorEnv` goes on from it as well.
+
+        Of an environment that has no state (`framestow.envs.vector.env_state` says which) it holds only why.
+        """
+        entries = self._asked_of_each(Command.TAKE_STATES, lambda numbers: numbers)
+        stepping = self._stepping
+        return vector_state(
+            self._policy.mode,
+            entries,
+            has_ended=stepping.has_ended,
+            needs_reset=stepping.needs_reset,
+            observations=[stepping.last.of(number) for number in self._everyone],
+            pending_seed=self._pending_seed,
+            lost=stepping.lost,
+        )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave, in this or another process, here or in a `SerialVectorEnv`.
+
+        An environment without a state begins anew, and a ``UserWarning`` says so: the next step gives for it the last
+        observation, reward 0 and truncated, ``infos["episode_lost"]`` says why, and it is then reset as after any end.
+
+        Raises:
+            IncompatibleError: another number of environments, another mode, or a state that an environment refuses;
+                others may then have theirs, so that all need a reset to go on otherwise.
+        """
+        self._require_working()
+        check_vector_state(state, self._policy.mode, self.num_envs)
+        states = {number: entry["state"] for number, entry in enumerate(state["envs"]) if entry["state"] is not None}
+        self._require_not_sent(self._everyone)
+        self._require_not_stepping()
+        stepping = self._stepping
+        stepping.needs_reset[:] = True
+        refusals = self._asked_of_each(
+            Command.PUT_STATES, lambda numbers: [(number, states[number]) for number in numbers if number in states]
+        )
+        if refusals:
+            raise IncompatibleError(refusals[0])
+        for number, observation in enumerate(state["observations"]):
+            stepping.last.put(number, observation)
+        stepping.has_ended, stepping.needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
+        self._pending_seed = state["pending_seed"]
+        stepping.lost.load_state_dict(state["lost"])
+        begin_anew_without_state(state, stepping.lost)
+
     def close_extras(self, timeout: float = 5.0, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the environments and end the workers, within about ``timeout`` seconds whatever they do.
 
@@ -397,10 +445,3 @@ def _checked_numbers(env_ids: Sequence[int] | npt.NDArray[np.integer[Any]], num_
             f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}, one at least"
         )
     return [int(number) for number in numbers]
-
-
-def _check_timeout(step_timeout: object) -> None:
-    if isinstance(step_timeout, bool) or not isinstance(step_timeout, (int, float)) or not step_timeout > 0:
-        raise InvalidSettingsError(
-            f"step_timeout is {step_timeout!r}: it must be a number of seconds above 0; math.inf waits for ever"
-        )
