@@ -160,6 +160,47 @@ class VectorEnvBattery(MakingVectors):
 
         assert (1, 1, 1) == vector.get_attr("num_steps")
 
+    def test_an_ended_environment_that_a_mask_leaves_out_still_waits_for_its_reset(self, make):
+        vector = self.begun(make, [partial(NumberedEnv, 0, (1,))] * 2, DISABLED)
+        vector.step([0, 0])
+
+        vector.reset(options={"reset_mask": np.array([True, False])})
+
+        with pytest.raises(InvalidStepError, match=re.escape("environments [1] have ended")):
+            vector.step([0, 0])
+
+    @pytest.mark.parametrize(
+        ("space", "actions", "message"),
+        [
+            ("float32", [[0.5, 0.5], [2.0, 0.0]], "for environment 1: it is not in Box"),
+            ("float32", [[0.5, np.nan], [0.0, 0.0]], "for environment 0: it is not in Box"),
+            ("float32", [[0.5, 0.5]], "actions have shape (1, 2): the environments together need (2, 2)"),
+            ("multi discrete", [[1, 3], [0, 0]], "for environment 0: it is not in MultiDiscrete"),
+            ("discrete from 3", [3, 2], "action 2 for environment 1: Discrete(4, start=3) takes 3 to 6"),
+            ("nested", {"picture": np.zeros((1, 2, 2), np.uint8), "pair": ([0], [[0, 0]])}, "actions are 1: 2 envi"),
+            ("nested", 7, "actions are 7:"),
+        ],
+    )
+    def test_actions_of_other_spaces_are_checked_too(self, make, space, actions, message):
+        vector = self.begun(make, [partial(SpaceEnv, "picture", space)] * 2)
+
+        with pytest.raises(InvalidStepError, match=re.escape(message)):
+            vector.step(actions)
+
+        assert ([], []) == vector.get_attr("actions")
+
+    @pytest.mark.parametrize("space", ["float32", "multi discrete", "discrete from 3", "nested", "text"])
+    def test_actions_of_other_spaces_reach_their_environments(self, make, space):
+        theirs, ours = (made([partial(SpaceEnv, "picture", space)] * 2) for made in (SyncVectorEnv, make))
+        theirs.reset(seed=[1, 2])
+        ours.reset(seed=[1, 2])
+        ours.action_space.seed(3)
+        for _ in range(5):
+            actions = ours.action_space.sample()
+            assert_same_but_for_order(theirs.step(actions), ours.step(actions))
+
+        assert_same(theirs.get_attr("actions"), ours.get_attr("actions"))
+
     def test_a_final_observation_survives_an_environment_that_reuses_its_array(self, make):
         vector = self.begun(make, numbered_envs(reuses_its_array=True), SAME_STEP)
 
@@ -204,6 +245,24 @@ class VectorEnvBattery(MakingVectors):
             vector.step([0, 0, 0])
         vector.reset()
         vector.step([0, 0, 0])
+
+    def test_a_seed_is_not_taken_a_second_time_after_a_failure(self, make):
+        vector = make([partial(NumberedEnv, raises_at=1)], seed=5)
+        vector.reset(seed=4)
+        with pytest.raises(EnvironmentFailedError):
+            vector.step([0])
+
+        vector.reset()
+
+        assert vector.get_attr("seeds")[0][1:] == [None]
+
+    def test_infos_that_cannot_be_put_together_are_named_and_need_a_reset(self, make):
+        vector = self.begun(make, [NumberedEnv, TellsNothing])
+
+        with pytest.raises(InvalidStepError, match=re.escape("infos [{'step': 1}, {'step': None}] of environments")):
+            vector.step([0, 0])
+        with pytest.raises(InvalidStepError, match="call reset"):
+            vector.step([0, 0])
 
     def test_attributes_are_read_set_and_called_environment_by_environment(self, make):
         vector = self.begun(make, numbered_envs())
@@ -285,6 +344,11 @@ class VectorEnvBattery(MakingVectors):
 class TakingEnv(NumberedEnv):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)[0], {"level": options.pop("level")}
+
+
+class TellsNothing(NumberedEnv):
+    def step(self, action):
+        return *super().step(action)[:4], {"step": None}
 
 
 class MuteEnv(SpaceEnv):
