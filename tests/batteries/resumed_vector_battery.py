@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import warnings
 from functools import partial
 
@@ -20,10 +21,10 @@ from batteries.vector_env_battery import (
     numbered_envs,
     space_envs,
 )
-from framestow.envs import lost_episodes
+from framestow.envs import Recorder, lost_episodes
 from framestow.errors import IncompatibleError
 from framestow.training.state_file import pack_state, unpack_state
-from oracles.numbered_frames import NumberedEnv
+from oracles.numbered_frames import ListSink, NumberedEnv
 from oracles.playing_envs import SealedEnv, SpaceEnv
 from oracles.vector_answers import assert_same, play_alike
 
@@ -34,6 +35,18 @@ def limited_env():
 
 def sealed_among_others() -> list:
     return [partial(SpaceEnv, "picture"), partial(SealedEnv, "picture"), partial(SpaceEnv, "picture")]
+
+
+class Sealing(gymnasium.Wrapper):
+    """Has no state that could be read."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.lock = threading.Lock()
+
+
+def sealed_numbered_env(stream):
+    return Sealing(NumberedEnv(stream, (9,)))
 
 
 class ResumedVectorBattery(MakingVectors):
@@ -146,6 +159,27 @@ class ResumedVectorBattery(MakingVectors):
 
         assert [1] == list(lost_episodes(told))
         assert np.array_equal(outcome[0][1], told["final_obs"][1])
+
+    @each_mode
+    def test_a_recorder_stores_no_step_of_a_lost_episode_that_was_none(self, make, mode):
+        envs = [partial(NumberedEnv, 0, (9,)), partial(sealed_numbered_env, 1)]
+        recorder = Recorder(make(envs, mode), ListSink(2))
+        recorder.reset(seed=0)
+        recorder.step([1, 2])
+        resumed = Recorder(make(envs, mode), recorder.memory)
+        with pytest.warns(UserWarning, match="begin anew"):
+            resumed.load_state_dict(through_a_file(recorder.state_dict()))
+
+        _, _, _, truncated, infos = resumed.step([3, 4])
+        if mode is DISABLED:
+            resumed.reset(options={"reset_mask": truncated})
+        if mode is not SAME_STEP:
+            resumed.step([3, 0])
+
+        assert [1] == list(lost_episodes(infos))
+        kinds = [[entry[0] for entry in log] for log in recorder.memory.log]
+        assert ["begin"] + ["step"] * (2 if mode is SAME_STEP else 3) == kinds[0]
+        assert ["begin", "step", "begin"] + ["step"] * (mode is DISABLED) == kinds[1]
 
     def test_a_reset_by_the_caller_closes_a_loss(self, make):
         vector = self.begun(make, sealed_among_others(), DISABLED)
