@@ -95,6 +95,7 @@ bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries b
 	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256 --threads 2
 	$(BENCH)/bin/framestow bench Breakout --transitions 1_000_000 --out benchmarks/results/bench-breakout
 	$(BENCH)/bin/python benchmarks/environments.py
+	$(BENCH)/bin/python benchmarks/vector_environments.py
 
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/
 	$(PIP) build

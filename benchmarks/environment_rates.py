@@ -1,0 +1,168 @@
+"""Measures several candidates' agent steps a second in rounds, so that a slow moment falls on all of them."""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, islice
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import psutil
+
+from bare_emulator import drawn_actions
+
+IDLE_SECONDS = 1.0  # over which the idle candidates are watched
+IDLE_SHARE = 0.03  # of one core: more would take from the others' turns
+
+
+class Player(Protocol):
+    """What a round gives a turn to."""
+
+    def play(self, steps: int) -> float:
+        """Make ``steps`` agent steps in every game; gives agent steps a second."""
+
+    def close(self) -> None:
+        """End it and its processes."""
+
+
+class Candidate(NamedTuple):
+    """Something to be measured: how it is made, and what to install where that fails for want of a library."""
+
+    name: str
+    make: Callable[[], Player]
+    install: str = ""
+
+
+class OneEnv:
+    """One Gymnasium environment, reset where its episode ends."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._env = env
+        self._actions = cycle(drawn_actions(1)[:, 0].tolist())
+        env.reset(seed=0)
+
+    def play(self, steps: int) -> float:
+        """As `Player` has it."""
+        env = self._env
+        began = time.perf_counter()
+        for action in islice(self._actions, steps):
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        return steps / (time.perf_counter() - began)
+
+    def close(self) -> None:
+        """As `Player` has it."""
+        self._env.close()
+
+
+class ManyEnvs:
+    """A vector environment of any library that resets by itself: it must have `step`, `reset` and `close`."""
+
+    def __init__(self, env: Any) -> None:
+        self._env, self._num_envs = env, int(env.num_envs)
+        self._actions = cycle(list(drawn_actions(self._num_envs)))
+        env.reset()
+
+    def play(self, steps: int) -> float:
+        """As `Player` has it."""
+        step = self._env.step
+        began = time.perf_counter()
+        for actions in islice(self._actions, steps):
+            step(actions)
+        return steps * self._num_envs / (time.perf_counter() - began)
+
+    def close(self) -> None:
+        """As `Player` has it."""
+        self._env.close()
+
+
+def made(candidates: Sequence[Candidate]) -> tuple[dict[str, Player], list[str]]:
+    """Make what can be made; second, a line for each of the others: what is missing and how to install it."""
+    players, missing = {}, []
+    for candidate in candidates:
+        try:
+            players[candidate.name] = candidate.make()
+        except ImportError as error:
+            if not candidate.install:
+                raise
+            missing.append(f"not installed: {candidate.name}; {candidate.install} ({error})")
+    return players, missing
+
+
+def idle_share(seconds: float = IDLE_SECONDS) -> float:
+    """Share of one core that this process and all its children take while none of them has anything to do."""
+    processes = [own := psutil.Process(), *own.children(recursive=True)]
+    before = sum(map(_processor_seconds, processes))
+    time.sleep(seconds)
+    return (sum(map(_processor_seconds, processes)) - before) / seconds
+
+
+def rates_of_rounds(
+    players: Mapping[str, Player], rounds: int, steps: int, warmup_rounds: int = 2
+) -> dict[str, list[float]]:
+    """Agent steps a second of every player in every round, in an order that is shuffled each time."""
+    rates: dict[str, list[float]] = {name: [] for name in players}
+    order, shuffle = list(players), random.Random(0).shuffle
+    gc.collect()
+    gc.disable()
+    try:
+        for current in range(-warmup_rounds, rounds):
+            shuffle(order)
+            for name in order:
+                rate = players[name].play(steps)
+                if current >= 0:
+                    rates[name].append(rate)
+            print(f"\rround {max(current + 1, 0):3d} of {rounds}", end="", file=sys.stderr, flush=True)
+    finally:
+        gc.enable()
+        print(file=sys.stderr)
+    return rates
+
+
+class Ratio(NamedTuple):
+    """How many times one candidate's rate another's is, by rounds: median, and where four fifths of the rounds lie."""
+
+    median: float
+    low: float
+    high: float
+
+
+def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    """Compare round by round; one disturbed round moves no median."""
+    ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
+    tenths = statistics.quantiles(ratios, n=10) if len(ratios) > 1 else ratios * 9
+    return Ratio(statistics.median(ratios), tenths[0], tenths[-1])
+
+
+def figures(rates: Mapping[str, Sequence[float]], ours: str) -> dict[str, dict[str, float]]:
+    """Median rate of each, and the rate of ``ours`` to it."""
+    result = {}
+    for name, of_rounds in rates.items():
+        ratio = ratio_of(rates[ours], of_rounds)
+        result[name] = {
+            "agent_steps_per_second": round(statistics.median(of_rounds)),
+            "ours_to_it": round(ratio.median, 3),
+            "ours_to_it_tenth": round(ratio.low, 3),
+            "ours_to_it_nine_tenths": round(ratio.high, 3),
+        }
+    return result
+
+
+def table(title: str, rows: Mapping[str, Mapping[str, float]], ours: str) -> str:
+    """Lay `figures` out for the terminal."""
+    lines = [f"{title}\n{'':42s} steps/s   {ours} to it (four fifths of the rounds)"]
+    for name, row in rows.items():
+        spread = f"{row['ours_to_it_tenth']:.2f} to {row['ours_to_it_nine_tenths']:.2f}"
+        lines.append(f"{name:42s} {row['agent_steps_per_second']:7,d}   {row['ours_to_it']:.2f}  ({spread})")
+    return "\n".join(lines)
+
+
+def _processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
