@@ -1,4 +1,4 @@
-"""Calls that come at the wrong moment: framestow's errors, which Gymnasium's handlers catch too."""
+"""Calls that fail or come at the wrong moment: framestow's errors, which Gymnasium's handlers catch too."""
 
 from __future__ import annotations
 
@@ -25,3 +25,11 @@ class NoStepPendingError(InvalidStepError, NoAsyncCallError):
     def __init__(self, message: str, name: str = "step") -> None:
         super().__init__(message)  # type: ignore[call-arg]  # a ValueError first: it takes the message alone
         self.name = name  # Gymnasium's handlers read it
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception says; some cannot even do that, and must not hide which environment raised them."""
+    try:
+        return str(error)
+    except Exception as trouble:
+        return f"its text raised {type(trouble).__name__}"

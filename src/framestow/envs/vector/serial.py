@@ -15,7 +15,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from framestow.envs.seeding import check_seed, seed_of_each
 from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, StepOutcome, find_mode, lost_outcome
-from framestow.envs.vector.call_errors import ClosedError
+from framestow.envs.vector.call_errors import ClosedError, words_of
 from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_equal_spaces
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.infos import batched_infos
@@ -270,7 +270,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
 def _failure(number: int, doing: str, error: Exception) -> EnvironmentFailedError:
     failure = EnvironmentFailedError(
-        f"environment {number} raised {type(error).__name__} at {doing}: {error}; reset all environments to go on",
+        f"environment {number} raised {type(error).__name__} at {doing}: {words_of(error)}; "
+        "reset all environments to go on",
         environment=number,
     )
     failure.__cause__ = error

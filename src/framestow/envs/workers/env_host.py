@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.autoreset import POLICIES
+from framestow.envs.vector.call_errors import words_of
 from framestow.envs.vector.env_spaces import EnvSpaces
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.vector_state import env_entry
@@ -203,8 +204,4 @@ class _telling:  # noqa: N801
 
 def _failure(number: int, doing: str, error: BaseException) -> EnvFailure:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    try:
-        message = str(error)
-    except Exception as trouble:  # an exception that cannot even tell of itself
-        message = f"its text raised {type(trouble).__name__}"
-    return EnvFailure(number, type(error).__name__, doing, message, text)
+    return EnvFailure(number, type(error).__name__, doing, words_of(error), text)
