@@ -1,0 +1,162 @@
+"""An answer that comes too late is never taken for another one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from framestow.errors import InvalidStepError, StepTimeoutError
+from oracles.expected_vector import ExpectedVector, assert_rows, play
+from oracles.failing_envs import Failure, place_of, plans
+from oracles.start_methods import every_start_method
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
+
+MODES = list(AutoresetMode)
+SLOW = {1: Failure("slow", at=2, seconds=0.4)}
+LONG = {"lengths": (30,)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("start_method", every_start_method())
+def test_a_step_that_was_not_done_in_time_can_be_waited_for_again(start_method, mode, make_workers, lives):
+    env = make_workers(SLOW, autoreset_mode=mode, start_method=start_method)
+    expected = ExpectedVector(plans(lives, 4), mode, 3)
+    np.testing.assert_array_equal(expected.reset(), env.reset()[0])
+    assert_rows(expected.step([1] * 4), env.step([1] * 4))
+    env.step_async([2] * 4)
+    began = time.monotonic()
+
+    with pytest.raises(StepTimeoutError):
+        env.step_wait(timeout=0.05)
+
+    assert time.monotonic() - began < 0.35
+    assert_rows(expected.step([2] * 4), env.step_wait())
+    play(env, expected, 20)
+
+
+def test_while_a_step_is_in_flight_no_other_begins(make_workers, lives):
+    env = make_workers(SLOW)
+    expected = ExpectedVector(plans(lives, 4), AutoresetMode.NEXT_STEP, 3)
+    np.testing.assert_array_equal(expected.reset(), env.reset()[0])
+    assert_rows(expected.step([1] * 4), env.step([1] * 4))
+    env.step_async([2] * 4)
+    with pytest.raises(StepTimeoutError):
+        env.step_wait(timeout=0.05)
+
+    for call in (lambda: env.step_async([3] * 4), lambda: env.step([3] * 4), lambda: env.call("touch", 1)):
+        with pytest.raises(InvalidStepError):
+            call()
+
+    assert_rows(expected.step([2] * 4), env.step_wait())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_after_a_step_that_was_not_waited_for_a_reset_answers_with_first_frames(mode, make_workers):
+    env = make_workers(SLOW, autoreset_mode=mode, play=LONG)
+    env.reset()
+    env.step([1] * 4)
+    env.step_async([2] * 4)
+    with pytest.raises(StepTimeoutError):
+        env.step_wait(timeout=0.05)
+
+    frames, _ = env.reset(seed=1)
+
+    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    for step in range(1, 8):
+        time.sleep(0.1)  # time enough for the late answer to come in between
+        frames, rewards, *_ = env.step([step % 5] * 4)
+        assert [(number, 0, 1, step) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+        assert rewards.tolist() == [step % 5] * 4
+
+
+def test_a_step_in_flight_that_is_left_by_an_interrupt_is_not_taken_for_the_next(make_workers):
+    env = make_workers({1: Failure("slow", at=2, seconds=1.0)}, play=LONG)
+    env.reset()
+    env.step([1] * 4)
+    interrupt_in(0.2)
+    with pytest.raises(KeyboardInterrupt):
+        env.step([2] * 4)
+
+    frames, _ = env.reset()
+
+    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    frames, rewards, *_ = env.step([3] * 4)
+    assert [(number, 0, 1, 1) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    assert rewards.tolist() == [3] * 4
+
+
+def interrupt_in(seconds: float) -> None:
+    """Send this process what Ctrl-C sends; only this one, not its workers."""
+    main = threading.main_thread().ident
+    timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGINT))
+    timer.daemon = True
+    timer.start()
+
+
+def test_answers_come_from_the_environments_that_are_ready_each_in_its_own_order(make_workers):
+    env = make_workers({1: Failure("slow", at=2, seconds=0.5)}, num_envs=4, num_workers=4, play=LONG)
+    env.reset()
+    steps = [0] * 4
+    env.send([number % 5 for number in range(4)])
+    for _ in range(60):
+        ready = env.recv(min_envs=1, timeout=10)
+        for row, number in enumerate(ready.env_ids.tolist()):
+            steps[number] += 1
+            assert (number, 0, 0, steps[number]) == tuple(place_of(ready.observations[row]))
+            assert ready.rewards[row] == (number + steps[number] - 1) % 5
+        env.send([(number + steps[number]) % 5 for number in ready.env_ids.tolist()], ready.env_ids)
+        if max(steps) >= 29:
+            break
+
+    assert min(steps) >= 1
+    assert max(steps) - min(steps) > 5, "nobody was waited for"
+
+
+def test_what_is_not_ready_in_time_stays_under_way(make_workers):
+    env = make_workers({1: Failure("slow", at=1, seconds=0.4)}, num_envs=2, num_workers=2, play=LONG)
+    env.reset()
+    env.send([3], [1])
+
+    with pytest.raises(StepTimeoutError):
+        env.recv(min_envs=1, timeout=0.05)
+
+    ready = env.recv(min_envs=1)
+    assert ready.env_ids.tolist() == [1]
+    assert tuple(place_of(ready.observations[0])) == (1, 0, 0, 1)
+    assert ready.rewards.tolist() == [3]
+
+
+def test_after_sent_steps_that_were_not_received_a_reset_answers_with_first_frames(make_workers):
+    env = make_workers({1: Failure("slow", at=1, seconds=0.4)}, num_envs=4, num_workers=4, play=LONG)
+    env.reset()
+    env.send([1, 2, 3, 4])
+    env.recv(min_envs=1)
+
+    frames, _ = env.reset()
+
+    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    time.sleep(0.5)
+    frames, rewards, *_ = env.step([4, 3, 2, 1])
+    assert [(number, 0, 1, 1) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    assert rewards.tolist() == [4, 3, 2, 1]
+
+
+def test_an_answer_just_before_a_worker_is_given_up_is_not_taken_from_the_dead(make_workers):
+    env = make_workers({1: Failure("slow", at=2, seconds=1.5)}, play=LONG, on_worker_lost="restart", step_timeout=0.6)
+    env.reset()
+    env.step([1] * 4)
+
+    frames, _, _, truncated, infos = env.step([2] * 4)
+
+    assert truncated.tolist() == [True, True, False, False]
+    assert [(0, 0, 0, 1), (1, 0, 0, 1), (2, 0, 0, 2), (3, 0, 0, 2)] == [tuple(place_of(frame)) for frame in frames]
+    assert "0.6" in infos["episode_lost"][1]
+    time.sleep(1.2)
+    frames, *_ = env.step([3] * 4)
+    assert [(0, 1, 0, 0), (1, 1, 0, 0), (2, 0, 0, 3), (3, 0, 0, 3)] == [tuple(place_of(frame)) for frame in frames]

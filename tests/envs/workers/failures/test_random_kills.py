@@ -1,0 +1,88 @@
+"""A long run in which workers are killed at random moments: it goes on, and its memory is what was answered."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs import Recorder
+from framestow.replay.memory import ReplayMemory
+from oracles.answered_steps import LoggedWorkers, fill
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.failing_envs import NUM_ACTIONS, SHAPE, makers
+from oracles.list_memory import ListMemory
+from oracles.process_watch import end, eventually, logged_processes, still_running, still_there
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
+
+NUM_ENVS, CAPACITY = 6, 5_000
+
+
+class Killer(threading.Thread):
+    """Kills one of the worker processes now and then, wherever it is at that moment."""
+
+    def __init__(self, lives, seed: int, mean_seconds: float) -> None:
+        super().__init__(daemon=True)
+        self.lives, self.random, self.mean_seconds = lives, random.Random(seed), mean_seconds
+        self.is_over, self.num_kills = threading.Event(), 0
+
+    def run(self) -> None:
+        while not self.is_over.wait(self.random.expovariate(1 / self.mean_seconds)):
+            alive = sorted(still_running(logged_processes(self.lives)))
+            if alive:
+                end([self.random.choice(alive)])
+                self.num_kills += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start_method", "mode", "num_steps"),
+    [
+        *(("fork", mode, 3_000) for mode in AutoresetMode),
+        ("forkserver", AutoresetMode.SAME_STEP, 1_000),
+        ("spawn", AutoresetMode.NEXT_STEP, 300),
+    ],
+)
+def test_a_run_goes_on_whenever_workers_are_killed_and_its_memory_is_what_was_answered(
+    start_method, mode, num_steps, lives
+):
+    vector = LoggedWorkers(
+        makers(lives, NUM_ENVS, lengths=(1, 30, 4, 11), seconds_a_step=0.0005),
+        mode,
+        num_workers=3,
+        start_method=start_method,
+        on_worker_lost="restart",
+        step_timeout=20.0,
+        seed=0,
+    )
+    memory = ReplayMemory(
+        CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=NUM_ENVS, discount=0.9, seed=0
+    )
+    recorder = Recorder(vector, memory)
+    killer = Killer(lives, seed=1, mean_seconds=0.25 if start_method == "fork" else 1.0)
+    generator = np.random.default_rng(0)
+    recorder.reset()
+    killer.start()
+    try:
+        for _ in range(num_steps):
+            _, _, terminated, truncated, _ = recorder.step(generator.integers(NUM_ACTIONS, size=NUM_ENVS))
+            ended = terminated | truncated
+            if mode is AutoresetMode.DISABLED and ended.any():
+                recorder.reset(options={"reset_mask": ended})
+    finally:
+        killer.is_over.set()
+        killer.join()
+        recorder.close()
+
+    oracle = ListMemory(CAPACITY, NUM_ENVS, stack=4, discount=0.9)
+    counts = fill(oracle, vector.log, mode)
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    assert counts["real"] > num_steps * NUM_ENVS / 2
+    assert killer.num_kills >= 5
+    assert 0 < counts["lost"] <= 2 * killer.num_kills
+    assert eventually(lambda: not still_there(logged_processes(lives)), 1)
