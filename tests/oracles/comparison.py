@@ -12,15 +12,15 @@ from oracles.list_memory import ListMemory
 def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> None:
     for row, index in enumerate(batch.index.tolist()):
         step = oracle.steps[index]
-        expected = (step.action, np.float32(step.reward), oracle.discount_of(index), step.terminated, step.truncated)
+        expected = (np.float32(step.reward), oracle.discount_of(index), step.terminated, step.truncated)
         actual = (
-            batch.action[row],
             batch.reward[row],
             batch.discount[row],
             batch.terminated[row],
             batch.truncated[row],
         )
         assert expected == actual, f"transition {index}"
+        np.testing.assert_array_equal(step.action, batch.action[row], f"action of transition {index}")
         np.testing.assert_array_equal(
             oracle.observation_of(index), batch.observation[row], f"observation of transition {index}"
         )

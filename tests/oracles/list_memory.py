@@ -13,7 +13,7 @@ class Step:
 
     episode: list[np.ndarray]
     start: int
-    action: int
+    action: int | np.ndarray
     reward: float
     terminated: bool
     truncated: bool
@@ -44,7 +44,8 @@ class ListMemory:
             episode = self.current[stream]
             assert episode is not None
             ended, cut = bool(terminated[row]), bool(truncated[row])
-            self.steps.append(Step(episode, len(episode) - 1, int(actions[row]), float(rewards[row]), ended, cut))
+            action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
+            self.steps.append(Step(episode, len(episode) - 1, action, float(rewards[row]), ended, cut))
             episode.append(frames[row].copy())
             self.is_open[stream] = not (ended or cut)
 
