@@ -47,6 +47,7 @@ class Stepping:
         self.broken: str | None = None
         """Why nothing but closing works any more."""
         self._num_losses: dict[Worker, int] = dict.fromkeys(crew.workers, 0)
+        self._why_lost: dict[Worker, str] = {}
         self._usual_steps = [[_usual_step(worker, half) for worker in crew.workers] for half in (0, 1)]
 
     def lockstep_requests(self, half: int, actions: Mapping[int, Any] | None) -> list[Request]:
@@ -84,7 +85,7 @@ class Stepping:
             WorkerLostError: a worker was lost and is not to be replaced, or was so too often.
         """
         self._raise_failures(requests)
-        told = {number: self.lost.untold[number] for number in numbers if number in self.lost.untold}
+        told = self._losses_told_now(numbers, requests) if self.lost.untold else {}
         settled, idle = self._recovered(requests, told)
         is_same_step = self._mode is AutoresetMode.SAME_STEP
         finals = {number: self.last.of(number) for number in told} if is_same_step else {}
@@ -101,6 +102,7 @@ class Stepping:
         else:
             np.logical_or(slab.terminated, slab.truncated, out=self.has_ended)
         for number, why in idle.items():
+            self.lost.untold.pop(number, None)  # noted before this step, which may have ended the episode
             self._note_loss(number, why)
         return infos
 
@@ -176,6 +178,17 @@ class Stepping:
             found.setdefault(self._crew.worker_of[number], []).append(number)
         return list(found.items())
 
+    def _losses_told_now(self, numbers: Sequence[int], requests: Sequence[Request]) -> dict[int, str]:
+        """Which environments' losses these steps tell of, and why: not where a step was answered before the loss."""
+        stepped = {
+            number
+            for request in requests
+            if request.command is Command.STEP and request.answer is not None
+            for number in request.numbers
+        }
+        untold = self.lost.untold
+        return {number: untold[number] for number in numbers if number in untold and number not in stepped}
+
     def _requests_after_a_loss(
         self, worker: Worker, numbers: Sequence[int], halves: Sequence[int], actions: Mapping[int, Any] | None
     ) -> list[Request]:
@@ -223,7 +236,7 @@ class Stepping:
         """Replace lost workers, and reset there what the mode resets in this step.
 
         Adds to ``told`` whose step ends in a loss; gives the requests that were answered, and the environments that
-        lost their episode without having a step under way.
+        lost their episode without having a step under way, or after it.
         """
         settled = list(requests)
         idle: dict[int, str] = {}
@@ -234,11 +247,15 @@ class Stepping:
                 cut_off.setdefault(request.worker, []).extend(request.numbers)
             for worker, numbers in cut_off.items():
                 why = next(request.lost for request in lost if request.worker is worker) or ""
-                self._replace(worker, why)
-                idle.update((number, why) for number in worker.numbers if number not in numbers + list(told))
+                if worker.lost is not None:  # else it was replaced since, by a reset of other environments
+                    self._replace(worker, why)
+                    idle.update((number, why) for number in worker.numbers if number not in numbers + list(told))
                 settled += self._ask_after_a_loss(worker, numbers, why, told)
             self._crew.gather(settled)
             self._raise_failures(settled)
+        for request in settled if self._why_lost else ():
+            if request.is_of_a_former_life:
+                idle.update((number, self._why_lost[request.worker]) for number in request.numbers)
         return settled, idle
 
     def _ask_after_a_loss(self, worker: Worker, numbers: list[int], why: str, told: dict[int, str]) -> list[Request]:
@@ -264,6 +281,8 @@ class Stepping:
             infos.update((number, {}) for number in request.numbers)
         for place, (number, half) in enumerate(zip(request.numbers, request.halves, strict=True)):
             self.last.note(number, half, each_others[place] if each_others else None)
+        if request.is_of_a_former_life:
+            return
         if request.command is Command.STEP:
             self._num_losses[request.worker] = 0
         else:
@@ -314,6 +333,7 @@ class Stepping:
                 why = f"{worker.name} could not make its environments again: {error}"
                 continue
             self.lost.note_replacement(worker.numbers)
+            self._why_lost[worker] = why
             return
 
     def _break(self, why: str) -> NoReturn:

@@ -28,7 +28,10 @@ _AFTER_KILL_S = 2.0  # SIGKILL needs no one's consent; a process that survives i
 class Request:
     """Something a worker was asked, and what became of it: an answer, a failure, or the worker's loss."""
 
-    __slots__ = ("answer", "command", "failed", "halves", "is_sent", "lost", "numbers", "payload", "sequence", "worker")
+    __slots__ = (
+        *("worker", "command", "numbers", "payload", "halves"),
+        *("answer", "failed", "is_sent", "life", "lost", "sequence"),
+    )
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Request:
         self.worker, self.command, self.numbers, self.payload = worker, command, numbers, payload
         self.halves = halves
         """Where the observations of ``numbers`` are written to."""
-        self.sequence = worker.next_sequence()
+        self.sequence, self.life = worker.next_sequence(), worker.life
         self.answer: bytes | None = None
         """Payload of the answer, also of one that tells a failure."""
         self.failed = False
@@ -54,6 +57,11 @@ class Request:
     def is_open(self) -> bool:
         """Whether it waits for its answer."""
         return self.answer is None and self.lost is None
+
+    @property
+    def is_of_a_former_life(self) -> bool:
+        """Whether the worker was replaced since: what was answered happened, and what it led to is gone."""
+        return self.life != self.worker.life
 
 
 class Worker:
@@ -84,6 +92,8 @@ class Worker:
         self.number, self.numbers = number, numbers
         self.lost: str | None = "it was never started"
         """Why it is lost; ``None`` while it works."""
+        self.life = 0
+        """How many processes it has had."""
         self.waiting_since_s = 0.0
         """When it was last heard, or asked if it had nothing to do before that; by `time.monotonic`."""
         self._factories, self._mode, self._block = factories, mode, block
@@ -118,6 +128,7 @@ class Worker:
             theirs.close()
             lifeline.close()
         self.lost = None
+        self.life += 1
         self._handle = process_handle(process.pid)
         for number in self.files:
             self._waiting.watch(number)

@@ -1,0 +1,131 @@
+"""Steps, sent steps, resets and calls in any order, workers killed in between: each answer follows the one before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs import WorkerVectorEnv
+from framestow.errors import WorkerLostError
+from oracles.known_courses import NUM_ACTIONS, CourseEnv, KnownCourse
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
+
+WORKER_OF = [0, 0, 0, 1, 1]
+NUM_ENVS = len(WORKER_OF)
+
+
+class RandomCalls:
+    """Makes random calls, and holds every answer against what was seen before."""
+
+    def __init__(self, env: WorkerVectorEnv, mode: AutoresetMode, seed: int) -> None:
+        self.env, self.mode, self.random = env, mode, np.random.default_rng(seed)
+        self.courses = [KnownCourse(number, mode) for number in range(NUM_ENVS)]
+        self.in_flight: dict[int, int] = {}
+        self.may_kill = {0, 1}  # the third loss without a step in between is an error
+        self.reset_all()
+
+    def make_one(self) -> None:
+        calls = [self.step, self.send, self.receive, self.reset_some, self.call, self.kill, self.reset_all]
+        self.random.choice(calls, p=[0.3, 0.2, 0.2, 0.09, 0.08, 0.11, 0.02])()
+
+    def step(self) -> None:
+        if self.in_flight or any(map(self.needs_a_reset, range(NUM_ENVS))):
+            return
+        actions = self.random.integers(0, NUM_ACTIONS, NUM_ENVS)
+        self.take(range(NUM_ENVS), actions.tolist(), *self.env.step(actions))
+        self.may_kill = {0, 1}
+
+    def send(self) -> None:
+        idle = [number for number in self.idle() if not self.needs_a_reset(number)]
+        if idle:
+            numbers = self.random.permutation(idle)[: self.random.integers(1, len(idle) + 1)]
+            actions = self.random.integers(0, NUM_ACTIONS, len(numbers))
+            self.env.send(actions, numbers)
+            self.in_flight |= dict(zip(numbers.tolist(), actions.tolist(), strict=True))
+
+    def receive(self) -> None:
+        if self.in_flight:
+            num_wanted = int(self.random.integers(1, len(self.in_flight) + 1))
+            ready = self.env.recv(num_wanted)
+            numbers = ready.env_ids.tolist()
+            assert len(numbers) >= num_wanted
+            self.take(numbers, [self.in_flight.pop(number) for number in numbers], *ready[1:])
+
+    def reset_some(self) -> None:
+        mask = self.random.random(NUM_ENVS) < 0.4
+        mask |= [self.needs_a_reset(number) for number in range(NUM_ENVS)]
+        mask[list(self.in_flight)] = False
+        if mask.any():
+            observations, _ = self.env.reset(options={"reset_mask": mask})
+            for course, is_reset, shown in zip(self.courses, mask, shown_by(observations), strict=True):
+                if is_reset:
+                    course.begin(shown)
+                elif course.number not in self.in_flight:
+                    assert course.last == shown
+
+    def call(self) -> None:
+        if not self.in_flight:
+            with suppress(WorkerLostError):
+                assert tuple(range(NUM_ENVS)) == self.env.get_attr("number")
+
+    def kill(self) -> None:
+        worker = int(self.random.integers(2))
+        if worker in self.may_kill:
+            self.may_kill.remove(worker)
+            os.kill(self.env.worker_pids[worker], signal.SIGKILL)
+            time.sleep(self.random.choice([0.0, 0.01]))
+            for number in np.flatnonzero(np.array(WORKER_OF) == worker).tolist():
+                self.courses[number].note_kill(number in self.in_flight)
+
+    def reset_all(self) -> None:
+        observations, _ = self.env.reset()
+        self.in_flight = {}
+        for course, shown in zip(self.courses, shown_by(observations), strict=True):
+            course.begin(shown)
+
+    def take(self, numbers, actions, observations, rewards, terminated, truncated, infos) -> None:
+        shown = shown_by(observations)
+        for row, (number, action) in enumerate(zip(numbers, actions, strict=True)):
+            is_final = "final_obs" in infos and infos["_final_obs"][row]
+            final = shown_by(infos["final_obs"][row : row + 1])[0] if is_final else None
+            is_told_lost = "episode_lost" in infos and bool(infos["_episode_lost"][row])
+            flags = bool(terminated[row]), bool(truncated[row])
+            self.courses[number].take(action, shown[row], float(rewards[row]), flags, final, is_told_lost)
+
+    def needs_a_reset(self, number: int) -> bool:
+        return self.mode is AutoresetMode.DISABLED and self.courses[number].has_ended
+
+    def idle(self) -> list[int]:
+        return [number for number in range(NUM_ENVS) if number not in self.in_flight]
+
+
+def shown_by(observations) -> list[tuple[int, ...]]:
+    return [tuple(observation.tolist()) for observation in observations]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 60), marks=pytest.mark.slow)], ids=str)
+def test_every_answer_follows_from_the_one_before_it(mode, seeds):
+    for seed in seeds:
+        env_fns = [partial(CourseEnv, number) for number in range(NUM_ENVS)]
+        env = WorkerVectorEnv(env_fns, mode, num_workers=2, start_method="fork", on_worker_lost="restart", seed=seed)
+        env.copies_observations = bool(seed % 2)
+        calls = RandomCalls(env, mode, seed)
+        try:
+            for _ in range(120):
+                calls.make_one()
+        except WorkerLostError as error:  # a worker was killed three times without a step of it in between
+            if "times without a completed step" not in str(error):
+                raise
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+        finally:
+            env.close()
