@@ -78,9 +78,10 @@ class RandomCalls:
 
     def kill(self) -> None:
         worker = int(self.random.integers(2))
-        if worker in self.may_kill:
+        pid = self.env.worker_pids[worker]  # none where it is lost, and not replaced yet
+        if worker in self.may_kill and pid is not None:
             self.may_kill.remove(worker)
-            os.kill(self.env.worker_pids[worker], signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             time.sleep(self.random.choice([0.0, 0.01]))
             for number in np.flatnonzero(np.array(WORKER_OF) == worker).tolist():
                 self.courses[number].note_kill(number in self.in_flight)

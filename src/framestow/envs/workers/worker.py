@@ -178,8 +178,7 @@ class Worker:
         try:
             waits_for_room = not self._end.flush()
         except OSError:
-            self.hear()
-            self.lose(self._cause_of_death())
+            self.note_death()
             return
         if waits_for_room != self._waits_for_room:
             self._waiting.watch(self.socket_number, wants_to_send=waits_for_room)
