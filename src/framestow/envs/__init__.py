@@ -18,6 +18,7 @@ except ModuleNotFoundError as missing:
 from framestow.envs.atari.atari_env import AtariEnv
 from framestow.envs.atari.presets import PRESETS, Preset, find_preset
 from framestow.envs.backends.ale import AleVectorEnv
+from framestow.envs.backends.envpool import EnvpoolVectorEnv
 from framestow.envs.episode_ends import FinishedGame, finished_games, lost_episodes
 from framestow.envs.make_atari import make_atari
 from framestow.envs.recording.recorder import Recorder
@@ -29,6 +30,7 @@ __all__ = [
     "PRESETS",
     "AleVectorEnv",
     "AtariEnv",
+    "EnvpoolVectorEnv",
     "FinishedGame",
     "Preset",
     "Recorder",

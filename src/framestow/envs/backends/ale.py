@@ -203,11 +203,11 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
 
     def _taken_in(self, rewards: npt.NDArray[Any], was_reset: Flags, goes_on: Flags, told: dict[str, Any]) -> Flags:
         """Bring the tally up to date; gives where a life was lost that ends the episode."""
-        is_new = was_reset & ~goes_on
-        self._tally.begin(is_new, told)
+        everyone, is_new = np.ones(self.num_envs, np.bool_), was_reset & ~goes_on
         lives_before = self._tally.lives.copy()
-        self._tally.look(~is_new, told)
-        self._tally.add(~is_new, rewards, ~was_reset)
+        self._tally.begin(is_new)
+        self._tally.look(everyone, told)
+        self._tally.add(rewards, were_acted=~was_reset)
         if self.preset.life_loss == "ignored":
             return np.zeros(self.num_envs, np.bool_)
         counts = (self._tally.lives > 0) | (self.preset.life_loss == "terminates")
@@ -232,7 +232,8 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
         told_seeds = np.array([-1 if seed is None else emulator_seed(seed) for seed in each])
         frames, told = games.reset(seed=told_seeds, options=None if mask.all() else {"reset_mask": mask})
         self._frames[mask] = frames[mask, 0]
-        self._tally.begin(mask, told)
+        self._tally.begin(mask)
+        self._tally.look(mask, told)
 
     def _start_others(self) -> tuple[Frames, dict[str, Any]]:
         """Start games that no other seed plays, in a resumed run."""

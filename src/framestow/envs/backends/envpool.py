@@ -1,0 +1,169 @@
+"""A pool of envpool in the form of framestow's environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from framestow.envs.backends.dense_infos import with_masks
+from framestow.envs.backends.episode_tally import EpisodeTally
+from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
+from framestow.envs.vector.actions import one_action_each
+from framestow.envs.vector.call_errors import ClosedError
+from framestow.envs.vector.reset_options import split_options
+from framestow.errors import InvalidSettingsError, InvalidStepError
+
+Flags = npt.NDArray[np.bool_]
+
+
+class EnvpoolVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
+    """The environments of an envpool pool (Weng et al. 2022), with NEXT_STEP, the only mode that envpool has.
+
+    Made of what ``envpool.make_gymnasium(task, num_envs=n, stack_num=1, ...)`` gives; tested with envpool 1.2.5. What
+    the pool plays is the pool's affair: preset, seeds and threads are arguments of ``make_gymnasium``. Here actions are
+    checked before the pool sees them (one out of range ends the process there), infos get Gymnasium's masks, and
+    ``infos["episode"]`` tells score and length of what is over. An axis of a single frame is left out: ``(1, 84, 84)``
+    becomes ``(84, 84)``.
+
+    Frames are the pool's: its last frame of a game is not the true one where a game ends within a frame skip. A pool
+    has no state that could be kept, so a resumed run begins anew, with the games that the pool's seed begins with.
+
+    Args:
+        pool: made by ``envpool.make_gymnasium``; it belongs to this environment from now on.
+
+    Raises:
+        InvalidSettingsError: not such a pool, an asynchronous one, one of several players, or one that stacks frames.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        config = _checked_config(pool)
+        self.pool = pool
+        self.num_envs = int(config["num_envs"])
+        self.metadata = {**pool.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.render_mode, self.spec = pool.render_mode, None
+        shown = pool.observation_space
+        self._has_frame_axis = config.get("stack_num") == 1 and isinstance(shown, Box) and shown.shape[:-2] == (1,)
+        self.single_observation_space = _without_first_axis(shown) if self._has_frame_axis else shown
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.single_action_space = pool.action_space
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._observations: Any = None  # None while a reset is needed
+        self._has_ended = np.zeros(self.num_envs, np.bool_)
+        self._tally = EpisodeTally(self.num_envs)
+        self._interrupts = DeferredInterrupts()
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in every environment, or in those of ``options["reset_mask"]``; gives what all of them show.
+
+        Raises:
+            InvalidSettingsError: a seed is given; a pool has the one that it was made with.
+        """
+        self._require_open()
+        if seed is not None:
+            raise InvalidSettingsError(f"seed is {seed}: a pool has the one it was made with; make_gymnasium(seed=...)")
+        mask, _ = split_options(options, self.num_envs)
+        if self._observations is None and not mask.all():
+            idle = np.flatnonzero(~mask).tolist()
+            raise InvalidStepError(f"reset_mask leaves out idle environments {idle}: reset all first")
+        rows = np.flatnonzero(mask).astype(np.int32)
+        with self._interrupts:  # what was sent has to be received
+            observations, told = self.pool.reset(None if mask.all() else rows)
+            self._observations = self._merged(self._plain(observations), rows)
+            self._has_ended[mask] = False
+            self._tally.begin(mask)
+        return _copied(self._observations), with_masks(told, rows, self.num_envs)
+
+    def step(self, actions: Any) -> tuple[Any, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]:
+        """Step every environment with its action, all being checked before the pool sees one.
+
+        Raises:
+            InvalidStepError: before a reset, too few or too many actions, or one out of range.
+        """
+        self._require_open()
+        if self._observations is None:
+            raise InvalidStepError("environments have no running episode: they need one to be stepped; call reset()")
+        each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
+        with self._interrupts:
+            return self._stepped(np.array(each, self.single_action_space.dtype))
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Give what the pool renders, a picture an environment."""
+        self._require_open()
+        if self.render_mode is None:
+            return None
+        return tuple(self.pool.render(env_ids=np.arange(self.num_envs, dtype=np.int32)))
+
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
+        """Close the pool."""
+        self.pool.close()
+
+    def _stepped(self, actions: npt.NDArray[Any]) -> tuple[Any, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]:
+        was_reset = self._has_ended
+        observations, rewards, terminated, truncated, told = self.pool.step(actions)
+        self._observations = self._plain(observations)
+        terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        self._has_ended = terminated | truncated
+        raw_rewards, is_over = told.get("reward", rewards), told.get("terminated", terminated)
+        infos = with_masks(told, np.arange(self.num_envs), self.num_envs)
+        is_over = np.asarray(is_over, np.bool_) | truncated
+        self._tally.add(raw_rewards, were_acted=~was_reset)
+        infos |= self._tally.finished(is_over)
+        self._tally.begin(is_over)
+        return _copied(self._observations), np.array(rewards, np.float64), terminated, truncated, infos
+
+    def _plain(self, observations: Any) -> Any:
+        return observations[:, 0] if self._has_frame_axis else observations
+
+    def _merged(self, observations: Any, rows: npt.NDArray[np.int32]) -> Any:
+        if len(rows) == self.num_envs:
+            return observations
+        if isinstance(observations, Mapping):
+            merged = {}
+            for key, part in observations.items():
+                merged[key] = np.array(self._observations[key])
+                merged[key][rows] = part
+            return merged
+        whole = np.array(self._observations)
+        whole[rows] = observations
+        return whole
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ClosedError("vector environment is closed: its pool plays no more; make a new one")
+
+
+def _checked_config(pool: Any) -> Mapping[str, Any]:
+    config = getattr(pool, "config", None)
+    if not isinstance(config, Mapping) or not isinstance(getattr(pool, "observation_space", None), gymnasium.Space):
+        raise InvalidSettingsError(
+            f"pool is a {type(pool).__name__}: it must be one with Gymnasium's spaces; make it by "
+            "envpool.make_gymnasium(task, num_envs=n, stack_num=1)"
+        )
+    num_envs = config["num_envs"]
+    for field, allowed, reason in (
+        ("batch_size", (num_envs, 0), "all environments have to step together"),
+        ("max_num_players", (1,), "an environment has to have one player"),
+        ("stack_num", (1,), "the memory stacks frames"),
+    ):
+        if config.get(field, allowed[0]) not in allowed:
+            raise InvalidSettingsError(f"pool has {field} {config[field]}: {reason}; make it with {field}={allowed[0]}")
+    return config
+
+
+def _without_first_axis(space: Box) -> Box:
+    return Box(space.low[0], space.high[0], dtype=space.dtype.type)
+
+
+def _copied(observations: Any) -> Any:
+    if isinstance(observations, Mapping):
+        return {key: _copied(part) for key, part in observations.items()}
+    return np.array(observations)
