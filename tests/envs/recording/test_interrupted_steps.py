@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs import Recorder, SerialVectorEnv
+from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
 from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
 from framestow.errors import InvalidStepError
 from framestow.replay.memory import ReplayMemory
@@ -22,6 +23,17 @@ from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
 from oracles.shadowed_memory import ShadowedMemory
 
 MODES = list(AutoresetMode)
+
+
+class SlowEnv(NumberedEnv):
+    """Takes half a second for the actions 2 and 3."""
+
+    def __init__(self):
+        super().__init__(lengths=(9,))
+
+    def step(self, action):
+        time.sleep(0.5 * (action in (2, 3)))
+        return super().step(action)
 
 
 @contextmanager
@@ -167,3 +179,40 @@ def test_in_another_thread_nothing_is_deferred():
     thread.join()
 
     assert errors == []
+
+
+def test_a_wait_for_worker_processes_that_is_interrupted_can_be_taken_up_again():
+    sink = ListSink(2)
+    recorder = Recorder(WorkerVectorEnv([SlowEnv] * 2, num_workers=2), sink)
+    recorder.reset()
+    recorder.step_async([3, 4])
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        recorder.step_wait()
+    recorder.step_wait()
+
+    assert [log[1][1] for log in sink.log] == [3, 4]
+    recorder.close()
+
+
+@pytest.mark.parametrize("in_halves", [False, True])
+def test_after_ctrl_c_in_a_step_of_worker_processes_a_reset_goes_on(in_halves):
+    memory = ShadowedMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_streams=2, seed=0)
+    recorder = Recorder(WorkerVectorEnv([SlowEnv] * 2, num_workers=2), memory)
+    recorder.reset()
+    recorder.step([1, 1])
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    if in_halves:
+        recorder.send([2, 2])
+    with pytest.raises(KeyboardInterrupt):
+        recorder.recv(min_envs=2) if in_halves else recorder.step([2, 2])
+    with pytest.raises(InvalidStepError, match="have no episode"):
+        recorder.step([3, 3])
+    recorder.reset()
+    recorder.step([4, 4])
+
+    assert memory.transitions(memory.sampleable_indices()).action.tolist() == [1, 1, 4, 4]
+    assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+    recorder.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import ClassVar
 
 import gymnasium
@@ -388,3 +389,16 @@ def test_finished_games_are_told_in_every_mode():
             vector.reset(options={"reset_mask": np.array([True, False, False])})
         expected = [(1, 10.0, 2)] if mode is AutoresetMode.NEXT_STEP else [(0, 0.0, 1), (1, 10.0, 2)]
         assert expected == finished_games(vector.step([0, 0, 0])[4])
+
+
+class PoolLike(DenseFinalVector):
+    """Has the attributes by which a pool of envpool is known."""
+
+    all_env_ids, config = np.arange(3), MappingProxyType({})
+
+
+def test_what_has_to_be_put_into_another_environment_first_is_refused_and_the_other_is_named():
+    with pytest.raises(InvalidSettingsError, match=re.escape("give Recorder(EnvpoolVectorEnv(pool), memory)")):
+        Recorder(PoolLike(), ListSink(3))
+    with pytest.raises(InvalidSettingsError, match=re.escape("make one of it, SerialVectorEnv([lambda: env])")):
+        Recorder(NumberedEnv(), ListSink(1))

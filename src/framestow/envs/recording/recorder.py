@@ -146,8 +146,12 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         flight and can be waited for again.
         """
         actions = self._whole.wait(timeout)
-        with _MarkingDoubt(self, expected=StepTimeoutError):
-            return self._recorded(np.array(actions), self._whole.take())
+        with _MarkingDoubt(self, but_for=self._whole.leaves_it_in_flight):
+            answer = self._whole.take()
+        with _MarkingDoubt(self):
+            outcome = self._recorded(np.array(actions), answer)
+            self._whole.drop()  # only now: an interrupt before this line leaves something to wait for
+        return outcome
 
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
         """Start a step of the environments ``env_ids`` (all where ``None``) with an action each; `recv` takes it.
@@ -163,7 +167,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_running(streams)
         if self._begun_anew is not None:
             raise InvalidStepError("environments keep no state: the resumed run begins anew; call reset() before send")
-        with _MarkingDoubt(self, expected=InvalidStepError):
+        with _MarkingDoubt(self, but_for=(InvalidStepError,)):
             self._sent.send(actions, streams)
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
@@ -175,7 +179,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_open()
         self._sent.require_some()
-        with _MarkingDoubt(self, expected=StepTimeoutError):
+        with _MarkingDoubt(self, but_for=(StepTimeoutError,)):
             actions, ready = self._sent.take(min_envs, timeout)
             streams = np.asarray(ready.env_ids)
             rows = SteppedRows(streams, False, actions, *ready[1:])
@@ -283,14 +287,14 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 class _MarkingDoubt:
     """Where a step breaks off, environments and memory may stand apart by one: only a reset goes on from there."""
 
-    def __init__(self, recorder: Recorder, expected: type[Exception] | None = None) -> None:
-        self._recorder, self._expected = recorder, expected
+    def __init__(self, recorder: Recorder, but_for: tuple[type[BaseException], ...] = ()) -> None:
+        self._recorder, self._but_for = recorder, but_for
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is not None and (self._expected is None or not isinstance(error, self._expected)):
+        if error is not None and not isinstance(error, self._but_for):
             self._recorder._has_begun[:] = False
             self._recorder._whole.drop()
             self._recorder._sent.drop()

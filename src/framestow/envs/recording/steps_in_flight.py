@@ -30,6 +30,7 @@ class WholeStep:
         self._actions: Any = None
         self._answer: Callable[[], VectorStep] | None = None  # takes the step back; None where none is in flight
         self._future: Future[VectorStep] | None = None
+        self._is_environments_own = False
         self._timeout: float | None = None
 
     def require_none(self) -> None:
@@ -42,6 +43,7 @@ class WholeStep:
     def start(self, actions: Any, instead: Callable[[], VectorStep] | None) -> None:
         """Begin to step with a copy of ``actions``; ``instead`` gives the answer where nothing is to be stepped."""
         self._actions, self._future = deepcopy(actions), None
+        self._is_environments_own = self._has_halves and instead is None
         if instead is not None:
             self._answer = instead
         elif self._has_halves:
@@ -64,18 +66,18 @@ class WholeStep:
             raise StepTimeoutError(f"step is not done after {timeout} s: it goes on; call step_wait() again")
         return self._actions
 
+    @property
+    def leaves_it_in_flight(self) -> tuple[type[BaseException], ...]:
+        """What `take` may raise with the step still in flight.
+
+        The environment's own wait may be interrupted anywhere. What the thread has given is given again.
+        """
+        return (StepTimeoutError, KeyboardInterrupt) if self._is_environments_own else ()
+
     def take(self) -> VectorStep:
-        """Take the answer; after a `StepTimeoutError` the step is still in flight."""
+        """Take the answer; the step counts as in flight until `drop`."""
         assert self._answer is not None
-        try:
-            answer = self._answer()
-        except StepTimeoutError:
-            raise
-        except BaseException:
-            self._answer = None
-            raise
-        self._answer = None
-        return answer
+        return self._answer()
 
     def drop(self) -> None:
         """Forget the step in flight."""
