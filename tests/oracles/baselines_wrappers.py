@@ -29,7 +29,8 @@ class WrappedStep(NamedTuple):
 class BaselinesWrappers:
     """One game; the number of no-ops of each new game is handed in."""
 
-    def __init__(self, rom: str, max_episode_frames: int = 108_000) -> None:
+    def __init__(self, rom: str, max_episode_frames: int = 108_000, frame_skip: int = 4) -> None:
+        self.frame_skip = frame_skip
         self.ale = ale_py.ALEInterface()
         self.ale.setFloat("repeat_action_probability", 0.0)
         self.ale.setInt("max_num_frames_per_episode", max_episode_frames)
@@ -50,7 +51,7 @@ class BaselinesWrappers:
 
     def step(self, action: int) -> WrappedStep:
         raw_frames, reward = [], 0
-        while len(raw_frames) < 4 and not self.ale.game_over():
+        while len(raw_frames) < self.frame_skip and not self.ale.game_over():
             reward += self.ale.act(self.actions[action])
             raw_frames.append(self.ale.getScreenRGB())
         self.game_is_over = self.ale.game_over()

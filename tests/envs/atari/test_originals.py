@@ -19,7 +19,7 @@ from gymnasium.wrappers import AtariPreprocessing
 from framestow.envs import AtariEnv, find_preset
 from oracles.baselines_wrappers import BaselinesWrappers
 
-GAMES = {"Breakout": 500, "MsPacman": 800, "Qbert": 500, "SpaceInvaders": 800}  # agent steps: a whole game and more
+GAMES = {"Breakout": 500, "MsPacman": 800, "BankHeist": 700, "SpaceInvaders": 800}  # agent steps: a whole game and more
 
 
 class Original(NamedTuple):
@@ -70,6 +70,26 @@ def test_baselines_gives_what_its_wrappers_are_said_to_give(game):
 
     assert num_lost_lives >= 2
     assert num_games >= 1
+
+
+def test_baselines_goes_on_with_its_opening_where_a_step_of_it_loses_a_life_or_ends_the_game():
+    # So long a step that Breakout's ball is lost within it.
+    env = AtariEnv("Breakout", replace(find_preset("baselines"), frame_skip=110, max_noops=1), seed=0)
+    oracle = BaselinesWrappers(env.rom, frame_skip=110)
+    generator, lives_after_resets = np.random.default_rng(0), []
+    for _ in range(12):
+        frame, info = env.reset()
+        lives_after_resets.append(info["lives"])
+        assert np.array_equal(oracle.reset(num_noops=1), frame)
+        terminated = False
+        while not terminated:
+            action = int(generator.integers(4))
+            frame, reward, terminated, _, _ = env.step(action)
+            expected = oracle.step(action)
+
+            assert np.array_equal(expected.frame, frame)
+            assert (expected.reward, expected.terminated) == (reward, terminated)
+    assert {5, 3, 1} <= set(lives_after_resets)  # all lives lost in a reset; some in a new game's, some in a later one
 
 
 def test_baselines_truncated_anywhere_in_a_step_gives_the_maximum_of_that_steps_last_two_raw_frames():
