@@ -59,7 +59,22 @@ def through_a_file(state: dict) -> dict:
     return unpack_state(pack_state(state))
 
 
+class HoldingEnv(gymnasium.Env):
+    """Plays an environment that it holds as an attribute, not as a wrapper does."""
+
+    def __init__(self):
+        self.held = cart_pole()
+        self.observation_space, self.action_space = self.held.observation_space, self.held.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.held.reset(seed=seed)
+
+    def step(self, action):
+        return self.held.step(action)
+
+
 ENVIRONMENTS = {
+    "held": HoldingEnv,
     "CartPole": cart_pole,
     "Acrobot": made("Acrobot-v1"),
     "Pendulum": made("Pendulum-v1"),
