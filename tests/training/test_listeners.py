@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from framestow.training import trainer
 from framestow.training.checkpoint import newest_checkpoint
-from framestow.training.events import EpisodeEnded, EpisodeLost, StepTaken
+from framestow.training.events import EpisodeEnded, EpisodesLost, StepTaken
 from framestow.training.listeners.checkpointing import Checkpointing
 from framestow.training.listeners.event_file import EventFile
 from framestow.training.listeners.logging import COLUMNS, Curves, EpisodeTable
@@ -201,12 +201,12 @@ def test_without_a_terminal_progress_writes_no_control_characters(tmp_path: Path
     assert shown.count("\n") == 1
 
 
-def test_a_lost_episode_is_told_with_its_environment_and_the_reason() -> None:
+def test_lost_episodes_are_told_with_their_environments_and_the_reason() -> None:
     told: list[str] = []
 
-    LostEpisodes(told.append).take(EpisodeLost(12_000, 3, "worker 1 was killed by SIGKILL"))
+    LostEpisodes(told.append).take(EpisodesLost(12_000, (2, 3), "worker 1 was killed by SIGKILL"))
 
     assert told == [
-        "step 12,000: environment 3 lost its episode (worker 1 was killed by SIGKILL); what was recorded of it stays, "
-        "a new one begins and the run goes on"
+        "step 12,000: worker 1 was killed by SIGKILL; the episodes of environments 2, 3 end there, what was recorded "
+        "of them stays, and the run goes on"
     ]

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,6 +12,7 @@ from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from framestow.training.trainer import start_run, train
 from training.catch_runs import catch_settings, make_catch
+from training.equal_runs import assert_equal_runs
 
 
 class Transcript:
@@ -38,23 +38,6 @@ def _trained(folder: RunFolder, make_env: MakeEnv, transcript: Transcript, stop_
     return run
 
 
-def _assert_equal_runs(one: Run, other: Run) -> None:
-    assert one.tally == other.tally
-    for part in ("online", "target"):
-        for name, tensor in one.agent.state_dict()[part].items():
-            assert torch.equal(tensor, other.agent.state_dict()[part][name]), (part, name)
-    held = one.memory.sampleable_indices()
-    np.testing.assert_array_equal(held, other.memory.sampleable_indices())
-    _assert_equal_batches(one.memory.transitions(held), other.memory.transitions(held))
-    _assert_equal_batches(one.memory.sample(64), other.memory.sample(64))  # the slots drawn next
-    np.testing.assert_array_equal(one.memory.observations(), other.memory.observations())
-
-
-def _assert_equal_batches(one: Any, other: Any) -> None:
-    for name, array in vars(one).items():
-        np.testing.assert_array_equal(array, getattr(other, name), err_msg=name)
-
-
 def _folder(tmp_path: Path, name: str, settings: Settings) -> RunFolder:
     return RunFolder.create(tmp_path / name, settings)
 
@@ -72,7 +55,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
 
     assert stop_at <= stopped.tally.agent_steps < settings.steps
     assert whole.events == halves.events
-    _assert_equal_runs(expected, resumed)
+    assert_equal_runs(expected, resumed)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
@@ -124,4 +107,4 @@ def test_a_resumed_breakout_run_equals_the_uninterrupted_one_bit_for_bit(tmp_pat
 
     assert whole.events == halves.events
     assert any(kind == StepTaken.__name__ for kind, _ in halves.events)
-    _assert_equal_runs(expected, resumed)
+    assert_equal_runs(expected, resumed)

@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -95,7 +96,9 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int |
             warn("stopping: saving the run; once more stops without")
         return interruption.is_requested
 
-    with Interruption() as interruption:
+    with Interruption() as interruption, warnings.catch_warnings():
+        # `LostEpisodes` tells of a replaced worker where the progress does not write over it.
+        warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
         listeners = (
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
             Curves(run, folder.path, warn),

@@ -27,11 +27,11 @@ class EpisodeEnded:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodeLost:
-    """An episode was cut off where nobody saw its end; the memory closed it there and the run goes on."""
+class EpisodesLost:
+    """Episodes were cut off where nobody saw their end; the memory closed them there and the run goes on."""
 
     agent_steps: int  # of the run, all environments together
-    stream: int
+    streams: tuple[int, ...]
     reason: str  # such as what became of the worker process
 
 
@@ -42,4 +42,4 @@ class StepTaken:
     agent_steps: int
 
 
-Event = Learned | EpisodeEnded | EpisodeLost | StepTaken
+Event = Learned | EpisodeEnded | EpisodesLost | StepTaken

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from framestow.envs import finished_games, lost_episodes
-from framestow.training.events import EpisodeEnded, EpisodeLost, Event, Learned, StepTaken
+from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
 from framestow.training.run import Run
 
 
@@ -34,7 +34,7 @@ def training_events(run: Run) -> Iterator[Event]:
         run.has_ended = terminated | truncated
 
         yield from _episodes(run, infos)
-        yield from (EpisodeLost(tally.agent_steps, stream, reason) for stream, reason in lost.items())
+        yield from _losses(tally.agent_steps, lost)
         yield StepTaken(tally.agent_steps)
 
 
@@ -54,4 +54,13 @@ def _episodes(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
     return [
         EpisodeEnded(number, run.tally.agent_steps, game.stream, game.score, game.agent_steps)
         for number, game in enumerate(games, start=first)
+    ]
+
+
+def _losses(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
+    """Tell of the episodes that were lost, those of one reason together."""
+    reasons = dict.fromkeys(lost.values())
+    return [
+        EpisodesLost(agent_steps, tuple(stream for stream in lost if lost[stream] == reason), reason)
+        for reason in reasons
     ]

@@ -26,8 +26,15 @@ _MEMORY_SEED, _AGENT_SEED = 1_000_001, 1_000_002  # spawn keys, away from those 
 
 
 def make_game(settings: Settings) -> VectorEnv[Any, Any, Any]:
-    """Make the Atari environments that ``settings`` ask for."""
-    return make_atari(settings.game, settings.num_envs, settings.preset, settings.seed)
+    """Make the Atari environments that ``settings`` ask for, in worker processes that are replaced when lost."""
+    return make_atari(
+        settings.game,
+        settings.num_envs,
+        settings.preset,
+        settings.seed,
+        workers=settings.workers,
+        on_worker_lost="restart",
+    )
 
 
 class Run:

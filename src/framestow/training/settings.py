@@ -70,6 +70,11 @@ class Settings:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name)))
+        if self.workers > self.num_envs:
+            raise InvalidSettingsError(
+                f"workers is {self.workers}: {self.num_envs} environments keep at most as many busy; give fewer "
+                "--workers or more --num-envs"
+            )
         if self.epsilon_steps is None:
             object.__setattr__(self, "epsilon_steps", min(self.steps // 2, MAX_EPSILON_STEPS))
 

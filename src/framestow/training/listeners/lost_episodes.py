@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from framestow.training.events import EpisodeLost, Event
+from framestow.training.events import EpisodesLost, Event
 
 
 class LostEpisodes:
-    """Hands a sentence to ``warn`` for every episode that was lost with its worker process, or when resuming."""
+    """Hands ``warn`` a sentence about episodes that were lost with their worker process, or when resuming."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
 
     def take(self, event: Event) -> None:
-        """Tell of a lost episode."""
-        if isinstance(event, EpisodeLost):
+        """Tell of lost episodes."""
+        if isinstance(event, EpisodesLost):
             self._warn(
-                f"step {event.agent_steps:,}: environment {event.stream} lost its episode ({event.reason}); what was "
-                "recorded of it stays, a new one begins and the run goes on"
+                f"step {event.agent_steps:,}: {event.reason}; the episodes of environments "
+                f"{', '.join(map(str, event.streams))} end there, what was recorded of them stays, and the run goes on"
             )
 
     def close(self) -> None:

@@ -79,7 +79,13 @@ def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: st
     if episodes < 1:
         raise InvalidSettingsError(f"episodes is {episodes}: it must be at least 1; give another --episodes")
     num_envs = min(episodes, MAX_ENVS)
-    return dataclasses.replace(settings, num_envs=num_envs, seed=seed, preset=preset or settings.preset)
+    return dataclasses.replace(
+        settings,
+        num_envs=num_envs,
+        workers=min(settings.workers, num_envs),
+        seed=seed,
+        preset=preset or settings.preset,
+    )
 
 
 def summed_up(
