@@ -253,9 +253,14 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise
 
     def _batched(self) -> Any:
-        space = self.single_observation_space
-        empty: Any = create_empty_array(space, self.num_envs)
-        return concatenate(space, self._observations, empty)
+        try:
+            return _concatenated(self.single_observation_space, self._observations)
+        except Exception as error:
+            self._needs_reset[:] = True  # as above
+            misfit = _misfit(self.single_observation_space, self._observations)
+            if misfit is None:
+                raise
+            raise misfit from error
 
     def _fail(self, number: int, doing: str, error: BaseException) -> None:
         """Raise an error that names the environment, whose course is now in doubt as that of all others."""
@@ -276,3 +281,22 @@ def _failure(number: int, doing: str, error: Exception) -> EnvironmentFailedErro
     )
     failure.__cause__ = error
     return failure
+
+
+def _concatenated(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
+    empty: Any = create_empty_array(space, len(observations))
+    return concatenate(space, observations, empty)
+
+
+def _misfit(space: gymnasium.Space[Any], observations: Sequence[Any]) -> EnvironmentFailedError | None:
+    """Give the error that names the environment whose observation Gymnasium cannot batch."""
+    for number, observation in enumerate(observations):
+        try:
+            _concatenated(space, [observation])
+        except Exception as error:
+            return EnvironmentFailedError(
+                f"environment {number} gave an observation that is none of {space}: {words_of(error)}; mend the "
+                "environment or its space, and reset all environments to go on",
+                environment=number,
+            )
+    return None
