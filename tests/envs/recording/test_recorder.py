@@ -402,3 +402,16 @@ def test_what_has_to_be_put_into_another_environment_first_is_refused_and_the_ot
         Recorder(PoolLike(), ListSink(3))
     with pytest.raises(InvalidSettingsError, match=re.escape("make one of it, SerialVectorEnv([lambda: env])")):
         Recorder(NumberedEnv(), ListSink(1))
+
+
+@pytest.mark.parametrize("actions", [[0, 1], [0, 1, 2, 3], 0])
+def test_too_few_or_too_many_actions_are_refused_before_any_environment_moves(actions):
+    recorder = Recorder(gymnasiums(AutoresetMode.NEXT_STEP), ListSink(3))
+    recorder.reset()
+
+    for step in (recorder.step, recorder.step_async):
+        with pytest.raises(InvalidStepError, match="3 environments need one each; give exactly so many"):
+            step(actions)
+
+    assert [env.num_steps for env in recorder.env.envs] == [0, 0, 0]
+    recorder.step([0, 1, 2])

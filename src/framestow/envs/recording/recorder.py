@@ -127,7 +127,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_idle()
         self._require_running(self._all_streams)
-        kept_actions = np.array(actions)
+        kept_actions = self._one_each(actions)
         with _MarkingDoubt(self):
             answer = self.env.step(actions) if self._begun_anew is None else self._begun_anew.step()
             return self._recorded(kept_actions, answer)
@@ -136,6 +136,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Start to step all environments with a copy of ``actions``; `step_wait` ends it."""
         self._require_idle()
         self._require_running(self._all_streams)
+        self._one_each(actions)
         self._whole.start(actions, None if self._begun_anew is None else self._begun_anew.step)
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
@@ -253,6 +254,15 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def _into_memory(self, rows: SteppedRows) -> dict[str, Any]:
         with self._interrupts:
             return self._record(self.memory, rows, self._has_ended)
+
+    def _one_each(self, actions: Any) -> npt.NDArray[Any]:
+        """Copy the actions; Gymnasium's processes would have the first of too few when they find out."""
+        copied = np.array(actions)
+        if copied.shape[:1] != (self.num_envs,):
+            raise InvalidStepError(
+                f"actions have shape {copied.shape}: {self.num_envs} environments need one each; give exactly so many"
+            )
+        return copied
 
     def _checked_mask(self, options: Mapping[str, Any] | None) -> Flags:
         if options is None or "reset_mask" not in options:
