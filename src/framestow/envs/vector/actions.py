@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -14,14 +15,16 @@ from framestow.errors import InvalidStepError
 
 def one_action_each(
     actions: Any, single_space: gymnasium.Space[Any], batched_space: gymnasium.Space[Any], num_envs: int
-) -> list[Any]:
+) -> Sequence[Any] | npt.NDArray[Any]:
     """Take a batch of actions apart into one an environment, each of which ``single_space`` contains.
+
+    What comes back may be the caller's own array.
 
     Raises:
         InvalidStepError: too few, too many, or one that is none of the space; the message says for which environment.
     """
     if isinstance(single_space, gymnasium.spaces.Discrete):
-        return list(_checked_numbers(actions, single_space, batched_space))
+        return _checked_numbers(actions, single_space, batched_space)
     if isinstance(single_space, (gymnasium.spaces.Box, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)):
         actions = _checked_array(actions, batched_space)
     try:

@@ -214,7 +214,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._lost.load_state_dict(state["lost"])
         begin_anew_without_state(state, self._lost)
 
-    def _outcomes(self, actions: list[Any]) -> list[StepOutcome]:
+    def _outcomes(self, actions: Sequence[Any] | npt.NDArray[Any]) -> list[StepOutcome]:
         step, has_ended = self._policy.step, self._has_ended.tolist()
         has_losses = bool(self._lost.untold or self._lost.first_seeds)
         outcomes = []

@@ -155,6 +155,8 @@ class EnvHost:
     def _told(self, numbers: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
         if not any(infos) and not any(others):
             return b""
+        if not any(others) and (layout := self._mapped().infos.write(numbers, infos)) is not None:
+            return layout
         try:
             return pickled((infos, others))
         except Exception:

@@ -38,6 +38,10 @@ class LastObservations:
         if others is not None:
             self._others[number] = others
 
+    def note_all(self, half: int) -> None:
+        """Take note of new ones of all environments, written into that half, whose other parts are none."""
+        self._halves = [half] * self._num_envs
+
     def bring(self, numbers: Sequence[int], half: int) -> None:
         """Copy those of some environments to a half, where they are not there."""
         if self._halves.count(half) == self._num_envs:

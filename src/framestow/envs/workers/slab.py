@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.envs.vector.env_spaces import EnvSpaces
+from framestow.envs.workers.info_columns import MOST_COLUMNS, InfoColumns
 from framestow.envs.workers.shared_block import SharedBlock
 from framestow.envs.workers.space_parts import SpaceParts, is_array_space
 from framestow.errors import InvalidStepError
@@ -34,8 +35,9 @@ class Slab:
         self.rewards: npt.NDArray[np.float64] = arrays[0]
         self.terminated: npt.NDArray[np.bool_] = arrays[1]
         self.truncated: npt.NDArray[np.bool_] = arrays[2]
+        self.infos = InfoColumns(arrays[3])
         num_parts = len(self.parts.arrays)
-        self.halves = (arrays[3 : 3 + num_parts], arrays[3 + num_parts : 3 + 2 * num_parts])
+        self.halves = (arrays[4 : 4 + num_parts], arrays[4 + num_parts : 4 + 2 * num_parts])
         """Twice the array parts of the observations, ``(num_envs, *shape)`` each."""
         self.actions: npt.NDArray[Any] | None = arrays[-1] if is_array_space(spaces.action_space) else None
         """Where actions are arrays; others travel with their messages."""
@@ -60,7 +62,7 @@ def slab_nbytes(spaces: EnvSpaces, num_envs: int) -> int:
 
 def _regions(spaces: EnvSpaces, num_envs: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     numbers: list[tuple[tuple[int, ...], Any]] = [((num_envs,), np.float64), ((num_envs,), np.bool_)]
-    numbers.append(((num_envs,), np.bool_))
+    numbers += [((num_envs,), np.bool_), ((MOST_COLUMNS, num_envs), np.int64)]
     observation = [((num_envs, *_shape(part)), part.dtype) for part in SpaceParts(spaces.observation_space).arrays]
     action = spaces.action_space
     actions = [((num_envs, *_shape(action)), action.dtype)] if is_array_space(action) else []

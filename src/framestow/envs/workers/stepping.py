@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.lost_episodes import LostEpisodes
 from framestow.envs.workers.crew import Crew, failure_as_error, failure_of
+from framestow.envs.workers.info_columns import is_layout
 from framestow.envs.workers.last_observations import LastObservations
 from framestow.envs.workers.messages import Command, StepOf, packed_steps, pickled
 from framestow.envs.workers.settings import OnWorkerLost
@@ -73,6 +74,22 @@ class Stepping:
         if self.lost.untold or self.lost.first_seeds:
             return self._requests_after_a_loss(worker, numbers, halves, actions)
         return [self._step_request(worker, numbers, halves, actions)]
+
+    def settled_numbers(self, requests: Sequence[Request], half: int) -> dict[str, Any] | None:
+        """Take in the answers to `lockstep_requests` where nothing but numbers was told: nearly every step.
+
+        Gives the infos of all environments in Gymnasium's form, or ``None`` where `settled_steps` has to look closer.
+        """
+        told = requests[0].answer if requests else None
+        if told is None or not is_layout(told) or self.lost.untold:
+            return None
+        if any(request.answer != told or request.failed or request.command is not Command.STEP for request in requests):
+            return None
+        self.last.note_all(half)
+        for request in requests:
+            self._num_losses[request.worker] = 0
+        np.logical_or(self._crew.slab.terminated, self._crew.slab.truncated, out=self.has_ended)
+        return self._crew.slab.infos.of_all(told)
 
     def settled_steps(self, numbers: Sequence[int], requests: Sequence[Request], lockstep_half: int | None) -> Infos:
         """Take in the answers to requests that `Crew.gather` has settled; gives the infos of each environment.
@@ -292,6 +309,8 @@ class Stepping:
         """Read the infos, and the parts of observations that have no place in the slab, of an answer."""
         if not request.answer:
             return None, None
+        if is_layout(request.answer):
+            return self._crew.slab.infos.of_each(request.answer, request.numbers), None
         try:
             each_info, each_others = pickle.loads(request.answer)
         except Exception as error:

@@ -206,15 +206,10 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise NoStepPendingError("no step is in flight: step_wait ends one that step_async began; call that first")
         requests, half = self._in_flight
         self._crew.gather(requests, timeout_s=timeout)
-        try:
-            infos = self._stepping.settled_steps(self._everyone, requests, half)
-        except EnvironmentFailedError:
-            self._in_flight = None
-            raise
+        told = self._stepping.settled_numbers(requests, half) or self._told_otherwise(requests, half)
         self._in_flight = None
         slab = self._crew.slab
         flags = slab.terminated.copy(), slab.truncated.copy()
-        told = self._batched_infos(infos, self._everyone, self._everyone, self.num_envs)
         return self._of_all(half), slab.rewards.copy(), *flags, told
 
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
@@ -384,7 +379,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         ]
         return [each for answer in self._stepping.answers(requests) for each in answer or ()]
 
-    def _placed(self, numbers: Sequence[int], actions: Sequence[Any]) -> dict[int, Any] | None:
+    def _placed(self, numbers: Sequence[int], actions: Sequence[Any] | npt.NDArray[Any]) -> dict[int, Any] | None:
         """Put actions into the slab; gives them back by environment where they have no place in it."""
         rows = self._crew.slab.actions
         if rows is None:
@@ -406,6 +401,14 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._stepping.needs_reset[:] = True  # the environments have moved, and nobody has seen how
             self._give_up()
             raise
+
+    def _told_otherwise(self, requests: list[Request], half: int) -> dict[str, Any]:
+        try:
+            infos = self._stepping.settled_steps(self._everyone, requests, half)
+        except EnvironmentFailedError:
+            self._in_flight = None
+            raise
+        return self._batched_infos(infos, self._everyone, self._everyone, self.num_envs)
 
     def _give_up(self) -> None:
         self._crew.give_up()
