@@ -214,3 +214,11 @@ def test_a_state_that_was_saved_before_there_was_a_field_is_taken_where_the_fiel
 
     with pytest.raises(IncompatibleError, match="opening 'none' against 'fire_frame'"):
         AtariEnv("Breakout", replace(NATURE, opening="fire_frame")).load_state_dict(state)
+
+
+def test_a_game_that_the_emulator_does_not_restore_exactly_says_so_when_it_goes_on():
+    env = AtariEnv("Qbert", NATURE, seed=1)
+    env.reset()
+
+    with pytest.warns(UserWarning, match="Qbert is not restored exactly by ale-py"):
+        env.load_state_dict(env.state_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +16,7 @@ from framestow.envs.atari.atari_state import check_state, generator_from, genera
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import Preset, find_preset
 from framestow.envs.atari.screen import Screen
+from framestow.envs.restored_games import GAMES_NOT_RESTORED
 from framestow.envs.seeding import check_seed, emulator_seed
 from framestow.errors import InvalidSettingsError, InvalidStepError
 
@@ -178,13 +180,19 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, in this or another process.
+        """Go on from what `state_dict` gave, in this or another process; a ``UserWarning`` where not exactly.
 
         Raises:
             IncompatibleError: the state is of another game or preset, or not of this kind; nothing has changed.
         """
         self._require_open()
         check_state(state, self.rom, self.preset)
+        if self.rom in GAMES_NOT_RESTORED:
+            warnings.warn(
+                f"{self.game} is not restored exactly by ale-py {ale_py.__version__}: what follows is a valid game, but "
+                "another one than without the interruption",
+                stacklevel=2,
+            )
         if state["generator"] is not None:
             self.np_random = generator_from(state["generator"])
         self._ale.restoreState(ale_py.ALEState(state["emulator"]))

@@ -10,6 +10,7 @@ from typing import Any
 import ale_py
 import gymnasium
 
+from framestow.envs.restored_games import GAMES_NOT_RESTORED
 from framestow.envs.vector.env_state.plain_values import (
     MISSING,
     Described,
@@ -18,8 +19,6 @@ from framestow.envs.vector.env_state.plain_values import (
     UnreadableError,
     refused,
 )
-
-_GAMES_NOT_RESTORED = ("qbert", "tetris")  # ale-py 0.12.1 gives another course than the one that was saved
 
 
 class Spaces:
@@ -74,7 +73,7 @@ class Emulators:
             raise UnreadableError(
                 f"{place} is an emulator that repeats actions by chance, and its state leaves out the action it holds"
             )
-        if value.getBool("sound_obs") or game in _GAMES_NOT_RESTORED:
+        if value.getBool("sound_obs") or game in GAMES_NOT_RESTORED:
             raise UnreadableError(f"{place} is an emulator of {game} whose state ale-py does not restore exactly")
         return {"game": game, "state": value.cloneState(include_rng=True).serialize()}
 
