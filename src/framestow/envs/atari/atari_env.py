@@ -189,8 +189,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         check_state(state, self.rom, self.preset)
         if self.rom in GAMES_NOT_RESTORED:
             warnings.warn(
-                f"{self.game} is not restored exactly by ale-py {ale_py.__version__}: what follows is a valid game, but "
-                "another one than without the interruption",
+                f"{self.game} is not restored exactly by ale-py {ale_py.__version__}: what follows is a valid game, "
+                "but another one than without the interruption",
                 stacklevel=2,
             )
         if state["generator"] is not None:
