@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from functools import partial
 
@@ -227,3 +229,24 @@ def test_a_reset_gives_up_what_is_in_flight_and_late_answers_are_dropped(workers
         assert [[5.0, 6.0, 7.0, 8.0]] * 3 == [answer[1].tolist() for answer in answers]
         assert [[number, 3] for number in range(4)] == answers[-1][0].tolist()
         assert answers[-1][4]["step"].tolist() == [3] * 4
+
+
+def test_a_worker_lost_in_a_masked_reset_while_others_of_it_are_under_way_is_replaced_once(workers):
+    env = workers(
+        [partial(SlowEnv, 0), partial(SlowEnv, 1)], AutoresetMode.DISABLED, num_workers=1, on_worker_lost="restart"
+    )
+    env.reset()
+    env.send([2000], [0])
+    os.kill(env.worker_pids[0], signal.SIGKILL)
+
+    with pytest.warns(RuntimeWarning, match="was killed by SIGKILL"):
+        observations, _ = env.reset(options={"reset_mask": np.array([False, True])})
+    pids = env.worker_pids
+    lost = env.recv()
+
+    assert [[0, 0], [1, 0]] == observations.tolist()
+    assert pids == env.worker_pids
+    assert (lost.env_ids.tolist(), lost.truncated.tolist(), lost.rewards.tolist()) == ([0], [True], [0.0])
+    assert "SIGKILL" in lost.infos["episode_lost"][0]
+    env.reset(options={"reset_mask": np.array([True, False])})
+    assert [[0, 1], [1, 1]] == env.step([0, 0])[0].tolist()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from framestow.errors import InvalidStepError
 
 
 class ReadySteps(NamedTuple):
@@ -23,3 +26,14 @@ class ReadySteps(NamedTuple):
     """Whether the episode was truncated, ``(m,)``."""
     infos: dict[str, Any]
     """Gymnasium's dictionary of arrays with masks, over these rows and not over all environments."""
+
+
+def checked_env_ids(env_ids: Sequence[int] | npt.NDArray[np.integer[Any]], num_envs: int) -> list[int]:
+    """Give the environments that a caller of ``send`` names, or refuse them."""
+    numbers = np.asarray(env_ids)
+    is_right = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
+    if not is_right or numbers.min() < 0 or numbers.max() >= num_envs or len(np.unique(numbers)) != len(numbers):
+        raise InvalidStepError(
+            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}, one at least"
+        )
+    return [int(number) for number in numbers]

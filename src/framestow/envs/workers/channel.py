@@ -52,10 +52,9 @@ class ParentEnd:
                 return False
 
     @property
-    def has_unsent(self) -> bool:
-        """Whether something waits for the socket to take it."""
-        rest, sent, _ = self._outbox
-        return len(rest) > sum(sent)
+    def has_unread(self) -> bool:
+        """Whether something has arrived that nobody took."""
+        return bool(self._inbox)
 
     def fill(self) -> bool:
         """Receive what is there; tells whether more may be. Raises OSError where the other end is gone.

@@ -134,6 +134,8 @@ class Crew:
         """
         began_s = monotonic()
         self.ask(requests)
+        for worker in self.workers:
+            worker.take_unread()
         allowed_open = 0 if enough is None else len(requests) - enough
         while len(still_open := [request for request in requests if request.is_open]) > allowed_open:
             hang_s = self._next_hang_s(still_open, began_s)

@@ -75,7 +75,8 @@ class SelectWaiting:
     def ready(self, timeout_s: float | None) -> list[int]:
         """Wait."""
         senders = [number for number, wants_to_send in self._watched.items() if wants_to_send]
-        to_read, to_send, _ = select.select(list(self._watched), senders, [], timeout_s)
+        at_most_s = None if timeout_s is None else min(max(timeout_s, 0.0), _LONGEST_S)
+        to_read, to_send, _ = select.select(list(self._watched), senders, [], at_most_s)
         return list({*to_read, *to_send})
 
 

@@ -196,6 +196,11 @@ class Worker:
             self._take_answers()
             self.lose(self._cause_of_death())
 
+    def take_unread(self) -> None:
+        """Take answers that an interrupt left between their arrival and their being taken."""
+        if self._end is not None and self._end.has_unread:
+            self._take_answers()
+
     def note_death(self) -> None:
         """Take in what the process, which has ended, still said; then count it as lost."""
         self.hear()

@@ -17,7 +17,7 @@ from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.envs.vector.call_errors import ClosedError, NoStepPendingError, StepPendingError
 from framestow.envs.vector.infos import batched_infos
-from framestow.envs.vector.ready_steps import ReadySteps
+from framestow.envs.vector.ready_steps import ReadySteps, checked_env_ids
 from framestow.envs.vector.reset_options import split_options
 from framestow.envs.vector.tiles import tiled as tile
 from framestow.envs.vector.vector_state import begin_anew_without_state, check_vector_state, vector_state
@@ -139,10 +139,6 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_working()
         mask, env_options = split_options(options, self.num_envs)
         numbers = np.flatnonzero(mask).tolist()
-        if mask.all():
-            self._give_up()
-        self._require_not_stepping()
-        self._require_not_sent(numbers)
         untouched = self._stepping.needs_reset & ~mask
         if untouched.any():
             raise InvalidStepError(
@@ -151,6 +147,10 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         if seed is None and self._stepping.needs_reset.all():
             seed = self._pending_seed
         seeds = seed_of_each(seed, self.num_envs)
+        if mask.all():
+            self._give_up()
+        self._require_not_stepping()
+        self._require_not_sent(numbers)
         if isinstance(seed, (int, np.integer)):
             self._stepping.lost.seed_from(int(seed))
         last = self._stepping.last
@@ -223,7 +223,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_working()
         self._require_not_stepping()
-        numbers = self._everyone if env_ids is None else _checked_numbers(env_ids, self.num_envs)
+        numbers = self._everyone if env_ids is None else checked_env_ids(env_ids, self.num_envs)
         self._require_not_sent(numbers)
         self._require_running(numbers)
         batched = batch_space(self.single_action_space, len(numbers)) if env_ids is not None else self.action_space
@@ -335,9 +335,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_working()
         check_vector_state(state, self._policy.mode, self.num_envs)
-        states = {number: entry["state"] for number, entry in enumerate(state["envs"]) if entry["state"] is not None}
-        self._require_not_sent(self._everyone)
         self._require_not_stepping()
+        self._require_not_sent(self._everyone)
+        states = {number: entry["state"] for number, entry in enumerate(state["envs"]) if entry["state"] is not None}
         stepping = self._stepping
         stepping.needs_reset[:] = True
         refusals = self._asked_of_each(
@@ -438,13 +438,3 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         needs_reset = self._stepping.needs_reset
         if needs_reset.any() and needs_reset[numbers].any():
             raise InvalidStepError("environments have no running episode: they need one to be stepped; call reset()")
-
-
-def _checked_numbers(env_ids: Sequence[int] | npt.NDArray[np.integer[Any]], num_envs: int) -> list[int]:
-    numbers = np.asarray(env_ids)
-    is_right = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
-    if not is_right or numbers.min() < 0 or numbers.max() >= num_envs or len(np.unique(numbers)) != len(numbers):
-        raise InvalidStepError(
-            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}, one at least"
-        )
-    return [int(number) for number in numbers]
