@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
+from gymnasium.vector.utils import concatenate
 
 
 class CustomSpace(gymnasium.Space):
@@ -30,6 +31,15 @@ class CustomSpace(gymnasium.Space):
     __hash__ = None
 
 
+class ScaledSpace(Box):
+    """A space of arrays that its user batches in a way of their own."""
+
+
+@concatenate.register(ScaledSpace)
+def _concatenate_scaled(space, items, out):
+    return [item / 2 for item in items]
+
+
 SPACES = {
     "picture": Box(0, 255, (4, 3), np.uint8),
     "float32": Box(-1, 1, (2,), np.float32),
@@ -43,6 +53,7 @@ SPACES = {
     "text in a tuple": Tuple((Text(3), Discrete(2), Dict({"deep": Tuple((Text(2), MultiBinary(2)))}))),
     "sequence": Sequence(Box(0, 1, (2,))),
     "custom": CustomSpace(),
+    "batched by its user": ScaledSpace(0, 8, (2,)),
     "custom inside": Dict({"own": CustomSpace(), "number": Discrete(3)}),
 }
 

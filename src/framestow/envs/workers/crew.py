@@ -74,26 +74,16 @@ class Crew:
         self.num_envs = len(env_fns)
         if not env_fns:
             check_equal_spaces([])
+        context = multiprocessing.get_context(checked_start_method(start_method))
+        split = np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
         self.step_timeout_s = step_timeout_s
         self._owner_pid = os.getpid()
         self._waiting = make_waiting()
-        self._block = SharedBlock()
-        context = multiprocessing.get_context(checked_start_method(start_method))
-        num_workers = checked_num_workers(num_workers, self.num_envs)
+        self._block = block = SharedBlock()
+        factories = [Factories([env_fns[number] for number in numbers]) for numbers in split]
         self.workers = [
-            Worker(
-                number,
-                numbers.tolist(),
-                Factories([env_fns[each] for each in numbers]),
-                mode,
-                self._block,
-                context,
-                daemon,
-                self._waiting,
-            )
-            for number, numbers in enumerate(
-                np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
-            )
+            Worker(each, numbers.tolist(), factories[each], mode, block, context, daemon, self._waiting)
+            for each, numbers in enumerate(split)
         ]
         self.worker_of = [worker for worker in self.workers for _ in worker.numbers]
         """The worker of each environment."""
