@@ -22,6 +22,7 @@ from framestow.envs import (
 from framestow.envs.seeding import spawn_seeds
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.replay.memory import ReplayMemory
+from oracles.ctrl_c import ctrl_c_at_line
 from oracles.numbered_frames import ListSink
 
 MODES = list(AutoresetMode)
@@ -372,3 +373,23 @@ def test_make_atari_makes_it_and_refuses_what_it_has_not():
         make_atari("Pong", backend="ale")
     with pytest.raises(InvalidSettingsError, match="and render_mode 'rgb_array': it makes vector environments"):
         make_atari("Pong", 2, render_mode="rgb_array", backend="ale")
+
+
+def test_ctrl_c_at_any_line_of_a_step_leaves_nothing_unreceived():
+    vector = AleVectorEnv("Pong", 2, PLAIN, seed=0)
+    vector.reset()
+    num_interrupted, frame_numbers = 0, [0, 0]
+    while True:
+        try:
+            with ctrl_c_at_line(num_interrupted + 1, ("framestow", "ale_py")):
+                vector.step([0, 1])
+            break
+        except KeyboardInterrupt:
+            num_interrupted += 1
+        told = vector.step([0, 1])[4]["episode_frame_number"].tolist()
+        assert told[0] == told[1]
+        assert told[0] in (frame_numbers[0] + 4, frame_numbers[0] + 8)  # the step before was made, or was not
+        frame_numbers = told
+
+    assert num_interrupted > 40
+    assert vector.step([0, 1])[4]["episode_frame_number"].tolist() == [frame_numbers[0] + 8] * 2

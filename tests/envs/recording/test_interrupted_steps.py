@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
 from framestow.errors import InvalidStepError
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.ctrl_c import ctrl_c_at_line
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
 from oracles.shadowed_memory import ShadowedMemory
 
@@ -34,28 +33,6 @@ class SlowEnv(NumberedEnv):
     def step(self, action):
         time.sleep(0.5 * (action in (2, 3)))
         return super().step(action)
-
-
-@contextmanager
-def ctrl_c_at_line(number: int):
-    """Press Ctrl-C as the ``number``-th line of framestow that is run in here begins."""
-    lines = [0]
-
-    def trace(frame, event, _):
-        if "framestow" not in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            lines[0] += 1
-            if lines[0] == number:
-                signal.raise_signal(signal.SIGINT)
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 def made(mode) -> Recorder:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from framestow.envs import Recorder, SerialVectorEnv, make_atari
-from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError
+from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, StepTimeoutError
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
 
@@ -195,3 +196,65 @@ def test_the_real_memory_is_a_step_sink():
         recorder.step([1])
 
     assert len(memory) == 10
+
+
+class HalvesVector(SerialVectorEnv):
+    """Steps in halves of its own."""
+
+    def __init__(self, env_fns):
+        super().__init__(env_fns)
+        self.num_waits = 0
+
+    def step_async(self, actions):
+        self.actions = actions
+
+    def step_wait(self, timeout=None):
+        if timeout == 0.5:
+            raise StepTimeoutError("too late")
+        self.num_waits += 1
+        return self.step(self.actions)
+
+
+def test_the_environments_own_halves_are_used_and_one_that_is_late_can_be_waited_for_again():
+    vector, sink = HalvesVector([long_episodes]), ListSink(1)
+    recorder = Recorder(vector, sink)
+    recorder.reset()
+    recorder.step_async([3])
+
+    with pytest.raises(StepTimeoutError):
+        recorder.step_wait(timeout=0.5)
+    with pytest.raises(InvalidStepError, match="a step is in flight"):
+        recorder.reset()
+    recorder.step_wait()
+
+    assert vector.num_waits == 1
+    assert recorder_threads() == []
+    assert [entry[1] for entry in sink.log[0][1:]] == [3]
+
+
+def test_a_wrapper_is_stepped_and_not_passed_by():
+    vector = HalvesVector([lambda: NumberedEnv(lengths=(1,))])
+    recorder = Recorder(RecordEpisodeStatistics(vector), ListSink(1))
+    recorder.reset()
+    recorder.step_async([3])
+
+    *_, infos = recorder.step_wait()
+
+    assert infos["episode"]["r"].tolist() == [3.0]
+    assert vector.num_waits == 0
+    recorder.close()
+
+
+def test_a_step_on_the_thread_that_is_late_can_be_waited_for_again():
+    gate = Gate()
+    recorder, sink = recorder_over(lambda: gate)
+    recorder.reset()
+    recorder.step_async([3])
+
+    with pytest.raises(StepTimeoutError, match="s: it goes on; call step_wait"):
+        recorder.step_wait(timeout=0.01)
+    gate.may_leave.set()
+    recorder.step_wait(timeout=10)
+
+    assert sink.num_steps(0) == 1
+    recorder.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -179,10 +181,11 @@ def test_a_state_of_another_mode_is_refused():
         Recorder(plain_vector(AutoresetMode.SAME_STEP), ListSink(2)).load_state_dict(state)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_of_environments_with_a_state_goes_on_bit_for_bit_in_every_mode(mode, tmp_path):
+def test_a_run_of_environments_with_a_state_goes_on_bit_for_bit_in_every_mode(mode, workers, tmp_path):
     def recorder_over(memory):
-        return Recorder(make_atari("Breakout", 2, "nature", seed=1, autoreset_mode=mode), memory)
+        return Recorder(make_atari("Breakout", 2, "nature", seed=1, autoreset_mode=mode, workers=workers), memory)
 
     def play(recorder, num_steps):
         for _ in range(num_steps):
@@ -210,5 +213,44 @@ def test_a_run_of_environments_with_a_state_goes_on_bit_for_bit_in_every_mode(mo
     def contents(name):
         return {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()}
 
+    recorder.close()
+    resumed.close()
     assert contents("uninterrupted")
     assert contents("uninterrupted") == contents("resumed")
+
+
+class WithSocket(NumberedEnv):
+    """Has something that nobody can keep, and another first episode in each process."""
+
+    def __init__(self, stream, first_episode):
+        super().__init__(stream, (4, 6), ("terminated", "truncated"))
+        self.episode = first_episode - 1
+
+    def state_dict(self):
+        raise NotImplementedError("a socket cannot be kept")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_environment_without_a_state_beside_one_with_it_loses_its_episode_alone(mode, tmp_path):
+    def recorder_over(memory, first_episode):
+        envs = [lambda: made(0), lambda: WithSocket(1, first_episode)]
+        return Recorder(SerialVectorEnv(envs, mode), memory)
+
+    recorder = recorder_over(memory_of(), 0)
+    recorder.reset()
+    stepped(recorder, 3)
+    recorder.memory.save(tmp_path / "memory")
+
+    resumed = recorder_over(ReplayMemory.load(tmp_path / "memory"), 50)
+    with pytest.warns(UserWarning, match=re.escape("environments [1] begin anew")):
+        resumed.load_state_dict(recorder.state_dict())
+    outcomes = stepped(resumed, 8)
+
+    assert [list(lost_episodes(outcome[4])) for outcome in outcomes] == [[1], *[[]] * 7]
+    batch = resumed.memory.transitions(resumed.memory.sampleable_indices())
+    frames, next_frames = batch.observation[:, -1, 0], batch.next_observation[:, -1, 0]
+    assert np.array_equal(frames + np.array([0, 0, 1]), next_frames)
+    of_0 = [tuple(frame) for frame in frames.tolist() if frame[0] == 0]
+    assert of_0[:6] == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 0), (0, 1, 1)]
+    assert [frame[1] for frame in frames.tolist() if frame[0] == 1][:4] == [0, 0, 0, 50]
+    resumed.memory.check()

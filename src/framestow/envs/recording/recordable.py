@@ -52,10 +52,14 @@ def state_method(env: VectorEnv[Any, Any, Any], name: str) -> Callable[..., Any]
 def steps_in_halves(env: VectorEnv[Any, Any, Any]) -> bool:
     """Whether ``env`` steps while the caller does something else, by itself.
 
-    Gymnasium's ``AsyncVectorEnv`` does too, but a wait that was interrupted or timed out leaves its pipes out of step.
+    Gymnasium's ``AsyncVectorEnv`` does too, but a wait that was interrupted or timed out leaves its pipes out of step;
+    and its wrappers hand the two calls on to what they wrap, past their own ``step``.
     """
-    is_gymnasiums = isinstance(env.unwrapped, AsyncVectorEnv)
-    return hasattr(env, "step_async") and hasattr(env, "step_wait") and not is_gymnasiums
+    return (
+        hasattr(env, "step_async")
+        and hasattr(env, "step_wait")
+        and not isinstance(env, (AsyncVectorEnv, VectorWrapper))
+    )
 
 
 def sends_some(env: VectorEnv[Any, Any, Any]) -> bool:
