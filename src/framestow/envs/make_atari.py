@@ -82,8 +82,8 @@ def make_atari(
     ``game`` may be written ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``. ``preset`` is a
     name or a `Preset`. ``seed`` is what the first reset takes when it is given none; many environments get seeds that
     are spread from it and that no other seed's share. ``autoreset_mode`` counts for a vector environment.
-    ``backend="ale"`` plays in the threads of ALE's own vector environment: faster, but the last frame of a game is
-    wrong, among other deviations (`AleVectorEnv`).
+    ``backend="ale"`` plays in the threads of ALE's own vector environment, without processes, but the last frame of a
+    game is wrong, among other deviations (`AleVectorEnv`).
 
     With ``workers=0`` many environments run in this process, one after another; with more, in so many processes:
     `WorkerVectorEnv` says what ``start_method``, ``step_timeout`` and ``on_worker_lost`` mean there. The frames are the

@@ -31,7 +31,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
-    """Atari games by a preset's recipe, played by ALE's ``AtariVectorEnv``: faster, and less exact.
+    """Atari games by a preset's recipe, played by ALE's ``AtariVectorEnv``: in threads, and less exact.
 
     One frame ``(n, 84, 84)`` an observation, as ``make_atari`` gives them elsewhere, and the same infos; rewards are
     clipped here and scores are not. Every frame within a game is the one that `AtariEnv` gives. *The last one of a
