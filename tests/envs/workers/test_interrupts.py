@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 
@@ -126,3 +128,27 @@ class SlowCallEnv(SlowEnv):
     def told_slowly(self):
         time.sleep(0.1)
         return "late"
+
+
+OTHERS_OF_THE_FORKSERVER = """
+import gymnasium, multiprocessing
+from multiprocessing import resource_tracker
+from framestow.envs import WorkerVectorEnv
+
+if __name__ == "__main__":
+    resource_tracker.ensure_running()  # as it starts, it takes SIGINT up again for whoever held it back
+    WorkerVectorEnv([lambda: gymnasium.make("CartPole-v1")], start_method="forkserver").close()
+    say = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)"
+    other = multiprocessing.get_context("forkserver").Process(target=exec, args=(say,))
+    other.start()
+    other.join()
+"""
+
+
+def test_other_processes_of_the_same_forkserver_still_take_interrupts(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(OTHERS_OF_THE_FORKSERVER)
+
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+
+    assert told.stdout.strip() == "set()"

@@ -121,7 +121,7 @@ class Worker:
             target=run_worker, args=(arguments,), name=f"framestow-worker-{self.number}", daemon=self._daemon
         )
         try:
-            with _no_interrupts():
+            with _no_interrupts(self._context):
                 process.start()
                 self._process = process
         finally:
@@ -285,9 +285,13 @@ class Worker:
 
 
 @contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Hold SIGINT back, so that it meets neither a half-started process nor one that does not yet ignore it."""
-    if not hasattr(signal, "pthread_sigmask"):
+def _no_interrupts(context: BaseContext) -> Iterator[None]:
+    """Hold SIGINT back, so that it meets no process that does not yet ignore it.
+
+    A process inherits what is held back, and a worker lets go of it. Not under forkserver: there the server, which may
+    be started now, would hold it back for good, and for everybody whose processes come from it.
+    """
+    if not hasattr(signal, "pthread_sigmask") or context.get_start_method() == "forkserver":
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
