@@ -67,8 +67,9 @@ class EnvHost:
     def reset(self, payload: bytes) -> bytes:
         """Reset environments; answers with their infos and the parts of observations that have no place in the slab."""
         slab = self._mapped()
+        asked = pickle.loads(payload)
         infos, others = [], []
-        for number, seed, options, half in pickle.loads(payload):
+        for number, seed, options, half in asked:
             with _telling(number, "its reset"):
                 observation, info = self._envs[number].reset(
                     seed=seed,
@@ -77,7 +78,7 @@ class EnvHost:
                 others.append(slab.write(half, number, observation))
             slab.rewards[number], slab.terminated[number], slab.truncated[number] = 0.0, False, False
             infos.append(info)
-        return self._told([number for number, *_ in pickle.loads(payload)], infos, others)
+        return self._told([number for number, *_ in asked], infos, others)
 
     def step(self, payload: bytes) -> bytes:
         """Step environments; answers as `reset` does."""
