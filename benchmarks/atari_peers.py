@@ -1,4 +1,4 @@
-"""Atari environments of the other libraries, at the settings that were fastest here, and doing the same work.
+"""Atari environments of the other libraries, at their leanest settings, and doing the same work.
 
 All of them: frame skip 4, the maximum of two raw frames, 84x84 grey by the area's mean, all 18 actions, sticky actions
 0.25 by the emulator, no no-ops, unclipped rewards, lost lives ignored, no stack, five minutes a game at most.

@@ -136,7 +136,7 @@ class Ratio(NamedTuple):
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     """Compare round by round; one disturbed round moves no median."""
     ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
-    tenths = statistics.quantiles(ratios, n=10) if len(ratios) > 1 else ratios * 9
+    tenths = statistics.quantiles(ratios, n=10, method="inclusive") if len(ratios) > 1 else ratios * 9
     return Ratio(statistics.median(ratios), tenths[0], tenths[-1])
 
 
