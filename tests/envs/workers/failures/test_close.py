@@ -102,6 +102,7 @@ def test_every_call_to_a_closed_one_says_so(failing, make_workers):
         lambda: env.get_attr("life"),
         lambda: env.set_attr("tone", 1),
         env.render,
+        env.state_dict,
     )
     for call in calls:
         with pytest.raises(InvalidStepError, match="closed"):

@@ -23,20 +23,37 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning"
 NUM_ENVS, CAPACITY = 6, 5_000
 
 
-class Killer(threading.Thread):
-    """Kills one of the worker processes now and then, wherever it is at that moment."""
+class Killer:
+    """Kills one of the worker processes now and then, at any moment of a step; sometimes its replacement as well."""
 
-    def __init__(self, lives, seed: int, mean_seconds: float) -> None:
-        super().__init__(daemon=True)
-        self.lives, self.random, self.mean_seconds = lives, random.Random(seed), mean_seconds
-        self.is_over, self.num_kills = threading.Event(), 0
+    def __init__(self, lives, seed: int, mean_steps: float) -> None:
+        self.lives, self.random, self.mean_steps = lives, random.Random(seed), mean_steps
+        self.next_step, self.num_kills = 5, 0
+        self.timers: list[threading.Timer] = []
 
-    def run(self) -> None:
-        while not self.is_over.wait(self.random.expovariate(1 / self.mean_seconds)):
-            alive = sorted(still_running(logged_processes(self.lives)))
-            if alive:
-                end([self.random.choice(alive)])
-                self.num_kills += 1
+    def look(self, step: int) -> None:
+        """To be called before every step."""
+        if step < self.next_step:
+            return
+        # Three losses of a worker without a step between them are given up, so that kills keep some steps apart.
+        self.next_step = step + 4 + int(self.random.expovariate(1 / self.mean_steps))
+        moments = [self.random.uniform(0, 0.004)]
+        if self.random.random() < 0.25:
+            moments.append(self.random.uniform(0.01, 0.1))
+        self.timers += [threading.Timer(moment, self.kill, [self.random.random()]) for moment in moments]
+        for timer in self.timers[-len(moments) :]:
+            timer.start()
+
+    def kill(self, which: float) -> None:
+        alive = sorted(still_running(logged_processes(self.lives)), key=lambda process: process.started)
+        if alive:
+            end([alive[int(which * len(alive))]])
+            self.num_kills += 1
+
+    def stop(self) -> None:
+        for timer in self.timers:
+            timer.cancel()
+            timer.join()
 
 
 @pytest.mark.slow
@@ -64,25 +81,24 @@ def test_a_run_goes_on_whenever_workers_are_killed_and_its_memory_is_what_was_an
         CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=NUM_ENVS, discount=0.9, seed=0
     )
     recorder = Recorder(vector, memory)
-    killer = Killer(lives, seed=1, mean_seconds=0.25 if start_method == "fork" else 1.0)
+    killer = Killer(lives, seed=1, mean_steps=num_steps / 30)
     generator = np.random.default_rng(0)
     recorder.reset()
-    killer.start()
     try:
-        for _ in range(num_steps):
+        for step in range(num_steps):
+            killer.look(step)
             _, _, terminated, truncated, _ = recorder.step(generator.integers(NUM_ACTIONS, size=NUM_ENVS))
             ended = terminated | truncated
             if mode is AutoresetMode.DISABLED and ended.any():
                 recorder.reset(options={"reset_mask": ended})
     finally:
-        killer.is_over.set()
-        killer.join()
+        killer.stop()
         recorder.close()
 
     oracle = ListMemory(CAPACITY, NUM_ENVS, stack=4, discount=0.9)
     counts = fill(oracle, vector.log, mode)
     assert_memory_is_what_the_oracle_holds(memory, oracle)
     assert counts["real"] > num_steps * NUM_ENVS / 2
-    assert killer.num_kills >= 5
+    assert killer.num_kills >= 10
     assert 0 < counts["lost"] <= 2 * killer.num_kills
     assert eventually(lambda: not still_there(logged_processes(lives)), 1)
