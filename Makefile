@@ -15,10 +15,10 @@ GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 20
 
-.PHONY: help install train test check sanitize fuzz corpus golden bench scenes wheel clean
+.PHONY: help install train test check sanitize fuzz corpus golden bench scenes worker-scenes wheel clean
 
 help:           ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(STAMPS)/venv:
 	$(PYTHON) -m venv $(VENV)
@@ -80,6 +80,14 @@ $(SCENES)/ready: benchmarks/requirements-scenes.txt
 	$(PYTHON) -m venv $(SCENES)
 	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements-scenes.txt
 	@touch $@
+
+$(SCENES)/framestow: $(SCENES)/ready $(NATIVE) $(shell find src -name '*.py')
+	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet \
+		-r benchmarks/requirements-scenes.txt '.[atari]' 'psutil>=5.9'
+	@touch $@
+
+worker-scenes: $(SCENES)/framestow  ## Super Mario Bros in worker processes, one of them killed: 5 minutes
+	$(SCENES)/bin/python benchmarks/worker_scenes.py
 
 scenes: $(SCENES)/ready  ## record the frames of ViZDoom, Crafter and Super Mario Bros, which bench measures: 10 minutes
 	$(SCENES)/bin/python benchmarks/record_scenes.py
