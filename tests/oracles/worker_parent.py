@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,19 @@ def play_until_interrupted(recorder: Recorder, folder: Path) -> None:
         tell(closed=True)
 
 
+def play_on_through_interrupts(recorder: Recorder) -> None:
+    """Take note of Ctrl-C and play on, as a training that finishes its step does."""
+    interrupts: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    tell(is_deaf=True)
+    while len(interrupts) < 3:
+        recorder.step(np.ones(NUM_ENVS, int))
+    for _ in range(10):
+        recorder.step(np.ones(NUM_ENVS, int))
+    recorder.close()
+    tell(lives=len(logged_processes(Path(sys.argv[3]))))
+
+
 def exit_in_a_step(recorder: Recorder) -> None:
     recorder.env.step_async(np.ones(NUM_ENVS, int))
     sys.exit(3)
@@ -87,6 +101,8 @@ def main() -> None:
     tell(processes=sorted(processes), shared_memory=sorted(mapped_shared_memory()))
     if ending == "interrupt":
         play_until_interrupted(recorder, folder)
+    elif ending == "endure":
+        play_on_through_interrupts(recorder)
     elif ending == "exit":
         exit_in_a_step(recorder)
     elif ending == "end":

@@ -110,6 +110,20 @@ def test_ctrl_c_in_a_step_leaves_a_memory_to_save_and_sample_and_no_orphan(start
     assert eventually(parent.nothing_is_left, BOUND)
 
 
+@pytest.mark.parametrize("start_method", every_start_method(quick=START_METHODS))
+def test_ctrl_c_that_the_parent_only_takes_note_of_disturbs_no_worker(start_method, parent_that):
+    parent = parent_that("endure", start_method)
+    assert parent.told() == {"is_deaf": True}
+
+    for _ in range(3):
+        time.sleep(0.15)
+        os.killpg(parent.process.pid, signal.SIGINT)
+
+    assert parent.told() == {"lives": 2}, "no worker was lost: each of the two lived once"
+    _, text = parent.process.communicate(timeout=20)
+    assert (parent.process.returncode, text) == (0, "")
+
+
 @pytest.mark.parametrize("start_method", every_start_method())
 @pytest.mark.parametrize(("ending", "code"), [("end", 0), ("exit", 3), ("raise", 1), ("abort", 5), ("forget", 0)])
 def test_a_parent_that_ends_without_close_leaves_nothing(ending, code, start_method, parent_that):
