@@ -15,7 +15,7 @@ GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 20
 
-.PHONY: help install train test check sanitize fuzz corpus golden bench scenes worker-scenes wheel clean
+.PHONY: help install train test check exhaustive sanitize fuzz corpus golden bench scenes worker-scenes wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -46,13 +46,18 @@ train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong and ARGS='-
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
 test: check sanitize fuzz  ## lint, types, native tests, a little fuzzing and all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not exhaustive"
 
 check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process: ten minutes
+	@mkdir -p build
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive --junitxml=build/exhaustive.xml
+	$(BIN)/python tests/write_exhaustive_result.py build/exhaustive.xml tests/exhaustive.json
 
 golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliberate change
 	$(BIN)/python tests/golden/write_golden.py

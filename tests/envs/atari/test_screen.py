@@ -66,7 +66,7 @@ def test_every_frame_is_the_one_that_ales_colours_give(game, preset):
     play(game, [preset], num_steps=100)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("game", known_games())
 def test_every_frame_of_every_game_is_the_one_that_ales_colours_give(game):
     assert len(play(game, [MACHADO, NATURE], num_steps=150)) > 1

@@ -41,7 +41,7 @@ def lost_in_step(number, environments=LOST):
 @pytest.mark.parametrize(
     ("kind", "mode", "start_method"),
     [
-        pytest.param(kind, mode, method, marks=() if (kind, mode.name, method) in QUICK else pytest.mark.slow)
+        pytest.param(kind, mode, method, marks=() if (kind, mode.name, method) in QUICK else pytest.mark.exhaustive)
         for kind in (*DYING, *HANGING)
         for mode in MODES
         for method in START_METHODS
