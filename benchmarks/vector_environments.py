@@ -5,8 +5,9 @@
 
 Random play by actions drawn beforehand, the same work each (atari_peers.py), resets included; every `step` waits for
 all eight. The bare emulator runs in two processes, each in a loop of its own, and reads no frame: it is the ceiling.
-The rates are medians over rounds in which every candidate takes a turn, in an order that is shuffled; the ratios are
-compared round by round. All candidates live at once, the idle ones asleep: the run ends where they are not.
+The same in lockstep waits for all games at every step, as vector environments do. The rates are medians over rounds in
+which every candidate takes a turn, in an order that is shuffled; the ratios are compared round by round. All candidates
+live at once, the idle ones asleep: the run ends where they are not.
 
 `recorded` is ours with `Recorder` into a packed `ReplayMemory` of 100,000 transitions: its step also stores what was
 seen and gives stacks of four.
@@ -23,7 +24,7 @@ from typing import Any
 import cv2
 
 from atari_peers import ale_vector, envpool_vector, gymnasium_async, gymnasium_sync, stable_baselines3_subproc
-from bare_emulator import BareEmulatorProcesses
+from bare_emulator import BareEmulatorProcesses, BareEmulatorsInLockstep
 from environment_rates import (
     IDLE_SHARE,
     Candidate,
@@ -52,6 +53,7 @@ def candidates(rom: str, num_envs: int, cores: int) -> list[Candidate]:
     return [
         Candidate("bare emulator, one process", partial(BareEmulatorProcesses, rom, num_envs, 1)),
         Candidate(f"bare emulator, {cores} processes", partial(BareEmulatorProcesses, rom, num_envs, cores)),
+        Candidate(f"the same in lockstep, {cores} processes", partial(BareEmulatorsInLockstep, rom, num_envs, cores)),
         Candidate("Gymnasium SyncVectorEnv", many(gymnasium_sync)),
         Candidate("Gymnasium AsyncVectorEnv", many(gymnasium_async)),
         Candidate(
