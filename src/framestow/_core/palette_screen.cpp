@@ -24,7 +24,7 @@ PaletteScreen::PaletteScreen(const std::uint8_t* raw_frames, std::size_t height,
 
 void PaletteScreen::learn(const std::uint8_t* grey_of_pair, const std::uint8_t* is_known) {
     for (std::size_t number = 0; number < kNumColours; ++number) {
-        std::copy_n(grey_of_pair + number * kNumColours, kNumColours, grey_of_pair_.begin() + number * kPairStride);
+        std::copy_n(grey_of_pair + number * kNumColours, kNumColours, grey_of_pair_.data() + number * kPairStride);
         grey_of_[number] = grey_of_pair[number * kNumColours + number];
         is_unknown_[number] = is_known[number] ? 0 : 1;
     }
