@@ -35,7 +35,7 @@ MODES = list(AutoresetMode)
 def real(maker, *also, module: str, is_slow: bool = False):
     """A parameter that is skipped where its package is missing."""
     missing = importlib.util.find_spec(module) is None
-    marks = [pytest.mark.skipif(missing, reason=f"{module} is not installed"), *([pytest.mark.slow] * is_slow)]
+    marks = [pytest.mark.skipif(missing, reason=f"{module} is not installed"), *([pytest.mark.exhaustive] * is_slow)]
     return pytest.param(maker, *also, id="-".join([maker.__name__, *map(str, also)]), marks=marks)
 
 

@@ -75,7 +75,7 @@ def test_a_game_without_fire_opens_with_noops_alone():
     assert state_after(env, {"NOOP": 1}) == state_of(env)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_game_with_fire_has_a_third_action():
     for game in known_games():
         actions = AtariEnv(game, "baselines").action_meanings()

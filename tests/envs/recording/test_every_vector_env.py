@@ -15,7 +15,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NumberedEnv
 
 MODES = list(AutoresetMode)
-NAMES = ["toys", "Breakout", pytest.param("Pong", marks=pytest.mark.slow)]
+NAMES = ["toys", "Breakout", pytest.param("Pong", marks=pytest.mark.exhaustive)]
 SEED = 11
 # Short games that end by a lost life and by the cap, with chance in them.
 PRESET = replace(find_preset("nature"), name="short", max_episode_frames=140, sticky_probability=0.25)

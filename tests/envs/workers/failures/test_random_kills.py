@@ -56,13 +56,13 @@ class Killer:
             timer.join()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("start_method", "mode", "num_steps"),
     [
-        *(pytest.param("fork", mode, 3_000, marks=pytest.mark.exhaustive) for mode in AutoresetMode),
+        *(("fork", mode, 3_000) for mode in AutoresetMode),
         ("forkserver", AutoresetMode.SAME_STEP, 1_000),
-        pytest.param("spawn", AutoresetMode.NEXT_STEP, 300, marks=pytest.mark.exhaustive),
+        ("spawn", AutoresetMode.NEXT_STEP, 300),
     ],
 )
 def test_a_run_goes_on_whenever_workers_are_killed_and_its_memory_is_what_was_answered(
