@@ -54,7 +54,7 @@ check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process: ten minutes
+exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process: five minutes
 	@mkdir -p build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive --junitxml=build/exhaustive.xml
 	$(BIN)/python tests/write_exhaustive_result.py build/exhaustive.xml tests/exhaustive.json
