@@ -13,7 +13,7 @@ PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disabl
 
 GAME   ?= Breakout
 ARGS   ?=
-SECONDS ?= 20
+SECONDS ?= 10
 
 .PHONY: help install train test check exhaustive sanitize fuzz corpus golden bench scenes worker-scenes wheel clean
 
