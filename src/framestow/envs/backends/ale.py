@@ -22,7 +22,7 @@ from framestow.envs.seeding import check_seed, emulator_seed, replacement_seed, 
 from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.envs.vector.call_errors import ClosedError
-from framestow.envs.vector.reset_options import split_options
+from framestow.envs.vector.reset_options import require_none_left_idle, split_options
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 
 NOOP = 0  # the first of either action set
@@ -108,11 +108,7 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
         mask, _ = split_options(options, self.num_envs)
         if self._begun_anew is not None:
             mask[:] = True
-        untouched = self._needs_reset & ~mask
-        if untouched.any():
-            raise InvalidStepError(
-                f"reset_mask leaves out idle environments {np.flatnonzero(untouched).tolist()}: reset all first"
-            )
+        require_none_left_idle(mask, self._needs_reset)
         if seed is None and self._needs_reset.all():
             seed = self._entropy
         elif seed is None and self._begun_anew is not None:

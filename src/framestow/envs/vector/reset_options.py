@@ -29,3 +29,12 @@ def split_options(
         )
     others = {key: value for key, value in options.items() if key != "reset_mask"}
     return mask.copy(), others or None
+
+
+def require_none_left_idle(mask: npt.NDArray[np.bool_], needs_reset: npt.NDArray[np.bool_]) -> None:
+    """Refuse a ``reset_mask`` that leaves out environments without an episode, whose observations nobody knows."""
+    untouched = needs_reset & ~mask
+    if untouched.any():
+        raise InvalidStepError(
+            f"reset_mask leaves out idle environments {np.flatnonzero(untouched).tolist()}: reset all first"
+        )

@@ -20,7 +20,7 @@ from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_eq
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.lost_episodes import LostEpisodes
-from framestow.envs.vector.reset_options import split_options
+from framestow.envs.vector.reset_options import require_none_left_idle, split_options
 from framestow.envs.vector.tiles import tiled as tile
 from framestow.envs.vector.vector_state import (
     begin_anew_without_state,
@@ -92,11 +92,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_open()
         mask, env_options = split_options(options, self.num_envs)
-        untouched = self._needs_reset & ~mask
-        if untouched.any():
-            raise InvalidStepError(
-                f"reset_mask leaves out idle environments {np.flatnonzero(untouched).tolist()}: reset all first"
-            )
+        require_none_left_idle(mask, self._needs_reset)
         if seed is None and self._needs_reset.all():
             seed = self._pending_seed
         seeds = seed_of_each(seed, self.num_envs)

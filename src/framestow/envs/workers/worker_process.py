@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 from collections.abc import Sequence
@@ -33,6 +34,9 @@ class WorkerArguments(NamedTuple):
 
 def run_worker(arguments: WorkerArguments) -> None:
     """Answer until CLOSE, or until the parent is gone."""
+    # Under fork the parent's garbage came along. To destroy it here may end the process: ALE's vector environment, for
+    # one, joins threads that only the parent has.
+    gc.freeze()
     _take_no_signals()
     hang_on(arguments.lifeline)
     end = WorkerEnd(arguments.end)

@@ -18,7 +18,7 @@ from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.envs.vector.call_errors import ClosedError, NoStepPendingError, StepPendingError
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.ready_steps import ReadySteps, checked_env_ids
-from framestow.envs.vector.reset_options import split_options
+from framestow.envs.vector.reset_options import require_none_left_idle, split_options
 from framestow.envs.vector.tiles import tiled as tile
 from framestow.envs.vector.vector_state import begin_anew_without_state, check_vector_state, vector_state
 from framestow.envs.workers.crew import Crew, failure_as_error
@@ -139,11 +139,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_working()
         mask, env_options = split_options(options, self.num_envs)
         numbers = np.flatnonzero(mask).tolist()
-        untouched = self._stepping.needs_reset & ~mask
-        if untouched.any():
-            raise InvalidStepError(
-                f"reset_mask leaves out idle environments {np.flatnonzero(untouched).tolist()}: reset all first"
-            )
+        require_none_left_idle(mask, self._stepping.needs_reset)
         if seed is None and self._stepping.needs_reset.all():
             seed = self._pending_seed
         seeds = seed_of_each(seed, self.num_envs)
