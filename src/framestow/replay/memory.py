@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import IncompatibleError, InvalidSettingsError, NothingToSampleError
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import FrameStacker, StackPadding
+from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
+from framestow.replay.gathering import Gathering
+from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.output_pool import OutputPool
-from framestow.replay.samplers.sampler import Draw, Sampler
-from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.memory_settings import MemorySettings, sources_of
+from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.snapshot import Snapshot, write_snapshot
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
-from framestow.replay.timeline import Timeline
-from framestow.storage.frame_storage import FrameStorage, Reading
-from framestow.storage.storages import make_storage
 
 
 class ReplayMemory:
@@ -53,6 +49,7 @@ class ReplayMemory:
         storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
         seed: of the memory's own generator; ``None`` takes fresh entropy.
         threads: how many threads unpack one batch, 1 to 64; small batches stay on one. Not kept by ``save``.
+        source: what feeds the memory, a game's name for instance, or one name a stream; only told, never read.
 
     Raises ``InvalidSettingsError`` for an argument that cannot work.
 
@@ -77,22 +74,27 @@ class ReplayMemory:
         storage: str = "packed",
         seed: int | None = None,
         threads: int = 1,
+        source: str | Sequence[str] = "",
     ) -> None:
-        frame, action = FrameSpec.from_space(observation_space), ActionSpec.from_space(action_space)
-        self.settings = MemorySettings(
-            capacity, frame, action, stack, num_streams, discount, storage, threads, stack_padding
+        settings = MemorySettings(
+            capacity,
+            FrameSpec.from_space(observation_space),
+            ActionSpec.from_space(action_space),
+            stack,
+            num_streams,
+            discount,
+            storage,
+            threads,
+            stack_padding,
+            sources_of(source, num_streams),
         )
+        self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
-        self._storage: FrameStorage = make_storage(storage, frame, num_streams, threads)
-        self._stacker = FrameStacker(frame, stack, num_streams, stack_padding)
-        self._timeline = Timeline(
-            capacity, num_streams, stack, frame, action, discount, self._storage.frames_per_segment
-        )
-        self._sampler: Sampler = Uniform() if sampler is None else sampler
-        self._generator = np.random.default_rng(seed)
-        self._pool = OutputPool()
-        self._window_shape, self._frame_dtype = (stack + 1, *frame.shape), frame.dtype
-        self._lock = threading.RLock()
+        self._parts = MemoryParts(settings, sampler, seed)
+        self._gathering = Gathering(self._parts)
+        # What every step goes through, without a second look-up.
+        self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage
+        self._stacker = self._parts.stacker
 
     def __len__(self) -> int:
         return len(self._timeline)
@@ -133,10 +135,10 @@ class ReplayMemory:
 
             for stream, position in self._timeline.make_room():
                 self._storage.evict(stream, position)
-            self._sampler.evicted(self._timeline.oldest)
+            self._parts.sampler.evicted(self._timeline.oldest)
             self._storage.append(numbers, new_frames)
             self._stacker.append(numbers, new_frames)
-            self._sampler.grew(self._timeline.append_staged())
+            self._parts.sampler.grew(self._timeline.append_staged())
 
     def observations(self) -> npt.NDArray[Any]:
         """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``.
@@ -154,15 +156,14 @@ class ReplayMemory:
         """
         if batch_size < 1:
             raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
-        return self._gathered(lambda: self._drawn(batch_size))
+        return self._gathering.drawn(batch_size)
 
     def transitions(self, indices: npt.ArrayLike) -> Batch:
         """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
 
         Raises ``NothingToSampleError`` for one that is not held.
         """
-        wanted = np.atleast_1d(np.asarray(indices, np.int64))
-        return self._gathered(lambda: self._chosen(wanted))
+        return self._gathering.chosen(np.atleast_1d(np.asarray(indices, np.int64)))
 
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
         """Give the index of every transition that may be drawn, oldest first."""
@@ -181,7 +182,7 @@ class ReplayMemory:
             parts = self._storage.nbytes | {
                 "columns": self._timeline.bytes_per_slot * touched_slots,
                 "stacks": self._stacker.nbytes,
-                "output pool": self._pool.nbytes,
+                "output pool": self._gathering.nbytes,
             }
             frame_bytes, frames = self.settings.frame.nbytes, self._storage.num_frames
             return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes, frames)
@@ -193,12 +194,7 @@ class ReplayMemory:
         refuses.
         """
         with self._lock:
-            state = {
-                "settings": self.settings.state(),
-                "sampler": {"kind": type(self._sampler).__name__, "state": self._sampler.state()},
-                "generator": self._generator.bit_generator.state,
-            }
-            write_snapshot(Path(path), state, self._timeline.state(), self._storage, self.num_streams)
+            write_snapshot(Path(path), self._parts.state(), self._timeline.state(), self._storage, self.num_streams)
 
     @classmethod
     def load(cls, path: str | PathLike[str], sampler: Sampler | None = None, threads: int = 1) -> ReplayMemory:
@@ -211,82 +207,14 @@ class ReplayMemory:
         """
         snapshot = Snapshot.open(Path(path))
         settings = MemorySettings.from_state(snapshot.state["settings"])
-        memory = cls(
-            settings.capacity,
-            settings.frame,
-            settings.action,
-            stack=settings.stack,
-            stack_padding=settings.stack_padding,
-            num_streams=settings.num_streams,
-            discount=settings.discount,
-            sampler=sampler,
-            storage=settings.storage,
-            threads=threads,
-        )
-        memory._take_over(snapshot)
+        memory = cls(**settings.arguments(), sampler=sampler, threads=threads)
+        memory._parts.check_sampler(snapshot.state)
+        memory._timeline.restore(snapshot.arrays)
+        snapshot.fill(memory._storage)
+        memory._parts.restore(snapshot.state)
         return memory
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""
-        self._timeline.check()
-        held = self.sampleable_indices()
-        windows = self._timeline.windows(held)
-        for stream in range(self.num_streams):
-            positions = windows.last_positions[windows.streams == stream]
-            counts = windows.counts[windows.streams == stream]
-            frames = self._storage.held(stream)
-            if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
-                raise AssertionError(f"stream {stream} needs frames outside of {frames}")
-
-    def _drawn(self, batch_size: int) -> Draw:
-        if self._timeline.next_index == self._timeline.oldest:
-            raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
-        return self._sampler.draw(batch_size, self._generator)
-
-    def _chosen(self, indices: npt.NDArray[np.int64]) -> Draw:
-        missing = indices[~self._timeline.is_held(indices)]
-        if missing.size:
-            raise NothingToSampleError(
-                f"transition {missing[0]} is not held: indices {self._timeline.oldest} to "
-                f"{self._timeline.next_index - 1} are; take them from sampleable_indices()"
-            )
-        return Draw(indices, np.ones(len(indices), np.float32))
-
-    def _gathered(self, choose: Callable[[], Draw]) -> Batch:
-        """The transitions that ``choose`` gives: chosen and looked up under the lock, gathered without it."""
-        reading: Reading | None = None
-        try:
-            with self._lock:
-                indices, weights = choose()
-                windows, (action, reward, discount, terminated, truncated) = self._timeline.resolve(indices)
-                frames = self._pool.take((len(indices), *self._window_shape), self._frame_dtype)
-                reading = self._storage.start_reading()
-            reading.windows(*windows, frames, self.settings.stack_padding)
-        finally:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
-            if reading is not None:
-                reading.stop()
-        return Batch(frames[:, :-1], action, reward, discount, frames[:, 1:], indices, weights, terminated, truncated)
-
-    def _take_over(self, snapshot: Snapshot) -> None:
-        saved, present = snapshot.state["sampler"], type(self._sampler).__name__
-        if saved["kind"] != present:
-            raise IncompatibleError(
-                f"sampler is a {present}: the memory was saved with a {saved['kind']}; load it with sampler=that"
-            )
-        self._timeline.restore(snapshot.arrays)
-        snapshot.fill(self._storage)
-        self._sampler.restore(saved["state"])
-        self._generator.bit_generator.state = snapshot.state["generator"]
-        self._restack()
-
-    def _restack(self) -> None:
-        """Rebuild the stacks from the stored frames of each stream's newest episode."""
-        for stream in np.flatnonzero(self._timeline.newest_positions >= 0).astype(np.int32):
-            newest = self._timeline.newest_positions[stream]
-            count = min(newest - self._timeline.episode_starts[stream], self.stack - 1) + 1
-            window = np.empty((1, count, *self.settings.frame.shape), self.settings.frame.dtype)
-            one = np.array([stream], np.int32)
-            self._storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
-            self._stacker.begin(one, window[:, 0])
-            for frame in window[0, 1:]:
-                self._stacker.append(one, frame[None])
+        with self._lock:
+            self._parts.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ class MemorySettings:
     storage: str
     threads: int = 1
     stack_padding: StackPadding = "first_frame"  # what a memory saved before it could be chosen was padded by
+    sources: tuple[str, ...] = ()  # one a stream; none where nobody said
 
     def __post_init__(self) -> None:
         if self.num_streams < 1:
@@ -52,6 +54,11 @@ class MemorySettings:
             )
         if not 1 <= self.threads <= MAX_THREADS:
             raise InvalidSettingsError(f"threads is {self.threads}: 1 to {MAX_THREADS} threads unpack a batch")
+        if self.sources and len(self.sources) != self.num_streams:
+            raise InvalidSettingsError(
+                f"source has {len(self.sources)} names: the memory has {self.num_streams} streams; give one name for "
+                "all or one for each"
+            )
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: JSON-able values. How many threads unpack is the affair of whoever loads it."""
@@ -64,4 +71,21 @@ class MemorySettings:
         """Read back what ``state`` gave."""
         frame = FrameSpec.from_state(state["frame"])
         action = ActionSpec(**state["action"] | {"shape": tuple(state["action"]["shape"])})
-        return cls(**state | {"frame": frame, "action": action})
+        return cls(**state | {"frame": frame, "action": action, "sources": tuple(state.get("sources", ()))})
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a ``ReplayMemory`` with these settings; how many threads unpack is not among them."""
+        given = {"observation_space": self.frame, "action_space": self.action, "source": self.sources}
+        names = ("capacity", "stack", "stack_padding", "num_streams", "discount", "storage")
+        return given | {name: getattr(self, name) for name in names}
+
+
+def sources_of(source: str | Sequence[str], num_streams: int) -> tuple[str, ...]:
+    """One name a stream, from one for all of them or one for each; none from an empty one.
+
+    >>> sources_of("Breakout", 2), sources_of(["Pong", "Qbert"], 2), sources_of("", 2)
+    (('Breakout', 'Breakout'), ('Pong', 'Qbert'), ())
+    """
+    if isinstance(source, str):
+        return (source,) * num_streams if source else ()
+    return tuple(source)

@@ -1,0 +1,88 @@
+"""What a memory is made of: what savers read and fill, and the facade puts together."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from framestow.errors import IncompatibleError
+from framestow.frames.stacking import FrameStacker
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.samplers.sampler import Sampler
+from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.timeline import Timeline
+from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.storages import make_storage
+
+
+class MemoryParts:
+    """Storage, timeline, stacker, sampler and generator of one memory, and the lock that keeps them in step.
+
+    Whoever reads or changes more than one of them holds ``lock``.
+    """
+
+    def __init__(self, settings: MemorySettings, sampler: Sampler | None = None, seed: int | None = None) -> None:
+        frame = settings.frame
+        self.settings = settings
+        self.storage: FrameStorage = make_storage(settings.storage, frame, settings.num_streams, settings.threads)
+        self.stacker = FrameStacker(frame, settings.stack, settings.num_streams, settings.stack_padding)
+        self.timeline = Timeline(
+            settings.capacity,
+            settings.num_streams,
+            settings.stack,
+            frame,
+            settings.action,
+            settings.discount,
+            self.storage.frames_per_segment,
+        )
+        self.sampler: Sampler = Uniform() if sampler is None else sampler
+        self.generator = np.random.default_rng(seed)
+        self.lock = threading.RLock()
+
+    def state(self) -> dict[str, Any]:
+        """What a saved memory says of itself besides its arrays and frames: JSON-able values."""
+        return {
+            "settings": self.settings.state(),
+            "sampler": {"kind": type(self.sampler).__name__, "state": self.sampler.state()},
+            "generator": self.generator.bit_generator.state,
+        }
+
+    def check_sampler(self, state: dict[str, Any]) -> None:
+        """Raise ``IncompatibleError`` unless the sampler is of the class that ``state()`` was given with."""
+        saved, present = state["sampler"]["kind"], type(self.sampler).__name__
+        if saved != present:
+            raise IncompatibleError(
+                f"sampler is a {present}: the memory was saved with a {saved}; load it with sampler=that"
+            )
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over sampler and generator from what ``state`` gave, and restack; storage and timeline are filled."""
+        self.sampler.restore(state["sampler"]["state"])
+        self.generator.bit_generator.state = state["generator"]
+        self._restack()
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""
+        self.timeline.check()
+        windows = self.timeline.windows(np.arange(self.timeline.oldest, self.timeline.next_index))
+        for stream in range(self.settings.num_streams):
+            positions = windows.last_positions[windows.streams == stream]
+            counts = windows.counts[windows.streams == stream]
+            frames = self.storage.held(stream)
+            if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
+                raise AssertionError(f"stream {stream} needs frames outside of {frames}")
+
+    def _restack(self) -> None:
+        """Rebuild the stacks from the stored frames of each stream's newest episode."""
+        frame = self.settings.frame
+        for stream in np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32):
+            newest = self.timeline.newest_positions[stream]
+            count = min(newest - self.timeline.episode_starts[stream], self.settings.stack - 1) + 1
+            window = np.empty((1, count, *frame.shape), frame.dtype)
+            one = np.array([stream], np.int32)
+            self.storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
+            self.stacker.begin(one, window[:, 0])
+            for newer in window[0, 1:]:
+                self.stacker.append(one, newer[None])
