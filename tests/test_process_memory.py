@@ -1,10 +1,16 @@
 """Bytes that the operating system counts."""
 
+import os
+import subprocess
+import sys
+
+import psutil
 import pytest
 
-from framestow.process_memory import live_bytes
+from framestow.process_memory import available_bytes, available_disk_bytes, group_headrooms, live_bytes
 
 MIB = 2**20
+GIB = 2**30
 
 
 @pytest.mark.skipif("not __import__('psutil').LINUX", reason="only glibc hands freed memory back when asked")
@@ -17,3 +23,67 @@ def test_what_is_built_where_something_was_freed_before_is_counted():
     kept += [bytes(1000) for _ in range(40_000)]
 
     assert 38 * MIB < live_bytes() - before < 46 * MIB
+
+
+def group(folder, names, limit, usage, cached):
+    """A control group as the kernel shows it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    limit_name, usage_name, cache_name = names
+    (folder / limit_name).write_text(f"{limit}\n")
+    (folder / usage_name).write_text(f"{usage}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{cache_name} {cached}\nfile 7\n")
+
+
+VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+VERSION_2 = "memory.max", "memory.current", "inactive_file"
+
+
+def test_each_group_of_version_2_above_the_process_leaves_its_limit_without_what_is_used(tmp_path):
+    (tmp_path / "cgroup").write_text("0::/batch/job7\n")
+    group(tmp_path / "fs" / "batch" / "job7", VERSION_2, 8 * GIB, 3 * GIB, GIB)
+    group(tmp_path / "fs" / "batch", VERSION_2, "max", 5 * GIB, GIB)
+    (tmp_path / "fs" / "memory.stat").write_text("the root group has no limit")
+
+    assert [6 * GIB] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
+
+
+def test_groups_of_version_1_are_read_where_the_memory_controller_is_mounted(tmp_path):
+    (tmp_path / "cgroup").write_text("5:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/\n")
+    group(tmp_path / "fs" / "memory" / "job", VERSION_1, 2 * GIB, 2 * GIB, 0)
+    group(tmp_path / "fs" / "memory", VERSION_1, 9223372036854771712, 5 * GIB, 0)
+
+    assert [0] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
+
+
+def test_a_container_sees_its_own_group_at_the_top(tmp_path):
+    (tmp_path / "cgroup").write_text("0::/../../host/name\n")
+    group(tmp_path / "fs", VERSION_2, 4 * GIB, GIB, 0)
+
+    assert [3 * GIB] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
+
+
+def test_without_control_groups_nothing_is_limited_by_them(tmp_path):
+    assert [] == list(group_headrooms(tmp_path / "none", tmp_path))
+
+
+def test_what_is_available_is_no_more_than_the_machine_has():
+    assert 0 < available_bytes() <= psutil.virtual_memory().total
+
+
+@pytest.mark.skipif("sys.platform != 'linux'", reason="other systems do not hold processes to RLIMIT_AS")
+def test_a_limit_on_the_address_space_is_heeded():
+    asked = (
+        "import resource; from framestow.process_memory import available_bytes; import psutil;"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({8 * GIB}, {8 * GIB}));"
+        "print(available_bytes() + psutil.Process().memory_info().vms)"
+    )
+
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+
+    assert int(told) <= 8 * GIB + 64 * MIB  # it may grow between the two questions
+
+
+def test_free_disk_is_told_for_folders_that_are_not_there_yet(tmp_path):
+    free = available_disk_bytes(tmp_path / "runs" / "new")
+
+    assert abs(free - os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize) < GIB

@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory_report import MemoryReport
 from oracles.numbered_steps import numbered_memory, play_episode
 
 
@@ -27,6 +29,57 @@ def test_the_report_counts_every_part_and_says_what_was_saved():
     assert 2 * 4 * report.times_smaller_than_frames == report.times_smaller_than_stacked_pairs
     assert report.times_smaller_than_frames > 20  # a moving dot on black
     assert "900 of 1,000 transitions" in str(report)
+
+
+def test_a_report_says_where_every_byte_is_and_fits_a_terminal_of_80_columns():
+    report = MemoryReport(
+        transitions=12_345_678,
+        capacity=50_000_000,
+        parts={"frames": 400 << 20, "open segments": 3 << 20, "index": 5 << 20, "columns": 141 << 20, "stacks": 9000},
+        frame_bytes=7056,
+        stacked_pair_bytes=56_448,
+        frames={"k/255, as uint8": 12_300_000, "other floats, exact": 100_000},
+        disk_bytes=600 << 20,
+        max_bytes=2 << 30,
+    )
+
+    assert (
+        str(report)
+        == """\
+12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.6 bytes each
+72 times smaller than frames, 578 times smaller than stacked pairs
+12,300,000 frames k/255, as uint8
+100,000 frames other floats, exact
+  frames          400.0 MiB  34.8%
+  open segments     3.0 MiB   0.3%
+  index             5.0 MiB   0.4%
+  columns         141.0 MiB  12.3%
+  stacks            8.8 KiB   0.0%
+  in files        600.0 MiB  52.2%
+when full, about 22,030,371 transitions in 2.0 GiB
+budget 2.0 GiB"""
+    )
+    assert max(map(len, str(report).splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "expected_capacity", "expected_bytes"),
+    [
+        (None, 1000, 5_000 + 900 * 30),  # what there is, and 900 transitions more
+        (10_000, 100 + 5_000 // 30, 5_000 + 5_000 // 30 * 30),
+        (10**9, 1000, 5_000 + 900 * 30),  # the capacity comes first
+        (4_000, 100, 5_000),  # more than is allowed: what it holds is all that it will
+    ],
+)
+def test_the_capacity_to_expect_is_what_the_budget_holds_at_the_ratio_so_far(
+    max_bytes, expected_capacity, expected_bytes
+):
+    parts = {"frames": 1_800, "index": 200, "columns": 1_000, "stacks": 500, "open segments": 1_500}
+
+    report = MemoryReport(100, 1000, parts, 7056, 56_448, max_bytes=max_bytes)
+
+    assert expected_capacity == report.expected_capacity
+    assert expected_bytes == report.expected_bytes
 
 
 def test_an_empty_memory_reports_without_dividing_by_nothing():

@@ -78,7 +78,7 @@ def test_scaled_pixels_take_the_bytes_of_pixels(dtype):
 
     assert {"k/255, as uint8": 128, "other floats, exact": 0} == storage.num_frames
     assert list(pixels.segments(0)) == list(storage.segments(0))[1:]
-    assert pixels.nbytes["sealed segments"] == storage.nbytes["sealed segments"]
+    assert pixels.nbytes["frames"] == storage.nbytes["frames"]
 
 
 def test_a_frame_that_is_no_scaled_pixels_costs_itself_and_no_pixels():

@@ -13,7 +13,6 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]
 
 from framestow import __version__
 from framestow.benchmarking.append_times import append_us_of_streams
@@ -25,7 +24,7 @@ from framestow.benchmarking.peers.roster import Peer
 from framestow.benchmarking.play import MOST_STEPS, Play, Step
 from framestow.benchmarking.system import System, Task
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.process_memory import live_bytes, resident_bytes
+from framestow.process_memory import available_bytes, live_bytes, resident_bytes
 
 GIB = 1 << 30
 BARE_BYTES = 4 * GIB  # what the bare copy's array takes where there is room
@@ -66,8 +65,8 @@ class BenchSettings:
 
 
 def affordable_bytes() -> int:
-    """Return 12 GiB, or half of what the machine has free if that is less."""
-    return min(MOST_BYTES, int(psutil.virtual_memory().available) // 2)
+    """Return 12 GiB, or half of what this process may still take if that is less."""
+    return min(MOST_BYTES, available_bytes() // 2)
 
 
 class _Limits(NamedTuple):

@@ -2,68 +2,112 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+from framestow.replay.byte_amounts import format_bytes
 
-
-def format_bytes(num_bytes: float) -> str:
-    """Bytes for people, in binary units.
-
-    >>> format_bytes(7056), format_bytes(3 * 2**30)
-    ('6.9 KiB', '3.0 GiB')
-    """
-    for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes:.0f} B"
+PARTS_THAT_GROW = ("frames", "other floats", "index", "columns")  # with the transitions; the others depend on settings
 
 
 @dataclass(frozen=True)
 class MemoryReport:
     """What a memory holds and what it takes; prints as a table.
 
-    ``parts`` gives bytes by part. ``stacked_pair_bytes`` is what one transition takes where observation and next
-    observation are both kept whole, ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held
-    by how they are kept.
+    ``parts`` gives bytes in RAM by part, ``disk_bytes`` those in the files of a memory that lives in a folder.
+    ``stacked_pair_bytes`` is what one transition takes where observation and next observation are both kept whole,
+    ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept.
+    ``max_bytes`` is the memory's budget, ``None`` where it has none.
+
+    =============  ===============================================================================================
+    part           what it counts
+    =============  ===============================================================================================
+    frames         sealed segments; of a raw memory, frames as they came
+    open segments  the segments that are being filled, and what packing and unpacking needs beside them
+    index          where each segment lies
+    columns        action, reward and flags of each transition, and where its frames are
+    stacks         what the policy sees now
+    output pool    arrays that are kept for batches to come
+    =============  ===============================================================================================
+
+    Floats have two parts more: ``newest pixels``, and ``other floats`` for frames that are no pixels over 255.
     """
 
     transitions: int
     capacity: int
-    parts: dict[str, int]
+    parts: Mapping[str, int]
     frame_bytes: int
     stacked_pair_bytes: int
-    frames: dict[str, int] = field(default_factory=dict)
+    frames: Mapping[str, int] = field(default_factory=dict)
+    disk_bytes: int = 0
+    max_bytes: int | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all parts."""
+        """Bytes of all parts in RAM."""
         return sum(self.parts.values())
 
     @property
+    def all_bytes(self) -> int:
+        """Bytes in RAM and in files together: what a budget bounds."""
+        return self.nbytes + self.disk_bytes
+
+    @property
     def bytes_per_transition(self) -> float:
-        """Bytes of all parts for each transition held; 0 while there is none."""
-        return self.nbytes / self.transitions if self.transitions else 0.0
+        """Bytes in RAM and in files for each transition held; 0 while there is none."""
+        return self.all_bytes / self.transitions if self.transitions else 0.0
 
     @property
     def times_smaller_than_frames(self) -> float:
         """How many times larger one uncompressed frame a transition would be."""
-        return self.frame_bytes * self.transitions / self.nbytes
+        return self.frame_bytes * self.transitions / self.all_bytes
 
     @property
     def times_smaller_than_stacked_pairs(self) -> float:
         """How many times larger two uncompressed stacks a transition would be."""
-        return self.stacked_pair_bytes * self.transitions / self.nbytes
+        return self.stacked_pair_bytes * self.transitions / self.all_bytes
+
+    @property
+    def growing_bytes_per_transition(self) -> float:
+        """Bytes that each further transition is expected to take, at the ratio so far; 0 while there is none."""
+        growing = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW) + self.disk_bytes
+        return growing / self.transitions if self.transitions else 0.0
+
+    @property
+    def expected_capacity(self) -> int:
+        """Transitions that the memory is expected to hold when it is full, at the ratio so far."""
+        if self.max_bytes is None or not self.transitions:
+            return self.capacity
+        fixed = self.all_bytes - self.growing_bytes_per_transition * self.transitions
+        fitting = int((self.max_bytes - fixed) / self.growing_bytes_per_transition)
+        return min(self.capacity, max(fitting, self.transitions))
+
+    @property
+    def expected_bytes(self) -> int:
+        """Bytes in RAM and in files that are expected when it is full, at the ratio so far."""
+        more = (self.expected_capacity - self.transitions) * self.growing_bytes_per_transition
+        return self.all_bytes + int(more)
 
     def __str__(self) -> str:
-        lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {format_bytes(self.nbytes)}"]
+        lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {format_bytes(self.all_bytes)}"]
         if self.transitions:
             lines[0] += f", {self.bytes_per_transition:,.1f} bytes each"
             lines.append(
-                f"{self.times_smaller_than_frames:,.0f} times smaller than uncompressed frames, "
+                f"{self.times_smaller_than_frames:,.0f} times smaller than frames, "
                 f"{self.times_smaller_than_stacked_pairs:,.0f} times smaller than stacked pairs"
             )
         lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
-        width = max(len(name) for name in self.parts)
-        lines += [f"  {name:<{width}}  {format_bytes(size):>10}" for name, size in self.parts.items()]
+        lines += self._table()
+        if self.transitions:
+            lines.append(
+                f"when full, about {self.expected_capacity:,} transitions in {format_bytes(self.expected_bytes)}"
+            )
+        if self.max_bytes is not None:
+            lines.append(f"budget {format_bytes(self.max_bytes)}")
         return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        rows = dict(self.parts) | ({"in files": self.disk_bytes} if self.disk_bytes else {})
+        width = max(map(len, rows), default=0)
+        whole = max(self.all_bytes, 1)
+        return [f"  {name:<{width}}  {format_bytes(size):>10}  {size / whole:>5.1%}" for name, size in rows.items()]

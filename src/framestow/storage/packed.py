@@ -91,7 +91,7 @@ class PackedStorage(FrameStorage):
     def nbytes(self) -> dict[str, int]:
         """Bytes held, by part."""
         return {
-            "sealed segments": self._streams.sealed_nbytes,
+            "frames": self._streams.sealed_nbytes,
             "open segments": self._streams.open_nbytes,
-            "segment index": self._streams.index_nbytes,
+            "index": self._streams.index_nbytes,
         }

@@ -1,0 +1,61 @@
+"""Numbers of bytes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidSettingsError
+from framestow.replay.byte_amounts import format_bytes, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("written", "num_bytes"),
+    [
+        ("1 GiB", 2**30),
+        ("1GiB", 2**30),
+        (" 1.5 gib ", 3 * 2**29),
+        ("512 MiB", 2**29),
+        ("2 TiB", 2**41),
+        ("64 KiB", 2**16),
+        ("2 GB", 2 * 10**9),
+        ("1.5 MB", 1_500_000),
+        ("3 kB", 3_000),
+        ("800 B", 800),
+        ("1_000_000", 10**6),
+        ("1,000,000", 10**6),
+        (".5 KiB", 512),
+        ("9007199254740993", 2**53 + 1),
+        ("9007199.254740993 GB", 9_007_199_254_740_993),
+        (7056, 7056),
+        (np.int64(7056), 7056),
+    ],
+)
+def test_bytes_are_written_as_a_number_or_with_a_unit(written, num_bytes):
+    assert num_bytes == parse_bytes(written)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "much", "1 G", "1 GiBi", "GiB", "1 2 GiB", "-1 GiB", "1e9", 1e9, True, None, b"1"]
+)
+def test_what_is_no_number_of_bytes_is_refused_with_the_forms_there_are(wrong):
+    with pytest.raises(InvalidSettingsError) as refused:
+        parse_bytes(wrong)
+
+    assert str(refused.value) == (
+        f"max_bytes is {wrong!r}: it must be a number of bytes; give bytes such as 2_000_000_000, or a number with a "
+        "unit such as '1 GiB', '512 MiB' or '1.5 GB'"
+    )
+
+
+@pytest.mark.parametrize("none", [0, -5, "0 GiB", "0.5 B"])
+def test_no_bytes_at_all_are_refused_under_the_name_that_the_caller_gives(none):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"memory_bytes is {none!r}: it must be at least 1 byte")):
+        parse_bytes(none, "memory_bytes")
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 1023, 1024, 2**20, 3 * 2**30, 2**41])
+def test_what_is_written_for_people_is_read_back(num_bytes):
+    assert num_bytes == (parse_bytes(format_bytes(num_bytes)) if num_bytes else 0)
