@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
 from framestow.replay.gathering import Gathering
+from framestow.replay.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, sources_of
@@ -169,6 +170,13 @@ class ReplayMemory:
         """Give the index of every transition that may be drawn, oldest first."""
         with self._lock:
             return np.arange(self._timeline.oldest, self._timeline.next_index)
+
+    def episodes(self) -> Iterator[HeldEpisode]:
+        """Give what is held episode by episode, stream by stream; frames are read when they are asked for.
+
+        Nothing may be appended to a full memory meanwhile: ``NothingToSampleError``.
+        """
+        return held_episodes(self._parts)
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,169 @@
+"""What a memory holds, episode by episode: what exports and reports go through."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import NothingToSampleError
+from framestow.replay.memory_parts import MemoryParts
+from framestow.storage.frame_storage import FrameStorage
+
+TRANSITIONS_AT_ONCE = 1 << 16  # looked up together
+FRAMES_AT_ONCE = 256  # unpacked together
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HeldEpisode:
+    """Consecutive transitions of one episode of a stream, and the frames that they lead through.
+
+    Frames are numbered from the first transition's own, 0, to ``len(self)``, what the last transition led to. Where
+    the memory has let go of an episode's beginning, ``history`` frames from before are still there as -history .. -1,
+    ``stack - 1`` of them at most: those that the first observation shows.
+
+    ======================  ====================  ===========================================================
+    field                   shape                 meaning
+    ======================  ====================  ===========================================================
+    stream                                        number of the stream
+    indices                 ``(T,)``              of the transitions, as ``Batch.index`` gives them
+    actions                 ``(T, *action)``      int64 (of a Box: its own dtype)
+    rewards                 ``(T,)``              float32
+    terminated, truncated   ``(T,)``              bool; only the last can be true
+    has_beginning                                 whether frame 0 is what the episode's reset returned
+    history                                       how many frames from before frame 0 are known
+    ======================  ====================  ===========================================================
+    """
+
+    stream: int
+    indices: Indices
+    actions: npt.NDArray[Any]
+    rewards: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    has_beginning: bool
+    history: int
+    _storage: FrameStorage
+    _first_position: int
+    _no_frame: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it terminated or was truncated; otherwise it still goes on, or was cut off by the next reset."""
+        return bool(self.terminated[-1] or self.truncated[-1])
+
+    def frames(self, first: int = 0, before: int | None = None) -> npt.NDArray[Any]:
+        """Give the frames ``first`` up to but not including ``before`` (all to the last one by default), a fresh array.
+
+        Raises ``IndexError`` for frames that are not of this episode, or that the memory has let go of since.
+        """
+        stop = len(self) + 1 if before is None else before
+        if not -self.history <= first <= stop <= len(self) + 1:
+            raise IndexError(
+                f"frames {first} to {stop} of an episode of {len(self)} transitions: there are {-self.history} to "
+                f"{len(self)}; ask for those"
+            )
+        frames = np.empty((stop - first, *self._no_frame.shape[1:]), self._no_frame.dtype)
+        for start in range(0, len(frames), FRAMES_AT_ONCE):
+            piece = frames[None, start : start + FRAMES_AT_ONCE]
+            last = self._first_position + first + start + piece.shape[1] - 1
+            count = np.array([piece.shape[1]], np.int32)
+            self._storage.windows(np.array([self.stream], np.int32), np.array([last]), count, piece)
+        return frames
+
+
+class _Run(NamedTuple):
+    """Transitions of one stream as the timeline gives them; ``last`` are the positions that they lead to."""
+
+    indices: Indices
+    last: Indices
+    counts: npt.NDArray[np.int32]
+    actions: npt.NDArray[Any]
+    rewards: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+
+    def part(self, chosen: slice | Indices) -> _Run:
+        """Give those that ``chosen`` picks."""
+        return _Run._make(column[chosen] for column in self)
+
+    @classmethod
+    def of_parts(cls, parts: list[_Run]) -> _Run:
+        """Put ``parts`` behind one another."""
+        return cls._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
+
+
+def held_episodes(parts: MemoryParts) -> Iterator[HeldEpisode]:
+    """Give the episodes of a memory, stream by stream, the oldest first; cut where transitions between have left.
+
+    Frames are read when they are asked for, and of the rest no more is in RAM than the longest episode. Raises
+    ``NothingToSampleError`` if the memory lets transitions go while this goes through them.
+    """
+    for stream in range(parts.settings.num_streams):
+        before = None
+        for run in _joined(_runs(parts, stream)):
+            yield _episode(parts, stream, run, before)
+            before = run
+
+
+def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) -> HeldEpisode:
+    first_position, history = int(run.last[0]) - 1, int(run.counts[0]) - 2
+    follows_an_end = before is not None and before.last[-1] == first_position - 1
+    is_younger_than_stack = history < parts.settings.stack - 1
+    frame = parts.settings.frame
+    return HeldEpisode(
+        stream=stream,
+        indices=run.indices,
+        actions=run.actions,
+        rewards=run.rewards,
+        terminated=run.terminated,
+        truncated=run.truncated,
+        has_beginning=history == 0 and (is_younger_than_stack or follows_an_end or first_position == 0),
+        history=history,
+        _storage=parts.storage,
+        _first_position=first_position,
+        _no_frame=np.empty((0, *frame.shape), frame.dtype),
+    )
+
+
+def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
+    """Put together what belongs to one episode: each transition leads to the frame after the last one's."""
+    open_parts: list[_Run] = []
+    for run in runs:
+        breaks = np.flatnonzero(np.diff(run.last) != 1) + 1
+        borders = [0, *breaks.tolist(), len(run.last)]
+        for start, stop in itertools.pairwise(borders):
+            part = run.part(slice(start, stop))
+            if open_parts and part.last[0] != open_parts[-1].last[-1] + 1:
+                yield _Run.of_parts(open_parts)
+                open_parts = []
+            open_parts.append(part)
+    if open_parts:
+        yield _Run.of_parts(open_parts)
+
+
+def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
+    """Give the transitions of ``stream``, the oldest first, some tens of thousands at once."""
+    with parts.lock:
+        oldest, stop = parts.timeline.oldest, parts.timeline.next_index
+    for start in range(oldest, stop, TRANSITIONS_AT_ONCE):
+        indices = np.arange(start, min(start + TRANSITIONS_AT_ONCE, stop))
+        with parts.lock:
+            if not parts.timeline.is_held(indices).all():
+                raise NothingToSampleError(
+                    f"transition {start} has left while the episodes were gone through: nothing may be appended to a "
+                    "full memory meanwhile; pause what feeds it"
+                )
+            (streams, last, counts), (actions, rewards, _, terminated, truncated) = parts.timeline.resolve(indices)
+        mine = np.flatnonzero(streams == stream)
+        if mine.size:
+            yield _Run(indices, last, counts, actions, rewards, terminated, truncated).part(mine)

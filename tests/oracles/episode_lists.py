@@ -1,0 +1,65 @@
+"""What was played, episode by episode in plain lists: what exports must write and imports must find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from framestow.replay.memory import ReplayMemory
+
+
+@dataclass
+class PlainEpisode:
+    """``frames`` are one more than the steps; ``indices`` are the transitions' numbers over all streams."""
+
+    stream: int
+    frames: list[np.ndarray]
+    indices: list[int] = field(default_factory=list)
+    actions: list = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    terminated: list[bool] = field(default_factory=list)
+    truncated: list[bool] = field(default_factory=list)
+
+
+class RecordedPlay:
+    """Feeds a memory and keeps all that it was fed."""
+
+    def __init__(self, memory: ReplayMemory) -> None:
+        self.memory, self.num_steps = memory, 0
+        self.episodes: list[list[PlainEpisode]] = [[] for _ in range(memory.num_streams)]
+        self.num_streams, self.stack = memory.num_streams, memory.stack
+
+    def begin(self, frames, streams=None) -> None:
+        self.memory.begin(frames, streams)
+        for frame, stream in zip(np.asarray(frames), self._listed(streams), strict=True):
+            self.episodes[stream].append(PlainEpisode(stream, [frame.copy()]))
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams=None) -> None:
+        self.memory.append(actions, rewards, terminated, truncated, frames, streams)
+        for row, stream in enumerate(self._listed(streams)):
+            episode = self.episodes[stream][-1]
+            episode.indices.append(self.num_steps)
+            episode.actions.append(np.array(actions[row]))
+            episode.rewards.append(float(np.float32(rewards[row])))
+            episode.terminated.append(bool(terminated[row]))
+            episode.truncated.append(bool(truncated[row]))
+            episode.frames.append(np.array(frames[row]))
+            self.num_steps += 1
+
+    def observations(self):
+        return self.memory.observations()
+
+    def held(self) -> list[tuple[PlainEpisode, int]]:
+        """The episodes of which the memory must hold something, stream by stream, and the first step held of each."""
+        oldest = max(0, self.num_steps - self.memory.capacity)
+        found = []
+        for episodes in self.episodes:
+            for episode in episodes:
+                first = sum(index < oldest for index in episode.indices)
+                if first < len(episode.indices):
+                    found.append((episode, first))
+        return found
+
+    def _listed(self, streams) -> list[int]:
+        return list(range(self.num_streams)) if streams is None else np.asarray(streams).tolist()

@@ -1,0 +1,70 @@
+"""Small random plays for property tests of exports and imports, as Hypothesis draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.episode_lists import RecordedPlay
+
+ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True), "cut": (False, False)}
+
+
+@dataclass(frozen=True)
+class SmallPlay:
+    """Episodes as (length, how it ends), played in turn by ``num_streams`` streams into ``capacity`` places."""
+
+    episodes: tuple[tuple[int, str], ...]
+    num_streams: int = 1
+    capacity: int = 1000
+    stack: int = 4
+    seed: int = 0
+
+    def recorded(self, frame: FrameSpec | None = None, **settings) -> RecordedPlay:
+        """Play it; every frame is random and none is all zeros."""
+        spec = FrameSpec((5, 3)) if frame is None else frame
+        rng = np.random.default_rng(self.seed)
+        memory = ReplayMemory(
+            self.capacity, spec, 6, stack=self.stack, num_streams=self.num_streams, **{"seed": 0} | settings
+        )
+        play = RecordedPlay(memory)
+        turns = [list(self.episodes[stream :: self.num_streams]) for stream in range(self.num_streams)]
+        left = [0] * self.num_streams
+        while any(turns) or any(left):
+            for stream in range(self.num_streams):
+                if not left[stream]:
+                    if not turns[stream]:
+                        continue
+                    left[stream], end = turns[stream][0]
+                    play.begin(self._frame(rng, spec), [stream])
+                left[stream] -= 1
+                end = turns[stream][0][1]
+                flags = ENDS[end] if left[stream] == 0 else (False, False)
+                step = [int(rng.integers(6))], [float(rng.normal())], [flags[0]], [flags[1]]
+                play.append(*step, self._frame(rng, spec), [stream])
+                if not left[stream]:
+                    turns[stream].pop(0)
+        return play
+
+    @staticmethod
+    def _frame(rng: np.random.Generator, spec: FrameSpec) -> np.ndarray:
+        if spec.dtype.kind == "f":
+            return rng.normal(size=(1, *spec.shape)).astype(spec.dtype)
+        return rng.integers(1, 100, (1, *spec.shape)).astype(spec.dtype)
+
+
+def small_plays(max_streams: int = 3, ends: tuple[str, ...] = tuple(ENDS)) -> st.SearchStrategy[SmallPlay]:
+    """A few short episodes, into memories that hold all of them or let the oldest go."""
+    episodes = st.lists(st.tuples(st.integers(1, 9), st.sampled_from(ends)), min_size=1, max_size=7).map(tuple)
+    return st.builds(
+        SmallPlay,
+        episodes=episodes,
+        num_streams=st.integers(1, max_streams),
+        capacity=st.sampled_from([5, 13, 1000]),
+        stack=st.integers(1, 5),
+        seed=st.integers(0, 1000),
+    )

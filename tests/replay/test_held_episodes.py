@@ -1,0 +1,91 @@
+"""A memory gives back its episodes as they were played."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from framestow.errors import NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay import held_episodes
+from oracles.small_plays import SmallPlay, small_plays
+
+
+@settings(max_examples=60)
+@given(small_plays())
+def test_every_episode_held_is_given_stream_by_stream_as_it_was_played(small_play: SmallPlay):
+    play = small_play.recorded()
+
+    episodes = list(play.memory.episodes())
+
+    expected = play.held()
+    assert [plain.indices[first:] for plain, first in expected] == [episode.indices.tolist() for episode in episodes]
+    for (plain, first), episode in zip(expected, episodes, strict=True):
+        assert plain.stream == episode.stream
+        np.testing.assert_array_equal(plain.actions[first:], episode.actions)
+        np.testing.assert_array_equal(np.float32(plain.rewards[first:]), episode.rewards)
+        assert plain.terminated[first:] == episode.terminated.tolist()
+        assert plain.truncated[first:] == episode.truncated.tolist()
+        assert (plain.terminated[-1] or plain.truncated[-1]) == episode.has_end
+        np.testing.assert_array_equal(plain.frames[first:], episode.frames())
+        history = min(first, small_play.stack - 1)
+        assert history == episode.history
+        np.testing.assert_array_equal(plain.frames[first - history :], episode.frames(-history))
+
+
+@settings(max_examples=60)
+@given(small_plays())
+def test_an_episode_has_its_beginning_unless_its_first_steps_have_left(small_play: SmallPlay):
+    play = small_play.recorded()
+
+    has_beginning = [episode.has_beginning for episode in play.memory.episodes()]
+
+    for (plain, first), told in zip(play.held(), has_beginning, strict=True):
+        # With a stack of one nothing is known of what was before the oldest transition that a stream holds.
+        is_known = small_play.stack > 1 or plain is play.episodes[plain.stream][0] or first > 0
+        assert (first == 0) == told or not is_known
+
+
+def test_frames_are_read_in_pieces_of_any_size():
+    play = SmallPlay(((700, "terminated"),)).recorded()
+    plain = play.episodes[0][0]
+
+    [episode] = play.memory.episodes()
+
+    np.testing.assert_array_equal(plain.frames, episode.frames())
+    np.testing.assert_array_equal(plain.frames[5:621], episode.frames(5, 621))
+    assert (0, 5, 3) == episode.frames(3, 3).shape
+
+
+def test_floats_come_back_as_they_were():
+    play = SmallPlay(((30, "cut"),)).recorded(FrameSpec((4, 4), np.float32))
+
+    [episode] = play.memory.episodes()
+
+    assert np.float32 == episode.frames().dtype
+    np.testing.assert_array_equal(play.episodes[0][0].frames, episode.frames())
+
+
+@pytest.mark.parametrize(("first", "before"), [(-1, 3), (0, 5), (3, 2)])
+def test_frames_of_another_episode_are_refused(first: int, before: int):
+    play = SmallPlay(((3, "terminated"), (3, "terminated"))).recorded()
+    episode = next(play.memory.episodes())
+
+    with pytest.raises(IndexError, match=re.escape("there are 0 to 3; ask for those")):
+        episode.frames(first, before)
+
+
+def test_a_full_memory_that_is_fed_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(held_episodes, "TRANSITIONS_AT_ONCE", 2)
+    play = SmallPlay(((1, "cut"), (3, "cut")), capacity=4).recorded()
+    episodes = play.memory.episodes()
+    assert 1 == len(next(episodes))
+
+    for _ in range(3):
+        play.append([0], [0.0], [False], [False], np.ones((1, 5, 3), np.uint8))
+
+    with pytest.raises(NothingToSampleError, match="transition 2 has left while the episodes were gone through"):
+        next(episodes)
