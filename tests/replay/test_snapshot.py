@@ -20,7 +20,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
-from framestow.storage.durable_files import MANIFEST
+from framestow.storage.files.manifest import MANIFEST
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 
@@ -102,7 +102,7 @@ def test_saving_to_the_same_folder_replaces_what_was_there_and_leaves_no_file_ov
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
-@pytest.mark.parametrize("moment", range(4))
+@pytest.mark.parametrize("moment", range(5))
 def test_a_save_that_the_disk_breaks_off_leaves_the_last_one_loadable(moment, tmp_path, monkeypatch):
     memory, oracle = recorded(20)
     memory.save(tmp_path / "memory")
@@ -121,7 +121,7 @@ def test_a_save_that_the_disk_breaks_off_leaves_the_last_one_loadable(moment, tm
         with pytest.raises(OSError, match="No space left"):
             later.save(tmp_path / "memory")
 
-    was_renamed = moment == 3  # frames, arrays and manifest are on the disk by then; only the folder's own sync fails
+    was_renamed = moment == 4  # frames, arrays, manifest and names are on the disk by then; only the last sync fails
     assert_memory_is_what_the_oracle_holds(
         ReplayMemory.load(tmp_path / "memory"), later_oracle if was_renamed else oracle
     )

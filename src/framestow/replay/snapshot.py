@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, IncompatibleError
-from framestow.storage.durable_files import durable_file, file_entry, read_checked, read_manifest, write_manifest
+from framestow.storage.files.file_system import AppendFile, durable_file
+from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
 from framestow.storage.frame_storage import FrameStorage
 
 KIND, VERSION = "framestow memory", 1
@@ -33,14 +34,14 @@ def write_snapshot(
     with durable_file(frames_path) as frames_file:
         streams = [_write_segments(frames_file, storage, stream) for stream in range(num_streams)]
     sizes: Arrays = {f"segments.{stream}": sizes for stream, (_, sizes) in enumerate(streams)}
-    with durable_file(arrays_path) as arrays_file:
-        np.savez(arrays_file, **arrays, **sizes)
+    archive = io.BytesIO()
+    np.savez(archive, **arrays, **sizes)
     content = {
         "state": state,
         "frames_per_segment": storage.frames_per_segment,
         "first_positions": [first for first, _ in streams],
         "frames": {"name": frames_path.name, "bytes": frames_path.stat().st_size},
-        "arrays": file_entry(arrays_path),
+        "arrays": write_checked(arrays_path, archive.getvalue()),
     }
     write_manifest(folder, KIND, VERSION, content)
     for file in folder.iterdir():
@@ -94,8 +95,11 @@ class Snapshot:
                     ) from error
 
 
-def _write_segments(file: BinaryIO, storage: FrameStorage, stream: int) -> tuple[int, npt.NDArray[np.int64]]:
-    sizes = [file.write(segment) for segment in storage.segments(stream)]
+def _write_segments(file: AppendFile, storage: FrameStorage, stream: int) -> tuple[int, npt.NDArray[np.int64]]:
+    sizes = []
+    for segment in storage.segments(stream):
+        file.append(segment)
+        sizes.append(len(segment))
     return storage.held(stream).start, np.array(sizes, np.int64)
 
 

@@ -24,7 +24,8 @@ import torch
 
 from framestow.errors import CheckpointError
 from framestow.replay.memory import ReplayMemory
-from framestow.storage.durable_files import read_checked, read_manifest, sync_folder, write_checked, write_manifest
+from framestow.storage.files.file_system import DISK
+from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
 from framestow.training.state_file import pack_state, unpack_state
 
 KIND, VERSION = "framestow checkpoint", 1
@@ -58,7 +59,7 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
     try:
         _write_parts(partial, state)
         partial.rename(path)
-        sync_folder(folder)
+        DISK.sync_folder(folder)
     except OSError as error:
         last_good = newest_checkpoint(folder)
         raise CheckpointError(

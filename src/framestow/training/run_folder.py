@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.storage.files.writer_lock import WriterLock
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.settings import FILE_NAME, Settings, read_settings
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes in one run folder go unnoticed there
-    fcntl = None  # type: ignore[assignment]
 
 
 class RunFolder:
@@ -90,19 +85,8 @@ class RunFolder:
 
         Raises :class:`~framestow.errors.IncompatibleError` when another process does.
         """
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    raise IncompatibleError(
-                        f"run folder {self.path} is being trained in by another process: one may at a time; "
-                        "stop that one or give another --run-dir"
-                    ) from error
+        with WriterLock(self._lock, f"run folder {self.path}", "stop that one or give another --run-dir"):
             yield
-        finally:
-            os.close(descriptor)
 
 
 def default_run_path(settings: Settings, now: datetime.datetime) -> Path:

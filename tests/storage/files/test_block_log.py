@@ -1,0 +1,282 @@
+"""A log of blocks against a dict: what was committed is there, whatever else happens."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.storage.files.block_format import BLOCK_HEADER_BYTES, BlockKey, LogState
+from framestow.storage.files.block_log import BlockLogWriter
+from framestow.storage.files.block_log_reader import BlockLogReader
+
+KEYS = st.builds(BlockKey, st.integers(0, 3), st.integers(0, 40))
+
+
+def payload_of(key: BlockKey, size: int = 50) -> bytes:
+    return np.random.default_rng([*key, size]).bytes(size)
+
+
+def filled(folder: Path, num_blocks: int, *, file_bytes: int = 400) -> tuple[BlockLogWriter, dict[BlockKey, bytes]]:
+    writer = BlockLogWriter.create(folder, "frames", file_bytes=file_bytes)
+    blocks = {BlockKey(n % 2, n): payload_of(BlockKey(n % 2, n)) for n in range(num_blocks)}
+    for key, payload in blocks.items():
+        writer.append(key, payload)
+    return writer, blocks
+
+
+def read_all(folder: Path, state: LogState) -> dict[BlockKey, bytes]:
+    with BlockLogReader.open(folder, "frames", state) as reader:
+        assert reader.verify() == []
+        return {key: reader.read(key) for key in reader}
+
+
+class AnyCourse(RuleBasedStateMachine):
+    """Appends, drops, commits, crashes and compactions in any order; the oracle is what each commit held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+
+    def teardown(self) -> None:
+        self.writer.close()
+        shutil.rmtree(self.folder)
+
+    @initialize(file_bytes=st.sampled_from([100, 500, 2000, 10**6]))
+    def begin(self, file_bytes: int) -> None:
+        self.file_bytes = file_bytes
+        self.writer = BlockLogWriter.create(self.folder, "frames", file_bytes=file_bytes)
+        self.held: dict[BlockKey, bytes] = {}
+        self.generations: list[tuple[LogState, dict[BlockKey, bytes]]] = []
+        self.commit(keep_older=False)
+
+    @rule(key=KEYS, size=st.integers(0, 300))
+    def append(self, key: BlockKey, size: int) -> None:
+        self.held[key] = payload_of(key, size)
+        place = self.writer.append(key, self.held[key])
+        assert (place, True) == (self.writer.place(key), key in self.writer)
+
+    @rule(keys=st.lists(KEYS, max_size=10))
+    def drop(self, keys: list[BlockKey]) -> None:
+        self.writer.drop(keys)
+        for key in keys:
+            self.held.pop(key, None)
+
+    @rule(keys=st.sets(KEYS))
+    def retain(self, keys: set[BlockKey]) -> None:
+        self.writer.retain(keys)
+        self.held = {key: payload for key, payload in self.held.items() if key in keys}
+
+    @rule()
+    def compact(self) -> None:
+        assert set(self.writer.compact()) <= set(self.held)
+
+    @rule(keep_older=st.booleans())
+    def commit(self, keep_older: bool) -> None:
+        state: LogState = json.loads(json.dumps(self.writer.sync()))
+        self.generations = [*(self.generations if keep_older else []), (state, dict(self.held))]
+        self.writer.remove_unneeded([state for state, _ in self.generations])
+        on_disk = sum(path.stat().st_size for path in self.folder.iterdir())
+        assert on_disk >= self.writer.live_bytes
+        if not keep_older:
+            assert on_disk == self.writer.file_bytes
+
+    @rule(back_to=st.integers(0, 2))
+    def crash(self, back_to: int) -> None:
+        """Go on with one of the generations that are kept, whatever was appended since."""
+        self.writer.close()
+        state, self.held = copy.deepcopy(self.generations[-1 - back_to % len(self.generations)])
+        kept = [state for state, _ in self.generations]
+        self.writer = BlockLogWriter.open(self.folder, "frames", state, kept, file_bytes=self.file_bytes)
+        self.writer.retain(self.held)
+
+    @rule()
+    def check(self) -> None:
+        assert len(self.held) == len(self.writer)
+        assert sorted(self.held) == [BlockKey(s, n) for s in range(4) for n in self.writer.numbers(s)]
+        for state, held in self.generations:
+            stored = read_all(self.folder, state)
+            assert held == {key: stored[key] for key in held}
+
+
+AnyCourse.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
+TestAnyCourse = AnyCourse.TestCase
+
+
+def test_what_a_crash_left_is_cut_off_and_told(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 7)
+    state = writer.sync()
+    for number in range(100, 120):
+        writer.append(BlockKey(0, number), b"not committed")
+    writer.close()
+    (tmp_path / "frames.000001.index.new").write_bytes(b"unfinished")
+
+    with BlockLogWriter.open(tmp_path, "frames", state) as again:
+        told = {path.name: size for path, size in again.left_over.items()}
+
+        assert {"frames.000001.index.new", "frames.000003.log", "frames.000004.log", "frames.000004.index"} <= set(told)
+        assert sorted(blocks) == sorted(BlockKey(s, n) for s in (0, 1) for n in again.numbers(s))
+        assert again.file_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert blocks == read_all(tmp_path, state)
+
+
+def test_a_lost_index_is_made_anew_from_the_headers_in_the_log(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 20)
+    state = writer.sync()
+    writer.close()
+    whole = {path: path.read_bytes() for path in tmp_path.glob("*.index")}
+    for path in whole:
+        path.unlink()
+
+    with BlockLogReader.open(tmp_path, "frames", state) as reader:
+        assert blocks == {key: reader.read(key) for key in reader}
+        assert sorted(whole) == sorted(damage.file for damage in reader.verify())
+        assert sorted(whole) == sorted(reader.repair_indices())
+    assert whole == {path: path.read_bytes() for path in tmp_path.glob("*.index")}
+
+
+def damaged_versions(content: bytes):
+    for place in range(len(content)):
+        yield place, content[:place] + bytes([content[place] ^ (1 << place % 8)]) + content[place + 1 :]
+        yield place, content[:place]
+
+
+def test_every_flipped_and_cut_off_byte_is_found_and_never_read(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 5, file_bytes=10**6)
+    state = writer.sync()
+    writer.close()
+
+    for path in sorted(tmp_path.iterdir()):
+        whole = path.read_bytes()
+        for place, damaged in damaged_versions(whole):
+            path.write_bytes(damaged)
+            with BlockLogReader.open(tmp_path, "frames", state) as reader:
+                damages = reader.verify()
+                assert {path} == {damage.file for damage in damages}
+                assert any(damage.offset - BLOCK_HEADER_BYTES <= place for damage in damages)
+                lost = {damage.key for damage in damages if damage.key}
+                for key in reader:
+                    if key in lost:
+                        with pytest.raises(
+                            DamagedDataError, match=rf"frames\.000001\.log: block {key.number} of stream"
+                        ):
+                            reader.read(key)
+                    else:
+                        assert blocks[key] == reader.read(key)
+                assert path.suffix == ".log" or sorted(blocks) == list(reader)
+        path.write_bytes(whole)
+
+
+def test_where_index_and_log_are_damaged_all_that_either_tells_of_is_kept(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 6, file_bytes=10**6)
+    state = writer.sync()
+    writer.close()
+    log, index = tmp_path / "frames.000001.log", tmp_path / "frames.000001.index"
+    in_log, in_index = bytearray(log.read_bytes()), bytearray(index.read_bytes())
+    in_log[32 + 2 * 82 + 5] ^= 1  # the header of the third block
+    in_index[32 + 2 * 32 + 5] ^= 1  # its entry
+    log.write_bytes(in_log)
+    index.write_bytes(in_index)
+
+    with BlockLogReader.open(tmp_path, "frames", state) as reader:
+        rest = {key: payload for key, payload in blocks.items() if key.number != 2}
+        assert rest == {key: reader.read(key) for key in reader}
+        gap = reader.verify()[-1]
+    assert (log, 32 + 2 * 82, None) == gap[:3]
+
+
+def test_a_log_goes_on_in_a_new_file_behind_a_damaged_end(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 3, file_bytes=10**6)
+    state = writer.sync()
+    writer.close()
+    for damaged in ("frames.000001.index", "frames.000001.log"):
+        whole = (tmp_path / damaged).read_bytes()
+        (tmp_path / damaged).write_bytes(whole[:-1])
+        with BlockLogWriter.open(tmp_path, "frames", state) as again:
+            place = again.append(BlockKey(0, 9), b"next")
+        (tmp_path / damaged).write_bytes(whole)
+
+        assert place.file.name == "frames.000002.log"
+    assert blocks == read_all(tmp_path, state)
+
+
+def test_a_damaged_block_is_not_lost_by_compaction_but_stays_to_be_found(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 12)
+    writer.append(BlockKey(3, 3), b"x" * 1000)
+    writer.drop([key for key in blocks if key.number not in (0, 1, 2)])
+    writer.drop([BlockKey(3, 3)])
+    state = writer.sync()
+    place = writer.place(BlockKey(1, 1))
+    damaged = bytearray(place.file.read_bytes())
+    damaged[place.offset] ^= 1
+    place.file.write_bytes(damaged)
+
+    moved = writer.compact()
+    assert {BlockKey(0, 0), BlockKey(0, 2)} == set(moved)
+    assert writer.compact() == {}
+    state = writer.sync()
+    writer.remove_unneeded([state])
+    writer.close()
+
+    assert place.file.exists()
+    with BlockLogReader.open(tmp_path, "frames", state) as reader:
+        assert blocks[BlockKey(0, 0)] == reader.read(BlockKey(0, 0))
+        with pytest.raises(DamagedDataError, match="block 1 of stream 1 at offset"):
+            reader.read(BlockKey(1, 1))
+
+
+def test_a_reader_keeps_what_a_writer_removes_beside_it(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 12)
+    with BlockLogReader.open(tmp_path, "frames", writer.sync()) as reader:
+        writer.retain([])
+        removed = writer.remove_unneeded([writer.sync()])
+
+        assert len(removed) == 2
+        assert blocks == {key: reader.read(key) for key in reader}
+    writer.close()
+
+
+def test_a_log_file_that_is_gone_says_so(tmp_path: Path) -> None:
+    writer, _ = filled(tmp_path, 12)
+    state = writer.sync()
+    writer.close()
+    (tmp_path / "frames.000001.log").unlink()
+
+    with pytest.raises(DamagedDataError, match=r"frames\.000001\.log: it is gone, and 4 blocks with it"):
+        BlockLogWriter.open(tmp_path, "frames", state)
+    with pytest.raises(FileNotFoundError, match=r"frames\.000001\.log"):
+        BlockLogReader.open(tmp_path, "frames", state)
+
+
+def test_a_log_beside_another_of_the_same_name_gives_no_number_twice(tmp_path: Path) -> None:
+    writer, blocks = filled(tmp_path, 6)
+    state = writer.sync()
+    writer.close()
+
+    other, _ = filled(tmp_path, 3)
+    other_state = other.sync()
+    assert blocks == read_all(tmp_path, state)
+    other.remove_unneeded([other_state])
+    other.close()
+
+    assert {"frames.000003.log", "frames.000003.index"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_out_of_bounds_keys_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    writer, _ = filled(tmp_path, 1)
+    state = writer.sync()
+
+    for key in (BlockKey(-1, 0), BlockKey(0, -1), BlockKey(2**22, 0), BlockKey(0, 2**40)):
+        with pytest.raises(InvalidSettingsError, match="a log numbers up to"):
+            writer.append(key, b"")
+    assert state == writer.sync()
+    writer.close()

@@ -1,0 +1,38 @@
+"""The index in RAM: as a dict, in a tenth of its bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.storage.files.block_format import BlockKey
+from framestow.storage.files.block_table import BlockTable, Row
+
+
+def test_a_table_is_a_dict_whatever_is_put_and_dropped() -> None:
+    random = np.random.default_rng(0)
+    table, oracle = BlockTable(), {}
+    for step in range(20_000):
+        key = BlockKey(int(random.integers(5)), int(random.integers(600)))
+        if random.random() < 0.7:
+            row = Row(step % 7, step, step % 100)
+            assert oracle.get(key) == table.put(key, row)
+            oracle[key] = row
+        else:
+            assert oracle.pop(key, None) == table.drop(key)
+        assert oracle.get(key) == table.get(key)
+
+    assert sorted(oracle) == list(table.keys())
+    assert len(oracle) == len(table)
+    assert all(row == table.get(key) for key, row in oracle.items())
+    assert sorted((row, key) for key, row in oracle.items() if row.file == 3) == [
+        (row, key) for key, row in table.in_file(3)
+    ]
+
+
+def test_a_block_costs_at_most_forty_bytes() -> None:
+    table = BlockTable()
+    for number in range(50_000):
+        table.put(BlockKey(number % 8, number), Row(0, number, 1))
+
+    assert table.nbytes + 300 * 50_000 / 64 <= 40 * 50_000
+    assert len(table) == 50_000

@@ -1,0 +1,111 @@
+"""Manifests: whole or found damaged, one a generation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.storage.files.file_system import DISK
+from framestow.storage.files.manifest import (
+    generations,
+    manifest_path,
+    next_generation,
+    read_checked,
+    read_manifest,
+    read_newest_manifest,
+    remove_manifest,
+    remove_unfinished,
+    write_checked,
+    write_manifest,
+)
+
+KIND, VERSION = "framestow test", 2
+
+
+def test_the_newest_generation_is_what_a_folder_holds(tmp_path: Path) -> None:
+    for generation in (9, 10, 1_000_001, 999_999):
+        write_manifest(tmp_path, KIND, VERSION, {"value": generation * 2}, generation=generation)
+
+    newest = read_newest_manifest(tmp_path, KIND, VERSION)
+
+    assert (1_000_001, 2_000_002) == (newest["generation"], newest["value"])
+    assert [9, 10, 999_999, 1_000_001] == generations(tmp_path)
+    assert read_manifest(tmp_path, KIND, VERSION, generation=10)["value"] == 20
+
+
+def test_a_removed_generation_leaves_the_one_before(tmp_path: Path) -> None:
+    for generation in (1, 2):
+        write_manifest(tmp_path, KIND, VERSION, {}, generation=generation)
+
+    remove_manifest(tmp_path, 2)
+
+    assert read_newest_manifest(tmp_path, KIND, VERSION)["generation"] == 1
+
+
+def test_a_number_is_not_given_again_to_a_generation_whose_writing_was_broken_off(tmp_path: Path) -> None:
+    write_manifest(tmp_path, KIND, VERSION, {}, generation=3)
+    (tmp_path / "MANIFEST.000004.new").touch()
+
+    assert next_generation(tmp_path) == 5
+    assert next_generation(tmp_path / "nowhere") == 1
+
+
+def test_a_damaged_newest_manifest_is_told_although_an_older_one_is_whole(tmp_path: Path) -> None:
+    for generation in (1, 2):
+        write_manifest(tmp_path, KIND, VERSION, {}, generation=generation)
+    path = manifest_path(tmp_path, 2)
+    whole = path.read_bytes()
+
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(DamagedDataError, match=r"MANIFEST\.000002"):
+            read_newest_manifest(tmp_path, KIND, VERSION)
+        path.write_bytes(whole[:place])
+        with pytest.raises(DamagedDataError, match=r"MANIFEST\.000002"):
+            read_newest_manifest(tmp_path, KIND, VERSION)
+
+
+def test_a_manifest_under_the_name_of_another_generation_is_damage(tmp_path: Path) -> None:
+    write_manifest(tmp_path, KIND, VERSION, {}, generation=1)
+    manifest_path(tmp_path, 1).rename(manifest_path(tmp_path, 2))
+
+    with pytest.raises(DamagedDataError, match="generation 1 under another name"):
+        read_newest_manifest(tmp_path, KIND, VERSION)
+
+
+def test_another_version_is_told_apart_from_damage(tmp_path: Path) -> None:
+    write_manifest(tmp_path, KIND, VERSION - 1, {})
+
+    with pytest.raises(IncompatibleError, match="version 1 of a 'framestow test' and this framestow reads version 2"):
+        read_newest_manifest(tmp_path, KIND, VERSION)
+
+
+def test_a_folder_without_a_manifest_says_what_it_lacks(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FileNotFoundError, match="no framestow test was saved in this folder"):
+            read_newest_manifest(folder, KIND, VERSION)
+
+
+def test_what_a_killed_writer_began_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    write_manifest(tmp_path, KIND, VERSION, {}, generation=1)
+    (tmp_path / "MANIFEST.000002.new").touch()
+    (tmp_path / "MANIFEST.new").touch()
+    (tmp_path / "other.new").touch()
+
+    assert ["MANIFEST.000002.new", "MANIFEST.new"] == remove_unfinished(tmp_path)
+    assert ["MANIFEST.000001", "other.new"] == DISK.names(tmp_path)
+
+
+def test_a_checked_file_is_read_back_or_named(tmp_path: Path) -> None:
+    entry = write_checked(tmp_path / "state", b"content")
+
+    assert read_checked(tmp_path, entry) == b"content"
+    for damaged in (b"contents", b"conten", b"cOntent", b""):
+        (tmp_path / "state").write_bytes(damaged)
+        with pytest.raises(DamagedDataError, match="state: its checksum"):
+            read_checked(tmp_path, entry)
+    (tmp_path / "state").unlink()
+    with pytest.raises(DamagedDataError, match="state: it cannot be read"):
+        read_checked(tmp_path, entry)

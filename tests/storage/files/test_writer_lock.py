@@ -1,0 +1,75 @@
+"""One writer a folder, by a lock that a dead process does not keep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from framestow.errors import IncompatibleError
+from framestow.storage.files.writer_lock import WriterLock
+
+HOLDER = """
+import sys
+from framestow.storage.files.writer_lock import WriterLock
+from pathlib import Path
+lock = WriterLock(Path(sys.argv[1]), "memory", "stop it")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def locked(path: Path) -> WriterLock:
+    return WriterLock(path, "memory X", "stop that one")
+
+
+def test_a_second_writer_is_told_who_holds_the_lock_until_that_one_lets_go(tmp_path: Path) -> None:
+    with locked(tmp_path / "LOCK"):
+        message = rf"memory X is being written by process {os.getpid()} on .*: one may at a time; stop that one"
+        with pytest.raises(IncompatibleError, match=message):
+            locked(tmp_path / "LOCK")
+
+    locked(tmp_path / "LOCK").close()
+
+
+def test_a_killed_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "LOCK")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(IncompatibleError, match=f"by process {holder.pid} on"):
+            locked(tmp_path / "LOCK")
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+
+        locked(tmp_path / "LOCK").close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
+def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
+    lock = locked(tmp_path / "LOCK")
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    try:
+        with pytest.raises(IncompatibleError):
+            locked(tmp_path / "LOCK")
+        lock.close()
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                locked(tmp_path / "LOCK").close()
+                break
+            except IncompatibleError:  # the child has not come to its first line yet
+                time.sleep(0.01)
+
+        locked(tmp_path / "LOCK").close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
