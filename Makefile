@@ -15,7 +15,7 @@ GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 10
 
-.PHONY: help install train test check exhaustive sanitize fuzz corpus golden bench scenes worker-scenes wheel clean
+.PHONY: help install train test check exhaustive sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every wa
 	@mkdir -p build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive --junitxml=build/exhaustive.xml
 	$(BIN)/python tests/write_exhaustive_result.py build/exhaustive.xml tests/exhaustive.json
+
+kills: $(STAMPS)/test-$(NAMES)  ## kill a training 200 times, resume it and compare: ten minutes
+	PYTHONPATH=tests $(BIN)/python tests/training/kills/kill_training.py
 
 golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliberate change
 	$(BIN)/python tests/golden/write_golden.py

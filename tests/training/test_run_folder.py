@@ -52,3 +52,21 @@ def test_one_process_trains_in_a_folder_at_a_time(tmp_path: Path) -> None:
         pass
     with folder.locked():
         pass
+
+
+def test_a_folder_whose_making_was_killed_takes_a_new_run(tmp_path: Path) -> None:
+    (tmp_path / "settings.json.new").write_text('{"format": "fram')
+
+    RunFolder.create(tmp_path, Settings("Pong"))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, Settings("Pong"))
+    for name in ("settings.json.new", "episodes.csv.new"):
+        (tmp_path / name).write_text("hal")
+
+    folder.remove_unfinished()
+
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]

@@ -75,17 +75,19 @@ class Run:
         """
         return cls(settings, make_env, read_checkpoint(checkpoint, choose_device(settings.device)))
 
-    def save(self, checkpoints: Path) -> Path:
-        """Write a checkpoint; to be called between two steps. Raises :class:`~framestow.errors.CheckpointError`."""
+    def state(self) -> RunState:
+        """Return everything that the rest of the run depends on, not copied; to be called between two steps."""
         rest = {
             "environment": self.env.state_dict(),
             "tally": self.tally.state_dict(),
             "has_ended": self.has_ended,
             "torch_generator": torch.get_rng_state().numpy(),
         }
-        return write_checkpoint(
-            checkpoints, RunState(self.tally.agent_steps, self.agent.state_dict(), self.memory, rest)
-        )
+        return RunState(self.tally.agent_steps, self.agent.state_dict(), self.memory, rest)
+
+    def save(self, checkpoints: Path) -> Path:
+        """Write a checkpoint; to be called between two steps. Raises :class:`~framestow.errors.CheckpointError`."""
+        return write_checkpoint(checkpoints, self.state())
 
     def close(self) -> None:
         """Close the environments."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.storage.files.writer_lock import WriterLock
-from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.checkpoint import newest_checkpoint, remove_unfinished
 from framestow.training.settings import FILE_NAME, Settings, read_settings
 
 
@@ -39,7 +39,8 @@ class RunFolder:
 
         Raises :class:`~framestow.errors.IncompatibleError` when something is there already.
         """
-        if path.is_dir() and any(path.iterdir()):
+        folder = cls(path)
+        if path.is_dir() and any(file != folder._new(path / FILE_NAME) for file in path.iterdir()):
             if (path / FILE_NAME).exists():
                 raise IncompatibleError(
                     f"run folder {path} holds a run already: a new run needs an empty folder; go on with "
@@ -48,7 +49,6 @@ class RunFolder:
             raise IncompatibleError(
                 f"run folder {path} is not empty: a new run needs one that is; give another --run-dir"
             )
-        folder = cls(path)
         path.mkdir(parents=True, exist_ok=True)
         folder.write_settings(settings)
         return folder
@@ -66,9 +66,16 @@ class RunFolder:
 
     def write_settings(self, settings: Settings) -> None:
         """Replace settings.json in one step."""
-        new = self.path / f"{FILE_NAME}.new"
+        path = self.path / FILE_NAME
+        new = self._new(path)
         new.write_text(settings.to_json(), encoding="utf-8")
-        new.replace(self.path / FILE_NAME)
+        new.replace(path)
+
+    def remove_unfinished(self) -> None:
+        """Remove what a killed process did not get to finish, or to remove; the caller holds :meth:`locked`."""
+        for path in (self.path / FILE_NAME, self.episodes):
+            self._new(path).unlink(missing_ok=True)
+        remove_unfinished(self.checkpoints)
 
     def newest_checkpoint(self) -> Path:
         """Return the last good checkpoint; raises :class:`~framestow.errors.InvalidSettingsError` without one."""
@@ -78,6 +85,11 @@ class RunFolder:
                 f"run {self.path} has no checkpoint yet: there is nothing to go on from; train first"
             )
         return newest
+
+    @staticmethod
+    def _new(path: Path) -> Path:
+        """Name what is to replace ``path``, while it is being written."""
+        return path.with_name(path.name + ".new")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from framestow.training.checkpoint import newest_checkpoint, remove_unfinished
+from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.events import StepTaken
 from framestow.training.listeners.listener import Listener
 from framestow.training.loop import training_events
@@ -17,9 +17,9 @@ from framestow.training.settings import Settings, check_may_resume
 def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
     """Build the run whose settings lie in ``folder``, from its last checkpoint if there is one.
 
-    What a killed process left of an unfinished checkpoint is removed. The caller holds ``folder.locked()``.
+    What a killed process left unfinished is removed. The caller holds ``folder.locked()``.
     """
-    remove_unfinished(folder.checkpoints)
+    folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)
     settings = folder.settings()
     return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env)

@@ -1,0 +1,29 @@
+"""The short runs of a real game that are killed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from framestow.training.settings import Settings
+
+# Every part of the loop within seconds: updates, target copies, ends of games, the memory's wrap, ten checkpoints.
+_SHORT = Settings(
+    "Breakout",
+    steps=1_500,
+    num_envs=1,
+    memory=700,
+    warmup=50,
+    train_every=50,
+    target_every=5,
+    batch_size=4,
+    epsilon_end=0.7,  # so few steps wait for the network
+    checkpoint_every=150,
+    threads=1,
+    device="cpu",
+)
+
+KINDS = {
+    "shortest": dataclasses.replace(_SHORT, steps=240, memory=100, warmup=40, checkpoint_every=60),
+    "packed": _SHORT,
+    "raw, two environments": dataclasses.replace(_SHORT, storage="raw", num_envs=2),
+}

@@ -1,0 +1,94 @@
+"""What is in a run: everything that decides how it goes on, as checksums, and the files that lie about."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from framestow.training.checkpoint import RunState, newest_checkpoint
+
+TRANSITIONS_AT_ONCE = 128
+# Drawn from fresh entropy by every process, and looked at by nothing in a run that was given a seed: an environment's
+# spaces and what it would be seeded by, PyTorch's own generator.
+_UNUSED = {"action_space", "observation_space", "pending_seed", "torch_generator"}
+
+
+Contents = dict[str, str]  # a checksum of each value, by the path that leads there
+
+
+def contents(state: RunState) -> Contents:
+    """Checksums of agent, counts, environments, generators and every transition held; draws nothing."""
+    found: Contents = {}
+    _add(found, "agent", state.agent)
+    _add(found, "rest", state.rest)
+    memory = state.memory
+    held = memory.sampleable_indices()
+    for start in range(0, len(held), TRANSITIONS_AT_ONCE):
+        chosen = held[start : start + TRANSITIONS_AT_ONCE]
+        _add(found, f"transitions[{chosen[0]}:{chosen[-1] + 1}]", vars(memory.transitions(chosen)))
+    _add(found, "observations", memory.observations())
+    return found
+
+
+def differences(one: Contents, other: Contents) -> list[str]:
+    """Paths of all values that are not the same in both."""
+    return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
+
+
+def _add(found: Contents, path: str, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dict):
+        for key in value.keys() - _UNUSED:
+            _add(found, f"{path}.{key}", value[key])
+    elif isinstance(value, (list, tuple)):
+        for number, child in enumerate(value):
+            _add(found, f"{path}[{number}]", child)
+    elif isinstance(value, np.ndarray):
+        checksum = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        found[path] = f"{value.dtype}{value.shape} {checksum[:16]}"
+    else:
+        found[path] = hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+def strangers(run: Path) -> list[str]:
+    """Return every file and folder in a run folder that a run between two checkpoints does not have there."""
+    belongs = {".lock", "settings.json", "episodes.csv", "checkpoints", "memory"}
+    found = [path for path in run.iterdir() if path.name not in belongs and not path.name.startswith("events.out")]
+    checkpoints = run / "checkpoints"
+    newest = newest_checkpoint(checkpoints)
+    if checkpoints.is_dir():
+        found += [path for path in checkpoints.iterdir() if path != newest]
+    if newest:
+        belongs = {"MANIFEST", "agent.pt", "state.npz", "memory"}
+        found += [path for path in newest.iterdir() if path.name not in belongs]
+    found += _strangers_in_store(run / "memory")
+    return sorted(str(path.relative_to(run)) for path in found)
+
+
+def _strangers_in_store(store: Path) -> list[Path]:
+    """Everything but the lock, one manifest, and the files that it names."""
+    if not store.is_dir():
+        return []
+    manifests = sorted(store.glob("MANIFEST*"))
+    belongs = {"LOCK"}
+    if manifests:
+        _, _, body = manifests[-1].read_bytes().partition(b"\n")
+        belongs |= {manifests[-1].name} | _strings(json.loads(body))
+        belongs |= {f"{Path(name).stem}.index" for name in belongs if name.endswith(".log")}
+    return [path for path in store.iterdir() if path.name not in belongs]
+
+
+def _strings(document: Any) -> set[str]:
+    if isinstance(document, dict):
+        return set(document).union(*map(_strings, document.values()))
+    if isinstance(document, list):
+        return set[str]().union(*map(_strings, document))
+    return {document} if isinstance(document, str) else set()
