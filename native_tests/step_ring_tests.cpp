@@ -38,14 +38,15 @@ class TwinRings {
 public:
     explicit TwinRings(const Shape& shape)
         : shape_(shape),
-          slots_(shape.capacity * StepRing::record_bytes(shape.num_streams, shape.action_bytes)),
+          slots_(shape.capacity * StepRecords::record_bytes(shape.num_streams, shape.action_bytes)),
           newest_(shape.num_streams, shape.first_position - 1),
           starts_(shape.num_streams, 0),
+          unreadable_(shape.num_streams, 0),
           is_open_(new bool[shape.num_streams]()),
           let_go_(shape.num_streams, 0),
-          ring_(RingMemory{slots_.data(), newest_.data(), starts_.data(), is_open_.get(), shape.capacity,
-                           shape.num_streams},
-                RingRules{shape.stack, shape.segment_frames, 0.5F,
+          ring_(slots_.data(), shape.capacity,
+                StreamMemory{newest_.data(), starts_.data(), unreadable_.data(), is_open_.get(), shape.num_streams},
+                StepRules{shape.stack, shape.segment_frames, 0.5F,
                           ActionLayout{shape.action_bytes, true, shape.is_signed}}) {
         for (std::size_t stream = 0; stream < shape.num_streams; ++stream) {
             begin(static_cast<std::int32_t>(stream));
@@ -143,7 +144,7 @@ private:
 
     Shape shape_;
     std::vector<std::uint8_t> slots_;
-    std::vector<std::int64_t> newest_, starts_;
+    std::vector<std::int64_t> newest_, starts_, unreadable_;
     std::unique_ptr<bool[]> is_open_;
     std::vector<std::int64_t> let_go_;
     std::deque<ListedStep> listed_;
@@ -167,11 +168,13 @@ void rings_hold_what_lists_hold() {
 
 void steps_that_may_not_be_appended_are_told() {
     std::uint8_t slots[4 * 12];
-    CHECK(StepRing::record_bytes(3, 1) == 12);
+    CHECK(StepRecords::record_bytes(3, 1) == 12);
     std::int64_t newest[] = {-1, -1, -1};
     std::int64_t starts[] = {0, 0, 0};
+    std::int64_t unreadable[] = {0, 0, 0};
     bool is_open[] = {false, false, false};
-    StepRing ring(RingMemory{slots, newest, starts, is_open, 4, 3}, RingRules{1, 1, 0.9F, ActionLayout{1, true, false}});
+    StepRing ring(slots, 4, StreamMemory{newest, starts, unreadable, is_open, 3},
+                  StepRules{1, 1, 0.9F, ActionLayout{1, true, false}});
     const std::int32_t begun[] = {0, 2};
     ring.begin(begun, 2);
     const auto may = [&](std::vector<std::int32_t> streams) { return ring.may_append(streams.data(), streams.size()); };
@@ -182,8 +185,8 @@ void steps_that_may_not_be_appended_are_told() {
 }
 
 void widths_of_stream_numbers_change_where_they_must() {
-    CHECK(StepRing::stream_bytes(1) == 1 && StepRing::stream_bytes(256) == 1 && StepRing::stream_bytes(257) == 2);
-    CHECK(StepRing::stream_bytes(65536) == 2 && StepRing::stream_bytes(65537) == 4);
+    CHECK(StepRecords::stream_bytes(1) == 1 && StepRecords::stream_bytes(256) == 1 && StepRecords::stream_bytes(257) == 2);
+    CHECK(StepRecords::stream_bytes(65536) == 2 && StepRecords::stream_bytes(65537) == 4);
 }
 
 void stacks_show_the_last_frames_padded(StackPadding padding) {

@@ -13,6 +13,7 @@ ARRAYS = {
     "slots": np.zeros((5, 12), np.uint8),
     "newest_positions": np.full(2, -1, np.int64),
     "episode_starts": np.zeros(2, np.int64),
+    "unreadable_before": np.zeros(2, np.int64),
     "is_open": np.zeros(2, bool),
     "actions_like": np.empty(0, np.uint8),
     "frames_like": np.empty((0, 2, 2), np.uint8),
@@ -26,9 +27,9 @@ ARRAYS = {
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has rows of 11 bytes: 2 streams and such actions take 12"),
+        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: 2 streams and such actions take 12"),
         ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots is not a writable array"),
-        ({"is_open": np.zeros(3, bool)}, "every array of streams one entry a stream"),
+        ({"is_open": np.zeros(3, bool)}, "is_open has 3 entries: every array of streams has one entry a stream"),
         ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is not a writable array"),
         ({"stack": 257}, "stack and segment_frames are 257 and 1"),
         ({"segment_frames": 0}, "stack and segment_frames are 4 and 0"),
@@ -45,7 +46,8 @@ def test_a_ring_keeps_its_memory_for_as_long_as_it_lives():
     assert ring.begin(np.array([0, 1]))
     assert ring.stage([0], [3], [1.0], [False], [True], np.ones((1, 2, 2), np.uint8))
     assert [] == ring.make_room()
-    assert 1 == ring.append_staged()
+    ring.append_staged()
+    assert 1 == len(ring)
 
     (streams, lasts, counts), (actions, rewards, *_) = ring.resolve(np.array([0]))
     assert [0, 1, 2, 3, 1.0] == [column[0] for column in (streams, lasts, counts, actions, rewards)]
@@ -58,7 +60,8 @@ def test_a_refused_step_leaves_nothing_ready_to_append():
 
     assert not ring.stage([0], [4], [1.0], [False], [True], frame)
 
-    assert 0 == ring.append_staged()
+    ring.append_staged()
+    assert 0 == len(ring)
 
 
 def test_a_transition_that_is_not_held_is_named():

@@ -1,4 +1,4 @@
-"""The native floor: packing, unpacking and gathering of segments, stacks, the ring of steps, screens, in C++.
+"""The native floor: packing, unpacking and gathering of segments, stacks, the steps, screens, in C++.
 
 Native code raises ``framestow.errors.DamagedDataError`` by itself, so nothing here translates.
 """
@@ -9,6 +9,7 @@ from framestow._core._native import (
     PackedReading,
     PackedStreams,
     PaletteScreen,
+    StepBlocks,
     StepRing,
     checksum,
     default_frames_per_segment,
@@ -20,7 +21,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 4
+EXPECTED_ABI_VERSION = 5
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -33,6 +34,7 @@ __all__ = [
     "PackedReading",
     "PackedStreams",
     "PaletteScreen",
+    "StepBlocks",
     "StepRing",
     "checksum",
     "default_frames_per_segment",

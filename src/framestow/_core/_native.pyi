@@ -157,35 +157,17 @@ class FrameStacks:
     def write(self, out: NDArray[Any]) -> None:
         """Write the stacks of all streams into ``out``, ``(num_streams, stack, *frame)``."""
 
-class StepRing:
-    """The ring of steps behind ``replay.timeline.Timeline``, over arrays that it borrows for as long as it lives.
+class _Steps:
+    """What the steps behind every ``replay.timelines.Timeline`` do; that protocol says what the calls promise.
 
-    ``slots``: the bytes of ``replay.columns.slot_record``, ``(capacity, record)``. ``newest_positions``,
-    ``episode_starts`` and ``is_open``: one entry a stream. ``actions_like`` and ``frames_like``: arrays ``(0, *shape)``
-    of the dtypes that are stored. ``action_range``: inclusive bounds of actions that are counted. ``segment_frames``:
-    how many frames a storage lets go of at once.
+    ``newest_positions``, ``episode_starts``, ``unreadable_before`` and ``is_open`` have one entry a stream and are
+    borrowed for as long as the steps live. ``actions_like`` and ``frames_like``: arrays ``(0, *shape)`` of the dtypes
+    that are stored. ``action_range``: inclusive bounds of actions that are counted. ``segment_frames``: how many frames
+    a storage lets go of at once.
     """
 
-    def __init__(
-        self,
-        slots: NDArray[np.uint8],
-        newest_positions: NDArray[np.int64],
-        episode_starts: NDArray[np.int64],
-        is_open: NDArray[np.bool_],
-        actions_like: NDArray[Any],
-        frames_like: NDArray[Any],
-        action_range: tuple[int, int] | None,
-        stack: int,
-        segment_frames: int,
-        discount: float,
-    ) -> None: ...
-    @property
-    def oldest(self) -> int:
-        """Index of the oldest transition held."""
-
-    @property
-    def next_index(self) -> int:
-        """Index that the next transition gets."""
+    def __len__(self) -> int:
+        """How many steps may be drawn."""
 
     def begin(self, streams: NDArray[np.integer[Any]]) -> bool:
         """Start an episode on each of ``streams``, ending an open one; False, and nothing done, for unknown streams."""
@@ -196,15 +178,8 @@ class StepRing:
         False if it breaks a rule or comes in another form than is read here; then nothing is held ready.
         """
 
-    def make_room(self) -> list[tuple[int, int]]:
-        """Let go of the oldest transitions until the staged step fits.
-
-        Gives pairs ``(stream, position)``: of that stream, no frame below that position is needed any more. Only what
-        lets a whole segment go is named, and once.
-        """
-
-    def append_staged(self) -> int:
-        """Give the staged step its slots; returns ``next_index`` as it is then."""
+    def append_staged(self) -> None:
+        """Give the staged step its slots."""
 
     def resolve(
         self, indices: NDArray[np.int64]
@@ -218,8 +193,134 @@ class StepRing:
         truncated.
         """
 
+    def held_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give indices by rank among the steps that may be drawn, 0 being the oldest; IndexError for no such rank."""
+
+    def is_held(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of ``indices`` name a step that may be drawn."""
+
+    def lose(self, stream: int, first: int, before: int) -> int:
+        """Draw no step any more that looks at frames ``first`` up to ``before`` of a stream; how many could be."""
+
+    def lose_indices(self, indices: NDArray[np.int64]) -> int:
+        """Draw these steps, ascending, no more; how many could be."""
+
+class StepRing(_Steps):
+    """The ring of steps behind ``RingTimeline``.
+
+    ``slots``: the bytes of ``replay.columns.slot_record``, ``(capacity, record)``, borrowed for as long as this lives.
+    """
+
+    def __init__(
+        self,
+        slots: NDArray[np.uint8],
+        newest_positions: NDArray[np.int64],
+        episode_starts: NDArray[np.int64],
+        unreadable_before: NDArray[np.int64],
+        is_open: NDArray[np.bool_],
+        actions_like: NDArray[Any],
+        frames_like: NDArray[Any],
+        action_range: tuple[int, int] | None,
+        stack: int,
+        segment_frames: int,
+        discount: float,
+    ) -> None: ...
+    @property
+    def oldest(self) -> int:
+        """Index of the oldest step in the ring."""
+
+    @property
+    def next_index(self) -> int:
+        """Index that the next step gets."""
+
+    @property
+    def lost(self) -> NDArray[np.int64]:
+        """The indices between those two that may not be drawn, ascending."""
+
+    def make_room(self) -> list[tuple[int, int, int]]:
+        """Let go of the oldest steps until the staged one fits.
+
+        Gives triples ``(stream, first, before)``: those frames are needed no more. Only what lets a whole segment go is
+        named, and once.
+        """
+
+    def let_go(self) -> list[tuple[int, int, int]]:
+        """Let go of the oldest steps until a segment can go; of none where none would."""
+
+    def forget(self, indices: NDArray[np.int64]) -> None:
+        """Overwrite the slots of these indices with what stands for lost steps."""
+
     def restore_span(self, oldest: int, next_index: int) -> None:
-        """Say which transitions are held, after the slots were filled from elsewhere."""
+        """Say which indices are in the ring, after the slots were filled from elsewhere; none is lost."""
+
+class StepBlocks(_Steps):
+    """The blocks of steps behind ``BlockTimeline``, one a segment of frames.
+
+    A step's index is its block's number times ``segment_frames``, plus its place there.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        newest_positions: NDArray[np.int64],
+        episode_starts: NDArray[np.int64],
+        unreadable_before: NDArray[np.int64],
+        is_open: NDArray[np.bool_],
+        actions_like: NDArray[Any],
+        frames_like: NDArray[Any],
+        action_range: tuple[int, int] | None,
+        stack: int,
+        segment_frames: int,
+        discount: float,
+    ) -> None: ...
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the staged step would be too much."""
+
+    @property
+    def num_sealed(self) -> int:
+        """How many blocks are sealed."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps are here, those that may not be drawn among them."""
+
+    @property
+    def next_number(self) -> int:
+        """Number that the next block gets."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks and of what finds them."""
+
+    def let_sealed_go(self, rank: int) -> tuple[int, int, int]:
+        """Let a sealed block go, 0 being the oldest; the frames (stream, first, before) that are needed no more.
+
+        Steps beside it that look at those are not drawn any more.
+        """
+
+    def held_indices(self) -> NDArray[np.int64]:
+        """Give the index of every step that may be drawn, ascending."""
+
+    def lost_indices(self) -> NDArray[np.int64]:
+        """Give the index of every step that is here and may not be drawn, ascending."""
+
+    def blocks(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+        """Of all blocks, oldest first: number, stream, segment, steps, whether it is sealed."""
+
+    def records(self, stream: int, segment: int) -> bytes:
+        """Give the slots of a block; IndexError for one that is not here."""
+
+    def restore_block(self, number: int, stream: int, segment: int, records: NDArray[np.uint8] | None) -> None:
+        """Put back a block, with no step in it if ``records`` is None, after the streams' arrays were filled.
+
+        ValueError for one that does not come after those before it.
+        """
+
+    def restore_next_number(self, number: int) -> None:
+        """Say which number the next block gets."""
 
 def shrinks_by_area(picture_shape: tuple[int, int], frame_shape: tuple[int, int]) -> bool:
     """Whether ``PaletteScreen`` makes frames of that (height, width): no axis grows, one shrinks by no whole factor."""

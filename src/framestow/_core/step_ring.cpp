@@ -1,164 +1,122 @@
 #include "step_ring.hpp"
 
-#include <algorithm>
-#include <cstring>
-
 namespace framestow {
-namespace {
 
-constexpr std::size_t kPositionAt = 0;
-constexpr std::size_t kRewardAt = 4;
-constexpr std::size_t kFlagsAt = 8;
-constexpr std::size_t kHistoryAt = 9;
-constexpr std::size_t kStreamAt = 10;
-
-template <typename Value>
-Value load(const std::uint8_t* bytes) {
-    Value value;
-    std::memcpy(&value, bytes, sizeof value);
-    return value;
-}
-
-template <typename Value>
-void store(std::uint8_t* bytes, Value value) {
-    std::memcpy(bytes, &value, sizeof value);
-}
-
-template <typename Value>
-void widen(const std::uint8_t* stored, std::uint8_t* out) {
-    store(out, static_cast<std::int64_t>(load<Value>(stored)));
-}
-
-}  // namespace
-
-StepRing::StepRing(const RingMemory& memory, const RingRules& rules)
-    : memory_(memory),
+StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory& streams, const StepRules& rules)
+    : slots_(slots),
+      capacity_(capacity),
       rules_(rules),
-      stream_bytes_(stream_bytes(memory.num_streams)),
-      record_bytes_(record_bytes(memory.num_streams, rules.action.bytes)),
-      discount_of_flags_{rules.discount, 0.0F, rules.discount, 0.0F},
-      segments_let_go_(memory.num_streams, 0),
-      named_in_(memory.num_streams, 0) {}
-
-std::size_t StepRing::stream_bytes(std::size_t num_streams) {
-    return num_streams <= 0x100 ? 1 : num_streams <= 0x10000 ? 2 : 4;
-}
-
-std::size_t StepRing::record_bytes(std::size_t num_streams, std::size_t action_bytes) {
-    return kStreamAt + stream_bytes(num_streams) + action_bytes;
-}
+      records_(streams, rules),
+      courses_(streams, rules.stack),
+      segments_let_go_(streams.num_streams, 0) {}
 
 void StepRing::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(streams[row]);
-        memory_.episode_starts[stream] = ++memory_.newest_positions[stream];
-        memory_.is_open[stream] = true;
+        courses_.begin(static_cast<std::size_t>(streams[row]));
     }
-}
-
-bool StepRing::may_append(const std::int32_t* streams, std::size_t count) {
-    ++num_checks_;
-    for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(streams[row]);
-        if (streams[row] < 0 || stream >= memory_.num_streams || !memory_.is_open[stream] ||
-            named_in_[stream] == num_checks_) {
-            return false;
-        }
-        named_in_[stream] = num_checks_;
-    }
-    return true;
 }
 
 void StepRing::make_room(std::size_t count, std::vector<Eviction>& evictions) {
-    const std::int64_t must_reach =
-        next_index_ + static_cast<std::int64_t>(count) - static_cast<std::int64_t>(memory_.capacity);
-    for (; oldest_ < must_reach; ++oldest_) {
-        const std::uint8_t* leaving = slot(oldest_);
-        const std::size_t stream = stream_of(leaving);
-        // The next step of the stream starts at least one position later, and looks back stack - 1 frames.
-        const std::int64_t before = position_of(leaving, stream) + 2 - rules_.stack;
-        if (before / rules_.segment_frames > segments_let_go_[stream]) {
-            segments_let_go_[stream] = before / rules_.segment_frames;
-            evictions.push_back(Eviction{static_cast<std::int32_t>(stream), before});
+    leave(next_index_ + static_cast<std::int64_t>(count) - static_cast<std::int64_t>(capacity_), evictions);
+}
+
+void StepRing::let_go(std::vector<Eviction>& evictions) {
+    for (std::int64_t index = oldest_; index < next_index_; ++index) {
+        std::size_t stream = 0;
+        if (needed_from(index, stream) / rules_.segment_frames > segments_let_go_[stream]) {
+            leave(index + 1, evictions);
+            return;
         }
     }
 }
 
 void StepRing::append(const Steps& steps) {
     for (std::size_t row = 0; row < steps.count; ++row) {
-        const auto stream = static_cast<std::size_t>(steps.streams[row]);
-        const std::int64_t position = memory_.newest_positions[stream]++;
-        const std::int64_t history = std::min(position - memory_.episode_starts[stream], rules_.stack - 1);
-        memory_.is_open[stream] = steps.flags[row] == 0;
-
-        std::uint8_t* record = slot(next_index_++);
-        store(record + kPositionAt, static_cast<std::uint32_t>(position));  // the low 32 bits: see position_of
-        store(record + kRewardAt, steps.rewards[row]);
-        record[kFlagsAt] = steps.flags[row];
-        record[kHistoryAt] = static_cast<std::uint8_t>(history);
-        switch (stream_bytes_) {
-            case 1: store(record + kStreamAt, static_cast<std::uint8_t>(stream)); break;
-            case 2: store(record + kStreamAt, static_cast<std::uint16_t>(stream)); break;
-            default: store(record + kStreamAt, static_cast<std::uint32_t>(stream));
+        const StepStart start = courses_.advance(static_cast<std::size_t>(steps.streams[row]), steps.flags[row]);
+        if (!start.is_readable) {
+            lost_.push(next_index_);
         }
-        std::memcpy(record + kStreamAt + stream_bytes_, steps.actions + row * rules_.action.bytes,
-                    rules_.action.bytes);
+        records_.write(slot(next_index_++), steps, row, start.position, start.history);
     }
 }
 
 void StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    const std::size_t action_bytes = rules_.action.is_counted ? sizeof(std::int64_t) : rules_.action.bytes;
     for (std::size_t row = 0; row < count; ++row) {
-        const std::uint8_t* record = slot(indices[row]);
-        const std::size_t stream = stream_of(record);
-        const std::uint8_t flags = record[kFlagsAt];
-        out.streams[row] = static_cast<std::int32_t>(stream);
-        out.last_positions[row] = position_of(record, stream) + 1;
-        out.counts[row] = record[kHistoryAt] + 2;
-        out.rewards[row] = load<float>(record + kRewardAt);
-        out.discounts[row] = discount_of_flags_[flags & 3];
-        out.terminated[row] = (flags & kTerminated) != 0;
-        out.truncated[row] = (flags & kTruncated) != 0;
-        read_action(record + kStreamAt + stream_bytes_, out.actions + row * action_bytes);
+        records_.resolve(slot(indices[row]), row, out);
+    }
+}
+
+std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
+    courses_.lose(stream, before);
+    std::vector<std::int64_t> touched;
+    for (std::int64_t index = first_from(stream, first - 1); index < next_index_; index = next_of(stream, index + 1)) {
+        if (records_.first_position_of(slot(index), stream) >= before) {
+            break;  // windows of a stream begin no earlier than those before them
+        }
+        touched.push_back(index);
+    }
+    return lost_.add(touched);
+}
+
+void StepRing::forget(const std::vector<std::int64_t>& indices) {
+    for (const std::int64_t index : indices) {
+        records_.write_lost(slot(index));
     }
 }
 
 void StepRing::restore_span(std::int64_t oldest, std::int64_t next_index) {
     oldest_ = oldest;
     next_index_ = next_index;
+    lost_ = LostIndices();
 }
 
 std::uint8_t* StepRing::slot(std::int64_t index) const {
-    return memory_.slots + static_cast<std::size_t>(index) % memory_.capacity * record_bytes_;
+    return slots_ + static_cast<std::size_t>(index) % capacity_ * records_.bytes();
 }
 
-std::size_t StepRing::stream_of(const std::uint8_t* slot) const {
-    switch (stream_bytes_) {
-        case 1: return load<std::uint8_t>(slot + kStreamAt);
-        case 2: return load<std::uint16_t>(slot + kStreamAt);
-        default: return load<std::uint32_t>(slot + kStreamAt);
+// Position of the first frame of its stream that is still needed once the step has left.
+std::int64_t StepRing::needed_from(std::int64_t index, std::size_t& stream) const {
+    const std::uint8_t* leaving = slot(index);
+    stream = records_.stream_of(leaving);
+    // The next step of the stream starts at least one position later, and looks back stack - 1 frames.
+    return records_.position_of(leaving, stream) + 2 - rules_.stack;
+}
+
+void StepRing::leave(std::int64_t until, std::vector<Eviction>& evictions) {
+    for (; oldest_ < until; ++oldest_) {
+        std::size_t stream = 0;
+        const std::int64_t before = needed_from(oldest_, stream);
+        if (before / rules_.segment_frames > segments_let_go_[stream]) {
+            segments_let_go_[stream] = before / rules_.segment_frames;
+            evictions.push_back(Eviction{static_cast<std::int32_t>(stream), 0, before});
+        }
+    }
+    if (lost_.size() != 0) {
+        lost_.drop_before(oldest_);
     }
 }
 
-std::int64_t StepRing::position_of(const std::uint8_t* slot, std::size_t stream) const {
-    // A stream's held positions span less than 2**32, so the distance to its newest position, taken modulo 2**32 from
-    // the low 32 bits that the slot keeps, is the true one.
-    const std::int64_t newest = memory_.newest_positions[stream];
-    const std::uint32_t distance = static_cast<std::uint32_t>(newest) - load<std::uint32_t>(slot + kPositionAt);
-    return newest - static_cast<std::int64_t>(distance);
+// The first step of the stream at or after `index` that may be drawn; the record of another one may say nothing.
+std::int64_t StepRing::next_of(std::size_t stream, std::int64_t index) const {
+    while (index < next_index_ && (records_.stream_of(slot(index)) != stream || !is_held(index))) {
+        ++index;
+    }
+    return index;
 }
 
-void StepRing::read_action(const std::uint8_t* stored, std::uint8_t* out) const {
-    const ActionLayout& action = rules_.action;
-    if (!action.is_counted || action.bytes == sizeof(std::int64_t)) {
-        std::memcpy(out, stored, action.bytes);
-        return;
+// The first step of the stream that starts at `position` or later, since those of a stream come in order.
+std::int64_t StepRing::first_from(std::size_t stream, std::int64_t position) const {
+    std::int64_t low = oldest_, high = next_index_;
+    while (low < high) {
+        const std::int64_t middle = low + (high - low) / 2;
+        const std::int64_t index = next_of(stream, middle);
+        if (index < next_index_ && records_.position_of(slot(index), stream) < position) {
+            low = index + 1;
+        } else {
+            high = middle;
+        }
     }
-    switch (action.bytes) {
-        case 1: return action.is_signed ? widen<std::int8_t>(stored, out) : widen<std::uint8_t>(stored, out);
-        case 2: return action.is_signed ? widen<std::int16_t>(stored, out) : widen<std::uint16_t>(stored, out);
-        default: return action.is_signed ? widen<std::int32_t>(stored, out) : widen<std::uint32_t>(stored, out);
-    }
+    return next_of(stream, low);
 }
 
 }  // namespace framestow

@@ -40,15 +40,14 @@ class Gathering:
     def _draw(self, batch_size: int) -> Draw:
         if not len(self._parts.timeline):
             raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
-        return self._parts.sampler.draw(batch_size, self._parts.generator)
+        return self._parts.sampler.draw(batch_size, self._parts.timeline, self._parts.generator)
 
     def _choose(self, indices: npt.NDArray[np.int64]) -> Draw:
         timeline = self._parts.timeline
         missing = indices[~timeline.is_held(indices)]
         if missing.size:
             raise NothingToSampleError(
-                f"transition {missing[0]} is not held: indices {timeline.oldest} to {timeline.next_index - 1} are; "
-                "take them from sampleable_indices()"
+                f"transition {missing[0]} is not held: it has gone or never was; take indices from sampleable_indices()"
             )
         return Draw(indices, np.ones(len(indices), np.float32))
 

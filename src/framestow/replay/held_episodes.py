@@ -154,13 +154,13 @@ def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
 def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
     """Give the transitions of ``stream``, the oldest first, some tens of thousands at once."""
     with parts.lock:
-        oldest, stop = parts.timeline.oldest, parts.timeline.next_index
-    for start in range(oldest, stop, TRANSITIONS_AT_ONCE):
-        indices = np.arange(start, min(start + TRANSITIONS_AT_ONCE, stop))
+        held = parts.timeline.held_indices()
+    for start in range(0, len(held), TRANSITIONS_AT_ONCE):
+        indices = held[start : start + TRANSITIONS_AT_ONCE]
         with parts.lock:
             if not parts.timeline.is_held(indices).all():
                 raise NothingToSampleError(
-                    f"transition {start} has left while the episodes were gone through: nothing may be appended to a "
+                    f"transition {indices[0]} has left while the episodes were gone through: nothing may be appended to a "
                     "full memory meanwhile; pause what feeds it"
                 )
             (streams, last, counts), (actions, rewards, _, terminated, truncated) = parts.timeline.resolve(indices)

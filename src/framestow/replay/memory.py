@@ -134,12 +134,11 @@ class ReplayMemory:
             step = streams, actions, rewards, terminated, truncated, frames
             numbers, new_frames = stage_step(self._timeline, self.settings, step)
 
-            for stream, position in self._timeline.make_room():
-                self._storage.evict(stream, position)
-            self._parts.sampler.evicted(self._timeline.oldest)
+            for stream, _first, before in self._timeline.make_room():
+                self._storage.evict(stream, before)
             self._storage.append(numbers, new_frames)
             self._stacker.append(numbers, new_frames)
-            self._parts.sampler.grew(self._timeline.append_staged())
+            self._timeline.append_staged()
 
     def observations(self) -> npt.NDArray[Any]:
         """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``.
@@ -169,7 +168,7 @@ class ReplayMemory:
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
         """Give the index of every transition that may be drawn, oldest first."""
         with self._lock:
-            return np.arange(self._timeline.oldest, self._timeline.next_index)
+            return self._timeline.held_indices()
 
     def episodes(self) -> Iterator[HeldEpisode]:
         """Give what is held episode by episode, stream by stream; frames are read when they are asked for.
@@ -186,9 +185,8 @@ class ReplayMemory:
     def report(self) -> MemoryReport:
         """What is held, where the bytes are, and the ratio achieved."""
         with self._lock:
-            touched_slots = min(self._timeline.next_index, self.capacity)  # the rest has no page behind it yet
             parts = self._storage.nbytes | {
-                "columns": self._timeline.bytes_per_slot * touched_slots,
+                "columns": self._timeline.nbytes,
                 "stacks": self._stacker.nbytes,
                 "output pool": self._gathering.nbytes,
             }
@@ -202,7 +200,9 @@ class ReplayMemory:
         refuses.
         """
         with self._lock:
-            write_snapshot(Path(path), self._parts.state(), self._timeline.state(), self._storage, self.num_streams)
+            write_snapshot(
+                Path(path), self._parts.state(), self._timeline.state(whole=True), self._storage, self.num_streams
+            )
 
     @classmethod
     def load(cls, path: str | PathLike[str], sampler: Sampler | None = None, threads: int = 1) -> ReplayMemory:
@@ -217,7 +217,7 @@ class ReplayMemory:
         settings = MemorySettings.from_state(snapshot.state["settings"])
         memory = cls(**settings.arguments(), sampler=sampler, threads=threads)
         memory._parts.check_sampler(snapshot.state)
-        memory._timeline.restore(snapshot.arrays)
+        memory._timeline.restore(snapshot.arrays, lambda _: None)
         snapshot.fill(memory._storage)
         memory._parts.restore(snapshot.state)
         return memory

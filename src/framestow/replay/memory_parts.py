@@ -12,7 +12,8 @@ from framestow.frames.stacking import FrameStacker
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.timeline import Timeline
+from framestow.replay.timelines.timeline import Timeline, Windows
+from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.frame_storage import FrameStorage
 from framestow.storage.storages import make_storage
 
@@ -28,15 +29,7 @@ class MemoryParts:
         self.settings = settings
         self.storage: FrameStorage = make_storage(settings.storage, frame, settings.num_streams, settings.threads)
         self.stacker = FrameStacker(frame, settings.stack, settings.num_streams, settings.stack_padding)
-        self.timeline = Timeline(
-            settings.capacity,
-            settings.num_streams,
-            settings.stack,
-            frame,
-            settings.action,
-            settings.discount,
-            self.storage.frames_per_segment,
-        )
+        self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment)
         self.sampler: Sampler = Uniform() if sampler is None else sampler
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
@@ -66,7 +59,7 @@ class MemoryParts:
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""
         self.timeline.check()
-        windows = self.timeline.windows(np.arange(self.timeline.oldest, self.timeline.next_index))
+        windows = Windows(*self.timeline.resolve(self.timeline.held_indices())[0])
         for stream in range(self.settings.num_streams):
             positions = windows.last_positions[windows.streams == stream]
             counts = windows.counts[windows.streams == stream]

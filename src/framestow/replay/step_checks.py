@@ -11,7 +11,7 @@ import numpy.typing as npt
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.timeline import Timeline
+from framestow.replay.timelines.timeline import Timeline
 
 Streams = npt.NDArray[np.int32]
 Step = tuple[Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames

@@ -15,20 +15,24 @@ class Draw(NamedTuple):
     weights: npt.NDArray[np.float32]
 
 
+class Held(Protocol):
+    """The transitions that may be drawn now, by rank: 0 is the oldest, ``len`` minus 1 the newest."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def held_at(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Give their indices."""
+
+
 class Sampler(Protocol):
     """Draws transitions by their index. It is told which may be drawn, and sees neither frames nor rewards."""
 
-    def grew(self, stop: int) -> None:
-        """Transitions up to, not including, index ``stop`` may be drawn now."""
-
-    def evicted(self, before: int) -> None:
-        """Transitions below index ``before`` have gone."""
-
-    def draw(self, batch_size: int, generator: np.random.Generator) -> Draw:
-        """Draw ``batch_size`` transitions, with replacement, out of at least one."""
+    def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
+        """Draw ``batch_size`` of ``held``, which are at least one, with replacement."""
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: JSON-able values."""
+        """What is saved with a memory: JSON-able values."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` gave."""

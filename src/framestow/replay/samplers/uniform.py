@@ -7,36 +7,24 @@ from typing import Any
 import numpy as np
 
 from framestow._core import draw_uniformly
-from framestow.replay.samplers.sampler import Draw
+from framestow.replay.samplers.sampler import Draw, Held
 
 
 class Uniform:
-    """Draws every held transition with the same probability, in constant time (a ``Sampler``)."""
+    """Draws every held transition with the same probability (a ``Sampler``). It keeps nothing."""
 
-    def __init__(self) -> None:
-        self._oldest = 0
-        self._stop = 0
-
-    def grew(self, stop: int) -> None:
-        """Transitions up to, not including, index ``stop`` may be drawn now."""
-        self._stop = stop
-
-    def evicted(self, before: int) -> None:
-        """Transitions below index ``before`` have gone."""
-        self._oldest = before
-
-    def draw(self, batch_size: int, generator: np.random.Generator) -> Draw:
+    def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
         """Draw ``batch_size`` transitions with replacement; the weights are all 1.
 
-        Scales 53 random bits, in less than half the time of ``generator.integers``: no transition is likelier than
-        another by more than one part in 2**53 over the number held.
+        Scales 53 random bits to a rank, in less than half the time of ``generator.integers``: no transition is likelier
+        than another by more than one part in 2**53 over the number held.
         """
-        return Draw(*draw_uniformly(generator.random(batch_size), self._oldest, self._stop))
+        ranks, weights = draw_uniformly(generator.random(batch_size), 0, len(held))
+        return Draw(held.held_at(ranks), weights)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
-        return {"oldest": self._oldest, "stop": self._stop}
+        """Nothing."""
+        return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what ``state`` gave."""
-        self._oldest, self._stop = int(state["oldest"]), int(state["stop"])
+        """Nothing to take over: which transitions are held is known to the memory."""

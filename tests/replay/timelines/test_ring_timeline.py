@@ -1,4 +1,4 @@
-"""The timeline alone: indices, slots and windows, without frames."""
+"""The ring alone: indices, slots and windows, without frames."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.timeline import Timeline
+from framestow.replay.timelines.ring_timeline import RingTimeline
 
 FRAME = FrameSpec((1, 1))
 
 
-def begun(capacity: int, num_streams: int, stack: int, segment_frames: int = 1) -> Timeline:
-    timeline = Timeline(capacity, num_streams, stack, FRAME, ActionSpec.from_space(2), 0.99, segment_frames)
+def begun(capacity: int, num_streams: int, stack: int, segment_frames: int = 1) -> RingTimeline:
+    timeline = RingTimeline(capacity, num_streams, stack, FRAME, ActionSpec.from_space(2), 0.99, segment_frames)
     timeline.begin(np.arange(num_streams))
     return timeline
 
 
-def step(timeline: Timeline, has_ended: np.ndarray | bool = False) -> list[tuple[int, int]]:
+def step(timeline: RingTimeline, has_ended: np.ndarray | bool = False) -> list[tuple[int, int, int]]:
     """One step of each stream; gives what was let go of for it."""
     count = timeline.num_streams
     zeros, ended = np.zeros(count, np.int64), np.broadcast_to(has_ended, count).copy()
@@ -27,6 +27,10 @@ def step(timeline: Timeline, has_ended: np.ndarray | bool = False) -> list[tuple
     let_go = timeline.make_room()
     timeline.append_staged()
     return let_go
+
+
+def no_blocks(key: tuple[int, int]) -> None:
+    return None
 
 
 def test_a_window_holds_the_history_since_the_episode_began_and_the_next_frame():
@@ -62,7 +66,8 @@ def test_what_is_let_go_is_never_needed_by_a_transition_that_stays_and_all_else_
     timeline = begun(7, 2, stack, segment_frames)
     unneeded_before = [0, 0]
     for number in range(120):
-        for stream, position in step(timeline, np.array([number % 3 == 0, number % 5 == 0])):
+        for stream, first, position in step(timeline, np.array([number % 3 == 0, number % 5 == 0])):
+            assert 0 == first
             assert unneeded_before[stream] // segment_frames < position // segment_frames  # each segment once
             unneeded_before[stream] = position
         timeline.begin(np.flatnonzero(~timeline.is_open))
@@ -100,5 +105,41 @@ def test_a_state_that_no_timeline_gave_is_refused(name, value):
     for _ in range(3):
         step(timeline)
 
-    with pytest.raises(DamagedDataError, match="do not fit a memory of 5 transitions and 1 streams"):
-        begun(5, 1, stack=2).restore(timeline.state() | {name: value})
+    with pytest.raises(DamagedDataError, match="take an older save"):
+        begun(5, 1, stack=2).restore(timeline.state() | {name: value}, no_blocks)
+
+
+def test_letting_go_frees_a_segment_each_time_and_nothing_where_there_is_none():
+    timeline = begun(100, 1, stack=3, segment_frames=8)
+    for _ in range(30):
+        step(timeline)
+
+    let_go = [timeline.let_go() for _ in range(5)]
+
+    # Frames 0 to 30: segments 0 to 2 are sealed. Transition 10 is the first that looks at no frame below 8.
+    assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == let_go
+    assert list(range(26, 30)) == timeline.held_indices().tolist()
+    timeline.check()
+
+
+def test_what_the_budget_let_go_of_is_not_named_again_when_the_ring_is_full():
+    timeline = begun(20, 1, stack=1, segment_frames=4)
+    for _ in range(20):
+        step(timeline)
+    timeline.let_go()
+
+    named = [triple for _ in range(8) for triple in step(timeline)]
+
+    assert [(0, 0, 8)] == named
+
+
+def test_closed_episodes_take_no_step_until_the_next_begins():
+    timeline = begun(10, 2, stack=2)
+    step(timeline)
+    timeline.close_episodes()
+
+    assert not timeline.stage(None, [0, 0], [0.0, 0.0], [False] * 2, [False] * 2, np.zeros((2, 1, 1), np.uint8))
+    assert [0, 1] == timeline.held_indices().tolist()
+    timeline.begin(np.arange(2))
+    assert [] == step(timeline)
+    assert [2, 2, 2, 2] == timeline.windows(np.arange(4)).counts.tolist()

@@ -1,0 +1,115 @@
+#include "staged_steps.hpp"
+
+#include <cstring>
+
+namespace framestow {
+namespace {
+
+constexpr std::int64_t kMaxStack = 256;  // the history of a slot is one byte
+
+}  // namespace
+
+void borrow(BorrowedArray& array, nb::handle argument, const char* name, int num_axes, Py_ssize_t item_bytes) {
+    if (!array.borrow(argument, true) || array.view().ndim != num_axes || array.view().itemsize != item_bytes) {
+        refuse(name, "is not a writable array of " + std::to_string(num_axes) + " axes and items of " +
+                         std::to_string(item_bytes) + " bytes in C order: see replay/timelines");
+    }
+}
+
+BorrowedColumn::BorrowedColumn(nb::handle argument, const char* name) {
+    if (!array_.borrow(argument) || array_.view().ndim != 1 || array_.view().itemsize != sizeof(std::int64_t) ||
+        std::strchr("lq", array_.view().format[0]) == nullptr || array_.view().format[1] != '\0') {
+        refuse(name, "is not an array of int64 in C order with one axis");
+    }
+}
+
+nb::object to_array(const std::vector<std::int64_t>& values) {
+    std::int64_t* elements = nullptr;
+    nb::object array = new_array(nb::int_(values.size()), numpy_dtypes().int64, elements);
+    if (!values.empty()) {
+        std::memcpy(elements, values.data(), values.size() * sizeof(std::int64_t));
+    }
+    return array;
+}
+
+StagedSteps::StagedSteps(const TimelineArguments& arguments)
+    : action_pattern_(arguments.actions_like),
+      frame_pattern_(arguments.frames_like),
+      rules_{arguments.stack, arguments.segment_frames, arguments.discount, ActionLayout{}} {
+    borrow(newest_positions_, arguments.newest_positions, "newest_positions", 1, sizeof(std::int64_t));
+    borrow(episode_starts_, arguments.episode_starts, "episode_starts", 1, sizeof(std::int64_t));
+    borrow(unreadable_before_, arguments.unreadable_before, "unreadable_before", 1, sizeof(std::int64_t));
+    borrow(is_open_, arguments.is_open, "is_open", 1, sizeof(bool));
+    const std::size_t num_streams = is_open_.num_rows();
+    if (num_streams < 1 || newest_positions_.num_rows() != num_streams || episode_starts_.num_rows() != num_streams ||
+        unreadable_before_.num_rows() != num_streams) {
+        refuse("is_open", "has " + std::to_string(num_streams) +
+                              " entries: every array of streams has one entry a stream, of at least one");
+    }
+    if (rules_.stack < 1 || rules_.stack > kMaxStack || rules_.segment_frames < 1) {
+        refuse("stack and segment_frames", "are " + std::to_string(rules_.stack) + " and " +
+                                               std::to_string(rules_.segment_frames) +
+                                               ": must be 1 to 256 and at least 1");
+    }
+    const nb::object& range = arguments.action_range;
+    rules_.action = ActionLayout{action_pattern_.row_bytes(), !range.is_none(),
+                                 action_pattern_.format().find_first_of("bhilq") != std::string::npos};
+    if (rules_.action.is_counted) {
+        action_range_ = ActionRange{nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1])};
+    }
+    for (std::size_t stream = 0; stream < num_streams; ++stream) {
+        all_streams_.push_back(static_cast<std::int32_t>(stream));
+    }
+    action_dtype_ =
+        rules_.action.is_counted ? numpy_dtypes().int64 : nb::object(arguments.actions_like.attr("dtype"));
+    nb::list sides;
+    for (const Py_ssize_t side : action_pattern_.shape()) {
+        sides.append(side);
+    }
+    action_shape_ = nb::tuple(sides);
+}
+
+StreamMemory StagedSteps::streams() const {
+    return StreamMemory{newest_positions_.values<std::int64_t>(), episode_starts_.values<std::int64_t>(),
+                        unreadable_before_.values<std::int64_t>(), is_open_.values<bool>(), is_open_.num_rows()};
+}
+
+std::size_t StagedSteps::record_bytes() const {
+    return StepRecords::record_bytes(is_open_.num_rows(), rules_.action.bytes);
+}
+
+bool StagedSteps::read(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated,
+                       nb::handle truncated, nb::handle frames) {
+    if (streams.is_none()) {
+        streams_ = all_streams_;
+    } else if (!read_streams(streams, streams_)) {
+        return false;
+    }
+    const std::size_t count = streams_.size();
+    flags_.assign(count, 0);
+    const bool has_actions = action_range_
+                                 ? read_counted_actions(actions, count, *action_range_, rules_.action.bytes, actions_)
+                                 : read_array_actions(actions, count, action_pattern_, actions_);
+    BorrowedArray frame_rows;
+    return has_actions && read_rewards(rewards, count, rewards_) && read_flags(terminated, kTerminated, flags_) &&
+           read_flags(truncated, kTruncated, flags_) && frame_rows.borrow(frames) &&
+           frame_pattern_.fits(frame_rows, count);
+}
+
+nb::tuple StagedSteps::new_columns(std::size_t size, ResolvedSteps& out) const {
+    const nb::object count = nb::int_(size);
+    const nb::object action_shape = action_shape_.size() == 0 ? count : nb::make_tuple(count) + action_shape_;
+    const NumpyDtypes& dtypes = numpy_dtypes();
+    nb::object streams = new_array(count, dtypes.int32, out.streams);
+    nb::object last_positions = new_array(count, dtypes.int64, out.last_positions);
+    nb::object counts = new_array(count, dtypes.int32, out.counts);
+    nb::object actions = new_array(action_shape, action_dtype_, out.actions);
+    nb::object rewards = new_array(count, dtypes.float32, out.rewards);
+    nb::object discounts = new_array(count, dtypes.float32, out.discounts);
+    nb::object terminated = new_array(count, dtypes.boolean, out.terminated);
+    nb::object truncated = new_array(count, dtypes.boolean, out.truncated);
+    return nb::make_tuple(nb::make_tuple(streams, last_positions, counts),
+                          nb::make_tuple(actions, rewards, discounts, terminated, truncated));
+}
+
+}  // namespace framestow

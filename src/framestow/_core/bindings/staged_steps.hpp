@@ -1,0 +1,194 @@
+// What the timelines' Python faces share: the streams' arrays that Python makes, the step that was checked and waits to
+// be appended, and what a look-up gives. The arrays are borrowed for as long as this lives. The GIL is kept.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../step_record.hpp"
+#include "arguments.hpp"
+#include "new_arrays.hpp"
+#include "step_arguments.hpp"
+
+namespace framestow {
+
+struct TimelineArguments {
+    nb::handle newest_positions, episode_starts, unreadable_before, is_open, actions_like, frames_like;
+    nb::object action_range;
+    std::int64_t stack;
+    std::int64_t segment_frames;
+    float discount;
+};
+
+// Borrows a writable array of `num_axes` axes and items of that size, or refuses it by name.
+void borrow(BorrowedArray& array, nb::handle argument, const char* name, int num_axes, Py_ssize_t item_bytes);
+
+// An argument of int64 with one axis in C order, borrowed; refused by name if it is another one.
+class BorrowedColumn {
+public:
+    BorrowedColumn(nb::handle argument, const char* name);
+
+    std::size_t size() const { return array_.num_rows(); }
+    const std::int64_t* values() const { return array_.values<const std::int64_t>(); }
+    std::int64_t operator[](std::size_t row) const { return values()[row]; }
+    std::vector<std::int64_t> copy() const { return std::vector<std::int64_t>(values(), values() + size()); }
+
+private:
+    BorrowedArray array_;
+};
+
+nb::object to_array(const std::vector<std::int64_t>& values);
+
+class StagedSteps {
+public:
+    explicit StagedSteps(const TimelineArguments& arguments);
+
+    const StepRules& rules() const { return rules_; }
+    StreamMemory streams() const;
+    std::size_t record_bytes() const;
+
+    // Reads the arguments of a step; false for what breaks a rule or comes in another form than is read here.
+    bool read(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
+              nb::handle frames);
+    const std::vector<std::int32_t>& read_streams_of_step() const { return streams_; }
+
+    void stage(bool is_good) { num_staged_ = is_good ? streams_.size() : 0; }
+    std::size_t num_staged() const { return num_staged_; }
+    Steps steps() const { return {streams_.data(), actions_.data(), rewards_.data(), flags_.data(), num_staged_}; }
+
+    // New arrays for `size` steps, and where their elements lie.
+    nb::tuple new_columns(std::size_t size, ResolvedSteps& out) const;
+
+private:
+    BorrowedArray newest_positions_, episode_starts_, unreadable_before_, is_open_;
+    RowPattern action_pattern_, frame_pattern_;
+    std::optional<ActionRange> action_range_;
+    StepRules rules_;
+
+    std::vector<std::int32_t> all_streams_;
+    std::vector<std::int32_t> streams_;
+    std::vector<float> rewards_;
+    std::vector<std::uint8_t> actions_;
+    std::vector<std::uint8_t> flags_;
+    std::size_t num_staged_ = 0;
+
+    nb::object action_dtype_;
+    nb::tuple action_shape_;
+};
+
+// A core (StepRing, StepBlocks) with what stands before it. `Core` has num_streams, begin, may_append, append, resolve,
+// size, is_held, held_at and lose.
+template <typename Core>
+class BoundSteps {
+public:
+    explicit BoundSteps(const TimelineArguments& arguments) : staged_(arguments) {}
+
+    Core& core() { return *core_; }
+    const Core& core() const { return *core_; }
+    StagedSteps& staged() { return staged_; }
+
+    bool begin(nb::handle streams) {
+        std::vector<std::int32_t> numbers;
+        if (!read_streams(streams, numbers)) {
+            return false;
+        }
+        for (const std::int32_t number : numbers) {
+            if (static_cast<std::size_t>(number) >= core().num_streams()) {
+                return false;
+            }
+        }
+        core().begin(numbers.data(), numbers.size());
+        return true;
+    }
+
+    bool stage(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated,
+               nb::handle truncated, nb::handle frames) {
+        staged_.stage(false);
+        const bool is_good = staged_.read(streams, actions, rewards, terminated, truncated, frames) &&
+                             core().may_append(staged_.read_streams_of_step().data(),
+                                               staged_.read_streams_of_step().size());
+        staged_.stage(is_good);
+        return is_good;
+    }
+
+    void append_staged() {
+        core().append(staged_.steps());
+        staged_.stage(false);
+    }
+
+    nb::tuple resolve(nb::handle indices_argument) const {
+        const BorrowedColumn indices(indices_argument, "indices");
+        for (std::size_t row = 0; row < indices.size(); ++row) {
+            if (!core().is_held(indices[row])) {
+                throw std::out_of_range("transition " + std::to_string(indices[row]) +
+                                        " is not held: it has gone, or never was");
+            }
+        }
+        ResolvedSteps out{};
+        nb::tuple columns = staged_.new_columns(indices.size(), out);
+        core().resolve(indices.values(), indices.size(), out);
+        return columns;
+    }
+
+    nb::object held_at(nb::handle ranks_argument) const {
+        const BorrowedColumn ranks(ranks_argument, "ranks");
+        const auto size = static_cast<std::int64_t>(core().size());
+        std::int64_t* indices = nullptr;
+        nb::object array = new_array(nb::int_(ranks.size()), numpy_dtypes().int64, indices);
+        for (std::size_t row = 0; row < ranks.size(); ++row) {
+            if (ranks[row] < 0 || ranks[row] >= size) {
+                throw std::out_of_range("rank " + std::to_string(ranks[row]) + " is not one of the " +
+                                        std::to_string(size) + " transitions that may be drawn");
+            }
+            indices[row] = core().held_at(ranks[row]);
+        }
+        return array;
+    }
+
+    nb::object is_held(nb::handle indices_argument) const {
+        const BorrowedColumn indices(indices_argument, "indices");
+        bool* answers = nullptr;
+        nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().boolean, answers);
+        for (std::size_t row = 0; row < indices.size(); ++row) {
+            answers[row] = core().is_held(indices[row]);
+        }
+        return array;
+    }
+
+    std::size_t lose(std::int64_t stream, std::int64_t first, std::int64_t before) {
+        if (stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()) {
+            throw std::out_of_range("stream is " + std::to_string(stream) + ": must be 0 to " +
+                                    std::to_string(core().num_streams() - 1));
+        }
+        return first < before ? core().lose(static_cast<std::size_t>(stream), first, before) : 0;
+    }
+
+    std::size_t lose_indices(nb::handle indices_argument) {
+        return core().lose_indices(BorrowedColumn(indices_argument, "indices").copy());
+    }
+
+protected:
+    StagedSteps staged_;
+    std::optional<Core> core_;
+};
+
+template <typename Bound>
+void bind_steps(nb::class_<Bound>& bound) {
+    bound.def("stage", &Bound::stage, nb::arg("streams").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
+              nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none())
+        .def("append_staged", &Bound::append_staged)
+        .def("begin", &Bound::begin, nb::arg("streams"))
+        .def("resolve", &Bound::resolve, nb::arg("indices"))
+        .def("held_at", &Bound::held_at, nb::arg("ranks"))
+        .def("is_held", &Bound::is_held, nb::arg("indices"))
+        .def("lose", &Bound::lose, nb::arg("stream"), nb::arg("first"), nb::arg("before"))
+        .def("lose_indices", &Bound::lose_indices, nb::arg("indices"))
+        .def("__len__", [](const Bound& self) { return self.core().size(); });
+}
+
+}  // namespace framestow

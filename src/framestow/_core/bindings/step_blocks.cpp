@@ -1,0 +1,125 @@
+// StepBlocks. The GIL is kept.
+#include "../step_blocks.hpp"
+
+#include <cstring>
+
+#include "parts.hpp"
+#include "staged_steps.hpp"
+
+namespace framestow {
+namespace {
+
+class BoundStepBlocks : public BoundSteps<StepBlocks> {
+public:
+    BoundStepBlocks(std::int64_t capacity, const TimelineArguments& arguments) : BoundSteps<StepBlocks>(arguments) {
+        if (capacity < 1) {
+            refuse("capacity", "is " + std::to_string(capacity) + ": must be at least 1");
+        }
+        core_.emplace(static_cast<std::size_t>(capacity), staged_.streams(), staged_.rules());
+    }
+
+    bool lacks_room() const { return core().lacks_room(staged_.num_staged()); }
+
+    nb::tuple let_sealed_go(std::int64_t rank) {
+        if (rank < 0 || static_cast<std::size_t>(rank) >= core().num_sealed()) {
+            throw std::out_of_range("rank " + std::to_string(rank) + " is not one of the " +
+                                    std::to_string(core().num_sealed()) + " sealed blocks");
+        }
+        const Eviction eviction = core().let_go(static_cast<std::size_t>(rank));
+        return nb::make_tuple(eviction.stream, eviction.first, eviction.before);
+    }
+
+    nb::bytes records(std::int64_t stream, std::int64_t segment) const {
+        const StepBlock* block = stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()
+                                     ? nullptr
+                                     : core().find(static_cast<std::size_t>(stream), segment);
+        if (block == nullptr) {
+            throw std::out_of_range("segment " + std::to_string(segment) + " of stream " + std::to_string(stream) +
+                                    " is not held: it has gone, or never was");
+        }
+        return nb::bytes(block->records.data(), block->records.size());
+    }
+
+    nb::tuple blocks() const {
+        const std::vector<const StepBlock*> blocks = core().blocks();
+        const nb::object count = nb::int_(blocks.size());
+        std::int64_t *numbers = nullptr, *segments = nullptr;
+        std::int32_t *streams = nullptr, *num_steps = nullptr;
+        bool* are_sealed = nullptr;
+        nb::object number_array = new_array(count, numpy_dtypes().int64, numbers);
+        nb::object stream_array = new_array(count, numpy_dtypes().int32, streams);
+        nb::object segment_array = new_array(count, numpy_dtypes().int64, segments);
+        nb::object num_steps_array = new_array(count, numpy_dtypes().int32, num_steps);
+        nb::object sealed_array = new_array(count, numpy_dtypes().boolean, are_sealed);
+        for (std::size_t row = 0; row < blocks.size(); ++row) {
+            numbers[row] = blocks[row]->number;
+            streams[row] = static_cast<std::int32_t>(blocks[row]->stream);
+            segments[row] = blocks[row]->segment;
+            num_steps[row] = static_cast<std::int32_t>(blocks[row]->num_steps);
+            are_sealed[row] = blocks[row]->is_sealed;
+        }
+        return nb::make_tuple(number_array, stream_array, segment_array, num_steps_array, sealed_array);
+    }
+
+    void restore_block(std::int64_t number, std::int64_t stream, std::int64_t segment, nb::handle records) {
+        const bool is_known = stream >= 0 && static_cast<std::size_t>(stream) < core().num_streams();
+        if (!is_known || segment < 0 || number < core().next_number() ||
+            core().find(static_cast<std::size_t>(stream), segment) != nullptr) {
+            refuse("number, stream and segment",
+                   "are " + std::to_string(number) + ", " + std::to_string(stream) + " and " +
+                       std::to_string(segment) + ": blocks come in the order of their numbers, and each once");
+        }
+        if (records.is_none()) {
+            core().restore(number, static_cast<std::size_t>(stream), segment, nullptr);
+            return;
+        }
+        const ReadArray bytes = as_bytes(records, "records");
+        if (bytes.nbytes() != core().block_bytes()) {
+            refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: a block has " +
+                                  std::to_string(core().block_bytes()));
+        }
+        core().restore(number, static_cast<std::size_t>(stream), segment, span_of(bytes).bytes);
+    }
+
+    void restore_next_number(std::int64_t number) {
+        if (number < core().next_number()) {
+            refuse("number", "is " + std::to_string(number) + ": block " + std::to_string(core().next_number() - 1) +
+                                 " is there");
+        }
+        core().restore_next_number(number);
+    }
+};
+
+void py_init(BoundStepBlocks* self, std::int64_t capacity, nb::handle newest_positions, nb::handle episode_starts,
+             nb::handle unreadable_before, nb::handle is_open, nb::handle actions_like, nb::handle frames_like,
+             nb::object action_range, std::int64_t stack, std::int64_t segment_frames, float discount) {
+    new (self) BoundStepBlocks(
+        capacity, TimelineArguments{newest_positions, episode_starts, unreadable_before, is_open, actions_like,
+                                    frames_like, std::move(action_range), stack, segment_frames, discount});
+}
+
+}  // namespace
+
+void bind_step_blocks(nb::module_& module) {
+    nb::class_<BoundStepBlocks> bound(module, "StepBlocks");
+    bound
+        .def("__init__", &py_init, nb::arg("capacity"), nb::arg("newest_positions"), nb::arg("episode_starts"),
+             nb::arg("unreadable_before"), nb::arg("is_open"), nb::arg("actions_like"), nb::arg("frames_like"),
+             nb::arg("action_range").none(), nb::arg("stack"), nb::arg("segment_frames"), nb::arg("discount"))
+        .def("let_sealed_go", &BoundStepBlocks::let_sealed_go, nb::arg("rank"))
+        .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
+        .def("blocks", &BoundStepBlocks::blocks)
+        .def("held_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
+        .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
+        .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("stream"),
+             nb::arg("segment"), nb::arg("records").none())
+        .def("restore_next_number", &BoundStepBlocks::restore_next_number, nb::arg("number"))
+        .def_prop_ro("lacks_room", &BoundStepBlocks::lacks_room)
+        .def_prop_ro("num_sealed", [](const BoundStepBlocks& self) { return self.core().num_sealed(); })
+        .def_prop_ro("num_steps", [](const BoundStepBlocks& self) { return self.core().num_steps(); })
+        .def_prop_ro("next_number", [](const BoundStepBlocks& self) { return self.core().next_number(); })
+        .def_prop_ro("nbytes", [](const BoundStepBlocks& self) { return self.core().nbytes(); });
+    bind_steps(bound);
+}
+
+}  // namespace framestow

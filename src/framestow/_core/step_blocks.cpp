@@ -1,0 +1,332 @@
+#include "step_blocks.hpp"
+
+#include <algorithm>
+
+namespace framestow {
+namespace {
+
+constexpr std::size_t kBitsPerWord = 64;
+constexpr std::size_t kFewLeft = 64;  // blocks
+
+bool has_bit(const std::vector<std::uint64_t>& words, std::size_t place) {
+    return (words[place / kBitsPerWord] >> (place % kBitsPerWord) & 1) != 0;
+}
+
+void flip_bit(std::vector<std::uint64_t>& words, std::size_t place) {
+    words[place / kBitsPerWord] ^= std::uint64_t{1} << (place % kBitsPerWord);
+}
+
+std::uint64_t count_bits(std::uint64_t word) {
+    word -= (word >> 1) & 0x5555555555555555U;
+    word = (word & 0x3333333333333333U) + ((word >> 2) & 0x3333333333333333U);
+    return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0FU) * 0x0101010101010101U >> 56;
+}
+
+std::uint64_t count_bits(const std::vector<std::uint64_t>& words) {
+    std::uint64_t count = 0;
+    for (const std::uint64_t word : words) {
+        count += count_bits(word);
+    }
+    return count;
+}
+
+// Place of the set bit that has `rank` others before it.
+std::size_t place_of(const std::vector<std::uint64_t>& words, std::uint64_t rank) {
+    std::size_t place = 0;
+    while (count_bits(words[place / kBitsPerWord]) <= rank) {
+        rank -= count_bits(words[place / kBitsPerWord]);
+        place += kBitsPerWord;
+    }
+    std::uint64_t word = words[place / kBitsPerWord];
+    for (std::size_t half = kBitsPerWord / 2; half != 0; half /= 2) {
+        const std::uint64_t lower = word & ((std::uint64_t{1} << half) - 1);
+        const std::uint64_t num_lower = count_bits(lower);
+        if (num_lower <= rank) {
+            rank -= num_lower;
+            place += half;
+            word >>= half;
+        } else {
+            word = lower;
+        }
+    }
+    return place;
+}
+
+template <typename Use>
+void each_bit(const std::vector<std::uint64_t>& words, Use use) {
+    for (std::size_t start = 0; start < words.size(); ++start) {
+        for (std::uint64_t word = words[start], bit = 0; word != 0; word >>= 1, ++bit) {
+            if ((word & 1) != 0) {
+                use(start * kBitsPerWord + static_cast<std::size_t>(bit));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const StepRules& rules)
+    : capacity_(capacity),
+      segment_frames_(static_cast<std::size_t>(rules.segment_frames)),
+      rules_(rules),
+      records_(streams, rules),
+      courses_(streams, rules.stack),
+      by_segment_(streams.num_streams),
+      newest_(streams.num_streams, nullptr),
+      next_to_seal_(streams.num_streams, 0) {}
+
+std::size_t StepBlocks::nbytes() const {
+    const std::size_t words = (segment_frames_ + kBitsPerWord - 1) / kBitsPerWord;
+    const std::size_t index_entry = sizeof(std::int64_t) + 4 * sizeof(void*);  // of by_segment_
+    const std::size_t num_blocks = blocks_.size() - num_left_;
+    return num_blocks * (block_bytes() + words * sizeof(std::uint64_t) + sizeof(StepBlock) + index_entry) +
+           blocks_.capacity() * sizeof(void*) + numbers_.capacity() * sizeof(std::int64_t) + drawable_.nbytes() +
+           sealed_.nbytes();
+}
+
+bool StepBlocks::is_held(std::int64_t index) const {
+    std::size_t place = 0;
+    const StepBlock* block = block_of(index, place);
+    return block != nullptr && has_bit(block->drawable, place);
+}
+
+std::int64_t StepBlocks::held_at(std::int64_t rank) const {
+    const PrefixCounts::Found found = drawable_.find(static_cast<std::uint64_t>(rank));
+    const StepBlock& block = *blocks_[found.place];
+    return block.number * rules_.segment_frames + static_cast<std::int64_t>(place_of(block.drawable, found.rank));
+}
+
+std::vector<std::int64_t> StepBlocks::held_indices() const {
+    std::vector<std::int64_t> indices;
+    indices.reserve(size());
+    for (const StepBlock* block : blocks()) {
+        const std::int64_t first = block->number * rules_.segment_frames;
+        each_bit(block->drawable, [&](std::size_t place) { indices.push_back(first + static_cast<std::int64_t>(place)); });
+    }
+    return indices;
+}
+
+std::vector<std::int64_t> StepBlocks::lost_indices() const {
+    std::vector<std::int64_t> indices;
+    for (const StepBlock* block : blocks()) {
+        for (std::size_t place = 0; place < segment_frames_; ++place) {
+            if (StepRecords::is_taken(record(*block, place)) && !has_bit(block->drawable, place)) {
+                indices.push_back(block->number * rules_.segment_frames + static_cast<std::int64_t>(place));
+            }
+        }
+    }
+    return indices;
+}
+
+void StepBlocks::begin(const std::int32_t* streams, std::size_t count) {
+    for (std::size_t row = 0; row < count; ++row) {
+        const auto stream = static_cast<std::size_t>(streams[row]);
+        courses_.begin(stream);
+        arrive(stream);
+    }
+}
+
+Eviction StepBlocks::let_go(std::size_t sealed_rank) {
+    const std::size_t order = sealed_.find(sealed_rank).place;
+    const std::unique_ptr<StepBlock> leaving = std::move(blocks_[order]);
+    const std::int64_t first = leaving->segment * rules_.segment_frames;
+    drawable_.add(order, std::uint64_t{0} - count_bits(leaving->drawable));
+    sealed_.add(order, std::uint64_t{0} - 1);
+    num_steps_ -= leaving->num_steps;
+    by_segment_[leaving->stream].erase(leaving->segment);
+    stop_touching(leaving->stream, first, first + rules_.segment_frames);
+    if (++num_left_ > kFewLeft && num_left_ > blocks_.size() / 2) {
+        close_ranks();
+    }
+    return Eviction{static_cast<std::int32_t>(leaving->stream), first, first + rules_.segment_frames};
+}
+
+void StepBlocks::append(const Steps& steps) {
+    for (std::size_t row = 0; row < steps.count; ++row) {
+        const auto stream = static_cast<std::size_t>(steps.streams[row]);
+        StepBlock& block = *newest_[stream];
+        const StepStart start = courses_.advance(stream, steps.flags[row]);
+        const auto place = static_cast<std::size_t>(start.position - block.segment * rules_.segment_frames);
+        records_.write(block.records.data() + place * records_.bytes(), steps, row, start.position, start.history,
+                       kTaken);
+        ++block.num_steps;
+        ++num_steps_;
+        if (start.is_readable) {
+            flip_bit(block.drawable, place);
+            drawable_.add(block.order, 1);
+        }
+        arrive(stream);
+    }
+}
+
+void StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+    for (std::size_t row = 0; row < count; ++row) {
+        std::size_t place = 0;
+        const StepBlock* block = block_of(indices[row], place);
+        records_.resolve(record(*block, place), row, out);
+    }
+}
+
+std::size_t StepBlocks::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
+    courses_.lose(stream, before);
+    return stop_touching(stream, first, before);
+}
+
+std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
+    std::size_t num_lost = 0;
+    for (const std::int64_t index : indices) {
+        std::size_t place = 0;
+        const StepBlock* block = block_of(index, place);
+        num_lost += block != nullptr && stop_drawing(*blocks_[block->order], place) ? 1 : 0;
+    }
+    return num_lost;
+}
+
+const StepBlock* StepBlocks::find(std::size_t stream, std::int64_t segment) const {
+    const auto found = by_segment_[stream].find(segment);
+    return found == by_segment_[stream].end() ? nullptr : found->second;
+}
+
+std::vector<const StepBlock*> StepBlocks::blocks() const {
+    std::vector<const StepBlock*> here;
+    here.reserve(blocks_.size() - num_left_);
+    for (const std::unique_ptr<StepBlock>& block : blocks_) {
+        if (block) {
+            here.push_back(block.get());
+        }
+    }
+    return here;
+}
+
+void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records) {
+    StepBlock& block = add_block(number, stream, segment);
+    for (std::size_t place = 0; records != nullptr && place < segment_frames_; ++place) {
+        if (StepRecords::is_taken(records + place * records_.bytes())) {
+            flip_bit(block.drawable, place);
+            ++block.num_steps;
+        }
+    }
+    if (records != nullptr) {
+        std::copy(records, records + block_bytes(), block.records.begin());
+    }
+    num_steps_ += block.num_steps;
+    drawable_.add(block.order, block.num_steps);
+    const std::int64_t newest = courses_.newest_position(stream);
+    next_to_seal_[stream] = std::max<std::int64_t>(newest - rules_.stack + 1, 0) / rules_.segment_frames;
+    if (is_sealed_by(segment, newest)) {
+        seal(block);
+    }
+    if (newest / rules_.segment_frames == segment) {
+        newest_[stream] = &block;
+    }
+}
+
+const StepBlock* StepBlocks::block_of(std::int64_t index, std::size_t& place) const {
+    if (index < 0) {
+        return nullptr;
+    }
+    const std::int64_t number = index / rules_.segment_frames;
+    place = static_cast<std::size_t>(index % rules_.segment_frames);
+    const auto found = std::lower_bound(numbers_.begin(), numbers_.end(), number);
+    if (found == numbers_.end() || *found != number) {
+        return nullptr;
+    }
+    return blocks_[static_cast<std::size_t>(found - numbers_.begin())].get();
+}
+
+const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place) const {
+    return block.records.data() + place * records_.bytes();
+}
+
+StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::int64_t segment) {
+    auto block = std::make_unique<StepBlock>();
+    block->number = number;
+    block->segment = segment;
+    block->stream = stream;
+    block->order = blocks_.size();
+    block->records.resize(block_bytes());
+    block->drawable.resize((segment_frames_ + kBitsPerWord - 1) / kBitsPerWord);
+    by_segment_[stream][segment] = block.get();
+    numbers_.push_back(number);
+    drawable_.push_back(0);
+    sealed_.push_back(0);
+    blocks_.push_back(std::move(block));
+    next_number_ = number + 1;
+    return *blocks_.back();
+}
+
+// The newest frame of a stream has come.
+void StepBlocks::arrive(std::size_t stream) {
+    const std::int64_t newest = courses_.newest_position(stream);
+    const std::int64_t segment = newest / rules_.segment_frames;
+    if (newest_[stream] == nullptr) {
+        next_to_seal_[stream] = segment;
+    }
+    if (newest_[stream] == nullptr || newest_[stream]->segment != segment) {
+        newest_[stream] = &add_block(next_number_, stream, segment);
+    }
+    for (; is_sealed_by(next_to_seal_[stream], newest); ++next_to_seal_[stream]) {
+        const auto found = by_segment_[stream].find(next_to_seal_[stream]);
+        if (found != by_segment_[stream].end()) {
+            seal(*found->second);
+        }
+    }
+}
+
+void StepBlocks::seal(StepBlock& block) {
+    block.is_sealed = true;
+    sealed_.add(block.order, 1);
+}
+
+// Whether neither the newest observation nor any to come has a frame of that segment.
+bool StepBlocks::is_sealed_by(std::int64_t segment, std::int64_t newest) const {
+    return (segment + 1) * rules_.segment_frames <= newest - rules_.stack + 1;
+}
+
+bool StepBlocks::stop_drawing(StepBlock& block, std::size_t place) {
+    if (!has_bit(block.drawable, place)) {
+        return false;
+    }
+    flip_bit(block.drawable, place);
+    drawable_.add(block.order, std::uint64_t{0} - 1);
+    return true;
+}
+
+// The steps of a stream whose windows touch frames `first` up to, not including, `before` are not drawn any more.
+std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, std::int64_t before) {
+    std::size_t num_stopped = 0;
+    std::int64_t start = std::max<std::int64_t>(first - 1, 0);
+    const std::int64_t stop = std::min(before + rules_.stack - 1, courses_.newest_position(stream));
+    while (start < stop) {
+        const std::int64_t segment = start / rules_.segment_frames;
+        const std::int64_t here_until = std::min(stop, (segment + 1) * rules_.segment_frames);
+        const auto found = by_segment_[stream].find(segment);
+        for (; found != by_segment_[stream].end() && start < here_until; ++start) {
+            const auto place = static_cast<std::size_t>(start - segment * rules_.segment_frames);
+            if (has_bit(found->second->drawable, place) &&
+                records_.first_position_of(record(*found->second, place), stream) < before) {
+                num_stopped += stop_drawing(*found->second, place) ? 1 : 0;
+            }
+        }
+        start = here_until;
+    }
+    return num_stopped;
+}
+
+// Forgets the places of blocks that have left.
+void StepBlocks::close_ranks() {
+    blocks_.erase(std::remove(blocks_.begin(), blocks_.end(), nullptr), blocks_.end());
+    numbers_.clear();
+    drawable_.clear();
+    sealed_.clear();
+    for (std::size_t order = 0; order < blocks_.size(); ++order) {
+        StepBlock& block = *blocks_[order];
+        block.order = order;
+        numbers_.push_back(block.number);
+        drawable_.push_back(count_bits(block.drawable));
+        sealed_.push_back(block.is_sealed ? 1 : 0);
+    }
+    num_left_ = 0;
+}
+
+}  // namespace framestow

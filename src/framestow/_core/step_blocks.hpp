@@ -1,0 +1,115 @@
+// Steps in blocks, one a segment of frames, of which any may leave: what random retention works on.
+//
+// framestow/replay/timelines/block_timeline.py has the rules; this follows them. A block has a place for each frame of
+// its segment; the step that starts at that frame lies there, if there is one. Blocks are numbered in the order in which
+// their first frames came, for ever, and a step's index is `number * segment_frames + place`, so none comes back.
+//
+// A block is sealed when no step to come looks at its frames: from then on it never changes, and may leave. The steps
+// of its neighbours that look at frames of it stay where they are, and may not be drawn any more.
+//
+// Ownership: has the records; works on the streams' memory of the caller, who keeps it in place. Threads: none of its
+// own; the caller keeps all calls apart. Nothing is checked but where it is said.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "prefix_counts.hpp"
+#include "step_record.hpp"
+#include "stream_courses.hpp"
+
+namespace framestow {
+
+struct StepBlock {
+    std::int64_t number;
+    std::int64_t segment;  // of its stream
+    std::size_t stream;
+    std::size_t order;  // place among the blocks, oldest first
+    std::uint32_t num_steps = 0;
+    bool is_sealed = false;
+    std::vector<std::uint8_t> records;
+    std::vector<std::uint64_t> drawable;  // a bit a place
+};
+
+class StepBlocks {
+public:
+    StepBlocks(std::size_t capacity, const StreamMemory& streams, const StepRules& rules);
+
+    std::size_t num_streams() const { return courses_.num_streams(); }
+    const StepRules& rules() const { return rules_; }
+    std::int64_t next_number() const { return next_number_; }
+    std::size_t num_steps() const { return num_steps_; }                             // drawable or not
+    std::size_t size() const { return static_cast<std::size_t>(drawable_.total()); }  // that may be drawn
+    std::size_t num_sealed() const { return static_cast<std::size_t>(sealed_.total()); }
+    std::size_t nbytes() const;
+
+    bool is_held(std::int64_t index) const;          // whether a step may be drawn
+    std::int64_t held_at(std::int64_t rank) const;   // by rank among those that may, 0 being the oldest
+    std::vector<std::int64_t> held_indices() const;  // of all that may, ascending
+    std::vector<std::int64_t> lost_indices() const;  // of those that are here and may not
+
+    // Starts an episode on each of the streams; one that was open ends there.
+    void begin(const std::int32_t* streams, std::size_t count);
+
+    // Whether all streams are known, distinct, and in an open episode.
+    bool may_append(const std::int32_t* streams, std::size_t count) { return courses_.may_append(streams, count); }
+
+    // Whether `count` more would be too many.
+    bool lacks_room(std::size_t count) const { return num_steps_ + count > capacity_; }
+
+    // Lets the sealed block of that rank go, 0 being the oldest; says which frames are needed no more.
+    Eviction let_go(std::size_t sealed_rank);
+
+    // Adds steps that may_append and for which there is room.
+    void append(const Steps& steps);
+
+    void resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
+
+    // Those whose windows touch frames `first` up to, not including, `before` of a stream may not be drawn any more,
+    // nor those to come that look back to them. Returns how many could be drawn until now.
+    std::size_t lose(std::size_t stream, std::int64_t first, std::int64_t before);
+
+    // Steps that may not be drawn any more; those that are not here do not matter. Returns how many could be.
+    std::size_t lose_indices(const std::vector<std::int64_t>& indices);
+
+    const StepBlock* find(std::size_t stream, std::int64_t segment) const;  // null where it is not here
+    std::vector<const StepBlock*> blocks() const;                           // oldest first
+    std::size_t block_bytes() const { return segment_frames_ * records_.bytes(); }
+
+    // Puts back a block with all its records, or with none where they are null; `number` is above all others'. The
+    // caller has filled the streams' memory.
+    void restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records);
+    void restore_next_number(std::int64_t number) { next_number_ = number; }
+
+private:
+    const StepBlock* block_of(std::int64_t index, std::size_t& place) const;
+    const std::uint8_t* record(const StepBlock& block, std::size_t place) const;
+    StepBlock& add_block(std::int64_t number, std::size_t stream, std::int64_t segment);
+    void arrive(std::size_t stream);
+    void seal(StepBlock& block);
+    bool stop_drawing(StepBlock& block, std::size_t place);
+    std::size_t stop_touching(std::size_t stream, std::int64_t first, std::int64_t before);
+    void close_ranks();
+    bool is_sealed_by(std::int64_t segment, std::int64_t newest) const;
+
+    std::size_t capacity_;
+    std::size_t segment_frames_;
+    StepRules rules_;
+    StepRecords records_;
+    StreamCourses courses_;
+    std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null where one has left
+    std::vector<std::int64_t> numbers_;               // of these, whether they are here or not
+    PrefixCounts drawable_;                           // steps of each that may be drawn
+    PrefixCounts sealed_;                             // 1 for each that is sealed
+    std::size_t num_left_ = 0;
+    std::vector<std::unordered_map<std::int64_t, StepBlock*>> by_segment_;  // a stream
+    std::vector<StepBlock*> newest_;                                        // a stream: that of its newest frame
+    std::vector<std::int64_t> next_to_seal_;                                // a stream: segment
+    std::int64_t next_number_ = 0;
+    std::size_t num_steps_ = 0;
+};
+
+}  // namespace framestow

@@ -1,0 +1,185 @@
+"""The newest transitions over all streams: who came first leaves first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow._core import StepRing
+from framestow.errors import DamagedDataError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.columns import slot_record
+from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
+from framestow.replay.timelines.timeline import Arrays, Indices, ReadSteps, StepKey, Windows, check_windows
+
+STEPS_PER_BLOCK = 1024  # as a store keeps them: 12 KB of counted actions
+
+
+class RingTimeline(StepRing):
+    """The newest ``capacity`` transitions over all streams (a ``Timeline``).
+
+    Transitions are numbered in the order in which they were appended, for ever: that number is a transition's
+    *index*, and ``index % capacity`` is its *slot*. Appending to a full memory overwrites the oldest transition, of
+    whatever stream, so exactly ``capacity`` are kept: ``oldest`` up to but not including ``next_index``. All of these
+    may be drawn but those that were lost.
+
+    The arrays are NumPy's and are made here; the native ``StepRing`` does the work on them (docs/decisions.md has what
+    that saves). A store's block n has the steps of ``STEPS_PER_BLOCK`` indices, from ``n * STEPS_PER_BLOCK`` on. It is
+    sealed while all of them are in the ring, so what is left of the oldest block is saved with the state.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_streams: int,
+        stack: int,
+        frame: FrameSpec,
+        action: ActionSpec,
+        discount: float = 0.99,
+        segment_frames: int = 1,
+    ) -> None:
+        self.capacity = capacity
+        self.stack = stack
+        self.all_streams = np.arange(num_streams, dtype=np.int32)
+        self.newest_positions = np.full(num_streams, -1, np.int64)
+        self.episode_starts = np.zeros(num_streams, np.int64)
+        self.unreadable_before = np.zeros(num_streams, np.int64)
+        self.is_open = np.zeros(num_streams, np.bool_)
+        self._slots = np.zeros(capacity, slot_record(num_streams, action))
+        super().__init__(
+            slots=self._slots.view(np.uint8).reshape(capacity, -1),
+            newest_positions=self.newest_positions,
+            episode_starts=self.episode_starts,
+            unreadable_before=self.unreadable_before,
+            is_open=self.is_open,
+            actions_like=np.empty((0, *action.shape), action.stored_dtype),
+            frames_like=np.empty((0, *frame.shape), frame.dtype),
+            action_range=None if action.low is None or action.high is None else (action.low, action.high),
+            stack=stack,
+            segment_frames=segment_frames,
+            discount=discount,
+        )
+
+    @property
+    def num_streams(self) -> int:
+        """How many streams feed the memory."""
+        return len(self.is_open)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the slots that were ever written; the rest has no page behind it yet."""
+        return self._slots.itemsize * min(self.next_index, self.capacity)
+
+    def held_indices(self) -> Indices:
+        """Give the index of every transition that may be drawn, oldest first."""
+        span = np.arange(self.oldest, self.next_index)
+        return span[~np.isin(span, self.lost)] if self.lost.size else span
+
+    def windows(self, indices: Indices) -> Windows:
+        """Where the frames of the held transitions ``indices`` lie: observation and next observation in one window."""
+        return Windows(*self.resolve(indices)[0])
+
+    def close_episodes(self) -> None:
+        """End every open episode as cut off."""
+        self.is_open[:] = False
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
+        oldest, next_index, lost = self.oldest, self.next_index, self.lost
+        if not 0 <= oldest <= next_index or next_index - oldest > self.capacity:
+            raise AssertionError(f"{oldest=} {next_index=} do not span 0 to {self.capacity} transitions")
+        if lost.size and (lost[0] < oldest or lost[-1] >= next_index):
+            raise AssertionError(f"lost are {lost}, of which some are not in {oldest} to {next_index - 1}")
+        check_windows(self, self.stack)
+
+    def sealed_steps(self) -> list[StepKey]:
+        """Give ``(0, n)`` for every block n whose steps are all in the ring, unless all of them are lost."""
+        all_lost = _all_lost(self.lost)
+        return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in all_lost]
+
+    def step_block(self, key: StepKey) -> bytes:
+        """Give the slots of a sealed block; IndexError for one that is not sealed."""
+        if key[1] not in _numbers_within(self.oldest, self.next_index):
+            raise IndexError(
+                f"block {key[1]} of steps is not sealed: transitions {self.oldest} to {self.next_index - 1} are here; "
+                "take it from sealed_steps()"
+            )
+        return self._slots[_indices_of(key[1]) % self.capacity].tobytes()
+
+    def state(self, *, whole: bool = False) -> Arrays:
+        """Give everything that is in no sealed block, as arrays; ``whole``: everything.
+
+        The slots stand in the order of their indices.
+        """
+        numbers = range(0) if whole else _numbers_within(self.oldest, self.next_index)
+        slots = self._slots[_outside(self.oldest, self.next_index, numbers) % self.capacity]
+        return {
+            "timeline.span": np.array([self.oldest, self.next_index]),
+            "timeline.blocks": np.array([numbers.start, numbers.stop]),
+            "timeline.lost": self.lost,
+            **streams_state(self),
+            **arrays_of(slots),
+        }
+
+    def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
+        """Take over what ``state`` gave and the blocks that were sealed then (see ``Timeline``).
+
+        Arrays without blocks are those of a memory saved by version 1: every slot is among them.
+        """
+        oldest, next_index = (int(index) for index in arrays["timeline.span"])
+        numbers = range(*arrays.get("timeline.blocks", np.zeros(2, np.int64)).tolist())
+        lost = arrays.get("timeline.lost", np.zeros(0, np.int64))
+        slots = slots_of(arrays, self._slots.dtype, self.num_streams)
+        is_span = 0 <= oldest <= next_index <= oldest + self.capacity
+        outside = _outside(oldest, next_index, numbers) if is_span else np.zeros(0, np.int64)
+        if not is_span or len(outside) != len(slots) or not _are_ascending_in(lost, oldest, next_index):
+            raise DamagedDataError(
+                f"transitions {oldest} to {next_index} of {len(slots)} slots, blocks {numbers.start} to {numbers.stop} "
+                f"and {len(lost)} lost ones do not fit a memory of {self.capacity} transitions; take an older save"
+            )
+        restore_streams(self, arrays)
+        self._slots[outside % self.capacity] = slots
+        self.restore_span(oldest, next_index)
+        self.lose_indices(lost)
+        return self._restore_blocks(numbers, _all_lost(lost), read_steps)
+
+    def _restore_blocks(self, numbers: range, all_lost: set[int], read_steps: ReadSteps) -> int:
+        missing = [np.zeros(0, np.int64)]
+        for number in numbers:
+            indices = _indices_of(number)
+            block = None if number in all_lost else read_steps((0, number))
+            slots = slots_in(block, self._slots.dtype, STEPS_PER_BLOCK, self.num_streams)
+            if slots is None:
+                missing.append(indices)
+            else:
+                self._slots[indices % self.capacity] = slots
+        self.forget(np.concatenate(missing))
+        return self.lose_indices(np.concatenate(missing))
+
+
+def _numbers_within(oldest: int, next_index: int) -> range:
+    """Numbers of the blocks whose steps all lie in a span of indices."""
+    first = -(-oldest // STEPS_PER_BLOCK)
+    return range(first, max(first, next_index // STEPS_PER_BLOCK))
+
+
+def _indices_of(number: int) -> Indices:
+    return np.arange(number * STEPS_PER_BLOCK, (number + 1) * STEPS_PER_BLOCK)
+
+
+def _outside(oldest: int, next_index: int, numbers: range) -> Indices:
+    """The indices of a span that are in none of the blocks with these numbers, ascending."""
+    if not numbers:
+        return np.arange(oldest, max(oldest, next_index))
+    head, tail = range(oldest, numbers.start * STEPS_PER_BLOCK), range(numbers.stop * STEPS_PER_BLOCK, next_index)
+    return np.concatenate([np.arange(part.start, max(part.start, part.stop)) for part in (head, tail)])
+
+
+def _all_lost(lost: Indices) -> set[int]:
+    """Numbers of the blocks that are lost to the last step."""
+    numbers, counts = np.unique(lost // STEPS_PER_BLOCK, return_counts=True)
+    return set(numbers[counts == STEPS_PER_BLOCK].tolist())
+
+
+def _are_ascending_in(indices: Indices, start: int, stop: int) -> bool:
+    return not indices.size or (bool((np.diff(indices) > 0).all()) and start <= indices[0] and indices[-1] < stop)

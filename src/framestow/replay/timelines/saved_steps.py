@@ -1,0 +1,67 @@
+"""Steps and streams as they are saved: arrays by name, or slots one behind the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedDataError
+from framestow.replay.timelines.timeline import OF_STREAMS, Arrays, Timeline
+
+OF_TIMELINE, OF_COLUMNS = ("stream", "position", "history"), ("action", "reward", "flags")
+
+Slots = npt.NDArray[Any]  # of slot_record
+
+
+def arrays_of(slots: Slots) -> Arrays:
+    """Give the fields of ``slots``, an array each."""
+    return {f"timeline.{name}": slots[name] for name in OF_TIMELINE} | {
+        f"columns.{name}": slots[name] for name in OF_COLUMNS
+    }
+
+
+def slots_of(arrays: Arrays, record: np.dtype[Any], num_streams: int) -> Slots:
+    """Give back what ``arrays_of`` was given; ``DamagedDataError`` for fields that do not fit."""
+    slots = np.zeros(len(arrays["timeline.stream"]), record)
+    names = [f"timeline.{name}" for name in OF_TIMELINE] + [f"columns.{name}" for name in OF_COLUMNS]
+    for name, field in zip(names, OF_TIMELINE + OF_COLUMNS, strict=True):
+        if arrays[name].shape != slots[field].shape:
+            raise DamagedDataError(
+                f"{name} has shape {arrays[name].shape}: {slots[field].shape} is what these slots take; "
+                "take an older save"
+            )
+        slots[field] = arrays[name]
+    if (arrays["timeline.stream"] >= num_streams).any():
+        raise DamagedDataError(
+            f"a slot is of stream {arrays['timeline.stream'].max()}: there are {num_streams} streams; "
+            "take an older save"
+        )
+    return slots
+
+
+def slots_in(block: bytes | None, record: np.dtype[Any], num_slots: int, num_streams: int) -> Slots | None:
+    """Give the slots of a sealed block; ``None`` for one that is missing, or that no timeline wrote."""
+    if block is None or len(block) != num_slots * record.itemsize:
+        return None
+    slots = np.frombuffer(block, record)
+    return None if (slots["stream"] >= num_streams).any() else slots
+
+
+def streams_state(timeline: Timeline) -> Arrays:
+    """Give a copy of the arrays that have one entry a stream."""
+    return {f"timeline.{name}": getattr(timeline, name).copy() for name in OF_STREAMS}
+
+
+def restore_streams(timeline: Timeline, arrays: Arrays) -> None:
+    """Take over what ``streams_state`` gave; ``DamagedDataError`` for other streams."""
+    saved = {name: arrays[f"timeline.{name}"] for name in OF_STREAMS if f"timeline.{name}" in arrays}
+    for name, values in saved.items():
+        if values.shape != (timeline.num_streams,):
+            raise DamagedDataError(
+                f"timeline.{name} has shape {values.shape}: this memory has {timeline.num_streams} streams; "
+                "take an older save"
+            )
+    for name, values in saved.items():
+        getattr(timeline, name)[:] = values

@@ -1,0 +1,159 @@
+"""Streams, episodes and slots: what every timeline promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
+
+StepKey = tuple[int, int]  # which block of steps, as stores call it: stream and number
+ReadSteps = Callable[[StepKey], "bytes | None"]  # gives a block's bytes, or None where it is missing or damaged
+Unneeded = tuple[int, int, int]  # of a stream, the frames from that position up to, not including, that one
+
+OF_STREAMS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # arrays, one entry a stream
+
+
+class Windows(NamedTuple):
+    """Where the frames of some transitions lie: what a storage needs to hand them out."""
+
+    streams: npt.NDArray[np.int32]
+    last_positions: Indices
+    counts: npt.NDArray[np.int32]
+
+
+Columns = tuple[  # actions, rewards, discounts, terminated, truncated
+    npt.NDArray[Any], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]
+]
+
+
+class Timeline(Protocol):
+    """Places of the transitions that a memory keeps, and what each carries besides frames.
+
+    A transition's *index* is its own for ever and never comes back: one that is not held names a transition that has
+    gone, or that was lost. Frames are numbered within their stream (a *position*). A transition that starts at position
+    p has, ``stack`` being the depth of an observation and e the first position of its episode::
+
+        observation        max(e, p - stack + 1) .. p       padded at its beginning
+        next observation   max(e, p - stack + 2) .. p + 1   where p + 1 may be the episode's last frame
+
+    Its window is the union of both, so a window never crosses an episode: p + 1 was appended to the episode of p.
+    Every transition is stored together with the frame that it led to. It may be drawn until it leaves, or until a frame
+    of its window does.
+
+    A step is taken in three calls, so that nothing has changed when it is refused: ``stage`` checks it whole,
+    ``make_room`` says which frames are needed no more, ``append_staged`` gives it its slots.
+
+    For a store, all steps but the newest come in *sealed blocks*, which never change: it keeps each once, by its key,
+    and ``state``, which is small, with every commit.
+    """
+
+    all_streams: npt.NDArray[np.int32]
+    newest_positions: Indices
+    """Of each stream's newest frame; -1 before the first."""
+    episode_starts: Indices
+    """Of the first frame of each stream's newest episode."""
+    is_open: npt.NDArray[np.bool_]
+    """Whether each stream's newest episode goes on."""
+
+    def __len__(self) -> int:
+        """How many transitions may be drawn."""
+
+    @property
+    def num_streams(self) -> int:
+        """How many streams feed the memory."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the steps take."""
+
+    def begin(self, streams: npt.NDArray[np.integer[Any]]) -> bool:
+        """Start an episode on each of ``streams``, ending an open one; False, and nothing done, for unknown streams."""
+
+    def stage(self, streams: Any, actions: Any, rewards: Any, terminated: Any, truncated: Any, frames: Any) -> bool:
+        """Check one step of each of ``streams`` (all if None), arrays or lists of numbers, and hold it ready.
+
+        False if it breaks a rule or comes in another form than is read here; then nothing is held ready.
+        """
+
+    def make_room(self) -> list[Unneeded]:
+        """Let transitions go, by the retention's rule, until the staged step fits.
+
+        Gives triples (stream, first, before): those frames are needed no more. A storage lets whole segments of
+        them go.
+        """
+
+    def append_staged(self) -> None:
+        """Give the staged step its slots."""
+
+    def let_go(self) -> list[Unneeded]:
+        """Let the next transitions go, by the retention's rule, so that at least one sealed segment can go.
+
+        Gives what ``make_room`` gives; nothing, and lets nothing go, where there is no such segment.
+        """
+
+    def held_at(self, ranks: Indices) -> Indices:
+        """Give the indices of the transitions of these ranks among those that may be drawn, 0 being the oldest."""
+
+    def held_indices(self) -> Indices:
+        """Give the index of every transition that may be drawn, ascending."""
+
+    def is_held(self, indices: Indices) -> npt.NDArray[np.bool_]:
+        """Which of ``indices`` name a transition that may be drawn."""
+
+    def resolve(self, indices: Indices) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
+        """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
+
+        Windows: streams, last positions, counts; ``stack + 1`` places, of which ``counts`` are frames, the last being
+        what the step led to. Counted actions come as int64.
+        """
+
+    def lose(self, stream: int, first: int, before: int) -> int:
+        """Take out of the draw what looks at frames ``first`` up to, not including, ``before`` of ``stream``.
+
+        For frames that cannot be read any more. What is appended later and looks back to them is not drawn either.
+        Returns how many could be drawn until now.
+        """
+
+    def close_episodes(self) -> None:
+        """End every open episode as cut off: all its transitions stay, and nothing follows them."""
+
+    def sealed_steps(self) -> list[StepKey]:
+        """Give the keys of the blocks of steps that are here whole and change no more."""
+
+    def step_block(self, key: StepKey) -> bytes:
+        """Give a sealed block as a store keeps it: slots, one behind the other; IndexError for one that is not here."""
+
+    def state(self, *, whole: bool = False) -> Arrays:
+        """Give, as arrays, everything that is in no sealed block; ``whole``: everything."""
+
+    def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
+        """Take over what ``state`` gave, with the blocks sealed then; the timeline was built with the same arguments.
+
+        Of a block that ``read_steps`` does not give (None) exactly its transitions are lost; returns how many.
+        Raises ``DamagedDataError`` for arrays that cannot have come from ``state``.
+        """
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
+
+
+def check_windows(timeline: Timeline, stack: int) -> None:
+    """Raise ``AssertionError`` unless the windows of all transitions that may be drawn make sense."""
+    held = timeline.held_indices()
+    if len(held) != len(timeline) or (np.diff(held) <= 0).any():
+        raise AssertionError(f"{len(timeline)} transitions may be drawn, but there are {len(held)} indices")
+    if not timeline.is_held(held).all() or (timeline.held_at(np.arange(len(held))) != held).any():
+        raise AssertionError("ranks, indices and what is held do not agree")
+    windows = Windows(*timeline.resolve(held)[0])
+    if (windows.last_positions > timeline.newest_positions[windows.streams]).any():
+        raise AssertionError("a transition leads to a frame that was never stored")
+    if (windows.counts < 2).any() or (windows.counts > stack + 1).any():
+        raise AssertionError(f"a window holds {windows.counts.min()} to {windows.counts.max()} frames")
+    places = set(zip(windows.streams.tolist(), windows.last_positions.tolist(), strict=True))
+    if len(places) != len(held):
+        raise AssertionError("two transitions lead to the same frame")

@@ -1,0 +1,88 @@
+"""Frames that cannot be read any more take exactly the transitions with them that look at one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.replay.timelines.ring_timeline import RingTimeline
+from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
+
+STACK, NUM_STREAMS, SEGMENT_FRAMES = 4, 3, 16
+
+
+def ring(capacity: int) -> RingTimeline:
+    return RingTimeline(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES)
+
+
+TIMELINES = [ring]
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_looks_at_lost_frames_is_not_drawn_and_all_else_is(make, seed):
+    played = PlayedTimeline(make(500), STACK, seed)
+    random = np.random.default_rng(100 + seed)
+    played.play(100)
+    lost = []
+    for _ in range(25):
+        played.play(20)
+        stream = int(random.integers(NUM_STREAMS))
+        first = int(random.integers(max(0, played.newest[stream] - 200), played.newest[stream] + 1))
+        before = int(random.integers(first + 1, played.newest[stream] + 2))
+        before = min(before, first + 30)
+        held = played.held_numbers()
+
+        num_lost = played.timeline.lose(stream, first, before)
+
+        lost.append((stream, first, before))
+        expected = [number for number in held if not played.steps[number].looks_at(stream, first, before)]
+        assert expected == played.held_numbers()
+        assert len(held) - len(expected) == num_lost
+    played.play(40)
+
+    still_here = [played.steps[number] for number in played.held_numbers()]
+    assert not any(step.looks_at(*frames) for step in still_here for frames in lost)
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_a_step_taken_later_that_looks_back_to_lost_frames_is_never_drawn(make):
+    played = PlayedTimeline(make(500), STACK, seed=0)
+    played.play(50, end_chance=0.0)
+    newest = played.newest[1]
+    played.timeline.lose(1, newest - 1, newest)  # but not the newest frame itself
+
+    played.play(20, end_chance=0.0)
+
+    of_stream = [step for step in map(played.steps.__getitem__, played.held_numbers()) if step.stream == 1]
+    assert {newest} == {step.first for step in of_stream if step.last > newest} & set(range(newest + 1))
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_draws_by_rank_leave_out_the_lost_and_only_those(make):
+    played = PlayedTimeline(make(500), STACK, seed=1)
+    played.play(200)
+    for first in (10, 12, 50, 90, 91):
+        played.timeline.lose(0, first, first + 3)
+    timeline = played.timeline
+
+    by_rank = timeline.held_at(np.arange(len(timeline)))
+
+    assert timeline.held_indices().tolist() == by_rank.tolist()
+    assert timeline.is_held(by_rank).all()
+    everything = np.arange(by_rank[-1] + 50)
+    assert by_rank.tolist() == everything[timeline.is_held(everything)].tolist()
+    with pytest.raises(IndexError, match=f"rank {len(by_rank)} is not one of the {len(by_rank)} transitions"):
+        timeline.held_at(np.array([len(by_rank)]))
+    not_held = everything[~timeline.is_held(everything)]
+    with pytest.raises(IndexError, match=f"transition {not_held[-1]} is not held"):
+        timeline.resolve(not_held[-1:])
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_a_stream_that_is_not_there_loses_nothing(make):
+    timeline = make(500)
+
+    with pytest.raises(IndexError, match="stream is 3: must be 0 to 2"):
+        timeline.lose(3, 0, 5)
+    assert 0 == timeline.lose(1, 5, 5)

@@ -1,0 +1,173 @@
+"""What a store keeps of a timeline: sealed blocks, which never change, and a small state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.errors import DamagedDataError
+from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK, RingTimeline
+from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
+
+STACK, NUM_STREAMS, SEGMENT_FRAMES, CAPACITY = 4, 3, 16, 3500
+
+
+def ring() -> RingTimeline:
+    return RingTimeline(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES)
+
+
+TIMELINES = [ring]
+
+
+class Store:
+    """Keeps what a commit gives, and checks that a block is the same whenever it is there."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[tuple[int, int], bytes] = {}
+        self.state: dict[str, np.ndarray] = {}
+
+    def commit(self, timeline) -> None:
+        keys = timeline.sealed_steps()
+        assert len(set(keys)) == len(keys)
+        blocks = {key: timeline.step_block(key) for key in keys}
+        for key in set(blocks) & set(self.blocks):
+            assert self.blocks[key] == blocks[key], f"block {key} changed"
+        self.blocks, self.state = blocks, {name: array.copy() for name, array in timeline.state().items()}
+
+
+def restored(make, store: Store):
+    timeline = make()
+    num_lost = timeline.restore(store.state, store.blocks.get)
+    timeline.check()
+    return timeline, num_lost
+
+
+def assert_same(played: PlayedTimeline, timeline) -> None:
+    held = played.timeline.held_indices()
+    np.testing.assert_array_equal(held, timeline.held_indices())
+    for expected, actual in zip(played.timeline.resolve(held), timeline.resolve(held), strict=True):
+        for one, other in zip(expected, actual, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_state_and_sealed_blocks_are_everything_and_blocks_never_change(make):
+    played, store = PlayedTimeline(make(), STACK, seed=0), Store()
+    for _ in range(14):
+        played.play(200)
+        store.commit(played.timeline)
+
+        timeline, num_lost = restored(make, store)
+
+        assert 0 == num_lost
+        assert_same(played, timeline)
+        played.timeline = timeline  # and goes on from there
+    assert len(store.blocks) >= 2
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_the_state_beside_sealed_blocks_is_small(make):
+    played = PlayedTimeline(make(), STACK, seed=0)
+    played.play(2500)
+    timeline = played.timeline
+
+    outside = len(timeline.state()["timeline.stream"])
+
+    assert outside <= max(2 * STEPS_PER_BLOCK, NUM_STREAMS * 2 * SEGMENT_FRAMES)
+    assert len(timeline.state(whole=True)["timeline.stream"]) >= len(timeline)
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_a_block_that_is_missing_or_no_block_loses_exactly_its_transitions(make):
+    played, store = PlayedTimeline(make(), STACK, seed=2), Store()
+    played.play(2500)
+    store.commit(played.timeline)
+    whole = set(played.timeline.held_indices().tolist())
+    missing, cut, *_ = store.blocks
+    blocks = dict(store.blocks)
+    del store.blocks[missing]
+    store.blocks[cut] = store.blocks[cut][:-1]
+
+    timeline, num_lost = restored(make, store)
+
+    lost = whole - set(timeline.held_indices().tolist())
+    assert num_lost == len(lost) > 0
+    rewards = {block: np.frombuffer(blocks[block], slot_dtype(timeline)) for block in (missing, cut)}
+    expected = {reward for slots in rewards.values() for reward in slots["reward"].tolist()}
+    _, (_, actual, *_) = played.timeline.resolve(np.array(sorted(lost)))
+    assert set(actual.tolist()) <= expected
+    played.timeline = timeline
+    played.play(3000)  # what is lost leaves like everything else
+    assert CAPACITY - 3 * STEPS_PER_BLOCK < len(timeline) <= CAPACITY
+    played.held_numbers()
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_what_was_lost_stays_lost_and_is_not_asked_for_again(make):
+    played, store = PlayedTimeline(make(), STACK, seed=3), Store()
+    played.play(2500)
+    played.timeline.lose(0, played.newest[0] - 40, played.newest[0] - 20)
+    store.commit(played.timeline)
+    store.blocks.pop(next(iter(store.blocks)))
+    once, _ = restored(make, store)
+    again = Store()
+    again.commit(once)
+
+    twice, num_lost = restored(make, again)
+
+    assert 0 == num_lost
+    np.testing.assert_array_equal(once.held_indices(), twice.held_indices())
+    assert set(again.blocks) <= set(store.blocks)
+    played.timeline = twice
+    played.play(20)
+    played.held_numbers()
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_open_episodes_go_on_after_restoring(make):
+    played, store = PlayedTimeline(make(), STACK, seed=4), Store()
+    played.play(100, end_chance=0.0)
+    store.commit(played.timeline)
+    played.timeline, _ = restored(make, store)
+
+    played.play(100, end_chance=0.0)
+
+    numbers = played.held_numbers()
+    assert len(played.steps) == len(numbers)
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+def test_a_block_that_is_not_sealed_is_refused(make):
+    played = PlayedTimeline(make(), STACK, seed=0)
+    played.play(10)
+
+    with pytest.raises(IndexError, match="take it from sealed_steps"):
+        played.timeline.step_block((0, 0))
+
+
+@pytest.mark.parametrize("make", TIMELINES)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeline.newest_positions", np.zeros(NUM_STREAMS + 1, np.int64)),
+        ("timeline.position", np.zeros(3, np.uint32)),
+        ("timeline.stream", np.full(3, NUM_STREAMS, np.uint8)),
+    ],
+)
+def test_arrays_of_another_timeline_are_refused(make, name, value):
+    played = PlayedTimeline(make(), STACK, seed=0)
+    played.play(10)
+
+    with pytest.raises(DamagedDataError, match="take an older save"):
+        make().restore(played.timeline.state() | {name: value}, lambda key: None)
+
+
+def slot_dtype(timeline) -> np.dtype:
+    state = timeline.state(whole=True)
+    fields = ("position", "reward", "flags", "history", "stream", "action")
+    return np.dtype(
+        [
+            (name, state[f"{'timeline' if name in ('position', 'history', 'stream') else 'columns'}.{name}"].dtype)
+            for name in fields
+        ]
+    )
