@@ -160,8 +160,8 @@ def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
         with parts.lock:
             if not parts.timeline.is_held(indices).all():
                 raise NothingToSampleError(
-                    f"transition {indices[0]} has left while the episodes were gone through: nothing may be appended to a "
-                    "full memory meanwhile; pause what feeds it"
+                    f"transition {indices[0]} has left while the episodes were gone through: nothing may be appended "
+                    "to a full memory meanwhile; pause what feeds it"
                 )
             (streams, last, counts), (actions, rewards, _, terminated, truncated) = parts.timeline.resolve(indices)
         mine = np.flatnonzero(streams == stream)
