@@ -1,0 +1,269 @@
+"""A memory's transitions in the layout of the DQN Replay Dataset, as Dopamine's replay memory reads it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import InvalidSettingsError
+from framestow.integrations.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
+from framestow.integrations.gzip_arrays import GzipArrayWriter
+from framestow.integrations.transfer import Progress, Transferred, no_progress
+from framestow.replay.held_episodes import HeldEpisode
+from framestow.replay.memory import ReplayMemory
+
+SLOTS_OF_THE_DATASET = 1_000_000  # of each of its checkpoints
+HORIZON = 1  # steps that Dopamine's DQN looks ahead: the newest slots that it does not draw
+
+CutEnds: TypeAlias = Literal["refuse", "terminal", "new_checkpoint"]
+"""What becomes of an episode that did not terminate and that something comes after: the layout has no word for it.
+
+==================  ==================================================================================================
+``refuse``          nothing is written: ``InvalidSettingsError`` says how many there are
+``terminal``        its last step is marked as terminal, as Dopamine itself does: its value is then that of its reward
+``new_checkpoint``  its last frame ends the checkpoint, and the next episode begins the next one: nothing is untrue
+==================  ==================================================================================================
+"""
+
+CUT_ENDS: tuple[CutEnds, ...] = get_args(CutEnds)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """How an episode lies in a checkpoint: blank slots, frames from before it, its steps, slots behind it."""
+
+    checkpoint: int
+    blank: int
+    history: int
+    steps: int
+    is_terminal: bool
+    is_truncated: bool
+    last_frames: int
+
+    @property
+    def num_slots(self) -> int:
+        return self.blank + self.history + self.steps + self.last_frames
+
+
+def export_dqn_replay(
+    memory: ReplayMemory,
+    folder: Path,
+    *,
+    cut_ends: CutEnds = "refuse",
+    slots_per_checkpoint: int = SLOTS_OF_THE_DATASET,
+    compression_level: int = 6,
+    progress: Progress = no_progress,
+) -> Transferred:
+    """Write what ``memory`` holds into ``folder``, which is made, as checkpoints 0, 1, ...; one stream after the other.
+
+    A checkpoint is all that Dopamine's ``load`` wants: the four arrays, ``add_count`` and ``invalid_range``; ``stack -
+    1`` blank slots stand before each episode. A checkpoint ends where a stream ends, and where the next episode would
+    make it longer than ``slots_per_checkpoint``. An episode that is open or cut at its end has its true last frame in
+    a slot of its own, which Dopamine never draws. Where the memory has let go of an episode's beginning, it begins a
+    checkpoint, and the frames that its first observation shows stand in the place of the blank slots, where Dopamine
+    finds them.
+
+    What the layout cannot hold: the frame after a terminal step; truncation (``cut_ends``); stacks padded by the first
+    frame, since Dopamine's are padded by the blank slots; discount, indices, and which stream it was (``notes``).
+    ``progress`` counts bytes of frames. In RAM are some hundreds of frames and the longest episode's columns.
+
+    Raises ``InvalidSettingsError``, before anything is written, for frames that are not of ``uint8``, actions that
+    are not counted, a memory without transitions, or where ``cut_ends`` says so; ``OSError`` where the disk refuses.
+    """
+    _check_fits(memory, cut_ends, slots_per_checkpoint, compression_level)
+    places = _planned(memory, cut_ends, slots_per_checkpoint)
+    folder.mkdir(parents=True, exist_ok=False)
+    transferred = Transferred(notes=_notes(memory, places, cut_ends))
+    num_slots = Counter[int]()
+    for place in places:
+        num_slots[place.checkpoint] += place.num_slots
+    done, total = 0, num_slots.total() * memory.settings.frame.nbytes
+    with ExitStack() as open_files:
+        writer: _CheckpointWriter | None = None
+        for place, episode in zip(places, memory.episodes(), strict=True):
+            if writer is None or writer.number != place.checkpoint:
+                open_files.close()
+                number = place.checkpoint
+                writer = _CheckpointWriter(folder, number, num_slots[number], memory, compression_level)
+                open_files.enter_context(writer)
+            writer.write(place, episode)
+            transferred.episodes += 1
+            transferred.transitions += place.steps
+            done += place.num_slots * memory.settings.frame.nbytes
+            progress(done, total)
+    return transferred
+
+
+class _CheckpointWriter:
+    """Writes one checkpoint's files from its first slot to its last."""
+
+    def __init__(self, folder: Path, number: int, num_slots: int, memory: ReplayMemory, compression_level: int) -> None:
+        self.number = number
+        self._frame = memory.settings.frame
+        self._files = ExitStack()
+        kinds = dict(zip(ELEMENTS, (np.uint8, np.int32, np.float32, np.uint8), strict=True))
+        shapes = {"observation": (num_slots, *self._frame.shape)}
+        try:
+            self._arrays = {
+                element: self._files.enter_context(
+                    GzipArrayWriter(
+                        file_of(folder, element, number), shapes.get(element, (num_slots,)), kind, compression_level
+                    )
+                )
+                for element, kind in kinds.items()
+            }
+            _write_counts(folder, number, num_slots, memory.stack, compression_level)
+        except BaseException as error:
+            self._files.__exit__(type(error), error, None)
+            raise
+
+    def __enter__(self) -> _CheckpointWriter:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._files.__exit__(*raised)
+
+    def write(self, place: _Place, episode: HeldEpisode) -> None:
+        """Write an episode's slots."""
+        before = place.blank + place.history
+        terminals = np.zeros(place.num_slots, np.uint8)
+        terminals[before + place.steps - 1] = place.is_terminal
+        padding = (before, place.last_frames)
+        self._arrays["action"].write(np.pad(episode.actions, padding))
+        self._arrays["reward"].write(np.pad(episode.rewards, padding))
+        self._arrays["terminal"].write(terminals)
+        for frames in _frames_of(place, episode, self._frame.shape):
+            self._arrays["observation"].write(frames)
+
+
+def _frames_of(place: _Place, episode: HeldEpisode, shape: tuple[int, ...]) -> Iterator[npt.NDArray[np.uint8]]:
+    yield np.zeros((place.blank, *shape), np.uint8)
+    is_last_shown = place.last_frames and not place.is_terminal
+    stop = place.steps + bool(is_last_shown)
+    for start in range(-place.history, stop, SLOTS_AT_ONCE):
+        yield episode.frames(start, min(start + SLOTS_AT_ONCE, stop))
+    if place.last_frames and not is_last_shown:
+        yield np.zeros((place.last_frames, *shape), np.uint8)
+
+
+def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int) -> list[_Place]:
+    """Say of each episode where it goes: a checkpoint's files begin with its number of slots."""
+    episodes = [_Outline.of(episode, memory.stack) for episode in memory.episodes()]
+    if not episodes:
+        raise InvalidSettingsError("the memory holds no transition: there is nothing to export; append steps first")
+    places: list[_Place] = []
+    checkpoint, filled, num_cut = 0, 0, 0
+    for episode, following in itertools.zip_longest(episodes, episodes[1:]):
+        ends_checkpoint = (
+            following is None
+            or following.stream != episode.stream
+            or not following.has_beginning
+            or filled + episode.num_slots + following.num_slots >= slots_per_checkpoint
+        )
+        is_cut = not (episode.terminated or following is None or following.stream != episode.stream)
+        is_cut = is_cut and following.has_beginning
+        num_cut += is_cut
+        is_terminal = episode.terminated or (is_cut and cut_ends == "terminal")
+        ends_checkpoint = ends_checkpoint or not is_terminal
+        places.append(
+            _Place(
+                checkpoint=checkpoint,
+                blank=episode.blank,
+                history=episode.history,
+                steps=episode.steps,
+                is_terminal=is_terminal,
+                is_truncated=episode.truncated,
+                last_frames=int(ends_checkpoint),
+            )
+        )
+        filled = 0 if ends_checkpoint else filled + episode.num_slots
+        checkpoint += ends_checkpoint
+    if num_cut and cut_ends == "refuse":
+        raise InvalidSettingsError(
+            f"{num_cut} of {len(episodes)} episodes were truncated or cut off: the layout can only say that an episode "
+            "terminated; take cut_ends='terminal', as Dopamine does, or 'new_checkpoint', which keeps them as they are"
+        )
+    return places
+
+
+@dataclass(frozen=True)
+class _Outline:
+    """What the planning needs to know of an episode."""
+
+    stream: int
+    blank: int
+    history: int
+    steps: int
+    has_beginning: bool
+    terminated: bool
+    truncated: bool
+
+    @classmethod
+    def of(cls, episode: HeldEpisode, stack: int) -> _Outline:
+        return cls(
+            stream=episode.stream,
+            blank=max(0, stack - 1 - episode.history),
+            history=episode.history,
+            steps=len(episode),
+            has_beginning=episode.has_beginning,
+            terminated=bool(episode.terminated[-1]),
+            truncated=bool(episode.truncated[-1]),
+        )
+
+    @property
+    def num_slots(self) -> int:
+        return self.blank + self.history + self.steps
+
+
+def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compression_level: int) -> None:
+    """Write what Dopamine keeps beside the arrays: how many slots it wrote, and which of them it must not draw."""
+    cursor, capacity = num_slots, max(num_slots, SLOTS_OF_THE_DATASET)
+    undrawn = (np.arange(-HORIZON, stack) + cursor) % capacity
+    with GzipArrayWriter(count_file_of(folder, "add_count", number), (), np.int64, compression_level) as array:
+        array.write_one(num_slots)
+    path = count_file_of(folder, "invalid_range", number)
+    with GzipArrayWriter(path, undrawn.shape, np.int64, compression_level) as array:
+        array.write(undrawn)
+
+
+def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, compression_level: int) -> None:
+    frame, action = memory.settings.frame, memory.settings.action
+    if frame.dtype != np.uint8:
+        raise InvalidSettingsError(f"frames have dtype {frame.dtype}: the layout holds uint8; export to Minari instead")
+    if action.low is None or action.low < 0:
+        raise InvalidSettingsError(
+            f"actions are {action}: the layout holds numbers from 0 on; export to Minari instead"
+        )
+    if cut_ends not in CUT_ENDS:
+        raise InvalidSettingsError(f"cut_ends is {cut_ends!r}: it must be one of {', '.join(map(repr, CUT_ENDS))}")
+    if slots_per_checkpoint < 1:
+        raise InvalidSettingsError(f"slots_per_checkpoint is {slots_per_checkpoint}: it must be at least 1")
+    if not 0 <= compression_level <= 9:
+        raise InvalidSettingsError(f"compression_level is {compression_level}: gzip has 0 (none) to 9 (smallest)")
+
+
+def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> list[str]:
+    settings, notes = memory.settings, []
+    terminal = sum(place.is_terminal for place in places)
+    if terminal:
+        notes.append(f"the frame after the last step of {terminal:,} episodes has no place in the layout")
+    truncated = sum(place.is_truncated for place in places)
+    if truncated:
+        notes.append(f"that {truncated:,} episodes were truncated has no place in the layout")
+    if cut_ends == "terminal":
+        notes.append("episodes that were truncated or cut off, and that others follow, are marked as terminal")
+    if settings.frame.shape != (84, 84):
+        notes.append(f"frames are {settings.frame.shape}, not (84, 84): Dopamine must be told by observation_shape")
+    if memory.stack > 1 and settings.stack_padding == "first_frame":
+        notes.append("this memory pads stacks by an episode's first frame, Dopamine by black ones")
+    if memory.num_streams > 1:
+        notes.append(f"the {memory.num_streams} streams lie one after the other; which is which has no place")
+    return notes

@@ -1,0 +1,302 @@
+"""Imports of the DQN Replay Dataset's layout hold what was played, and say what they leave out."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+import shutil
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framestow import ReplayMemory
+from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.integrations.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay
+from framestow.integrations.dqn_replay_export import export_dqn_replay
+from framestow.integrations.transfer import Transferred
+from oracles.dopamine_memory import DopamineLog, Slot
+from oracles.small_plays import SmallPlay, small_plays
+
+SHAPE = (5, 3)
+
+
+def imported(folder: Path, stack: int = 4, capacity: int | None = None, **choice) -> tuple[ReplayMemory, Transferred]:
+    replay = DqnReplay.open(folder, **choice)
+    memory = ReplayMemory(
+        capacity or max(1, replay.num_slots),
+        replay.frame,
+        replay.num_actions,
+        stack=stack,
+        stack_padding="zeros",
+        seed=0,
+    )
+    return memory, replay.import_into(memory)
+
+
+def logged(folder: Path, lengths: list[int], capacity: int, seed: int = 0, *, is_finished: bool = True) -> DopamineLog:
+    """Play episodes of these lengths, each step of which has the number of the step as its reward."""
+    log, rng, step = DopamineLog(folder, capacity, SHAPE), np.random.default_rng(seed), 0
+    for length in lengths:
+        for place in range(length):
+            frame = rng.integers(1, 100, SHAPE).astype(np.uint8)
+            log.add(frame, int(rng.integers(6)), float(step), place == length - 1, step)
+            step += 1
+    if is_finished:
+        log.log_at_the_end()
+    return log
+
+
+def whole_steps(slots: list[Slot], at_reset: bool) -> list[tuple[int, list[np.ndarray], np.ndarray | None]]:
+    """Of a stretch of slots: (step, frames of its episode so far, next frame) where both are there."""
+    found, episode, has_begun = [], [], at_reset
+    for slot, following in itertools.zip_longest(slots, slots[1:]):
+        if slot.step >= 0 and has_begun:
+            episode = [*episode, slot.observation]
+            if slot.terminal or following is not None:
+                found.append((slot.step, episode, None if slot.terminal else following.observation))
+        if slot.terminal:
+            episode, has_begun = [], True
+    return found
+
+
+def stretches_of(log: DopamineLog) -> list[tuple[int, int]]:
+    """Slots that are there after all logs, put together where one goes on where the last one ended."""
+    joined: list[tuple[int, int]] = []
+    for first, stop in log.logged:
+        goes_on = bool(joined) and joined[-1][1] == first
+        joined.append((joined.pop()[0] if goes_on else first, stop))
+    return joined
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=14), st.integers(9, 60), st.integers(0, 99))
+def test_all_rings_of_a_run_together_hold_every_step_that_has_a_beginning_and_a_successor(lengths, capacity, seed):
+    with tempfile.TemporaryDirectory() as scratch:
+        log = logged(Path(scratch), lengths, capacity, seed)
+
+        memory, _ = imported(log.folder, padding=3)
+
+        expected = [
+            step for first, stop in stretches_of(log) for step in whole_steps(log.added[first:stop], first == 0)
+        ]
+        # The last ring does not say what it follows on: its beginning is known only where blank slots show one.
+        last_ring = log.added[len(log.added) // capacity * capacity :]
+        begins_blank = [slot.step < 0 for slot in last_ring[:3]] == [True] * 3
+        expected += whole_steps(last_ring, begins_blank)
+        assert_holds(memory, log, expected)
+
+
+def assert_holds(memory: ReplayMemory, log: DopamineLog, expected: list) -> None:
+    memory.check()
+    assert len(expected) == len(memory)
+    batch = memory.transitions(memory.sampleable_indices()) if expected else None
+    actions = {slot.step: slot.action for slot in log.added}
+    for row, (step, frames, following) in enumerate(expected):
+        black = np.zeros(SHAPE, np.uint8)
+        seen = [black] * 4 + frames
+        after = [*seen, black if following is None else following]
+        assert (step, actions[step]) == (batch.reward[row], batch.action[row])
+        assert (following is None) == batch.terminated[row] == (batch.discount[row] == 0)
+        assert not batch.truncated[row]
+        np.testing.assert_array_equal(seen[-4:], batch.observation[row])
+        np.testing.assert_array_equal(after[-4:], batch.next_observation[row])
+
+
+@settings(max_examples=20)
+@given(small_plays(max_streams=1, ends=("terminated",)))
+def test_what_was_exported_comes_back(small_play: SmallPlay):
+    play = small_play.recorded(stack_padding="zeros")
+    with tempfile.TemporaryDirectory() as scratch:
+        export_dqn_replay(play.memory, Path(scratch) / "logs")
+
+        replay = DqnReplay.open(Path(scratch) / "logs", padding=small_play.stack - 1, num_actions=6)
+        memory = ReplayMemory(1000, replay.frame, 6, stack=small_play.stack, stack_padding="zeros", seed=0)
+        told = replay.import_into(memory)
+
+    whole = [episode for episode in play.memory.episodes() if episode.has_beginning or small_play.stack == 1]
+    returned = list(memory.episodes())
+    assert len(whole) == len(returned) == told.episodes
+    for before, after in zip(whole, returned, strict=True):
+        np.testing.assert_array_equal(before.actions, after.actions)
+        np.testing.assert_array_equal(before.rewards, after.rewards)
+        np.testing.assert_array_equal(before.terminated, after.terminated)
+        np.testing.assert_array_equal(before.frames()[:-1], after.frames()[:-1])
+        assert not after.frames()[-1].any()
+
+
+def test_cut_ends_come_back_with_their_true_last_frames(tmp_path: Path):
+    play = SmallPlay(((5, "truncated"), (4, "cut"), (3, "terminated"))).recorded(stack_padding="zeros")
+    export_dqn_replay(play.memory, tmp_path / "logs", cut_ends="new_checkpoint")
+
+    memory, told = imported(tmp_path / "logs", padding=3)
+
+    first, second, third = memory.episodes()
+    np.testing.assert_array_equal(play.episodes[0][0].frames, first.frames())
+    np.testing.assert_array_equal(play.episodes[0][1].frames, second.frames())
+    assert [False, False, True] == [episode.has_end for episode in (first, second, third)]
+    assert {NO_SUCCESSOR: 2} == told.left_out
+
+
+def test_chosen_checkpoints_are_read_in_ascending_order(tmp_path: Path):
+    log = logged(tmp_path, [10] * 12, capacity=50)
+
+    memory, told = imported(log.folder, checkpoints=[2, 1], padding=3)
+
+    expected = whole_steps(log.added[49:149], at_reset=False)
+    assert_holds(memory, log, expected)
+    assert sum(slot.step >= 0 for slot in log.added[49:149]) == len(expected) + sum(told.left_out.values())
+
+
+def test_the_blank_slots_before_episodes_are_counted_where_nobody_says_how_many(tmp_path: Path):
+    assert 3 == DqnReplay.open(logged(tmp_path / "dopamine", [10] * 3, 20).folder).padding
+    without = DopamineLog(tmp_path / "without", 20, SHAPE, stack=1)
+    for step in range(15):
+        without.add(np.full(SHAPE, step, np.uint8), 0, 0.0, step % 5 == 4, step)
+    without.log_at_the_end()
+    assert 0 == DqnReplay.open(without.folder).padding
+
+
+def test_black_first_frames_are_not_taken_for_blank_slots(tmp_path: Path):
+    log = DopamineLog(tmp_path, 100, SHAPE)
+    for step in range(30):
+        is_black = step in (0, 1, 12)
+        frame = np.zeros(SHAPE, np.uint8) if is_black else np.full(SHAPE, 1 + step, np.uint8)
+        log.add(frame, 0, 0.0 if is_black else float(step), step % 6 == 5, step)
+    log.log_at_the_end()
+
+    memory, _ = imported(log.folder)
+
+    assert 30 == len(memory)
+
+
+def test_a_ring_that_is_half_overwritten_is_read_in_the_order_of_time(tmp_path: Path):
+    log = logged(tmp_path, [10] * 12, capacity=1000, is_finished=False)
+    log.capacity = 100
+    log.log(len(log.added))
+
+    memory, told = imported(log.folder, padding=3)
+
+    expected = whole_steps(log.added[-100:], at_reset=False)
+    assert_holds(memory, log, expected)
+    assert {NO_BEGINNING} == set(told.left_out)
+
+
+def test_without_a_count_the_last_slot_is_left_alone(tmp_path: Path):
+    log = logged(tmp_path, [10] * 12, capacity=50)
+    for path in tmp_path.glob("add_count*"):
+        path.unlink()
+
+    memory, _ = imported(log.folder, checkpoints=[0], padding=3)
+
+    assert_holds(memory, log, whole_steps(log.added[:49], at_reset=True))
+
+
+def test_a_capacity_below_what_is_there_keeps_the_newest(tmp_path: Path):
+    log = logged(tmp_path, [10] * 4, capacity=100)
+
+    memory, told = imported(log.folder, capacity=7)
+
+    assert 40 == told.transitions
+    assert list(range(33, 40)) == memory.transitions(memory.sampleable_indices()).reward.tolist()
+
+
+def test_the_folder_above_the_logs_will_do(tmp_path: Path):
+    logged(tmp_path / "1" / "replay_logs", [10], capacity=100)
+
+    assert 10 == len(imported(tmp_path / "1")[0])
+
+
+def test_a_state_of_the_same_ring_later_on_is_refused_beside_it(tmp_path: Path):
+    log = logged(tmp_path, [10] * 4, capacity=1000, is_finished=False)
+    log.log(len(log.added))
+    log.log(len(log.added) + 5)
+
+    with pytest.raises(InvalidSettingsError, match="checkpoints 0 and 1 are one ring at two times, 52 and 57 steps"):
+        DqnReplay.open(tmp_path)
+    assert 40 == len(imported(tmp_path, checkpoints=[0])[0])
+
+
+def test_frames_are_not_all_in_memory_at_once(tmp_path: Path):
+    arrays = {"action": np.int32, "reward": np.float32, "terminal": np.uint8}
+    arrays = {name: np.zeros(10_000, kind) for name, kind in arrays.items()}
+    arrays["observation"] = np.zeros((10_000, 84, 84), np.uint8)  # 71 MB
+    arrays["observation"][:, :2] = np.arange(10_000)[:, None, None] % 251
+    for name, array in arrays.items():
+        with gzip.open(tmp_path / f"$store$_{name}_ckpt.0.gz", "wb", 1) as file:
+            np.save(file, array)
+    del arrays, array
+    tracemalloc.start()
+    try:
+        memory, _ = imported(tmp_path, padding=0)
+
+        assert tracemalloc.get_traced_memory()[1] < 12 << 20
+    finally:
+        tracemalloc.stop()
+    assert 9_998 == len(memory)
+
+
+def test_progress_counts_the_bytes_of_the_files(tmp_path: Path):
+    log = logged(tmp_path, [10] * 12, capacity=50)
+    replay, told = DqnReplay.open(log.folder), []
+
+    replay.import_into(
+        ReplayMemory(1000, replay.frame, replay.num_actions, seed=0), lambda done, total: told.append((done, total))
+    )
+
+    assert sorted(told) == told
+    assert told[-1][0] == told[-1][1] >= replay.file_bytes
+
+
+@pytest.mark.parametrize("element", ["observation", "action", "reward", "terminal", "add_count"])
+def test_a_flipped_or_missing_byte_is_found_and_the_file_named(element: str, tmp_path: Path):
+    logged(tmp_path / "whole", [10] * 3, capacity=100)
+    [file] = (tmp_path / "whole").glob(f"*{element}*")
+    whole = file.read_bytes()
+    for place in range(10, len(whole), max(1, len(whole) // 15)):  # behind gzip's own header, which has a time in it
+        flipped = bytearray(whole)
+        flipped[place] ^= 0x10
+        for damaged in (bytes(flipped), whole[:place]):
+            shutil.rmtree(tmp_path / "damaged", ignore_errors=True)
+            shutil.copytree(tmp_path / "whole", tmp_path / "damaged")
+            (tmp_path / "damaged" / file.name).write_bytes(damaged)
+
+            with pytest.raises((DamagedDataError, InvalidSettingsError), match=re.escape(str(tmp_path / "damaged"))):
+                imported(tmp_path / "damaged")
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path):
+    logged(tmp_path, [10] * 3, capacity=100)
+    with pytest.raises(InvalidSettingsError, match=re.escape("there is no checkpoint 5")):
+        DqnReplay.open(tmp_path, [5])
+    (tmp_path / "$store$_reward_ckpt.0.gz").unlink()
+    with pytest.raises(InvalidSettingsError, match=re.escape("has no file $store$_reward_ckpt.0.gz")):
+        DqnReplay.open(tmp_path)
+    with pytest.raises(InvalidSettingsError, match="there is no such folder"):
+        DqnReplay.open(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidSettingsError, match="there is no checkpoint at all"):
+        DqnReplay.open(tmp_path / "empty")
+
+
+def test_arrays_of_objects_are_not_unpickled(tmp_path: Path):
+    logged(tmp_path, [10] * 3, capacity=100)
+    with gzip.open(tmp_path / "$store$_action_ckpt.0.gz", "wb") as file:
+        np.save(file, np.array([{"a": 1}] * 100, object), allow_pickle=True)
+
+    with pytest.raises(DamagedDataError, match=re.escape("$store$_action_ckpt.0.gz: it must be a NumPy array in gzip")):
+        DqnReplay.open(tmp_path)
+
+
+def test_arrays_of_different_lengths_are_refused(tmp_path: Path):
+    log = logged(tmp_path, [10] * 3, capacity=100)
+    log.num_logs = 0
+    log.write("$store$_reward", np.zeros(99, np.float32))
+
+    with pytest.raises(DamagedDataError, match=re.escape("reward float32 (99,)")):
+        DqnReplay.open(tmp_path)

@@ -1,0 +1,160 @@
+"""What is exported in the layout of the DQN Replay Dataset is what Dopamine's replay memory would draw from it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from hypothesis import given, settings
+
+from framestow import ReplayMemory
+from framestow.errors import InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.integrations.dqn_checkpoint import checkpoint_numbers
+from framestow.integrations.dqn_replay_export import export_dqn_replay
+from oracles.dopamine_memory import DopamineReader, Drawn
+from oracles.episode_lists import RecordedPlay
+from oracles.small_plays import SmallPlay, small_plays
+
+
+def drawn_from(folder: Path, stack: int) -> list[Drawn]:
+    readers = [DopamineReader(folder, number, stack) for number in checkpoint_numbers(folder)]
+    return [transition for reader in readers for transition in reader.drawn()]
+
+
+def stacked(frames: list[np.ndarray], last: int, stack: int) -> np.ndarray:
+    black = np.zeros_like(frames[0])
+    return np.stack([frames[place] if place >= 0 else black for place in range(last - stack + 1, last + 1)])
+
+
+def assert_dopamine_draws_what_was_played(play: RecordedPlay, drawn: list[Drawn], *, marks_cuts: bool = False) -> None:
+    expected = [(episode, step) for episode, first in play.held() for step in range(first, len(episode.indices))]
+    assert len(expected) == len(drawn)
+    for (episode, step), actual in zip(expected, drawn, strict=True):
+        assert (int(episode.actions[step]), episode.rewards[step]) == (actual.action, actual.reward)
+        is_last_of_stream = episode is play.episodes[episode.stream][-1]
+        is_marked = marks_cuts and step == len(episode.indices) - 1 and not is_last_of_stream
+        assert (episode.terminated[step] or is_marked) == actual.terminal
+        np.testing.assert_array_equal(stacked(episode.frames, step, play.stack), actual.state)
+        if not actual.terminal:
+            np.testing.assert_array_equal(stacked(episode.frames, step + 1, play.stack), actual.next_state)
+
+
+@settings(max_examples=25)
+@given(small_plays())
+def test_dopamine_draws_every_transition_held_and_no_other(small_play: SmallPlay):
+    play = small_play.recorded()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "replay_logs"
+
+        told = export_dqn_replay(play.memory, folder, cut_ends="new_checkpoint")
+
+        assert_dopamine_draws_what_was_played(play, drawn_from(folder, small_play.stack))
+    assert (len(play.memory), len(play.held())) == (told.transitions, told.episodes)
+    assert {} == told.left_out
+
+
+@settings(max_examples=12)
+@given(small_plays(ends=("terminated", "cut", "truncated")))
+def test_cut_ends_can_be_marked_as_terminal_as_dopamine_does(small_play: SmallPlay):
+    play = small_play.recorded()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "replay_logs"
+
+        export_dqn_replay(play.memory, folder, cut_ends="terminal")
+
+        assert_dopamine_draws_what_was_played(play, drawn_from(folder, small_play.stack), marks_cuts=True)
+
+
+def test_a_checkpoint_ends_before_it_has_too_many_slots(tmp_path: Path):
+    play = SmallPlay(((10, "terminated"),) * 6).recorded()
+
+    export_dqn_replay(play.memory, tmp_path / "logs", slots_per_checkpoint=30)
+
+    assert [0, 1, 2] == checkpoint_numbers(tmp_path / "logs")
+    assert all(len(DopamineReader(tmp_path / "logs", number, 4).observation) <= 30 for number in range(3))
+    assert_dopamine_draws_what_was_played(play, drawn_from(tmp_path / "logs", 4))
+
+
+def test_the_same_memory_makes_the_same_bytes(tmp_path: Path):
+    memory = SmallPlay(((5, "terminated"),)).recorded().memory
+
+    export_dqn_replay(memory, tmp_path / "one")
+    export_dqn_replay(memory, tmp_path / "two")
+
+    for file in sorted((tmp_path / "one").iterdir()):
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
+    play = SmallPlay(((5, "terminated"), (4, "terminated"), (3, "truncated")), num_streams=2).recorded()
+
+    notes = export_dqn_replay(play.memory, tmp_path / "logs").notes
+
+    assert [
+        "the frame after the last step of 2 episodes has no place in the layout",
+        "that 1 episodes were truncated has no place in the layout",
+        "frames are (5, 3), not (84, 84): Dopamine must be told by observation_shape",
+        "this memory pads stacks by an episode's first frame, Dopamine by black ones",
+        "the 2 streams lie one after the other; which is which has no place",
+    ] == notes
+
+
+def test_cut_episodes_are_refused_unless_it_is_said_what_becomes_of_them(tmp_path: Path):
+    play = SmallPlay(((5, "truncated"), (4, "cut"), (3, "terminated"))).recorded()
+
+    message = "2 of 3 episodes were truncated or cut off: the layout can only say that an episode terminated"
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        export_dqn_replay(play.memory, tmp_path / "logs")
+    assert not (tmp_path / "logs").exists()
+
+
+def floats() -> ReplayMemory:
+    return SmallPlay(((2, "cut"),)).recorded(FrameSpec((4, 4), np.float32)).memory
+
+
+def box_actions() -> ReplayMemory:
+    return ReplayMemory(9, FrameSpec((4, 4)), Box(-1, 1, (2,)))
+
+
+def nothing() -> ReplayMemory:
+    return ReplayMemory(9, FrameSpec((4, 4)), 4)
+
+
+@pytest.mark.parametrize(
+    ("make_memory", "message"),
+    [
+        (floats, "frames have dtype float32"),
+        (box_actions, "the layout holds numbers from 0 on"),
+        (nothing, "the memory holds no transition"),
+    ],
+)
+def test_a_memory_that_does_not_fit_the_layout_is_refused(
+    make_memory: Callable[[], ReplayMemory], message: str, tmp_path: Path
+):
+    memory = make_memory()
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        export_dqn_replay(memory, tmp_path / "logs")
+
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"cut_ends": "drop"}, "cut_ends is 'drop'"),
+        ({"slots_per_checkpoint": 0}, "slots_per_checkpoint is 0"),
+        ({"compression_level": 10}, "compression_level is 10"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(option: dict, message: str, tmp_path: Path):
+    memory = SmallPlay(((2, "cut"),)).recorded().memory
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        export_dqn_replay(memory, tmp_path / "logs", **option)
