@@ -101,7 +101,7 @@ class DqnReplay:
         return sum(checkpoint.array_bytes for checkpoint in self.checkpoints)
 
     def import_into(self, memory: ReplayMemory, progress: Progress = no_progress) -> Transferred:
-        """Append everything to stream 0 of ``memory``; in RAM are some hundreds of frames, and one checkpoint's columns.
+        """Append everything to stream 0 of ``memory``; in RAM are some hundreds of frames and a checkpoint's columns.
 
         ``progress`` counts bytes of files. An episode that is open at the end stays open. Raises ``DamagedDataError``
         for files that are not what was written, which is known when a file has been read to its end at the latest:

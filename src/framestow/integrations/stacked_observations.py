@@ -1,0 +1,70 @@
+"""Observations that are stacks of frames already: back to single frames, which a memory stacks again."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
+
+StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
+"""Whether observations are stacks: ``first_axis`` as ``(4, 84, 84)``, ``last_axis`` as ``(84, 84, 4)``; newest last."""
+
+STACKED_ON: tuple[StackedOn, ...] = get_args(StackedOn)
+
+
+class Stacks(NamedTuple):
+    """How observations are stacked: ``depth`` frames along ``axis`` of an observation, 0 or -1."""
+
+    axis: int
+    depth: int
+
+    @classmethod
+    def of_shape(cls, shape: tuple[int, ...], stacked_on: StackedOn) -> Stacks | None:
+        """Say how observations of ``shape`` are stacked; ``None`` where they are not."""
+        if stacked_on not in STACKED_ON:
+            raise InvalidSettingsError(
+                f"stacked_on is {stacked_on!r}: it must be one of {', '.join(map(repr, STACKED_ON))}; take 'no'"
+            )
+        if stacked_on == "no":
+            return None
+        if len(shape) < 2:
+            raise InvalidSettingsError(f"observations have shape {shape}: a stack has more axes than one; take 'no'")
+        axis = 0 if stacked_on == "first_axis" else -1
+        return cls(axis, shape[axis])
+
+    def one_frame_of(self, bounds: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Give the newest frame of an array that is shaped as one observation, bounds for instance."""
+        return np.asarray(np.take(bounds, -1, self.axis))
+
+    def frames(self, observations: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
+        """Give the newest frame of each observation of an episode, ``(T + 1, *frame)``.
+
+        Raises ``InvalidSettingsError``, beginning with ``where``, if the older frames of an observation are not the
+        newer ones of the observation before: stacking the frames again would make other observations.
+        """
+        stacks = self._stacks_first(observations)
+        is_shifted = (stacks[1:, :-1] == stacks[:-1, 1:]).reshape(len(stacks) - 1, -1).all(axis=1)
+        if not is_shifted.all():
+            raise InvalidSettingsError(
+                f"{where}: observation {int(np.argmin(is_shifted)) + 1} is not the one before moved on by one frame: "
+                f"these are no stacks along axis {self.axis}, or not of consecutive frames; take stacked_on='no'"
+            )
+        return np.ascontiguousarray(stacks[:, -1])
+
+    def paddings_of(self, first_observation: npt.NDArray[Any]) -> set[StackPadding]:
+        """Say which paddings explain an episode's first observation: both where its frame is black, perhaps none."""
+        window = self._stacks_first(first_observation[None])[0]
+        fitting: set[StackPadding] = set()
+        for padding in STACK_PADDINGS:
+            padded = window.copy()
+            pad_window(padded, self.depth - 1, padding)
+            if np.array_equal(padded, window):
+                fitting.add(padding)
+        return fitting
+
+    def _stacks_first(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.moveaxis(observations, self.axis if self.axis < 0 else self.axis + 1, 1)

@@ -1,0 +1,315 @@
+"""Minari datasets come into a memory as they are, and go out of one losslessly."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import tracemalloc
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from hypothesis import given, settings
+
+from framestow import ReplayMemory
+from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.integrations.minari import MinariData
+from framestow.integrations.minari_export import MinariDescription, export_minari
+from framestow.integrations.transfer import Transferred
+from oracles.episode_lists import RecordedPlay
+from oracles.small_plays import SmallPlay, small_plays
+
+minari = pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
+from minari.data_collector.episode_buffer import EpisodeBuffer  # noqa: E402
+from minari.dataset.minari_storage import MinariStorage  # noqa: E402
+
+PIXELS = Box(0, 255, (5, 3), np.uint8)
+
+
+def dataset(folder: Path, episodes: list[dict], observations: Box = PIXELS, actions=None, **settings) -> Path:
+    """Make a dataset with Minari alone."""
+    storage = MinariStorage.new(folder, observations, Discrete(6) if actions is None else actions, **settings)
+    storage.update_metadata({"dataset_id": "made/by-minari-v0", "minari_version": minari.__version__})
+    storage.update_episodes(EpisodeBuffer(**episode) for episode in episodes)
+    return folder
+
+
+def episode(length: int = 3, seed: int = 0, space: Box = PIXELS, terminated=True, truncated=False, **settings) -> dict:
+    rng = np.random.default_rng(seed)
+    last = np.arange(length) == length - 1
+    shape = (length + 1, *space.shape)
+    is_float = space.dtype.kind == "f"
+    observations = rng.normal(size=shape) if is_float else rng.integers(1, 200, shape)
+    return {
+        "observations": observations.astype(space.dtype),
+        "actions": rng.integers(0, 6, length),
+        "rewards": rng.normal(size=length).astype(np.float32),
+        "terminations": last & terminated,
+        "truncations": last & truncated,
+    } | settings
+
+
+def imported(folder: Path | str, capacity: int = 1000, **choice) -> tuple[ReplayMemory, Transferred]:
+    data = MinariData.open(folder, **choice)
+    stack = 4 if data.stacks is None else data.stacks.depth
+    memory = ReplayMemory(
+        capacity, data.frame, data.action, stack=stack, stack_padding=data.stack_padding, seed=0, source=data.name
+    )
+    told = data.import_into(memory)
+    memory.check()
+    return memory, told
+
+
+def exported(play: RecordedPlay, root: Path, **description) -> Path:
+    export_minari(play.memory, root / "made/here-v0", MinariDescription("made/here-v0", **description))
+    return root / "made/here-v0"
+
+
+@settings(max_examples=12)
+@given(small_plays())
+def test_an_export_holds_every_episode_as_it_was_played(small_play: SmallPlay):
+    play = small_play.recorded()
+    with tempfile.TemporaryDirectory() as scratch:
+        found = list(minari.MinariDataset(exported(play, Path(scratch)) / "data"))
+
+    for (plain, first), data in zip(play.held(), found, strict=True):
+        np.testing.assert_array_equal(plain.frames[first:], data.observations)
+        np.testing.assert_array_equal(plain.actions[first:], data.actions)
+        np.testing.assert_array_equal(plain.rewards[first:], data.rewards)
+        assert plain.terminated[first:] == data.terminations.tolist()
+        is_cut = not (plain.terminated[-1] or plain.truncated[-1])
+        assert [*plain.truncated[first:-1], plain.truncated[-1] or is_cut] == data.truncations.tolist()
+
+
+@settings(max_examples=12)
+@given(small_plays())
+def test_what_was_exported_comes_back_with_its_ends(small_play: SmallPlay):
+    play = small_play.recorded()
+    with tempfile.TemporaryDirectory() as scratch:
+        memory, told = imported(exported(play, Path(scratch)))
+
+    before, after = list(play.memory.episodes()), list(memory.episodes())
+    assert (len(before), len(play.memory)) == (told.episodes, told.transitions)
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one.frames(), other.frames())
+        np.testing.assert_array_equal(one.actions, other.actions)
+        np.testing.assert_array_equal(one.rewards, other.rewards)
+        np.testing.assert_array_equal(one.terminated, other.terminated)
+        np.testing.assert_array_equal(one.truncated, other.truncated)
+
+
+def test_pictures_are_exported_losslessly_where_minari_would_take_jpeg(tmp_path: Path):
+    play = SmallPlay(((4, "terminated"),)).recorded(FrameSpec((84, 84)))
+
+    [data] = minari.MinariDataset(exported(play, tmp_path) / "data")
+
+    np.testing.assert_array_equal(play.episodes[0][0].frames, data.observations)
+
+
+def test_a_dataset_of_jpegs_is_told_of(tmp_path: Path):
+    space = Box(0, 255, (84, 84), np.uint8)
+
+    _, told = imported(dataset(tmp_path / "lossy", [episode(space=space)], space))
+    _, lossless = imported(dataset(tmp_path / "raw", [episode(space=space)], space, jpeg_encoding=False))
+
+    assert ["the dataset keeps its pictures as JPEG: they are not what the environment showed"] == told.notes
+    assert [] == lossless.notes
+
+
+@pytest.mark.parametrize("data_format", ["arrow", "parquet"])
+def test_other_formats_of_minari_name_what_they_need_or_work(data_format: str, tmp_path: Path):
+    play = SmallPlay(((3, "terminated"), (2, "cut"))).recorded()
+    if find_spec("pyarrow") is None:
+        with pytest.raises(MissingExtraError, match=re.escape('pip install "minari[arrow]"')):
+            exported(play, tmp_path, data_format=data_format)
+    else:
+        memory, _ = imported(exported(play, tmp_path, data_format=data_format))
+        assert [[False] * 3, [False] * 2] == [episode.truncated.tolist() for episode in memory.episodes()]
+
+
+def test_vectors_and_continuous_actions_come_and_go(tmp_path: Path):
+    space, actions = Box(-np.inf, np.inf, (7,), np.float32), Box(-1, 1, (2,), np.float32)
+    made = episode(5, space=space, actions=np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32))
+
+    memory, _ = imported(dataset(tmp_path / "made", [made], space, actions))
+    export_minari(memory, tmp_path / "again", MinariDescription("made/again-v0"))
+
+    [data] = minari.MinariDataset(tmp_path / "again/data")
+    np.testing.assert_array_equal(made["observations"], data.observations)
+    np.testing.assert_array_equal(made["actions"], data.actions)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [FrameSpec((4, 4), np.float32, is_scaled=True), FrameSpec((3, 4), bool), FrameSpec((6,), np.int16)],
+    ids=["scaled", "bool", "int16"],
+)
+def test_frames_of_other_kinds_come_and_go(frame: FrameSpec, tmp_path: Path):
+    play = SmallPlay(((5, "terminated"),)).recorded(frame)
+
+    memory, _ = imported(exported(play, tmp_path))
+
+    assert frame == memory.settings.frame
+    np.testing.assert_array_equal(next(play.memory.episodes()).frames(), next(memory.episodes()).frames())
+
+
+def test_both_flags_and_an_episode_with_neither_come_as_they_are(tmp_path: Path):
+    ends = [(True, False), (False, True), (True, True), (False, False), (True, False)]
+    episodes = [episode(seed=seed, terminated=one, truncated=other) for seed, (one, other) in enumerate(ends)]
+
+    memory, _ = imported(dataset(tmp_path / "made", episodes))
+
+    assert ends == [(bool(held.terminated[-1]), bool(held.truncated[-1])) for held in memory.episodes()]
+
+
+def test_an_episode_that_goes_on_behind_its_end_is_parted_there(tmp_path: Path):
+    made = episode(4, terminations=np.array([False, True, False, True]))
+
+    memory, told = imported(dataset(tmp_path / "made", [made]))
+
+    first, second = memory.episodes()
+    assert (2, 4) == (told.episodes, told.transitions)
+    assert ["1 episodes go on behind a step that ended them: parted there"] == told.notes
+    np.testing.assert_array_equal(made["observations"][:3], first.frames())
+    np.testing.assert_array_equal(made["observations"][2:], second.frames())
+
+
+@pytest.mark.parametrize("padding", ["first_frame", "zeros"])
+@pytest.mark.parametrize("stacked_on", ["first_axis", "last_axis"])
+def test_stacks_are_kept_as_single_frames_and_come_back_as_stacks(stacked_on: str, padding: str, tmp_path: Path):
+    frames = episode(9)["observations"]
+    black = frames[0] if padding == "first_frame" else np.zeros_like(frames[0])
+    axis = 0 if stacked_on == "first_axis" else -1
+    padded = [black] * 3 + list(frames)
+    stacks = np.stack([np.stack(padded[at : at + 4], axis) for at in range(10)])
+    space = Box(0, 255, stacks.shape[1:], np.uint8)
+
+    memory, _ = imported(dataset(tmp_path / "made", [episode(9, observations=stacks)], space), stacked_on=stacked_on)
+
+    batch = memory.transitions(memory.sampleable_indices())
+    assert ((5, 3), padding) == (memory.settings.frame.shape, memory.settings.stack_padding)
+    np.testing.assert_array_equal(stacks[:-1], np.moveaxis(batch.observation, 1, axis if axis < 0 else 1))
+    np.testing.assert_array_equal(stacks[1:], np.moveaxis(batch.next_observation, 1, axis if axis < 0 else 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((5, 1), "episode 0: observation 5 is not the one before moved on by one frame"),
+        ((0, 1), "the first observation is its newest frame padded neither by that frame nor by zeros"),
+    ],
+)
+def test_observations_that_only_look_like_stacks_are_refused(change: tuple[int, int], message: str, tmp_path: Path):
+    frames = list(episode(9)["observations"])
+    stacks = np.stack([np.stack(([frames[0]] * 3 + frames)[at : at + 4]) for at in range(10)])
+    stacks[change] += 1
+    folder = dataset(tmp_path / "made", [episode(9, observations=stacks)], Box(0, 255, (4, 5, 3), np.uint8))
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        imported(folder, stacked_on="first_axis")
+
+
+def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
+    made = []
+    for seed, padding in enumerate([1, 0]):
+        frames = list(episode(3, seed)["observations"])
+        padded = [frames[0] * np.uint8(padding)] * 3 + frames
+        made.append(episode(3, seed, observations=np.stack([np.stack(padded[at : at + 4]) for at in range(4)])))
+    folder = dataset(tmp_path / "made", made, Box(0, 255, (4, 5, 3), np.uint8))
+
+    with pytest.raises(InvalidSettingsError, match="episode 1: its first observation is not its newest frame padded"):
+        imported(folder, stacked_on="first_axis")
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions", "message"),
+    [
+        (Dict({"screen": PIXELS}), Discrete(6), "a memory holds pictures or vectors, a Box; map them to one"),
+        (Discrete(16), Discrete(6), "a memory holds pictures or vectors, a Box; map them to one"),
+        (PIXELS, MultiDiscrete([3, 3]), "give a Discrete, a Box, or the number of actions"),
+    ],
+)
+def test_spaces_that_no_memory_takes_are_refused(observations, actions, message: str, tmp_path: Path):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        MinariData.open(dataset(tmp_path / "made", [], observations, actions))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"rewards": np.array([0, np.nan, 0])}, InvalidStepError, "episode 0: reward is nan at row 0"),
+        ({"actions": np.array([0, 6, 0])}, InvalidStepError, "episode 0: action is 6"),
+        ({"actions": np.array([0, 1])}, DamagedDataError, "episode 0: it has 4 observations and [2, 3, 3, 3] actions"),
+        (
+            {"observations": np.full((4, 5, 3), 0.5)},
+            InvalidSettingsError,
+            "episode 0: observations are float64, which its space's uint8 does not hold",
+        ),
+    ],
+)
+def test_an_episode_that_cannot_be_stored_as_it_is_is_named(changes: dict, error: type, message: str, tmp_path: Path):
+    folder = dataset(tmp_path / "made", [episode(**changes)])
+
+    with pytest.raises(error, match=re.escape(message)):
+        imported(folder)
+
+
+def test_a_wider_type_in_the_files_is_taken_where_it_changes_no_value(tmp_path: Path):
+    made = episode()
+
+    memory, _ = imported(dataset(tmp_path / "made", [made | {"observations": made["observations"].astype(np.float64)}]))
+
+    np.testing.assert_array_equal(made["observations"], next(memory.episodes()).frames())
+
+
+def test_a_dataset_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    exported(SmallPlay(((4, "terminated"),)).recorded(), tmp_path, environment="ALE/Breakout-v5")
+
+    memory, _ = imported("made/here-v0")
+
+    assert ["made/here-v0"] == list(minari.list_local_datasets())
+    assert (4, ("ALE/Breakout-v5",)) == (len(memory), memory.settings.sources)
+    with pytest.raises(InvalidSettingsError, match="fetch it with: minari download made/nowhere-v0"):
+        MinariData.open("made/nowhere-v0")
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        (MinariDescription("no version"), "dataset_id is 'no version': Minari takes names such as"),
+        (MinariDescription("no/version"), "dataset_id is 'no/version': Minari takes names such as"),
+        (MinariDescription("a-v0", "Nonsense-v0"), "environment is 'Nonsense-v0': Gymnasium does not know it"),
+        (MinariDescription("a-v0", data_format="zip"), "data_format is 'zip'"),
+    ],
+)
+def test_a_description_that_cannot_be_is_refused(description: MinariDescription, message: str, tmp_path: Path):
+    memory = SmallPlay(((4, "terminated"),)).recorded().memory
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        export_minari(memory, tmp_path / "out", description)
+
+
+def test_one_episode_is_in_memory_at_a_time(tmp_path: Path):
+    play = SmallPlay(((60, "terminated"),) * 12).recorded(FrameSpec((84, 84)))  # 430 kB each
+    tracemalloc.start()
+    try:
+        folder = exported(play, tmp_path)
+        after_export = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        imported(folder, capacity=60)
+
+        assert max(after_export, tracemalloc.get_traced_memory()[1]) < 3 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_without_minari_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "minari", None)
+
+    with pytest.raises(MissingExtraError, match=re.escape('pip install "framestow[offline]"')):
+        MinariData.open(tmp_path)
