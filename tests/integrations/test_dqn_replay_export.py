@@ -45,7 +45,7 @@ def assert_dopamine_draws_what_was_played(play: RecordedPlay, drawn: list[Drawn]
             np.testing.assert_array_equal(stacked(episode.frames, step + 1, play.stack), actual.next_state)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(small_plays())
 def test_dopamine_draws_every_transition_held_and_no_other(small_play: SmallPlay):
     play = small_play.recorded()
@@ -59,7 +59,7 @@ def test_dopamine_draws_every_transition_held_and_no_other(small_play: SmallPlay
     assert {} == told.left_out
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(small_plays(ends=("terminated", "cut", "truncated")))
 def test_cut_ends_can_be_marked_as_terminal_as_dopamine_does(small_play: SmallPlay):
     play = small_play.recorded()

@@ -14,7 +14,7 @@ from framestow.replay import held_episodes
 from oracles.small_plays import SmallPlay, small_plays
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(small_plays())
 def test_every_episode_held_is_given_stream_by_stream_as_it_was_played(small_play: SmallPlay):
     play = small_play.recorded()
@@ -36,7 +36,7 @@ def test_every_episode_held_is_given_stream_by_stream_as_it_was_played(small_pla
         np.testing.assert_array_equal(plain.frames[first - history :], episode.frames(-history))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(small_plays())
 def test_an_episode_has_its_beginning_unless_its_first_steps_have_left(small_play: SmallPlay):
     play = small_play.recorded()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 _EXTRA_MODULES = frozenset(
     {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "matplotlib"}
 )
+_EXTRAS = {"bench": "bench", "import": "offline", "export": "offline"}  # of the other commands it is 'train'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = (missing.name or "").partition(".")[0]
         if module not in _EXTRA_MODULES:
             raise
-        extra = "bench" if given[:1] == ["bench"] else "train"
+        extra = _EXTRAS.get("".join(given[:1]), "train")
         print(
             f"error: the framestow command needs {module}: it is part of the extra '{extra}', which is not installed; "
             f'run: pip install "framestow[{extra}]"',

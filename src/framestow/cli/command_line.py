@@ -12,6 +12,8 @@ from rich.markup import escape
 from framestow import __version__
 from framestow.cli.bench import Bench
 from framestow.cli.evaluate import Evaluate
+from framestow.cli.export_data import Export
+from framestow.cli.import_data import Import
 from framestow.cli.train import train_command
 from framestow.cli.watch import Watch
 from framestow.errors import CheckpointError, FramestowError
@@ -33,6 +35,11 @@ Ctrl-C saves the run. Go on with it, as if it had never stopped:
 See what a game's transitions take on this machine, beside the other libraries that are installed:
 
     framestow bench Breakout
+
+Make a store of the DQN Replay Dataset or of a Minari dataset, and the other way round:
+
+    framestow import dqn-replay dqn/Breakout/1 --to stores/breakout
+    framestow export minari stores/breakout --to datasets --dataset-id atari/breakout/logged-v0
 
 framestow COMMAND --help tells about each."""
 
@@ -78,6 +85,8 @@ def _parsed(arguments: list[str]) -> Command:
         "evaluate": Evaluate,
         "watch": Watch,
         "bench": Bench,
+        "import": Import,
+        "export": Export,
     }
     command: Command = tyro.extras.subcommand_cli_from_dict(
         commands, prog="framestow", description=DESCRIPTION, args=arguments or ["--help"]

@@ -1,0 +1,57 @@
+"""What imports and exports show: a bar in bytes while they go, and the bytes before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+from framestow.integrations import transfer
+from framestow.integrations.transfer import Transferred
+from framestow.replay.byte_amounts import format_bytes
+
+
+@contextmanager
+def byte_bar(console: Console, what: str) -> Iterator[transfer.Progress]:
+    """Show a bar, on a terminal, and give what moves it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def show_transfer(console: Console, told: Transferred, seconds: float) -> None:
+    """Say what went over, what did not, and what the other side has no place for."""
+    console.print(
+        f"{told.transitions:,} transitions of {told.episodes:,} episodes in {seconds:,.1f} s", highlight=False
+    )
+    for reason, steps in told.left_out.items():
+        console.print(f"left out: {steps:,} {reason}", highlight=False, soft_wrap=True)
+    for note in told.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+
+
+def show_bytes(console: Console, before: tuple[str, int, int], after: tuple[str, int, int]) -> None:
+    """Show two rows of a name, bytes on disk and bytes in RAM, and how many times smaller the smaller is."""
+    table = Table("", "on disk", "in RAM", show_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, on_disk, in_ram in (before, after):
+        table.add_row(name, format_bytes(on_disk), format_bytes(in_ram))
+    table.add_row("ratio", *(_ratio(one, other) for one, other in zip(before[1:], after[1:], strict=True)))
+    console.print(table)
+
+
+def _ratio(before: int, after: int) -> str:
+    if before >= after:
+        return f"{before / max(1, after):,.1f} times smaller"
+    return f"{after / max(1, before):,.1f} times larger"

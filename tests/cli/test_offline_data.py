@@ -1,0 +1,186 @@
+"""``framestow import`` and ``framestow export``: a real game out and in again, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow import ReplayMemory
+from framestow.cli import main
+from framestow.envs import Recorder, make_atari
+from oracles.episode_lists import RecordedPlay
+from oracles.small_plays import SmallPlay
+
+NUM_STEPS = 400
+IMPORTS_AND_DIES = """
+import os, signal, sys
+from framestow import ReplayMemory
+from framestow.cli import main
+append, left = ReplayMemory.append, [int(sys.argv[1])]
+def append_or_die(*arguments):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(*arguments)
+ReplayMemory.append = append_or_die
+main(sys.argv[2:])
+"""
+
+
+@pytest.fixture(scope="module")
+def breakout(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedPlay, Path]:
+    """Some hundred steps of random play, as they were recorded and as a store."""
+    env = make_atari("Breakout", num_envs=1, preset="dopamine", seed=0)
+    space = env.single_observation_space
+    memory = ReplayMemory(1000, space, env.single_action_space, stack_padding="zeros", seed=0, source="Breakout")
+    play = RecordedPlay(memory)
+    recorder, rng = Recorder(env, play), np.random.default_rng(0)
+    recorder.reset(seed=0)
+    while play.num_steps < NUM_STEPS:
+        recorder.step(rng.integers(0, env.single_action_space.n, 1))
+    recorder.close()
+    folder = tmp_path_factory.mktemp("breakout") / "store"
+    memory.save(folder)
+    return play, folder
+
+
+def assert_same_play(play: RecordedPlay, store: Path, *, has_final_frames: bool) -> None:
+    memory = ReplayMemory.load(store)
+    memory.check()
+    for plain, held in zip(play.episodes[0], memory.episodes(), strict=True):
+        np.testing.assert_array_equal(plain.actions, held.actions)
+        np.testing.assert_array_equal(plain.rewards, held.rewards)
+        assert plain.terminated == held.terminated.tolist()
+        assert plain.truncated == held.truncated.tolist()
+        is_whole = has_final_frames or not held.terminated[-1]
+        shown = len(plain.frames) if is_whole else len(plain.frames) - 1
+        np.testing.assert_array_equal(plain.frames[:shown], held.frames()[:shown])
+
+
+def test_breakout_goes_out_to_the_dqn_replay_layout_and_comes_in_again(breakout, tmp_path: Path, capsys):
+    play, store = breakout
+
+    assert 0 == main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
+    exported = capsys.readouterr().out
+    options = ["--num-actions", "4", "--game", "Breakout"]
+    assert 0 == main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), *options])
+    imported = capsys.readouterr().out
+
+    assert_same_play(play, tmp_path / "again", has_final_frames=False)
+    assert ("Breakout",) == ReplayMemory.load(tmp_path / "again").settings.sources
+    assert "the frame after the last step of" in exported
+    for told in (exported, imported):
+        assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in told
+        assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", told), told
+        assert re.search(r"ratio\s+│\s+[\d.,]+ times (larger|smaller)\s+│\s+[\d.,]+ times (larger|smaller)", told), told
+
+
+def test_breakout_goes_out_to_minari_and_comes_in_again(breakout, tmp_path: Path, capsys):
+    pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
+    play, store = breakout
+    name = "atari/breakout/random-v0"
+
+    told = ["--environment", "ALE/Breakout-v5", "--description", "random play", "--author", "somebody"]
+    assert 0 == main(["export", "minari", str(store), "--to", str(tmp_path), "--dataset-id", name, *told])
+    assert 0 == main(["import", "minari", str(tmp_path / name), "--to", str(tmp_path / "again"), "--stack", "4"])
+
+    assert_same_play(play, tmp_path / "again", has_final_frames=True)
+    assert ("ALE/Breakout-v5",) == ReplayMemory.load(tmp_path / "again").settings.sources
+    assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
+
+
+def test_a_capacity_keeps_the_newest_and_says_so(breakout, tmp_path: Path, capsys):
+    _, store = breakout
+    main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
+
+    main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), "--capacity", "100"])
+
+    assert 100 == len(ReplayMemory.load(tmp_path / "again"))
+    assert "the memory keeps the newest 100: raise --capacity for all" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "appends", [pytest.param(1, marks=pytest.mark.exhaustive), 10, pytest.param(39, marks=pytest.mark.exhaustive)]
+)
+def test_an_import_that_is_killed_leaves_no_store_and_can_be_done_again(appends: int, tmp_path: Path):
+    SmallPlay(((40, "cut"),)).recorded().memory.save(tmp_path / "store")
+    main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
+    command = ["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again")]
+
+    killed = subprocess.run([sys.executable, "-c", IMPORTS_AND_DIES, str(appends), *command], check=False)
+
+    assert -signal.SIGKILL == killed.returncode
+    assert not (tmp_path / "again").exists()
+    assert 0 == main(command)
+    assert 40 == len(ReplayMemory.load(tmp_path / "again"))
+    assert ["again", "logs", "store"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert 2 == main(arguments)
+    error = capsys.readouterr().err
+    assert 1 == error.count("\n")
+    return error
+
+
+def test_what_cannot_be_imported_is_refused_and_nothing_is_left(breakout, tmp_path: Path, capsys):
+    play = SmallPlay(((5, "cut"), (5, "cut"))).recorded()
+    play.memory.save(tmp_path / "store")
+    to = ["--to", str(tmp_path / "out")]
+
+    assert "there is no such folder" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
+    assert "take cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
+    assert not (tmp_path / "out").exists()
+    over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store")]
+    assert "nothing is written over" in refused(over, capsys)
+
+
+def test_data_of_which_no_step_can_be_used_is_refused(tmp_path: Path, capsys):
+    SmallPlay(((1, "cut"),)).recorded().memory.save(tmp_path / "store")
+    main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
+    wrong = ["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "out"), "--blank-slots", "9"]
+
+    assert "there is nothing to import; take more checkpoints" in refused(wrong, capsys)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("minari", ["import", "minari", "nowhere", "--to", "out"]),
+        pytest.param("h5py", ["import", "minari", "nowhere", "--to", "out"], marks=pytest.mark.exhaustive),
+        pytest.param("rich", ["import", "dqn-replay", "nowhere", "--to", "out"], marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_missing_extra_says_what_to_install(module: str, arguments: list[str], tmp_path: Path):
+    (tmp_path / "nowhere").mkdir()
+    (tmp_path / "nowhere" / "metadata.json").write_text(
+        '{"data_format": "hdf5", "observation_space": "{\\"type\\": \\"Discrete\\", \\"n\\": 2, \\"start\\": 0}",'
+        ' "action_space": "{\\"type\\": \\"Discrete\\", \\"n\\": 2, \\"start\\": 0}"}'
+    )
+    script = (
+        f"import sys; sys.modules[{module!r}] = None; from framestow.cli import main; sys.exit(main({arguments!r}))"
+    )
+
+    finished = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert 2 == finished.returncode, finished.stderr
+    assert re.fullmatch(r'error: .*pip install "(framestow\[offline\]|minari\[hdf5\])"`?\n', finished.stderr)
+
+
+def test_help_names_both_formats(capsys):
+    with pytest.raises(SystemExit):
+        main(["import", "--help"])
+
+    told = capsys.readouterr().out
+    assert "dqn-replay" in told
+    assert "minari" in told
