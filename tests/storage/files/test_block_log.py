@@ -18,6 +18,8 @@ from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.storage.files.block_format import BLOCK_HEADER_BYTES, BlockKey, LogState
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.block_log_reader import BlockLogReader
+from oracles.ctrl_c import ctrl_c_at_line
+from oracles.watched_disk import WatchedDisk
 
 KEYS = st.builds(BlockKey, st.integers(0, 3), st.integers(0, 40))
 
@@ -151,7 +153,7 @@ def damaged_versions(content: bytes):
 
 
 def test_every_flipped_and_cut_off_byte_is_found_and_never_read(tmp_path: Path) -> None:
-    writer, blocks = filled(tmp_path, 5, file_bytes=10**6)
+    writer, blocks = filled(tmp_path, 3, file_bytes=10**6)
     state = writer.sync()
     writer.close()
 
@@ -280,3 +282,38 @@ def test_out_of_bounds_keys_are_refused_before_anything_is_written(tmp_path: Pat
             writer.append(key, b"")
     assert state == writer.sync()
     writer.close()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file")  # one that was opened and not yet kept anywhere
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_a_log_goes_on_after_a_ctrl_c_at_any_line(every: int, tmp_path: Path) -> None:
+    wanted = {BlockKey(0, n): payload_of(BlockKey(0, n)) for n in range(2, 9)}
+    line, was_interrupted = 0, True
+    while was_interrupted:
+        line, was_interrupted = line + every, False
+        folder = tmp_path / str(line)
+        folder.mkdir()
+        writer = BlockLogWriter.create(folder, "frames", file_bytes=300, files=WatchedDisk())
+        writer.append(BlockKey(0, 0), b"first")
+        try:
+            with ctrl_c_at_line(line, ("storage/files",)):
+                append_missing(writer, dict(list(wanted.items())[:4]))
+                writer.sync()
+        except KeyboardInterrupt:
+            was_interrupted = True
+
+        append_missing(writer, wanted)
+        state = writer.sync()
+        assert {BlockKey(0, 0): b"first", **wanted} == read_all(folder, state)
+        writer.drop(BlockKey(0, n) for n in range(9) if n != 2 + line % 4)
+        state = writer.sync()
+        writer.remove_unneeded([state])
+        assert payload_of(BlockKey(0, 2 + line % 4)) == read_all(folder, state)[BlockKey(0, 2 + line % 4)]
+        writer.close()
+    assert line > 200
+
+
+def append_missing(writer: BlockLogWriter, blocks: dict[BlockKey, bytes]) -> None:
+    for key, payload in blocks.items():
+        if key not in writer:
+            writer.append(key, payload)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,22 @@ from framestow.storage.files.writer_lock import WriterLock
 from pathlib import Path
 lock = WriterLock(Path(sys.argv[1]), "memory", "stop it")
 print("held", flush=True)
+sys.stdin.read()
+"""
+
+FORKING_HOLDER = """
+import os, sys, time
+from framestow.storage.files.writer_lock import WriterLock
+from pathlib import Path
+lock = WriterLock(Path(sys.argv[1]), "memory", "stop it")
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(writing, b"1")  # after it let go, which forking does
+    time.sleep(60)
+    os._exit(0)
+os.read(reading, 1)
+print(child, flush=True)
 sys.stdin.read()
 """
 
@@ -52,24 +67,17 @@ def test_a_killed_process_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
 def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
-    lock = locked(tmp_path / "LOCK")
-    child = os.fork()
-    if child == 0:
-        time.sleep(30)
-        os._exit(0)
-    try:
-        with pytest.raises(IncompatibleError):
-            locked(tmp_path / "LOCK")
-        lock.close()
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            try:
-                locked(tmp_path / "LOCK").close()
-                break
-            except IncompatibleError:  # the child has not come to its first line yet
-                time.sleep(0.01)
+    command = [sys.executable, "-c", FORKING_HOLDER, str(tmp_path / "LOCK")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            with pytest.raises(IncompatibleError, match=f"by process {parent.pid} on"):
+                locked(tmp_path / "LOCK")
+            parent.send_signal(signal.SIGKILL)
+            parent.wait()
 
-        locked(tmp_path / "LOCK").close()
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+            os.kill(child, 0)  # it lives
+            locked(tmp_path / "LOCK").close()
+        finally:
+            os.kill(child, signal.SIGKILL)

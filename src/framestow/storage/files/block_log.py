@@ -144,6 +144,7 @@ class BlockLogWriter:
         """
         if self._tail is not None and self._tail.file.synced != self._tail.file.end:
             self._sync_tail(self._tail)
+        self._count_anew()  # a Ctrl-C may have come between a change and its count
         return {
             "files": [
                 {"number": file.number, "bytes": file.synced.bytes, "blocks": file.synced.blocks}
@@ -205,9 +206,9 @@ class BlockLogWriter:
 
     def close(self) -> None:
         """Close the files; what was not synced may be lost. Closing again does nothing."""
-        if self._tail is not None:
-            self._tail.close()
-            self._tail = None
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            tail.close()
 
     def __enter__(self) -> BlockLogWriter:
         return self
@@ -220,9 +221,10 @@ class BlockLogWriter:
             self._sync_tail(self._tail)
             self.close()
         number, self._next_file = self._next_file, self._next_file + 1
-        self._tail = LogTail.create(self._folder, self._name, number, self._disk)
-        self._files[number] = self._tail.file
-        return self._tail
+        tail = LogTail.create(self._folder, self._name, number, self._disk)
+        self._files[number] = tail.file
+        self._tail = tail
+        return tail
 
     def _sync_tail(self, tail: LogTail) -> None:
         tail.write_index()
@@ -235,7 +237,8 @@ class BlockLogWriter:
 
     def _give_up(self, tail: LogTail) -> None:
         """Forget what a failed sync may have lost; what is appended next goes to another file."""
-        self.close()
+        self._tail = None
+        tail.abandon(self._disk)
         for key, former in self._unsynced.items():
             self._table.drop(key)
             if former is not None:
@@ -243,9 +246,6 @@ class BlockLogWriter:
         self._unsynced.clear()
         if tail.file.synced is None:
             del self._files[tail.file.number]
-            tail.remove(self._disk)
-        else:
-            tail.file.end = tail.file.synced
         self._count_anew()
 
     def _take_files(self, state: LogState) -> dict[int, bool]:

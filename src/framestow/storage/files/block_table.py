@@ -140,10 +140,10 @@ class BlockTable:
     def size_by_file(self) -> dict[int, tuple[int, int]]:
         """Number of blocks, and bytes of their payloads, for each file that has any."""
         every = self._all()
-        files, places, counts = np.unique(every.files, return_inverse=True, return_counts=True)
-        payloads = np.bincount(places, every.sizes, len(files)).astype(np.int64)
-        rows = zip(files.tolist(), counts.tolist(), payloads.tolist(), strict=True)
-        return {file: (blocks, payload_bytes) for file, blocks, payload_bytes in rows}
+        first = int(every.files.min(initial=np.iinfo(np.int32).max))
+        counts = np.bincount(every.files - first)
+        payloads = np.bincount(every.files - first, every.sizes).astype(np.int64)  # exact: far below 2**53
+        return {first + int(n): (int(counts[n]), int(payloads[n])) for n in np.flatnonzero(counts)}
 
     def _place(self, packed: int) -> int | None:
         keys, files = self._sorted.keys, self._sorted.files

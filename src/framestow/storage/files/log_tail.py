@@ -108,16 +108,24 @@ class LogTail:
         self.file.synced = self.file.end
         self._entries.clear()
 
+    def abandon(self, files: FileSystem) -> None:
+        """Close both files and take away what was never synced, as far as that works."""
+        synced = self.file.synced
+        if synced is None:
+            self.close()
+            for file in (self._index, self._log):
+                _remove_quietly(file.path, files)
+            return
+        with suppress(OSError):
+            self._log.cut(synced.bytes)
+            self._index.cut(synced.index_bytes)
+        self.close()
+        self.file.end = synced
+
     def close(self) -> None:
         """Close both files. Closing them again does nothing."""
         self._log.close()
         self._index.close()
-
-    def remove(self, files: FileSystem) -> None:
-        """Close both files and remove them, as far as that works."""
-        self.close()
-        for file in (self._index, self._log):
-            _remove_quietly(file.path, files)
 
     def _settle(self) -> None:
         """Go back to the last whole append, where an error or a Ctrl-C broke one off."""

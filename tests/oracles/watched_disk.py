@@ -1,0 +1,73 @@
+"""A disk that is told of each operation that changes it, before it does it.
+
+Syncs are told of and not done: no test stops the kernel, and each would take milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from framestow.storage.files.file_system import AppendFile, FileSystem
+
+Result = TypeVar("Result")
+
+
+class Operation(NamedTuple):
+    """One system call that changes a disk, or lets a change last."""
+
+    name: str  # create · write · cut · sync · replace · remove · make folder · sync folder
+    path: Path
+    content: bytes = b""  # of a write
+    offset: int = 0  # of a write; the size of a cut
+    new_path: Path | None = None  # of a replace
+
+
+class WatchedDisk(FileSystem):
+    """The disk, with every operation going through :meth:`perform`, which others of this kind change."""
+
+    def perform(self, operation: Operation, act: Callable[[Operation], Result]) -> Result:
+        return act(operation)
+
+    def create(self, path: Path) -> AppendFile:
+        return self.perform(Operation("create", path), lambda _: _WatchedFile(self, path, 0, "wb"))
+
+    def open_at(self, path: Path, size: int) -> AppendFile:
+        file = _WatchedFile(self, path, size, "rb+")
+        try:
+            file.cut(size)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def replace(self, old: Path, new: Path) -> None:
+        self.perform(Operation("replace", old, new_path=new), lambda _: FileSystem.replace(self, old, new))
+
+    def remove(self, path: Path) -> bool:
+        return self.perform(Operation("remove", path), lambda _: FileSystem.remove(self, path))
+
+    def sync_folder(self, folder: Path) -> None:
+        self.perform(Operation("sync folder", folder), lambda _: None)
+
+    def _make_folder(self, path: Path) -> None:
+        self.perform(Operation("make folder", path), lambda _: FileSystem._make_folder(self, path))
+
+
+class _WatchedFile(AppendFile):
+    def __init__(self, disk: WatchedDisk, path: Path, size: int, mode: str) -> None:
+        super().__init__(path, size, mode)
+        self._disk = disk
+
+    def _write(self, content: memoryview, offset: int) -> int:
+        operation = Operation("write", self.path, bytes(content), offset)
+        return self._disk.perform(
+            operation, lambda operation: AppendFile._write(self, memoryview(operation.content), offset)
+        )
+
+    def _cut(self, size: int) -> None:
+        self._disk.perform(Operation("cut", self.path, offset=size), lambda _: AppendFile._cut(self, size))
+
+    def _sync(self) -> None:
+        self._disk.perform(Operation("sync", self.path), lambda _: None)

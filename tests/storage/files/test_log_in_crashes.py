@@ -1,0 +1,123 @@
+"""A log and its manifests through kills, losses of power and failing disks: the last commit is there, whole."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.storage.files.block_log import BlockLogWriter
+from framestow.storage.files.manifest import read_newest_manifest
+from oracles.failing_disk import FailingDisk
+from oracles.log_course import (
+    FILE_BYTES,
+    KIND,
+    VERSION,
+    found,
+    go_on,
+    held_at,
+    left_over,
+    make_commit,
+)
+from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
+from oracles.watched_disk import WatchedDisk
+
+COMMITS_BEFORE, COMMITS = 3, 2  # the fourth compacts, both roll and remove
+DISK = WatchedDisk()  # one that syncs nothing
+
+
+def test_a_writer_killed_at_any_operation_leaves_what_it_had_promised(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("kill_log_writers.py")
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+    run = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False, env=environment
+    )
+
+    assert (0, "") == (run.returncode, run.stderr)
+    kills = [tuple(map(int, line.split())) for line in run.stdout.splitlines()]
+    assert len(kills) > 70
+    assert {0, 1} == {commit - promised for promised, commit in kills}
+
+
+def test_whatever_a_loss_of_power_leaves_the_last_commit_is_there(tmp_path: Path) -> None:
+    folder, disk = tmp_path / "log", JournalledDisk()
+    go_on(folder, DISK, COMMITS_BEFORE, lambda _: None)
+    played = PlayedDisk(tmp_path / "log")
+    promised_at: list[int] = []  # operations after which one more commit was promised
+    go_on(folder, disk, COMMITS, lambda _: promised_at.append(len(disk.journal)))
+    random = np.random.default_rng(0)
+
+    for number, operation in enumerate(disk.journal, 1):
+        played.play(operation)
+        promised = COMMITS_BEFORE + sum(at <= number for at in promised_at)
+        for survival in SURVIVALS:
+            after = tmp_path / f"{number} {survival}"
+            after.mkdir()
+            played.lay_out(after, survival, random)
+
+            commit, blocks = found(after)
+            assert (0 <= commit - promised <= 1, held_at(commit)) == (True, blocks)
+            if survival == "parts":
+                go_on(after, DISK, 1, lambda _: None)
+                assert (commit + 1, held_at(commit + 1)) == found(after)
+                assert [] == list(left_over(after))
+    assert COMMITS == len(promised_at)
+
+
+def test_a_first_commit_that_loses_power_leaves_nothing_or_itself(tmp_path: Path) -> None:
+    root, disk, random = tmp_path / "root", JournalledDisk(), np.random.default_rng(1)
+    root.mkdir()
+    played = PlayedDisk(root)
+    go_on(root / "log", disk, 1, lambda _: None)
+
+    for number, operation in enumerate(disk.journal):
+        played.play(operation)
+        for survival in SURVIVALS:
+            after = tmp_path / f"{number} {survival}"
+            after.mkdir()
+            played.lay_out(after, survival, random)
+
+            commit, blocks = found(after / "log")
+            assert commit in (0, 1)
+            assert held_at(commit) == blocks
+
+
+def error_of(call: Callable[..., object], *arguments: object) -> OSError | None:
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(("error", "lasting"), [(errno.ENOSPC, True), (errno.EIO, False)])
+def test_a_writer_goes_on_after_any_operation_that_failed(error: int, lasting: bool, tmp_path: Path) -> None:
+    at, disk = 0, FailingDisk(-1, error)
+    while at == 0 or disk.failed:
+        folder = tmp_path / str(at)
+        go_on(folder, DISK, COMMITS_BEFORE, lambda _: None)
+        disk = FailingDisk(-1, error, lasting=lasting)
+        state = read_newest_manifest(folder, KIND, VERSION)["log"]
+        with BlockLogWriter.open(folder, "frames", state, file_bytes=FILE_BYTES, files=disk) as writer:
+            disk.operations.clear()
+            disk.at = at
+            last = COMMITS_BEFORE
+            for commit in range(COMMITS_BEFORE + 1, COMMITS_BEFORE + COMMITS + 1):
+                raised = error_of(make_commit, folder, writer, commit, disk)
+                if raised is not None:
+                    assert (error, str(disk.failed.path)) == (raised.errno, str(raised.filename))
+                    after_error, blocks = found(folder)
+                    assert last <= after_error <= commit
+                    assert held_at(after_error) == blocks
+                    disk.at, disk.lasting = -1, False
+                    make_commit(folder, writer, commit, disk)
+                last = commit
+                assert (last, held_at(last)) == found(folder)
+        assert [] == list(left_over(folder))
+        at += 1
+    assert at > 50
