@@ -77,8 +77,13 @@ class FilledStore:
     @property
     def raw_share(self) -> float:
         """Share of segments that are kept as they are."""
-        segments = (self.packed.segment(0, place) for place in range(self.packed.num_segments(0)))
+        segments = (self.packed.segment(0, number) for number in segment_numbers(self.packed))
         return float(np.mean([inspect_segment(segment)["packing"] == "raw" for segment in segments]))
+
+
+def segment_numbers(packed: PackedStreams) -> range:
+    """Of the first stream, the open one included."""
+    return range(-(-packed.next_position(0) // packed.frames_per_segment))
 
 
 def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
@@ -97,8 +102,8 @@ def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
     processor_seconds = (time.process_time() - processor_start) / len(frames)
     num_streams = 1
     while num_streams < most_streams and packed.sealed_nbytes < STORE_BYTES:
-        for place in range(packed.num_segments(0)):
-            packed.restore(num_streams, place, packed.segment(0, place))
+        for number in segment_numbers(packed):
+            packed.restore(num_streams, number, packed.segment(0, number))
         num_streams += 1
     return FilledStore(packed, num_streams, float(np.median(seconds)), processor_seconds)
 

@@ -112,7 +112,7 @@ void check_streams(const SegmentHeader& header, const Bytes& segment, const Fram
     try {
         packed.restore(0, 0, span_of(segment));
     } catch (const DamagedSegment&) {
-        CHECK(is_open && !whole && packed.num_segments(0) == 0);
+        CHECK(is_open && !whole && packed.num_frames() == 0);
         return;
     }
     CHECK(whole || !is_open);

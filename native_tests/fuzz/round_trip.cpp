@@ -126,16 +126,17 @@ private:
     void save_and_restore() {
         auto restored = std::make_unique<PackedStreams>(kNumStreams, geometry_, segment_frames_);
         for (stream_ = 0; stream_ < kNumStreams; ++stream_) {
-            for (std::int64_t place = 0; place < packed_->num_segments(stream_); ++place) {
-                const std::int64_t number = first_position() / segment_frames_ + place;
-                const Bytes segment = packed_->segment(stream_, place);
+            const std::int64_t num_held = packed_->next_position(stream_) - first_position();
+            for (std::int64_t first = first_position(); first < packed_->next_position(stream_); first += segment_frames_) {
+                const std::int64_t number = first / segment_frames_;
+                const Bytes segment = packed_->segment(stream_, number);
                 check_segment(segment, static_cast<std::size_t>(number * segment_frames_));
                 restored->restore(stream_, number, ByteSpan{segment.data(), segment.size()});
                 // An open one that was kept raw does not say what its frames were based on.
                 const bool is_raw = verify_segment(ByteSpan{segment.data(), segment.size()}).packing == PackingKind::kRaw;
-                CHECK(is_raw || restored->segment(stream_, place) == segment);
+                CHECK(is_raw || restored->segment(stream_, number) == segment);
             }
-            if (packed_->num_segments(stream_) == 0) {
+            if (num_held == 0) {
                 frames().clear();  // nothing says where an empty stream was
             }
         }

@@ -14,7 +14,7 @@ from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.storage.frame_storage import FrameStorage, Reading
 
 PIXELS = FrameSpec((30, 40))
-MakeStorage = Callable[[FrameSpec, int], FrameStorage]
+MakeStorage = Callable[..., FrameStorage]
 
 
 def pixels_of(stream: int, positions: range) -> np.ndarray:
@@ -172,25 +172,98 @@ class StorageBattery:
         self.fill(storage, 1, range(num_frames))
         storage.evict(1, evicted)
 
-        restored.restore(1, storage.held(1).start, list(storage.segments(1)))
+        for number in storage.segment_numbers(1):
+            restored.restore(1, number, storage.segment(1, number))
         self.fill(restored, 1, range(num_frames, num_frames + 90))
 
         held = range(storage.held(1).start, num_frames + 90)
         assert held == restored.held(1)
+        assert storage.frames_per_segment * restored.open_segment(1) <= held.stop
         for last in held:
             np.testing.assert_array_equal(self.frames_of(1, range(last, last + 1)), self.read(restored, 1, last, 1))
 
     def test_bytes_that_are_no_segment_are_refused(self):
-        storage = self.make(self.spec, 1)
+        storage, restored = self.make(self.spec, 1), self.make(self.spec, 1)
         self.fill(storage, 0, range(10))
-        segments = list(storage.segments(0))
+        segment = storage.segment(0, 0)
 
-        for place, segment in enumerate(segments):
+        for place in range(len(segment)):
             flipped = bytearray(segment)
-            flipped[len(flipped) // 2] ^= 1
-            for damaged in (segment[:-1], bytes(flipped)):
+            flipped[place] ^= 1
+            for damaged in (segment[:place], bytes(flipped)):
                 with pytest.raises(DamagedDataError):
-                    self.make(self.spec, 1).restore(0, 0, [*segments[:place], damaged, *segments[place + 1 :]])
+                    restored.restore(0, 0, damaged)
+        assert range(0) == restored.held(0)
+        assert {0} == set(restored.num_frames.values())
+        restored.restore(0, 0, segment)
+        np.testing.assert_array_equal(self.frames_of(0, range(10)), self.read(restored, 0, 9, 10))
+
+    def test_segments_anywhere_may_leave_and_what_is_left_is_read_counted_and_handed_on(self):
+        storage, restored = (self.make(self.spec, 1, frames_per_segment=8) for _ in range(2))
+        self.fill(storage, 0, range(83))
+        storage.evict(0, before=24, first=8)
+        storage.evict(0, before=47, first=33)  # 40 .. 47 has a frame that stays, and 32 .. 39 too
+        storage.evict(0, before=83, first=64)  # the open segment stays
+        gone = {*range(8, 24), *range(64, 80)}
+        held = [position for position in range(83) if position not in gone]
+
+        for number in storage.segment_numbers(0):
+            if number * 8 not in gone:
+                restored.restore(0, number, storage.segment(0, number))
+
+        assert range(11) == storage.segment_numbers(0) == restored.segment_numbers(0)
+        for each in (storage, restored):
+            assert (range(83), 10) == (each.held(0), each.open_segment(0))
+            assert len(held) == sum(each.num_frames.values())
+            for position in held:
+                expected = self.frames_of(0, range(position, position + 1))
+                np.testing.assert_array_equal(expected, self.read(each, 0, position, 1))
+            for last, count in ((8, 1), (8, 2), (15, 3), (24, 2), (64, 1), (79, 9), (82, 83)):
+                with pytest.raises(IndexError, match="window 0 wants"):
+                    self.read(each, 0, last, count)
+            for number in (1, 2, 8, 9, 11, -1):
+                with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not held"):
+                    each.segment(0, number)
+        self.fill(restored, 0, range(83, 100))
+        np.testing.assert_array_equal(self.frames_of(0, range(80, 100)), self.read(restored, 0, 99, 20))
+
+    def test_an_older_reading_sees_through_a_hole_and_a_later_one_does_not(self):
+        storage = self.make(self.spec, 1, frames_per_segment=8)
+        self.fill(storage, 0, range(40))
+        reading = storage.start_reading()
+
+        storage.evict(0, before=24, first=8)
+        later = storage.start_reading()
+
+        np.testing.assert_array_equal(self.frames_of(0, range(40)), self.read(reading, 0, 39, 40))
+        with pytest.raises(IndexError, match="window 0 wants"):
+            self.read(later, 0, 39, 40)
+
+    def test_a_stream_that_lost_all_its_segments_goes_on_where_it_was(self):
+        storage = self.make(self.spec, 1, frames_per_segment=8)
+        self.fill(storage, 0, range(16))
+
+        storage.evict(0, before=16)
+
+        assert (range(16, 16), range(2, 2), 2) == (storage.held(0), storage.segment_numbers(0), storage.open_segment(0))
+        with pytest.raises(IndexError, match="segment 2 of stream 0 is not held"):
+            storage.segment(0, 2)
+        self.fill(storage, 0, range(16, 30))
+        np.testing.assert_array_equal(self.frames_of(0, range(16, 30)), self.read(storage, 0, 29, 14))
+
+    def test_a_segment_that_does_not_follow_is_refused_and_changes_nothing(self):
+        storage, restored = (self.make(self.spec, 1, frames_per_segment=8) for _ in range(2))
+        self.fill(storage, 0, range(21))
+        restored.restore(0, 1, storage.segment(0, 1))
+
+        for number in (0, 1):
+            with pytest.raises(ValueError, match=f"segment {number} of stream 0 does not follow"):
+                restored.restore(0, number, storage.segment(0, number))
+        restored.restore(0, 2, storage.segment(0, 2))
+        with pytest.raises(ValueError, match="nothing after one that is not full"):
+            restored.restore(0, 3, storage.segment(0, 0))
+        assert range(8, 21) == restored.held(0)
+        np.testing.assert_array_equal(self.frames_of(0, range(8, 21)), self.read(restored, 0, 20, 13))
 
     def test_a_reading_sees_what_was_held_when_it_started_and_a_later_one_does_not(self):
         storage = self.make(self.spec, 1)

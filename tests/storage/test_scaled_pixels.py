@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from framestow.errors import DamagedDataError
+from framestow.frames.codec import SegmentCodec, checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
+from framestow.storage.scaled_segment import HEADER, MARK, ScaledSegment
+from framestow.storage.scaled_version_1 import segments_that_stand_alone
 
 SHAPE = (3, 4)
 STREAM = np.zeros(1, np.int32)
@@ -77,7 +84,7 @@ def test_scaled_pixels_take_the_bytes_of_pixels(dtype):
         pixels.append(STREAM, frame[None])
 
     assert {"k/255, as uint8": 128, "other floats, exact": 0} == storage.num_frames
-    assert list(pixels.segments(0)) == list(storage.segments(0))[1:]
+    assert pixels.segment(0, 0) == ScaledSegment.from_bytes(storage.segment(0, 0)).pixels
     assert pixels.nbytes["frames"] == storage.nbytes["frames"]
 
 
@@ -88,7 +95,7 @@ def test_a_frame_that_is_no_scaled_pixels_costs_itself_and_no_pixels():
     plain, storage = filled(frames[:60].repeat(2, axis=0)), filled(frames)
 
     assert {"k/255, as uint8": 119, "other floats, exact": 1} == storage.num_frames
-    pixel_bytes = [sum(map(len, list(each.segments(0))[1:2])) for each in (plain, storage)]
+    pixel_bytes = [len(ScaledSegment.from_bytes(each.segment(0, 0)).pixels) for each in (plain, storage)]
     assert pixel_bytes[0] == pixel_bytes[1]
 
 
@@ -116,21 +123,91 @@ def test_evicted_odd_frames_are_counted_no_more_and_give_their_bytes_back():
     assert sum(storage.nbytes.values()) < 900 * 5 * 600  # of 4,000: the live ones and two chunks
 
 
-def test_a_damaged_byte_of_the_index_is_found_and_a_lost_segment_too():
-    frames = scaled(np.random.default_rng(0).integers(0, 256, (600, *SHAPE)), np.float32)
-    frames[::100] = 0.3
-    segments = list(filled(frames).segments(0))
-    empty = np.empty((0, *SHAPE), np.float32)
+@pytest.mark.parametrize(
+    ("places", "num_frames", "fault"),
+    [
+        ([3, 3], 2, "must be as many, ascending"),
+        ([4, 3], 2, "must be as many, ascending"),
+        ([10**6], 1, "ascending, below "),
+        ([1, 2], 1, "segment has 1 exceptional frames"),
+    ],
+)
+def test_places_that_cannot_be_are_refused_under_a_right_checksum(places, num_frames, fault):
+    frames = np.full((20, *SHAPE), 0.3, np.float32)
+    segment = ScaledSegment.from_bytes(filled(frames).segment(0, 0))
+    exact = SegmentCodec(FrameSpec(SHAPE, np.float32)).pack(frames[:num_frames])
+    storage = ScaledPixels(PackedStorage, FrameSpec(SHAPE, np.float32, is_scaled=True), 1)
 
-    for place in range(len(segments[0])):
-        for bit in range(8):
-            damaged = bytearray(segments[0])
-            damaged[place] ^= 1 << bit
-            with pytest.raises(DamagedDataError, match="index of 84 bytes does not match its checksum"):
-                filled(empty).restore(0, 0, [bytes(damaged), *segments[1:]])
+    with pytest.raises(DamagedDataError, match=fault):
+        storage.restore(0, 0, ScaledSegment(segment.pixels, np.array(places), exact).to_bytes())
+
+    assert range(0) == storage.held(0)
+
+
+def test_a_segment_that_ends_before_its_parts_do_is_refused():
+    rest = HEADER.pack(0, MARK, 1000, 1)[4:] + bytes(900)
+
+    with pytest.raises(DamagedDataError, match="segment of 916 bytes is none of scaled floats"):
+        ScaledSegment.from_bytes(struct.pack("<I", checksum(rest)) + rest)
+
+
+def test_odd_frames_of_segments_that_left_at_random_give_their_bytes_back():
+    rng = np.random.default_rng(0)
+    storage = ScaledPixels(RawRing, FrameSpec((20, 30), np.float32, is_scaled=True), 1)
+    frames_per_segment = storage.frames_per_segment
+    held: list[int] = []
+    for number in range(60):
+        for frame in rng.random((frames_per_segment, 20, 30), np.float32):
+            storage.append(STREAM, frame[None])
+        held.append(number)
+        if len(held) > 4:
+            gone = held.pop(int(rng.integers(4)))
+            storage.evict(0, (gone + 1) * frames_per_segment, gone * frames_per_segment)
+
+    assert 4 * frames_per_segment == storage.num_frames["other floats, exact"]
+    assert sum(storage.nbytes.values()) < 9 * frames_per_segment * 5 * 600  # of 60: the live ones, and chunks to reuse
+
+
+def version_1_segments(frames: np.ndarray, first_position: int, first_float: int) -> list[bytes]:
+    """What version 1 kept of a stream: an index, the pixels from one position on, floats from one ordinal on."""
+    is_odd = (frames != scaled(np.rint(frames * 255), frames.dtype)).any(axis=(1, 2))
+    pixels = np.where(is_odd[:, None, None], 0, np.rint(frames * 255)).astype(np.uint8)
+    odd_positions = np.flatnonzero(is_odd)
+    first_ordinal = int(np.searchsorted(odd_positions, first_position))
+    index = struct.pack("<qqqq", len(frames), first_float, first_ordinal, len(odd_positions) - first_ordinal)
+    index += odd_positions[first_ordinal:].astype("<i8").tobytes()
+    packed = [
+        SegmentCodec(FrameSpec(SHAPE, part.dtype)).pack(part[start : start + 320])
+        for part in (pixels[first_position:], frames[is_odd][first_float:])
+        for start in range(0, len(part), 320)
+    ]
+    return [struct.pack("<I", checksum(index)) + index, *packed]
+
+
+def fill(storage: ScaledPixels, segments: Iterable[bytes]) -> None:
+    for number, segment in enumerate(segments, 2):
+        storage.restore(0, number, segment)
+
+
+@pytest.mark.parametrize("share", [0, 0.1, 1])
+def test_what_version_1_kept_of_scaled_floats_is_still_read(share):
+    rng = np.random.default_rng(0)
+    frames = scaled(rng.integers(0, 256, (1500, *SHAPE)), np.float32)
+    frames[rng.random(1500) < share] = 0.3
+    spec = FrameSpec(SHAPE, np.float32, is_scaled=True)
+    first_float = int((frames[:640] == np.float32(0.3)).all(axis=(1, 2)).sum()) // 320 * 320
+    segments = version_1_segments(frames, 640, first_float)
+    make = partial(PackedStorage, frames_per_segment=320)
+    storage = ScaledPixels(make, spec, 1)
+
+    fill(storage, segments_that_stand_alone(spec, 320, 640, segments))
+
+    assert range(640, 1500) == storage.held(0)
+    assert frames[640:].tobytes() == window(storage, 1499, 860, frames).tobytes()
     for lost in range(len(segments)):
+        left = segments[:lost] + segments[lost + 1 :]
         with pytest.raises(DamagedDataError):
-            filled(empty).restore(0, 0, segments[:lost] + segments[lost + 1 :])
+            fill(ScaledPixels(make, spec, 1), segments_that_stand_alone(spec, 320, 640, left))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -83,7 +83,8 @@ def test_segments_of_one_storage_fill_the_other(kind, source, target):
         storage.append(np.zeros(1, np.int32), frame[None])
         storage.evict(0, position - 400)
 
-    restored.restore(0, storage.held(0).start, list(storage.segments(0)))
+    for number in storage.segment_numbers(0):
+        restored.restore(0, number, storage.segment(0, number))
 
     assert storage.held(0) == restored.held(0)
     assert sum(storage.num_frames.values()) == sum(restored.num_frames.values())

@@ -94,34 +94,38 @@ class PackedStreams:
     def start_reading(self, threads: int = 1) -> PackedReading:
         """Keep every frame that is held now readable, by ``threads`` threads a call, until the reading is stopped."""
 
-    def evict(self, stream: int, before: int) -> int:
-        """Drop the sealed segments of ``stream`` wholly before that position; return how many frames they held.
+    def evict(self, stream: int, before: int, first: int = 0) -> int:
+        """Drop the sealed segments of ``stream`` wholly in ``first`` up to ``before``; return how many frames they had.
 
         Older readings still see them, and they are freed, and leave ``sealed_nbytes``, when those have stopped. Waits,
         without the GIL, while 8 MiB or 1,024 such segments are kept.
         """
 
     def first_position(self, stream: int) -> int:
-        """Position of the oldest frame held."""
+        """Position of the oldest frame held; of the open segment's first one where nothing else is."""
 
     def next_position(self, stream: int) -> int:
         """Position that the next appended frame gets."""
 
-    def num_segments(self, stream: int) -> int:
-        """Segments held, the open one included."""
+    def segment(self, stream: int, number: int) -> bytes:
+        """Bytes of the segment of that number: its first position / ``frames_per_segment``.
 
-    def segment(self, stream: int, place: int) -> bytes:
-        """Bytes of the segment at ``place``, oldest first; the open one in the same format, at the end."""
+        The open one comes in the same format. IndexError for one that is not held.
+        """
 
     def restore(self, stream: int, number: int, segment: Buffer) -> None:
-        """Append a segment under its number (first position / ``frames_per_segment``) after verifying it.
+        """Put a segment behind what the stream holds, under its number, which may leave a hole, after verifying it.
 
-        Only a stream that is empty may begin at any number. A segment that is not full becomes the open one again.
+        A stream that is empty may begin at any number. A segment that is not full becomes the open one again.
         ValueError for one that does not follow; DamagedDataError for wrong bytes or frames of another kind.
         """
 
     @property
     def num_streams(self) -> int: ...
+    @property
+    def num_frames(self) -> int:
+        """Frames held over all streams."""
+
     @property
     def frames_per_segment(self) -> int: ...
     @property

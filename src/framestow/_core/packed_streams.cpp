@@ -4,20 +4,17 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "damaged_segment.hpp"
 
 namespace framestow {
 namespace {
 
-constexpr std::size_t kFirstRoom = 16;  // segments
 constexpr std::size_t kLookEvery = 2;   // anchors, for the background: as good as each, in half the time
 
-// Called before a segment is allocated, so that nothing can fail between that and noting it.
-void make_room_for_one(std::vector<StoredSegment>& sealed) {
-    if (sealed.size() == sealed.capacity()) {
-        sealed.reserve(std::max(kFirstRoom, sealed.size() + sealed.size() / 2));
-    }
+std::string name_of(std::int64_t stream, std::int64_t number) {
+    return "segment " + std::to_string(number) + " of stream " + std::to_string(stream);
 }
 
 }  // namespace
@@ -41,7 +38,7 @@ PackedStreams::Bytes PackedStreams::nbytes() const {
                 arena_.index_bytes() + streams_.capacity() * sizeof(Stream) + retired_.capacity() * sizeof(Retired)};
     for (const Stream& stream : streams_) {
         bytes.open += stream.open.nbytes();
-        bytes.index += stream.sealed.capacity() * sizeof(StoredSegment);
+        bytes.index += stream.sealed.nbytes();
     }
     return bytes;
 }
@@ -99,10 +96,11 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
 // Bases the segment on the background of the one before, where that serves better than a first frame. Looks at its
 // anchors alone, which are quick to unpack.
 void PackedStreams::begin_segment(Stream& stream) {
-    if (stream.num_sealed() == 0) {
+    const StoredSegment* const before = stream.sealed.find(stream.open_number - 1);
+    if (before == nullptr) {
         return;
     }
-    const ByteSpan segment = stream.segment(stream.open_number() - 1).span();
+    const ByteSpan segment = before->span();
     const SegmentHeader header = read_header(segment);
     if (header.packing != PackingKind::kPatches) {
         return;
@@ -119,19 +117,21 @@ void PackedStreams::begin_segment(Stream& stream) {
 
 void PackedStreams::seal(Stream& stream) {
     stream.open.finish(shared_operations_);
-    make_room_for_one(stream.sealed);
+    stream.sealed.make_room_for_one();
     const StoredSegment stored = arena_.allocate(stream.open.packed_bytes());
     stream.open.write_to(stored.bytes, scratch_);
-    stream.sealed.push_back(stored);
+    stream.sealed.add(stream.open_number, stored);
+    ++stream.open_number;
     stream.open.clear();
 }
 
-std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before) {
-    while (!keeps_all(stream, before)) {
+std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before, std::int64_t first) {
+    const Numbers numbers = wholly_within(first, before);
+    while (holds_any(stream, numbers)) {
         std::unique_lock<FairGate> writing(gate_);
         free_unseen();
         if (has_room_to_retire()) {
-            return retire_before(static_cast<std::size_t>(stream), before);
+            return retire(static_cast<std::size_t>(stream), numbers);
         }
         const ReadingLedger::Ticket oldest = retired_.front().retirement;
         writing.unlock();
@@ -140,8 +140,10 @@ std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before) {
     return 0;
 }
 
-std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t stream, std::int64_t before) {
-    if (keeps_all(stream, before)) {
+std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t stream, std::int64_t before,
+                                                                 std::int64_t first) {
+    const Numbers numbers = wholly_within(first, before);
+    if (!holds_any(stream, numbers)) {
         return 0;
     }
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
@@ -152,39 +154,34 @@ std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t st
     if (!has_room_to_retire()) {
         return std::nullopt;
     }
-    return retire_before(static_cast<std::size_t>(stream), before);
+    return retire(static_cast<std::size_t>(stream), numbers);
+}
+
+// Of the segments that lie wholly in positions `first` up to `before`.
+PackedStreams::Numbers PackedStreams::wholly_within(std::int64_t first, std::int64_t before) const {
+    const std::int64_t begun = std::max<std::int64_t>(first, 0);
+    return Numbers{begun / frames_per_segment_ + (begun % frames_per_segment_ > 0 ? 1 : 0),
+                   std::max<std::int64_t>(before, 0) / frames_per_segment_};
 }
 
 // Most evictions let nothing go: they are told from the others without keeping a reader out.
-bool PackedStreams::keeps_all(std::int64_t stream_number, std::int64_t before) const {
+bool PackedStreams::holds_any(std::int64_t stream_number, const Numbers& numbers) const {
     const Stream& stream = checked_stream(stream_number);
     const std::shared_lock<FairGate> looking(gate_);
-    return first_kept(stream, before) == stream.first_number;
+    return stream.sealed.holds_any(numbers.first, numbers.before);
 }
 
-// Number of the first segment that stays.
-std::int64_t PackedStreams::first_kept(const Stream& stream, std::int64_t before) const {
-    return std::max(stream.first_number, std::min(before / frames_per_segment_, stream.open_number()));
-}
-
-std::int64_t PackedStreams::retire_before(std::size_t stream_number, std::int64_t before) {
-    Stream& stream = streams_[stream_number];
-    const std::int64_t first_to_stay = first_kept(stream, before);
-    const std::int64_t num_dropped = first_to_stay - stream.first_number;
-    retired_.reserve(retired_.size() + static_cast<std::size_t>(num_dropped));
+std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& numbers) {
+    SealedSegments& sealed = streams_[stream_number].sealed;
+    const std::size_t num_dropped = sealed.count(numbers.first, numbers.before);
+    retired_.reserve(retired_.size() + num_dropped);
     const ReadingLedger::Ticket retirement = readings_.retire();
-    for (; stream.first_number < first_to_stay; ++stream.first_number, ++stream.num_dropped) {
-        const StoredSegment& segment = stream.sealed[stream.num_dropped];
-        retired_.push_back(Retired{retirement, stream_number, stream.first_number, segment});
+    sealed.let_go(numbers.first, numbers.before, [&](std::int64_t number, const StoredSegment& segment) {
+        retired_.push_back(Retired{retirement, stream_number, number, segment});
         retired_bytes_ += segment.size;
-    }
-    if (2 * stream.num_dropped > stream.sealed.size()) {
-        stream.sealed.erase(stream.sealed.begin(),
-                            stream.sealed.begin() + static_cast<std::ptrdiff_t>(stream.num_dropped));
-        stream.num_dropped = 0;
-    }
+    });
     free_unseen();
-    return num_dropped * frames_per_segment_;
+    return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
 
 bool PackedStreams::has_room_to_retire() const {
@@ -217,7 +214,7 @@ const PackedStreams::Retired* PackedStreams::find_retired(std::size_t stream, st
 
 std::int64_t PackedStreams::first_position(std::int64_t stream) const {
     const std::shared_lock<FairGate> looking(gate_);
-    return checked_stream(stream).first_number * frames_per_segment_;
+    return checked_stream(stream).first_number() * frames_per_segment_;
 }
 
 std::int64_t PackedStreams::next_position(std::int64_t stream) const {
@@ -226,25 +223,29 @@ std::int64_t PackedStreams::next_position(std::int64_t stream) const {
 }
 
 std::int64_t PackedStreams::next_position_of(const Stream& stream) const {
-    return stream.open_number() * frames_per_segment_ + stream.open.num_frames();
+    return stream.open_number * frames_per_segment_ + stream.open.num_frames();
 }
 
-std::int64_t PackedStreams::num_segments(std::int64_t stream) const {
+std::int64_t PackedStreams::num_frames() const {
     const std::shared_lock<FairGate> looking(gate_);
-    return checked_stream(stream).num_segments();
+    std::int64_t num_frames = 0;
+    for (const Stream& stream : streams_) {
+        num_frames += static_cast<std::int64_t>(stream.sealed.size()) * frames_per_segment_ + stream.open.num_frames();
+    }
+    return num_frames;
 }
 
-std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std::int64_t place) const {
+std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std::int64_t number) const {
     const Stream& stream = checked_stream(stream_number);
     const std::shared_lock<FairGate> looking(gate_);
-    if (place < 0 || place >= stream.num_segments()) {
-        throw std::out_of_range("segment is " + std::to_string(place) + ": stream " + std::to_string(stream_number) +
-                                " holds " + std::to_string(stream.num_segments()) + ", counted from 0");
-    }
-    const std::int64_t number = stream.first_number + place;
-    if (number < stream.open_number()) {
-        const ByteSpan span = stream.segment(number).span();
+    if (const StoredSegment* const sealed = stream.sealed.find(number)) {
+        const ByteSpan span = sealed->span();
         return std::vector<std::uint8_t>(span.bytes, span.bytes + span.size);
+    }
+    if (number != stream.open_number || stream.open.num_frames() == 0) {
+        throw std::out_of_range(name_of(stream_number, number) + " is not held: those from " +
+                                std::to_string(stream.first_number()) + " to " + std::to_string(stream.open_number) +
+                                " are, but for what was evicted among them");
     }
     DecodingScratch scratch;
     scratch.resize(geometry_);
@@ -256,29 +257,36 @@ std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std
 void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
     Stream& stream = checked_stream(stream_number);
     const std::lock_guard<FairGate> writing(gate_);
-    const std::int64_t wanted = stream.open_number();
-    const bool is_empty = stream.num_sealed() == 0 && stream.open.num_frames() == 0;
-    if (stream.open.num_frames() > 0 || number < 0 || (number != wanted && !is_empty)) {
-        throw std::invalid_argument("segment " + std::to_string(number) + " does not follow what stream " +
-                                    std::to_string(stream_number) + " holds: restore segments in order, and nothing "
-                                    "after one that is not full");
-    }
+    check_follows(stream, stream_number, number);
     const SegmentHeader header = verify_segment(segment);
     if (header.geometry != geometry_ || header.num_frames > frames_per_segment_) {
-        throw DamagedSegment("segment " + std::to_string(number) + " of stream " + std::to_string(stream_number) +
-                             " holds " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
+        throw DamagedSegment(name_of(stream_number, number) + " holds " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
                              ": expected at most " + std::to_string(frames_per_segment_) + " of " + geometry_.text());
     }
     if (header.num_frames < frames_per_segment_) {
-        reopen(stream, header, segment);
+        const std::int64_t next = std::exchange(stream.open_number, number);
+        try {
+            reopen(stream, header, segment);
+        } catch (...) {
+            stream.open_number = next;
+            stream.open.clear();
+            throw;
+        }
     } else {
-        make_room_for_one(stream.sealed);
+        stream.sealed.make_room_for_one();
         const StoredSegment stored = arena_.allocate(segment.size);
         std::memcpy(stored.bytes, segment.bytes, segment.size);
-        stream.sealed.push_back(stored);
+        stream.sealed.add(number, stored);
+        stream.open_number = number + 1;
     }
-    if (is_empty) {
-        stream.first_number = number;
+}
+
+void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
+    const std::int64_t earliest = stream.is_empty() ? 0 : stream.open_number;
+    if (number < earliest || stream.open.num_frames() > 0) {
+        throw std::invalid_argument(name_of(stream_number, number) +
+                                    " does not follow what is held: restore segments in the order of their numbers, and "
+                                    "nothing after one that is not full");
     }
 }
 
@@ -303,7 +311,7 @@ PackedStreams::View::View(const Reading& reading)
     : packed_(reading.packed()), ticket_(reading.ticket()), looking_(packed_.gate_) {}
 
 std::int64_t PackedStreams::View::first_position(std::size_t stream) const {
-    return packed_.streams_[stream].first_number * packed_.frames_per_segment_;
+    return packed_.streams_[stream].first_number() * packed_.frames_per_segment_;
 }
 
 std::int64_t PackedStreams::View::next_position(std::size_t stream) const {
@@ -314,23 +322,28 @@ bool PackedStreams::View::is_readable(std::size_t stream, std::int64_t last, std
     if (last < count - 1 || last >= next_position(stream)) {
         return false;
     }
-    const std::int64_t first_held = packed_.streams_[stream].first_number;
-    for (std::int64_t number = (last - count + 1) / packed_.frames_per_segment_;
-         number < first_held && number <= last / packed_.frames_per_segment_; ++number) {
-        if (packed_.find_retired(stream, number, ticket_) == nullptr) {
+    const std::int64_t frames_per_segment = packed_.frames_per_segment_;
+    for (std::int64_t number = (last - count + 1) / frames_per_segment; number <= last / frames_per_segment; ++number) {
+        if (!holds(stream, number)) {
             return false;
         }
     }
     return true;
 }
 
+bool PackedStreams::View::holds(std::size_t stream_number, std::int64_t number) const {
+    const Stream& stream = packed_.streams_[stream_number];
+    return number == stream.open_number || stream.sealed.find(number) != nullptr ||
+           packed_.find_retired(stream_number, number, ticket_) != nullptr;
+}
+
 ByteSpan PackedStreams::View::sealed_segment(std::size_t stream_number, std::int64_t number) const {
     const Stream& stream = packed_.streams_[stream_number];
-    if (number >= stream.open_number()) {
-        return ByteSpan{};
+    if (const StoredSegment* const sealed = stream.sealed.find(number)) {
+        return sealed->span();
     }
-    if (number >= stream.first_number) {
-        return stream.segment(number).span();
+    if (number == stream.open_number) {
+        return ByteSpan{};
     }
     return packed_.find_retired(stream_number, number, ticket_)->segment.span();
 }
@@ -344,8 +357,7 @@ void PackedStreams::unpack_sealed(ByteSpan segment, std::size_t stream, std::int
                                   std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const {
     const SegmentHeader header = read_header(segment);
     if (header.geometry != geometry_ || header.num_frames != frames_per_segment_) {
-        throw DamagedSegment("segment " + std::to_string(number) + " of stream " + std::to_string(stream) +
-                             " was changed in memory: its header belongs to other frames");
+        throw DamagedSegment(name_of(static_cast<std::int64_t>(stream), number) + " was changed in memory: its header belongs to other frames");
     }
     unpack_frames(header, segment, first, count, scratch, out);
 }

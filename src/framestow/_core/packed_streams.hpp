@@ -1,8 +1,8 @@
 // The packed frames of n streams in RAM: sealed segments, and behind them one open segment a stream.
 //
 // Positions are absolute in each stream, from 0; segment k holds positions k * frames_per_segment up to the next
-// segment's first. Frames are packed as they are appended: an open segment is as small as a sealed one, plus two raw
-// frames.
+// segment's first. Any sealed segments may be let go, so what is held may have holes. Frames are packed as they are
+// appended: an open segment is as small as a sealed one, plus two raw frames.
 //
 // Ownership: copies everything it is given. Arguments are checked before anything changes: std::out_of_range for streams
 // and positions, std::invalid_argument for the rest, DamagedSegment from restore.
@@ -28,6 +28,7 @@
 #include "packings/background.hpp"
 #include "reading_ledger.hpp"
 #include "segment.hpp"
+#include "sealed_segments.hpp"
 #include "segment_arena.hpp"
 
 namespace framestow {
@@ -76,21 +77,25 @@ public:
     void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
     std::size_t append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
 
-    // Drops the sealed segments that lie wholly before `before`; returns how many frames they held. The second returns
-    // nothing, and has dropped nothing, where it would have to wait.
-    std::int64_t evict(std::int64_t stream, std::int64_t before);
-    std::optional<std::int64_t> evict_without_waiting(std::int64_t stream, std::int64_t before);
+    // Drops the sealed segments that lie wholly in positions `first` up to `before`; returns how many frames they held.
+    // The second returns nothing, and has dropped nothing, where it would have to wait.
+    std::int64_t evict(std::int64_t stream, std::int64_t before, std::int64_t first = 0);
+    std::optional<std::int64_t> evict_without_waiting(std::int64_t stream, std::int64_t before, std::int64_t first = 0);
 
+    // Of the oldest frame that is held, where the open segment's first counts as held; what the next frame gets.
     std::int64_t first_position(std::int64_t stream) const;
     std::int64_t next_position(std::int64_t stream) const;
 
-    // The segment at a place among those that are held, the oldest first; an open one comes last, in the same format.
-    std::int64_t num_segments(std::int64_t stream) const;
-    std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t place) const;
+    // Frames held over all streams.
+    std::int64_t num_frames() const;
 
-    // Appends a segment that segment() gave, under its number (its first position / frames_per_segment): the first one
-    // of an empty stream says where the stream begins. One that is not full becomes the open segment again and goes
-    // on as if it had never been written out.
+    // The segment of that number (its first position / frames_per_segment); the open one in the same format.
+    // std::out_of_range for one that is not held.
+    std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t number) const;
+
+    // Puts a segment that segment() gave behind what the stream holds, under its number, which may leave a hole; the
+    // first one of an empty stream says where it begins. One that is not full becomes the open segment again and
+    // goes on as if it had never been written out.
     void restore(std::int64_t stream, std::int64_t number, ByteSpan segment);
 
     // What a reading sees, looked up under the gate, which it holds while it lives: a microsecond. Streams must be in
@@ -102,6 +107,7 @@ public:
         std::int64_t first_position(std::size_t stream) const;  // of what is held now
         std::int64_t next_position(std::size_t stream) const;
         bool is_readable(std::size_t stream, std::int64_t last, std::int64_t count) const;
+        bool holds(std::size_t stream, std::int64_t number) const;
 
         // A sealed segment, whose bytes stay as they are for as long as the reading; no bytes for an open one.
         ByteSpan sealed_segment(std::size_t stream, std::int64_t number) const;
@@ -121,22 +127,20 @@ public:
 private:
     friend class Reading;
 
-    // Sealed segments of a stream: a queue in a vector, so that its bytes can be counted.
     struct Stream {
         Stream(const FrameGeometry& geometry) : open(geometry) {}
-        std::vector<StoredSegment> sealed;
-        std::size_t num_dropped = 0;    // dropped entries that still stand at the front of `sealed`
-        std::int64_t first_number = 0;  // of the first segment that is held
+        SealedSegments sealed;
+        std::int64_t open_number = 0;
         SegmentWriter open;
 
-        std::size_t num_sealed() const { return sealed.size() - num_dropped; }
-        std::int64_t open_number() const { return first_number + static_cast<std::int64_t>(num_sealed()); }
-        std::int64_t num_segments() const {
-            return static_cast<std::int64_t>(num_sealed()) + (open.num_frames() > 0 ? 1 : 0);
-        }
-        const StoredSegment& segment(std::int64_t number) const {
-            return sealed[num_dropped + static_cast<std::size_t>(number - first_number)];
-        }
+        bool is_empty() const { return sealed.is_empty() && open.num_frames() == 0; }
+        std::int64_t first_number() const { return sealed.is_empty() ? open_number : sealed.first_number(); }
+    };
+
+    // Numbers `first` up to `before`.
+    struct Numbers {
+        std::int64_t first;
+        std::int64_t before;
     };
 
     // An evicted segment that an older reading may still see.
@@ -150,16 +154,17 @@ private:
     const Stream& checked_stream(std::int64_t stream) const;
     Stream& checked_stream(std::int64_t stream);
     void check_streams(const std::int32_t* streams, std::size_t count) const;
-    bool keeps_all(std::int64_t stream, std::int64_t before) const;
+    Numbers wholly_within(std::int64_t first, std::int64_t before) const;
+    bool holds_any(std::int64_t stream, const Numbers& numbers) const;
 
     // The rest wants the gate held: alone where something changes.
     std::int64_t next_position_of(const Stream& stream) const;
-    std::int64_t first_kept(const Stream& stream, std::int64_t before) const;
     void append_one(Stream& stream, const std::uint8_t* frame);
     void begin_segment(Stream& stream);
     void seal(Stream& stream);
+    void check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
-    std::int64_t retire_before(std::size_t stream, std::int64_t before);
+    std::int64_t retire(std::size_t stream, const Numbers& numbers);
     bool has_room_to_retire() const;
     void free_unseen();
     const Retired* find_retired(std::size_t stream, std::int64_t number, ReadingLedger::Ticket ticket) const;

@@ -36,10 +36,11 @@ void check_window(const PackedStreams& packed, const PackedStreams::View& view, 
     const auto stream = static_cast<std::size_t>(number);
     const std::int64_t last = requests.last_positions[window];
     if (!view.is_readable(stream, last, count)) {
+        const std::int64_t first_held = view.first_position(stream), next = view.next_position(stream);
         refuse_window(window, "wants the " + std::to_string(count) + " frames up to position " + std::to_string(last) +
-                                  " of stream " + std::to_string(number) + ": held are " +
-                                  std::to_string(view.first_position(stream)) + " to " +
-                                  std::to_string(view.next_position(stream) - 1));
+                                  " of stream " + std::to_string(number) + ": not all are held; held are " +
+                                  std::to_string(first_held) + " to " + std::to_string(next - 1) +
+                                  (last >= first_held && last < next ? ", but for what was evicted among them" : ""));
     }
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.storage.files.file_system import AppendFile, durable_file
 from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
 from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.scaled_pixels import ScaledPixels
+from framestow.storage.scaled_segment import MARK
+from framestow.storage.scaled_version_1 import segments_that_stand_alone
 
 KIND, VERSION = "framestow memory", 1
 
@@ -87,7 +92,8 @@ class Snapshot:
                 sizes = self.arrays[f"segments.{stream}"].tolist()
                 progress = iter(range(len(sizes)))
                 try:
-                    storage.restore(stream, first_position, (file.read(sizes[place]) for place in progress))
+                    segments = (file.read(sizes[place]) for place in progress)
+                    _restore(storage, stream, first_position, segments)
                 except DamagedDataError as error:
                     damaged = next(progress, len(sizes)) - 1
                     raise DamagedDataError(
@@ -97,10 +103,21 @@ class Snapshot:
 
 def _write_segments(file: AppendFile, storage: FrameStorage, stream: int) -> tuple[int, npt.NDArray[np.int64]]:
     sizes = []
-    for segment in storage.segments(stream):
+    for number in storage.segment_numbers(stream):
+        segment = storage.segment(stream, number)
         file.append(segment)
         sizes.append(len(segment))
     return storage.held(stream).start, np.array(sizes, np.int64)
+
+
+def _restore(storage: FrameStorage, stream: int, first_position: int, segments: Iterator[bytes]) -> None:
+    if isinstance(storage, ScaledPixels):
+        first = next(segments, b"")
+        segments = chain([first], segments)
+        if first[4:8] != MARK:
+            segments = segments_that_stand_alone(storage.spec, storage.frames_per_segment, first_position, segments)
+    for number, segment in enumerate(segments, first_position // storage.frames_per_segment):
+        storage.restore(stream, number, segment)
 
 
 def _generation_of(file: Path) -> int:

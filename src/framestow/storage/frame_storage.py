@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,9 +35,16 @@ class FrameStorage(Protocol):
     """Frames of n streams, addressed by stream and position; they come back bit for bit, whatever their dtype.
 
     A position counts the frames of one stream from 0 for ever; a storage holds the frames of the half-open range
-    ``held(stream)``. It knows no episode: which frames belong together is the caller's business.
+    ``held(stream)``, but for segments that were evicted among them. It knows no episode: which frames belong together
+    is the caller's business.
 
-    Threads: one at a time may ``append``, ``evict``, ``restore`` and take ``segments``; beside it any number may start
+    Segment k of a stream has the positions from ``k * frames_per_segment`` up to the next one's first. It is *open*
+    while it is being filled, and *sealed* from then on: it never changes, and leaves as a whole::
+
+        evict(0, before=640)             held from 640 on
+        evict(0, before=1280, first=960) a hole: 640 to 959, and 1280 to the newest
+
+    Threads: one at a time may ``append``, ``evict``, ``restore`` and take a ``segment``; beside it any number may start
     readings and use them, each reading in one thread, and ask for ``windows``, ``held`` and ``nbytes``.
     """
 
@@ -75,22 +81,39 @@ class FrameStorage(Protocol):
     def start_reading(self) -> Reading:
         """Give what can read the frames that are held now, at leisure."""
 
-    def evict(self, stream: int, before: int) -> None:
-        """Allow the frames of ``stream`` below position ``before`` to go; whole segments of them do.
+    def evict(self, stream: int, before: int, first: int = 0) -> None:
+        """Allow the frames of ``stream`` at ``first`` up to ``before`` to go: the sealed segments wholly within do.
 
         Older readings still see them, until then they count in ``nbytes``. May wait for such a reading to stop.
         """
 
     def held(self, stream: int) -> range:
-        """Positions of ``stream`` that can be read."""
+        """Positions of ``stream`` from the oldest frame held to the next one; where none is held, it is empty."""
 
-    def segments(self, stream: int) -> Iterator[bytes]:
-        """Packed segments of ``stream``, oldest first, the last one perhaps short: what a snapshot keeps."""
+    def segment_numbers(self, stream: int) -> range:
+        """Numbers of the segments of ``stream`` that have frames, the oldest held first, the open one last.
 
-    def restore(self, stream: int, first_position: int, segments: Iterable[bytes]) -> None:
-        """Fill an empty ``stream`` with what ``segments`` gave, the first frame being at ``first_position``.
+        Those that were evicted among them are not left out.
+        """
+        held, frames = self.held(stream), self.frames_per_segment
+        return range(held.start // frames, -(-held.stop // frames))
 
-        Raises ``DamagedDataError`` for bytes that are not a segment of such frames.
+    def open_segment(self, stream: int) -> int:
+        """Number of the segment of ``stream`` that the next frame goes into; those below are sealed."""
+        return self.held(stream).stop // self.frames_per_segment
+
+    def segment(self, stream: int, number: int) -> bytes:
+        """Give the packed frames of a segment as bytes that stand alone; of the open one, the frames it has so far.
+
+        Raises ``IndexError`` for one that is not held, or has no frame yet.
+        """
+
+    def restore(self, stream: int, number: int, segment: bytes) -> None:
+        """Put what ``segment`` gave behind what ``stream`` holds, under its number; a hole before it is allowed.
+
+        An empty stream may begin with any. One that is not full becomes the open segment again, and goes on as if it
+        had never left. Raises ``DamagedDataError`` for bytes that are not a segment of such frames, ``ValueError`` for
+        a number that does not follow. Nothing has changed then.
         """
 
     @property

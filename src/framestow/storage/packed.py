@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,10 +40,12 @@ class PackedStorage(FrameStorage):
     are packed by their bytes. Up to ``threads`` threads unpack what one call asks for.
     """
 
-    def __init__(self, spec: FrameSpec, num_streams: int, threads: int = 1) -> None:
+    def __init__(
+        self, spec: FrameSpec, num_streams: int, threads: int = 1, frames_per_segment: int | None = None
+    ) -> None:
         self._holds_bytes = spec.dtype == np.uint8  # as the native code takes them
         self._threads = threads
-        self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
+        self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes, frames_per_segment)
 
     @property
     def frames_per_segment(self) -> int:
@@ -60,32 +61,29 @@ class PackedStorage(FrameStorage):
         reading = self._streams.start_reading(self._threads)
         return reading if self._holds_bytes else ReadingOfBytes(reading)
 
-    def evict(self, stream: int, before: int) -> None:
-        """Let go of the sealed segments of ``stream`` that lie wholly below position ``before``.
+    def evict(self, stream: int, before: int, first: int = 0) -> None:
+        """Let go of the sealed segments of ``stream`` that lie wholly in positions ``first`` up to ``before``.
 
         They are freed when the readings that started before have stopped; waits while those keep 8 MiB or more.
         """
-        self._streams.evict(stream, before)
+        self._streams.evict(stream, before, first)
 
     def held(self, stream: int) -> range:
-        """Positions of ``stream`` that can be read."""
+        """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
         return range(self._streams.first_position(stream), self._streams.next_position(stream))
 
-    def segments(self, stream: int) -> Iterator[bytes]:
-        """Packed segments of ``stream``, oldest first, as they lie in RAM; the open one last."""
-        for place in range(self._streams.num_segments(stream)):
-            yield self._streams.segment(stream, place)
+    def segment(self, stream: int, number: int) -> bytes:
+        """Give the bytes of a segment as they lie in RAM; the open one in the same format (see ``FrameStorage``)."""
+        return self._streams.segment(stream, number)
 
-    def restore(self, stream: int, first_position: int, segments: Iterable[bytes]) -> None:
-        """Fill an empty ``stream`` from packed segments; the last one stays open if it is short."""
-        first_segment = first_position // self._streams.frames_per_segment
-        for place, segment in enumerate(segments):
-            self._streams.restore(stream, first_segment + place, segment)
+    def restore(self, stream: int, number: int, segment: bytes) -> None:
+        """Put a segment behind what ``stream`` holds; it stays open if it is short (see ``FrameStorage``)."""
+        self._streams.restore(stream, number, segment)
 
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held."""
-        return {"packed": sum(len(self.held(stream)) for stream in range(self._streams.num_streams))}
+        return {"packed": self._streams.num_frames}
 
     @property
     def nbytes(self) -> dict[str, int]:

@@ -1,32 +1,35 @@
-"""The positions of some frames of one stream, numbered in the order in which they came."""
+"""The positions of some frames of one stream, and the numbers of those frames in another storage."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 FIRST_ROOM = 16  # positions
 
+Positions = npt.NDArray[np.int64]
+
 
 class PositionLog:
-    """An ascending queue of positions; the number of one (its *ordinal*) stays while older ones are dropped.
+    """Ascending positions, each with its *ordinal*: how many came before it, for ever, whatever was dropped since.
+
+    A copy (``copy.copy``) stays as it is when the log goes on; it shares what both have.
 
     >>> log = PositionLog()
-    >>> for position in (3, 4, 9):
+    >>> for position in (3, 4, 9, 12):
     ...     log.append(position)
-    >>> log.ordinals_from(np.array([0, 4, 5, 10])).tolist()
-    [0, 1, 2, 3]
-    >>> log.drop(before_ordinal=2)
-    >>> log.ordinals_from(np.array([5])).tolist(), log.positions().tolist()
-    ([2], [9])
+    >>> log.drop(first=4, before=10).tolist()
+    [1, 2]
+    >>> log.positions().tolist(), log.ordinals().tolist()
+    ([3, 12], [0, 3])
+    >>> log.places_from(np.array([0, 4, 12, 13])).tolist()
+    [0, 1, 1, 2]
     """
 
-    def __init__(self, first_ordinal: int = 0, positions: npt.NDArray[np.int64] | None = None) -> None:
-        self.first_ordinal = first_ordinal
-        self._room = np.empty(FIRST_ROOM, np.int64) if positions is None else positions.astype(np.int64)
-        self._start, self._stop = 0, 0 if positions is None else len(positions)
+    def __init__(self) -> None:
+        self._rows = np.empty((2, FIRST_ROOM), np.int64)  # positions and ordinals
+        self._start = self._stop = 0
+        self._next_ordinal = 0
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -34,31 +37,45 @@ class PositionLog:
     @property
     def nbytes(self) -> int:
         """Bytes taken."""
-        return self._room.nbytes
+        return self._rows.nbytes
 
-    def positions(self, ordinals: range | None = None) -> npt.NDArray[np.int64]:
-        """The positions with ``ordinals``, all that are held if ``None``, ascending; a view."""
-        held = self._room[self._start : self._stop]
-        return (
-            held if ordinals is None else held[ordinals.start - self.first_ordinal : ordinals.stop - self.first_ordinal]
-        )
+    def positions(self) -> Positions:
+        """The positions held, ascending; a view."""
+        return self._rows[0, self._start : self._stop]
+
+    def ordinals(self) -> Positions:
+        """The ordinals of the positions held, ascending; a view."""
+        return self._rows[1, self._start : self._stop]
 
     def append(self, position: int) -> None:
         """Add a position above all others."""
-        if self._stop == len(self._room):
-            held = self.positions()
-            self._room = np.empty(max(FIRST_ROOM, 2 * len(held)), np.int64)
-            self._room[: len(held)] = held
-            self._start, self._stop = 0, len(held)
-        self._room[self._stop] = position
+        if self._stop == self._rows.shape[1]:
+            self._move_to(self._rows[:, self._start : self._stop])
+        self._rows[:, self._stop] = position, self._next_ordinal
         self._stop += 1
+        self._next_ordinal += 1
 
-    def drop(self, before_ordinal: int) -> None:
-        """Forget the positions below that ordinal."""
-        num_dropped = min(max(before_ordinal - self.first_ordinal, 0), len(self))
-        self._start += num_dropped
-        self.first_ordinal += num_dropped
+    def drop(self, first: int, before: int) -> Positions:
+        """Forget the positions at ``first`` up to ``before``; give their ordinals."""
+        begin, end = self.places_from(np.array([first, before])).tolist()
+        dropped = self.ordinals()[begin:end].copy()
+        if begin == 0:
+            self._start += end
+        elif len(dropped):
+            self._move_to(np.delete(self._rows[:, self._start : self._stop], np.s_[begin:end], axis=1))
+        return dropped
 
-    def ordinals_from(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Give, for each of ``positions``, the ordinal of the first one held that is not below it."""
-        return np.asarray(self.first_ordinal + np.searchsorted(self.positions(), positions), np.int64)
+    def places_from(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """For each of ``positions``, the place among those held of the first that is not below it."""
+        return np.asarray(np.searchsorted(self.positions(), positions), np.int64)
+
+    def holds_ordinal(self, first: int, before: int) -> bool:
+        """Whether any ordinal of ``first`` up to ``before`` is held."""
+        begin, end = np.searchsorted(self.ordinals(), (first, before)).tolist()
+        return bool(begin < end)
+
+    def _move_to(self, held: npt.NDArray[np.int64]) -> None:
+        """Take rows of its own for ``held``, with room to grow: older copies keep theirs."""
+        rows = np.empty((2, max(FIRST_ROOM, 2 * held.shape[1])), np.int64)
+        rows[:, : held.shape[1]] = held
+        self._rows, self._start, self._stop = rows, 0, held.shape[1]

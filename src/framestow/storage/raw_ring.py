@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
 from typing import Any
 from weakref import WeakSet
 
@@ -54,12 +53,12 @@ class RawRing(FrameStorage):
     looked up under a lock and copied without it: nobody writes where a reading may look.
     """
 
-    def __init__(self, spec: FrameSpec, num_streams: int) -> None:
+    def __init__(self, spec: FrameSpec, num_streams: int, frames_per_segment: int | None = None) -> None:
         self._spec = spec
         self._codec = SegmentCodec(spec)
-        self._chunk_frames = self._codec.frames_per_segment
-        self._chunks: list[deque[Chunk]] = [deque() for _ in range(num_streams)]
-        self._first_chunk = [0] * num_streams
+        self._chunk_frames = frames_per_segment if frames_per_segment is not None else self._codec.frames_per_segment
+        self._chunks: list[dict[int, Chunk]] = [{} for _ in range(num_streams)]
+        self._numbers: list[list[int]] = [[] for _ in range(num_streams)]  # of the chunks, ascending
         self._next_position = [0] * num_streams
         self._spare: list[Chunk] = []
         self._readings: WeakSet[RawReading] = WeakSet()
@@ -75,11 +74,11 @@ class RawRing(FrameStorage):
         """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         with self._lock:
             for stream, frame in zip(streams.tolist(), frames, strict=True):
-                position = self._next_position[stream]
-                if position % self._chunk_frames == 0:
-                    self._chunks[stream].append(self._spare.pop() if self._spare else self._new_chunk())
-                self._chunks[stream][-1][position % self._chunk_frames] = frame
-                self._next_position[stream] = position + 1
+                number, place = divmod(self._next_position[stream], self._chunk_frames)
+                if place == 0:
+                    self._add(stream, number, self._spare.pop() if self._spare else self._new_chunk())
+                self._chunks[stream][number][place] = frame
+                self._next_position[stream] += 1
 
     def start_reading(self) -> RawReading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
@@ -117,51 +116,70 @@ class RawRing(FrameStorage):
                 place += len(part)
             pad_window(window, num_padded, padding)
 
-    def evict(self, stream: int, before: int) -> None:
-        """Let go of the chunks of ``stream`` that lie wholly below position ``before`` (see ``FrameStorage``)."""
+    def evict(self, stream: int, before: int, first: int = 0) -> None:
+        """Let go of the chunks of ``stream`` that lie wholly in ``first`` up to ``before`` (see ``FrameStorage``)."""
         with self._lock:
             while len(self._retired()) >= MAX_RETIRED_CHUNKS:
                 self._a_reading_stopped.wait(DROPPED_READING_S)
-            while self._chunks[stream] and (self._first_chunk[stream] + 1) * self._chunk_frames <= before:
-                if (self._first_chunk[stream] + 1) * self._chunk_frames > self._next_position[stream]:
-                    break  # the chunk that is being filled stays
-                self._retire(stream, self._first_chunk[stream], self._chunks[stream].popleft())
-                self._first_chunk[stream] += 1
+            numbers, sealed_end = self._numbers[stream], self._next_position[stream]
+            leaving = slice(
+                bisect_left(numbers, -(-first // self._chunk_frames)),
+                bisect_left(numbers, min(before, sealed_end) // self._chunk_frames),
+            )
+            for number in numbers[leaving]:
+                self._retire(stream, number, self._chunks[stream].pop(number))
+            del numbers[leaving]
 
     def held(self, stream: int) -> range:
-        """Positions of ``stream`` that can be read."""
+        """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
         with self._lock:
             return self._held(stream)
 
     def _held(self, stream: int) -> range:
-        return range(self._first_chunk[stream] * self._chunk_frames, self._next_position[stream])
+        stop = self._next_position[stream]
+        first = self._numbers[stream][0] if self._numbers[stream] else stop // self._chunk_frames
+        return range(first * self._chunk_frames, stop)
 
-    def segments(self, stream: int) -> Iterator[bytes]:
-        """Packed segments of ``stream``, oldest first; packed here, for a snapshot."""
-        held = self.held(stream)
-        for start, chunk in zip(held[:: self._chunk_frames], self._chunks[stream], strict=True):
-            yield self._codec.pack(chunk[: min(self._chunk_frames, held.stop - start)])
-
-    def restore(self, stream: int, first_position: int, segments: Iterable[bytes]) -> None:
-        """Fill an empty ``stream`` from packed segments (see ``FrameStorage``)."""
-        self._first_chunk[stream] = first_position // self._chunk_frames
-        self._next_position[stream] = first_position
-        for segment in segments:
-            if self._next_position[stream] % self._chunk_frames:
-                raise DamagedDataError(
-                    f"stream {stream} has a short segment before position {self._next_position[stream]}: "
-                    "only the last one may be short; take an older save"
+    def segment(self, stream: int, number: int) -> bytes:
+        """Pack the frames of a chunk (see ``FrameStorage``)."""
+        with self._lock:
+            chunk = self._chunks[stream].get(number)
+            if chunk is None:
+                raise IndexError(
+                    f"segment {number} of stream {stream} is not held: those with positions "
+                    f"{self._held(stream).start} to {self._next_position[stream] - 1} are, but for what was evicted"
                 )
-            frames = self._codec.unpack(segment)
-            chunk = self._new_chunk()
-            chunk[: len(frames)] = frames
-            self._chunks[stream].append(chunk)
-            self._next_position[stream] += len(frames)
+            frames = chunk[: self._next_position[stream] - number * self._chunk_frames]
+        return self._codec.pack(frames)
+
+    def restore(self, stream: int, number: int, segment: bytes) -> None:
+        """Put the frames of a segment behind what ``stream`` holds (see ``FrameStorage``)."""
+        open_number, num_open = divmod(self._next_position[stream], self._chunk_frames)
+        if number < (open_number if self._numbers[stream] else 0) or num_open:
+            raise ValueError(
+                f"segment {number} of stream {stream} does not follow what is held: restore segments in the order of "
+                "their numbers, and nothing after one that is not full"
+            )
+        frames = self._codec.unpack(segment)
+        if len(frames) > self._chunk_frames:
+            raise DamagedDataError(
+                f"segment {number} of stream {stream} holds {len(frames)} frames: expected at most {self._chunk_frames}"
+            )
+        chunk = self._new_chunk()
+        chunk[: len(frames)] = frames
+        with self._lock:
+            self._add(stream, number, chunk)
+            self._next_position[stream] = number * self._chunk_frames + len(frames)
 
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held."""
-        return {"raw": sum(len(self.held(stream)) for stream in range(len(self._chunks)))}
+        with self._lock:
+            num_held = sum(
+                len(numbers) * self._chunk_frames - (-stop % self._chunk_frames)
+                for numbers, stop in zip(self._numbers, self._next_position, strict=True)
+            )
+        return {"raw": num_held}
 
     @property
     def nbytes(self) -> dict[str, int]:
@@ -193,10 +211,12 @@ class RawRing(FrameStorage):
         ]
 
     def _chunk(self, reading: RawReading, stream: int, number: int) -> Chunk | None:
-        place = number - self._first_chunk[stream]
-        if place < 0:
-            return reading.retired.get((stream, number))
-        return self._chunks[stream][place] if place < len(self._chunks[stream]) else None
+        chunk = self._chunks[stream].get(number)
+        return reading.retired.get((stream, number)) if chunk is None else chunk
+
+    def _add(self, stream: int, number: int, chunk: Chunk) -> None:
+        self._chunks[stream][number] = chunk
+        self._numbers[stream].append(number)
 
     def _retire(self, stream: int, number: int, chunk: Chunk) -> None:
         """Hand a chunk to the readings that may look at it; it is used again at once if there is none."""

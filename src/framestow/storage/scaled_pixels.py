@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -14,17 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.frames.codec import checksum
+from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.pixel_scaling import PixelScaling
 from framestow.frames.stacking import StackPadding, pad_window
 from framestow.storage.frame_storage import FrameStorage, Reading
 from framestow.storage.position_log import PositionLog
+from framestow.storage.scaled_segment import ScaledSegment
 
-# CRC-32C of the rest, next position, ordinal of the first float frame held, that of the first position, number of
-# positions; the positions follow, 8 bytes each.
-INDEX = struct.Struct("<Iqqqq")
-CHECKSUM_BYTES = 4
 NO_POSITIONS = PositionLog()
 
 
@@ -47,15 +43,17 @@ class ScaledReading:
         # of the pixels begins, or before. So a batch takes no second buffer.
         pixels = out.reshape(-1).view(np.uint8)[-out.size :].reshape(out.shape)
         self._pixels.windows(streams, last_positions, counts, pixels, padding)
-        firsts, stops = self._ordinals(streams, last_positions, counts)
+        firsts, stops = self._places(streams, last_positions, counts)
         if len(out) and (stops - firsts == counts).all():  # as where an environment scales in some other way
-            self._exceptions.windows(streams, stops - 1, counts, out, padding)
+            rows = zip(streams.tolist(), stops.tolist(), strict=True)
+            last_ordinals = np.array([self._exceptional[stream].ordinals()[stop - 1] for stream, stop in rows])
+            self._exceptions.windows(streams, last_ordinals, counts, out, padding)
             return
         for row in range(len(out)):
             self._scaling.from_pixels(pixels[row], out[row])
         for row in np.flatnonzero(stops > firsts).tolist():
-            ordinals = range(int(firsts[row]), int(stops[row]))
-            self._put_exceptions(int(streams[row]), ordinals, int(last_positions[row]), out[row])
+            places = slice(int(firsts[row]), int(stops[row]))
+            self._put_exceptions(int(streams[row]), places, int(last_positions[row]), out[row])
             pad_window(out[row], out.shape[1] - int(counts[row]), padding)
 
     def stop(self) -> None:
@@ -63,24 +61,22 @@ class ScaledReading:
         self._pixels.stop()
         self._exceptions.stop()
 
-    def _ordinals(
+    def _places(
         self, streams: npt.NDArray[np.int32], last_positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Which exceptional frames each window has: the first one's ordinal, and the first one's behind it."""
+        """Which exceptional frames of its log each window has: from which place on, and up to which."""
         firsts, stops = np.zeros((2, len(streams)), np.int64)
         if any(map(len, self._exceptional)):
             for stream in np.unique(streams).tolist():
                 rows, log = streams == stream, self._exceptional[stream]
-                firsts[rows] = log.ordinals_from(last_positions[rows] - counts[rows] + 1)
-                stops[rows] = log.ordinals_from(last_positions[rows] + 1)
+                firsts[rows] = log.places_from(last_positions[rows] - counts[rows] + 1)
+                stops[rows] = log.places_from(last_positions[rows] + 1)
         return firsts, stops
 
-    def _put_exceptions(self, stream: int, ordinals: range, last_position: int, window: npt.NDArray[Any]) -> None:
-        frames = np.empty((1, len(ordinals), *window.shape[1:]), window.dtype)
-        one, num_frames = np.array([stream], np.int32), np.array([len(ordinals)], np.int32)
-        self._exceptions.windows(one, np.array([ordinals[-1]]), num_frames, frames)
-        places = len(window) - 1 - (last_position - self._exceptional[stream].positions(ordinals))
-        window[places] = frames[0]
+    def _put_exceptions(self, stream: int, places: slice, last_position: int, window: npt.NDArray[Any]) -> None:
+        log = self._exceptional[stream]
+        frames = exact_frames(self._exceptions, stream, log.ordinals()[places], window[:0])
+        window[len(window) - 1 - (last_position - log.positions()[places])] = frames
 
 
 class ScaledPixels(FrameStorage):
@@ -94,10 +90,14 @@ class ScaledPixels(FrameStorage):
         pixels          k0   k1   k1   k2   k2   k3        an exceptional frame repeats the pixels before it: no bytes
         exceptions                0         1              its ordinal is its position in the storage of floats
 
+    What was evicted leaves the floats when a whole segment of them is needed no more.
+
     Nothing is decided for a whole stream: an environment whose first odd frame comes after days goes on.
     """
 
     def __init__(self, make: Callable[[FrameSpec, int], FrameStorage], spec: FrameSpec, num_streams: int) -> None:
+        self.spec = spec
+        self._codec = SegmentCodec(replace(spec, is_scaled=False))
         self._scaling = PixelScaling(spec.dtype)
         self._pixels = make(FrameSpec(spec.shape), num_streams)
         self._make_exceptions = partial(make, replace(spec, is_scaled=False), num_streams)
@@ -133,51 +133,55 @@ class ScaledPixels(FrameStorage):
             exceptions = self._exceptions.start_reading() if self._exceptions else pixels
             return ScaledReading(self._scaling, pixels, exceptions, logs)
 
-    def evict(self, stream: int, before: int) -> None:
-        """Allow the frames of ``stream`` below position ``before`` to go (see ``FrameStorage``)."""
+    def evict(self, stream: int, before: int, first: int = 0) -> None:
+        """Allow the frames of ``stream`` at ``first`` up to ``before`` to go (see ``FrameStorage``)."""
         with self._lock:
-            self._pixels.evict(stream, before)
+            frames = self.frames_per_segment
+            self._pixels.evict(stream, before, first)
             log = self._exceptional[stream]
             if len(log):
-                log.drop(before_ordinal=int(log.ordinals_from(np.array([self.held(stream).start]))[0]))
-                self._storage_of_exceptions().evict(stream, log.first_ordinal)
+                sealed_end = self.open_segment(stream) * frames
+                begin, end = -(-max(first, 0) // frames) * frames, min(before, sealed_end) // frames * frames
+                self._evict_exceptions(stream, log.drop(begin, max(begin, end)))
 
     def held(self, stream: int) -> range:
-        """Positions of ``stream`` that can be read."""
+        """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
         return self._pixels.held(stream)
 
-    def segments(self, stream: int) -> Iterator[bytes]:
-        """An index of the exceptional frames, then the segments of the pixels, then those of the exceptions."""
-        log, exceptions = self._exceptional[stream], self._exceptions
-        # Whole segments are evicted, so the log may begin later than they do.
-        first_held = exceptions.held(stream).start if exceptions else 0
-        index = bytearray(INDEX.pack(0, self.held(stream).stop, first_held, log.first_ordinal, len(log)))
-        index += log.positions().astype("<i8").tobytes()
-        index[:CHECKSUM_BYTES] = struct.pack("<I", checksum(index[CHECKSUM_BYTES:]))
-        yield bytes(index)
-        yield from self._pixels.segments(stream)
-        if exceptions:
-            yield from exceptions.segments(stream)
+    def segment(self, stream: int, number: int) -> bytes:
+        """Give the pixels of a segment, and the exceptional frames among them (see ``FrameStorage``)."""
+        pixels, log = self._pixels.segment(stream, number), self._exceptional[stream]
+        start = number * self.frames_per_segment
+        places = slice(*log.places_from(np.array([start, start + self.frames_per_segment])).tolist())
+        exact = b""
+        if places.start < places.stop:
+            like = np.empty((0, *self._codec.spec.shape), self._codec.spec.dtype)
+            frames = exact_frames(self._storage_of_exceptions(), stream, log.ordinals()[places], like)
+            exact = self._codec.pack(frames)
+        return ScaledSegment(pixels, log.positions()[places] - start, exact).to_bytes()
 
-    def restore(self, stream: int, first_position: int, segments: Iterable[bytes]) -> None:
-        """Fill an empty ``stream`` from what ``segments`` gave (see ``FrameStorage``)."""
-        source = iter(segments)
-        next_position, first_held, log = _read_index(next(source, b""))
-        self._pixels.restore(stream, first_position, _until(self._pixels, stream, next_position, source))
-        _check_length(self._pixels, stream, next_position)
-        next_ordinal = log.first_ordinal + len(log)
-        if next_ordinal:
-            self._storage_of_exceptions().restore(stream, first_held, source)
-            _check_length(self._storage_of_exceptions(), stream, next_ordinal)
-        self._exceptional[stream] = log
-        if next_position > first_position:
-            newest, one = self._newest_pixels[stream][None, None], np.ones(1, np.int32)
-            self._pixels.windows(np.array([stream], np.int32), np.array([next_position - 1]), one, newest)
+    def restore(self, stream: int, number: int, segment: bytes) -> None:
+        """Put what ``segment`` gave behind what ``stream`` holds (see ``FrameStorage``)."""
+        scaled = ScaledSegment.from_bytes(segment)
+        frames = self._codec.unpack(scaled.exact_frames) if len(scaled.places) else ()
+        ends = np.append(scaled.places.astype(np.int64), self.frames_per_segment)
+        if len(frames) != len(scaled.places) or (np.diff(ends) <= 0).any():
+            raise DamagedDataError(
+                f"segment has {len(frames)} exceptional frames at places {scaled.places.tolist()}: must be as many, "
+                f"ascending, below {self.frames_per_segment}"
+            )
+        one, start = np.array([stream], np.int32), number * self.frames_per_segment
+        self._pixels.restore(stream, number, scaled.pixels)
+        for place, frame in zip(scaled.places.tolist(), frames, strict=True):
+            self._storage_of_exceptions().append(one, frame[None])
+            self._exceptional[stream].append(start + place)
+        newest = self._newest_pixels[stream][None, None]
+        self._pixels.windows(one, np.array([self.held(stream).stop - 1]), np.ones(1, np.int32), newest)
 
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held: all k / 255, or exceptional."""
-        held = sum(len(self.held(stream)) for stream in range(len(self._exceptional)))
+        held = sum(self._pixels.num_frames.values())
         exceptional = sum(map(len, self._exceptional))
         return {"k/255, as uint8": held - exceptional, "other floats, exact": exceptional}
 
@@ -195,28 +199,24 @@ class ScaledPixels(FrameStorage):
             self._exceptions = self._make_exceptions()
         return self._exceptions
 
-
-def _read_index(segment: bytes) -> tuple[int, int, PositionLog]:
-    """Next position of the stream, ordinal of the first exceptional frame held, and the log of where they are."""
-    if len(segment) < INDEX.size or INDEX.unpack_from(segment)[0] != checksum(segment[CHECKSUM_BYTES:]):
-        raise DamagedDataError(f"index of {len(segment)} bytes does not match its checksum: bytes were changed or lost")
-    _, next_position, first_held, first_ordinal, num_positions = INDEX.unpack_from(segment)
-    if len(segment) != INDEX.size + 8 * num_positions:
-        raise DamagedDataError(f"index of {len(segment)} bytes cannot hold the {num_positions} positions that it tells")
-    return next_position, first_held, PositionLog(first_ordinal, np.frombuffer(segment, "<i8", offset=INDEX.size))
-
-
-def _check_length(storage: FrameStorage, stream: int, stop: int) -> None:
-    if storage.held(stream).stop != stop:
-        raise DamagedDataError(
-            f"stream {stream} has frames up to {storage.held(stream).stop}: its index has them up to {stop}"
-        )
+    def _evict_exceptions(self, stream: int, ordinals: npt.NDArray[np.int64]) -> None:
+        """Let go of the segments of floats that hold none but dropped frames, ``ordinals`` having just been dropped."""
+        exceptions, log = self._storage_of_exceptions(), self._exceptional[stream]
+        size = exceptions.frames_per_segment
+        numbers = np.unique(ordinals // size)
+        needed = [log.holds_ordinal(number * size, (number + 1) * size) for number in numbers.tolist()]
+        free = numbers[~np.array(needed, np.bool_)]
+        for run in np.split(free, np.flatnonzero(np.diff(free) > 1) + 1):
+            if len(run):  # at once: between two calls it could wait for a reading
+                exceptions.evict(stream, (int(run[-1]) + 1) * size, int(run[0]) * size)
 
 
-def _until(storage: FrameStorage, stream: int, stop: int, segments: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass on segments for as long as ``storage``, which restores each as it comes, lacks frames below ``stop``."""
-    while storage.held(stream).stop < stop:
-        segment = next(segments, None)
-        if segment is None:
-            return
-        yield segment
+def exact_frames(
+    exceptions: FrameStorage | Reading, stream: int, ordinals: npt.NDArray[np.int64], like: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """Read frames with consecutive ordinals, ``(n, *frame)`` of the dtype of ``like``, ``(0, *frame)``."""
+    frames = np.empty((1, len(ordinals), *like.shape[1:]), like.dtype)
+    num_frames = np.array([len(ordinals)], np.int32)
+    exceptions.windows(np.array([stream], np.int32), ordinals[-1:], num_frames, frames)
+    exact: npt.NDArray[Any] = frames[0]
+    return exact

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
 
-# What makes a storage of some streams; so many threads may unpack what one call asks for.
-MakeStorage = Callable[[FrameSpec, int, int], FrameStorage]
+# What makes a storage of some streams: threads that may unpack what one call asks for, and frames of a segment.
+MakeStorage = Callable[[FrameSpec, int, int, "int | None"], FrameStorage]
 
 STORAGES: dict[str, MakeStorage] = {
     "packed": PackedStorage,
-    "raw": lambda spec, num_streams, _threads: RawRing(spec, num_streams),  # which has nothing to unpack
+    "raw": lambda spec, num_streams, _threads, frames: RawRing(spec, num_streams, frames),  # nothing to unpack
 }
 
 
-def make_storage(name: str, spec: FrameSpec, num_streams: int, threads: int = 1) -> FrameStorage:
+def make_storage(
+    name: str, spec: FrameSpec, num_streams: int, threads: int = 1, frames_per_segment: int | None = None
+) -> FrameStorage:
     """Make the storage that ``name``, a key of ``STORAGES``, means for frames of ``spec``.
 
-    Up to ``threads`` threads unpack what one call asks for.
+    Up to ``threads`` threads unpack what one call asks for. ``frames_per_segment``: frames that lie and leave together;
+    what packs best by default.
 
     =====================================  =======================================================================
     frames                                 kept in
@@ -34,8 +38,10 @@ def make_storage(name: str, spec: FrameSpec, num_streams: int, threads: int = 1)
     """
 
     def make(spec: FrameSpec, num_streams: int) -> FrameStorage:
-        return STORAGES[name](spec, num_streams, threads)
+        return STORAGES[name](spec, num_streams, threads, frames_per_segment)
 
+    if frames_per_segment is not None and frames_per_segment < 1:
+        raise InvalidSettingsError(f"frames_per_segment is {frames_per_segment}: a segment has at least 1 frame")
     if spec.is_column:
-        return RawRing(spec, num_streams)
+        return RawRing(spec, num_streams, frames_per_segment)
     return ScaledPixels(make, spec, num_streams) if spec.is_scaled else make(spec, num_streams)

@@ -48,12 +48,12 @@ void py_append(PackedStreams& self, nb::handle streams_argument, nb::handle fram
     }
 }
 
-std::int64_t py_evict(PackedStreams& self, std::int64_t stream, std::int64_t before) {
-    if (const std::optional<std::int64_t> num_dropped = self.evict_without_waiting(stream, before)) {
+std::int64_t py_evict(PackedStreams& self, std::int64_t stream, std::int64_t before, std::int64_t first) {
+    if (const std::optional<std::int64_t> num_dropped = self.evict_without_waiting(stream, before, first)) {
         return *num_dropped;
     }
     const nb::gil_scoped_release released;
-    return self.evict(stream, before);
+    return self.evict(stream, before, first);
 }
 
 std::size_t checked_threads(std::int64_t threads) {
@@ -124,18 +124,18 @@ void bind_packed_streams(nb::module_& module) {
             "start_reading",
             [](PackedStreams& self, std::int64_t threads) { return new PackedReading(self, checked_threads(threads)); },
             nb::arg("threads") = 1, nb::keep_alive<0, 1>())
-        .def("evict", &py_evict, nb::arg("stream"), nb::arg("before"))
+        .def("evict", &py_evict, nb::arg("stream"), nb::arg("before"), nb::arg("first") = 0)
         .def("first_position", &PackedStreams::first_position, nb::arg("stream"))
         .def("next_position", &PackedStreams::next_position, nb::arg("stream"))
-        .def("num_segments", &PackedStreams::num_segments, nb::arg("stream"))
         .def(
             "segment",
-            [](const PackedStreams& self, std::int64_t stream, std::int64_t place) {
-                return to_bytes(self.segment(stream, place));
+            [](const PackedStreams& self, std::int64_t stream, std::int64_t number) {
+                return to_bytes(self.segment(stream, number));
             },
-            nb::arg("stream"), nb::arg("place"))
+            nb::arg("stream"), nb::arg("number"))
         .def("restore", &py_restore, nb::arg("stream"), nb::arg("number"), nb::arg("segment"))
         .def_prop_ro("num_streams", &PackedStreams::num_streams)
+        .def_prop_ro("num_frames", &PackedStreams::num_frames)
         .def_prop_ro("frames_per_segment", &PackedStreams::frames_per_segment)
         .def_prop_ro("sealed_nbytes", [](const PackedStreams& self) { return self.nbytes().sealed; })
         .def_prop_ro("open_nbytes", [](const PackedStreams& self) { return self.nbytes().open; })

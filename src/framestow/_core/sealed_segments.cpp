@@ -1,0 +1,57 @@
+#include "sealed_segments.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace framestow {
+namespace {
+
+constexpr std::size_t kFirstRoom = 16;  // entries
+
+std::size_t room_for(std::size_t num_entries) { return std::max(kFirstRoom, num_entries + num_entries / 2); }
+
+}  // namespace
+
+std::size_t SealedSegments::count(std::int64_t first, std::int64_t before) const {
+    const std::size_t end = lower_bound(before);
+    std::size_t num_found = 0;
+    for (std::size_t place = next_held(lower_bound(first)); place < end; place = next_held(place + 1)) {
+        ++num_found;
+    }
+    return num_found;
+}
+
+void SealedSegments::make_room_for_one() {
+    if (entries_.size() == entries_.capacity()) {
+        entries_.reserve(room_for(entries_.size()));
+    }
+}
+
+void SealedSegments::add(std::int64_t number, const StoredSegment& segment) {
+    if (num_held_ == 0) {
+        entries_.clear();
+        first_ = 0;
+    }
+    entries_.push_back(Entry{number, segment, true});
+    ++num_held_;
+}
+
+std::size_t SealedSegments::halved(std::int64_t number) const {
+    const auto place = std::lower_bound(entries_.begin(), entries_.end(), number,
+                                        [](const Entry& entry, std::int64_t wanted) { return entry.number < wanted; });
+    return static_cast<std::size_t>(place - entries_.begin());
+}
+
+void SealedSegments::close_gaps() {
+    if (entries_.size() <= std::max(kFirstRoom, 2 * num_held_)) {
+        return;
+    }
+    std::vector<Entry> held;
+    held.reserve(room_for(num_held_));
+    std::copy_if(entries_.begin(), entries_.end(), std::back_inserter(held),
+                 [](const Entry& entry) { return entry.is_held; });
+    entries_.swap(held);
+    first_ = 0;
+}
+
+}  // namespace framestow
