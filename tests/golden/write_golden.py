@@ -7,7 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from golden import preset_frames
+from golden import preset_frames, saved_stores
 
 if __name__ == "__main__":
     preset_frames.write()
+    saved_stores.write()

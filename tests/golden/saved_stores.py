@@ -1,0 +1,147 @@
+"""Small memories that each version of the store has saved once, and the plays that they hold.
+
+::
+
+    stores/version_1/NAME/      what ReplayMemory.save wrote when that version was the newest; never written again
+    stores/draws.json           what each memory draws next: indices of the three batches after it was saved
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.list_memory import ListMemory
+
+STORES = Path(__file__).parent / "stores"
+DRAWS_FILE = STORES / "draws.json"
+NEWEST_VERSION = "version_1"
+BATCH_SIZES = (8, 1, 5)  # of what is drawn after a memory was saved
+SAMPLED_BEFORE = 5  # so that a memory's generator has moved on
+
+Frames = Callable[[int, int], np.ndarray]  # of a stream and how many frames it has had
+Play = tuple[ReplayMemory, ListMemory]
+
+
+def pixels(stream: int, number: int) -> np.ndarray:
+    """A dot that walks over a picture of 20 x 30."""
+    frame = np.full((20, 30), 40 + 3 * stream, np.uint8)
+    frame[number % 20, (7 * number) % 30] = number % 251
+    return frame
+
+
+def colours(stream: int, number: int) -> np.ndarray:
+    return ((np.arange(60) * (number % 5 + 1) + stream) % 256).astype(np.uint8).reshape(5, 4, 3)
+
+
+def scaled(stream: int, number: int) -> np.ndarray:
+    """Pixels over 255, and every seventh frame something else."""
+    levels = (np.arange(42, dtype=np.float32).reshape(6, 7) + number % 100) / np.float32(255)
+    return levels * np.float32(0.7) if number % 7 == 3 else levels
+
+
+def vectors(stream: int, number: int) -> np.ndarray:
+    return np.array([stream, number / 3, -number], np.float64)
+
+
+def count_actions(number: int) -> int:
+    return number % 4
+
+
+def arm_actions(number: int) -> np.ndarray:
+    return np.array([number / 8, -number], np.float32)
+
+
+def packed_pixels() -> Play:
+    """Two streams, the ring gone round, one episode open and one ended."""
+    return _played(700, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=500)
+
+
+def raw_colours() -> Play:
+    """One stream, uncompressed, shorter than a segment, padded by zeros."""
+    options = {"storage": "raw", "stack_padding": "zeros", "stack": 3}
+    return _played(50, FrameSpec((5, 4, 3)), colours, num_streams=1, num_steps=80, **options)
+
+
+def scaled_floats() -> Play:
+    """Three streams of floats, frames among them that are no pixels."""
+    return _played(150, FrameSpec((6, 7), np.float32, is_scaled=True), scaled, num_streams=3, num_steps=90)
+
+
+def vectors_and_arms() -> Play:
+    """Vectors of numbers, and actions that are arrays."""
+    options = {"action": ActionSpec((2,), "float32"), "actions": arm_actions, "stack": 1}
+    return _played(60, FrameSpec((3,), np.float64), vectors, num_streams=2, num_steps=70, **options)
+
+
+def just_begun() -> Play:
+    """An episode open on one stream, nothing on the other, no step yet."""
+    return _played(10, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=0)
+
+
+PLAYS: dict[str, Callable[[], Play]] = {
+    play.__name__: play for play in (packed_pixels, raw_colours, scaled_floats, vectors_and_arms, just_begun)
+}
+
+
+def draws_of(memory: ReplayMemory) -> list[list[int]]:
+    return [memory.sample(batch_size).index.tolist() for batch_size in BATCH_SIZES] if len(memory) else []
+
+
+def write() -> None:
+    """Write the stores of the newest version anew: after a deliberate change of what it writes, and never else."""
+    folder = STORES / NEWEST_VERSION
+    shutil.rmtree(folder, ignore_errors=True)
+    draws = {}
+    for name, play in PLAYS.items():
+        memory, _ = play()
+        memory.save(folder / name)
+        draws[name] = draws_of(memory)
+    DRAWS_FILE.write_text(json.dumps(draws, indent=2) + "\n")
+
+
+def _played(
+    capacity: int,
+    frame: FrameSpec,
+    frames: Frames,
+    *,
+    num_streams: int,
+    num_steps: int,
+    action: Any = 4,
+    actions: Callable[[int], Any] = count_actions,
+    **options: Any,
+) -> Play:
+    memory = ReplayMemory(capacity, frame, action, num_streams=num_streams, discount=0.9, seed=7, **options)
+    oracle = ListMemory(capacity, num_streams, memory.stack, 0.9, memory.settings.stack_padding)
+    counts = [0] * num_streams
+
+    def next_frame(stream: int) -> np.ndarray:
+        counts[stream] += 1
+        return frames(stream, counts[stream])[None]
+
+    def begin(stream: int) -> None:
+        first = next_frame(stream)
+        memory.begin(first, [stream])
+        oracle.begin(first, [stream])
+
+    begin(0)
+    for step in range(num_steps):
+        for stream in range(num_streams):
+            if not oracle.is_open[stream]:
+                begin(stream)
+            number = step * num_streams + stream
+            terminated, truncated = number % 37 == 36, number % 53 == 52
+            row = ([actions(number)], [number / 4], [terminated], [truncated], next_frame(stream), [stream])
+            memory.append(*row)
+            oracle.append(*row)
+    if num_steps:
+        memory.sample(SAMPLED_BEFORE)
+    return memory, oracle
