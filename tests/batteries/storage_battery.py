@@ -251,6 +251,29 @@ class StorageBattery:
         self.fill(storage, 0, range(16, 30))
         np.testing.assert_array_equal(self.frames_of(0, range(16, 30)), self.read(storage, 0, 29, 14))
 
+    def test_sealed_segments_are_named_without_those_that_left_and_the_one_that_is_being_filled(self):
+        storage = self.make(self.spec, 1)
+        length = storage.frames_per_segment
+
+        self.fill(storage, 0, range(4 * length + 1))
+        storage.evict(0, 2 * length, first=length)
+
+        assert [0, 2, 3] == storage.sealed_segments(0).tolist()
+        assert [] == self.make(self.spec, 1).sealed_segments(0).tolist()
+
+    def test_an_empty_stream_begins_at_any_segment_and_one_that_holds_frames_at_none(self):
+        storage = self.make(self.spec, 2)
+        length = storage.frames_per_segment
+
+        storage.begin_at(1, 3)
+        self.fill(storage, 1, range(3 * length, 3 * length + 2))
+
+        np.testing.assert_array_equal(
+            self.frames_of(1, range(3 * length, 3 * length + 2)), self.read(storage, 1, 3 * length + 1, 2)
+        )
+        with pytest.raises(ValueError, match="stream 1 cannot begin at segment 5"):
+            storage.begin_at(1, 5)
+
     def test_a_segment_that_does_not_follow_is_refused_and_changes_nothing(self):
         storage, restored = (self.make(self.spec, 1, frames_per_segment=8) for _ in range(2))
         self.fill(storage, 0, range(21))

@@ -113,6 +113,12 @@ class PackedStreams:
         The open one comes in the same format. IndexError for one that is not held.
         """
 
+    def sealed_numbers(self, stream: int) -> NDArray[np.int64]:
+        """Numbers of the sealed segments that are held, ascending."""
+
+    def begin_at(self, stream: int, number: int) -> None:
+        """Let a stream of which nothing is held go on with the first frame of that segment; ValueError for another."""
+
     def restore(self, stream: int, number: int, segment: Buffer) -> None:
         """Put a segment behind what the stream holds, under its number, which may leave a hole, after verifying it.
 

@@ -235,6 +235,11 @@ std::int64_t PackedStreams::num_frames() const {
     return num_frames;
 }
 
+std::vector<std::int64_t> PackedStreams::sealed_numbers(std::int64_t stream) const {
+    const std::shared_lock<FairGate> looking(gate_);
+    return checked_stream(stream).sealed.numbers();
+}
+
 std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std::int64_t number) const {
     const Stream& stream = checked_stream(stream_number);
     const std::shared_lock<FairGate> looking(gate_);
@@ -279,6 +284,16 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
         stream.sealed.add(number, stored);
         stream.open_number = number + 1;
     }
+}
+
+void PackedStreams::begin_at(std::int64_t stream_number, std::int64_t number) {
+    Stream& stream = checked_stream(stream_number);
+    const std::lock_guard<FairGate> writing(gate_);
+    if (!stream.is_empty() || number < 0) {
+        throw std::invalid_argument("stream " + std::to_string(stream_number) + " cannot begin at segment " +
+                                    std::to_string(number) + ": it must be empty, and the number 0 or more");
+    }
+    stream.open_number = number;
 }
 
 void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {

@@ -89,6 +89,9 @@ public:
     // Frames held over all streams.
     std::int64_t num_frames() const;
 
+    // Numbers of the sealed segments that are held, ascending.
+    std::vector<std::int64_t> sealed_numbers(std::int64_t stream) const;
+
     // The segment of that number (its first position / frames_per_segment); the open one in the same format.
     // std::out_of_range for one that is not held.
     std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t number) const;
@@ -97,6 +100,9 @@ public:
     // first one of an empty stream says where it begins. One that is not full becomes the open segment again and
     // goes on as if it had never been written out.
     void restore(std::int64_t stream, std::int64_t number, ByteSpan segment);
+
+    // Lets a stream of which nothing is held go on with the first frame of that segment.
+    void begin_at(std::int64_t stream, std::int64_t number);
 
     // What a reading sees, looked up under the gate, which it holds while it lives: a microsecond. Streams must be in
     // range, segments and positions readable.

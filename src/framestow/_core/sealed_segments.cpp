@@ -21,6 +21,15 @@ std::size_t SealedSegments::count(std::int64_t first, std::int64_t before) const
     return num_found;
 }
 
+std::vector<std::int64_t> SealedSegments::numbers() const {
+    std::vector<std::int64_t> held;
+    held.reserve(num_held_);
+    for (std::size_t place = next_held(0); place < entries_.size(); place = next_held(place + 1)) {
+        held.push_back(entries_[place].number);
+    }
+    return held;
+}
+
 void SealedSegments::make_room_for_one() {
     if (entries_.size() == entries_.capacity()) {
         entries_.reserve(room_for(entries_.size()));

@@ -32,6 +32,9 @@ public:
     bool holds_any(std::int64_t first, std::int64_t before) const { return next_held(lower_bound(first)) < lower_bound(before); }
     std::size_t count(std::int64_t first, std::int64_t before) const;
 
+    // All that are held, ascending.
+    std::vector<std::int64_t> numbers() const;
+
     // Called before a segment is allocated, so that nothing can fail between that and noting it.
     void make_room_for_one();
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +19,11 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, sources_of
 from framestow.replay.samplers.sampler import Sampler
-from framestow.replay.snapshot import Snapshot, write_snapshot
+from framestow.replay.saving.lasting_memory import LastingMemory
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 
 
-class ReplayMemory:
+class ReplayMemory(LastingMemory):
     """The newest ``capacity`` transitions of ``num_streams`` environments, each frame kept once, losslessly.
 
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
@@ -58,7 +56,7 @@ class ReplayMemory:
     is between two of the writer's calls, and what it gives does not change afterwards. A batch is drawn under the
     memory's lock (microseconds) and unpacked beside it, so neither the writer nor another sampler waits for that.
     Draws happen in the order in which the samplers come, so with several of them that order decides who draws what.
-    ``save`` keeps all others waiting. docs/threads.md says why this holds.
+    ``save`` keeps the others waiting only while it copies small pieces. docs/threads.md says why this holds.
     """
 
     def __init__(
@@ -91,7 +89,7 @@ class ReplayMemory:
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
-        self._parts = MemoryParts(settings, sampler, seed)
+        super().__init__(MemoryParts(settings, sampler, seed))
         self._gathering = Gathering(self._parts)
         # What every step goes through, without a second look-up.
         self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage
@@ -192,35 +190,6 @@ class ReplayMemory:
             }
             frame_bytes, frames = self.settings.frame.nbytes, self._storage.num_frames
             return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes, frames)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything, generator and open episodes included, to the folder ``path``.
-
-        A crash at any moment leaves what was saved there before, or the new state. Raises ``OSError`` if the disk
-        refuses.
-        """
-        with self._lock:
-            write_snapshot(
-                Path(path), self._parts.state(), self._timeline.state(whole=True), self._storage, self.num_streams
-            )
-
-    @classmethod
-    def load(cls, path: str | PathLike[str], sampler: Sampler | None = None, threads: int = 1) -> ReplayMemory:
-        """Open what ``save`` wrote to ``path``: the same transitions, generator and open episodes.
-
-        ``sampler``: a new one of the class that the memory was saved with, ``Uniform()`` by default; it takes over
-        the saved one's state. ``threads``: as for a new memory. Raises ``IncompatibleError`` for a sampler of another
-        class, ``DamagedDataError``, naming the file, if a byte is not what was written, ``FileNotFoundError`` if
-        nothing was saved there.
-        """
-        snapshot = Snapshot.open(Path(path))
-        settings = MemorySettings.from_state(snapshot.state["settings"])
-        memory = cls(**settings.arguments(), sampler=sampler, threads=threads)
-        memory._parts.check_sampler(snapshot.state)
-        memory._timeline.restore(snapshot.arrays, lambda _: None)
-        snapshot.fill(memory._storage)
-        memory._parts.restore(snapshot.state)
-        return memory
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""

@@ -102,6 +102,9 @@ class FrameStorage(Protocol):
         """Number of the segment of ``stream`` that the next frame goes into; those below are sealed."""
         return self.held(stream).stop // self.frames_per_segment
 
+    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
+        """Numbers of the sealed segments of ``stream`` that are held, ascending: a copy."""
+
     def segment(self, stream: int, number: int) -> bytes:
         """Give the packed frames of a segment as bytes that stand alone; of the open one, the frames it has so far.
 
@@ -115,6 +118,9 @@ class FrameStorage(Protocol):
         had never left. Raises ``DamagedDataError`` for bytes that are not a segment of such frames, ``ValueError`` for
         a number that does not follow. Nothing has changed then.
         """
+
+    def begin_at(self, stream: int, number: int) -> None:
+        """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
 
     @property
     def num_frames(self) -> dict[str, int]:

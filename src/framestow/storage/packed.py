@@ -72,6 +72,10 @@ class PackedStorage(FrameStorage):
         """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
         return range(self._streams.first_position(stream), self._streams.next_position(stream))
 
+    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
+        """Numbers of the sealed segments of ``stream`` that are held, ascending."""
+        return self._streams.sealed_numbers(stream)
+
     def segment(self, stream: int, number: int) -> bytes:
         """Give the bytes of a segment as they lie in RAM; the open one in the same format (see ``FrameStorage``)."""
         return self._streams.segment(stream, number)
@@ -79,6 +83,10 @@ class PackedStorage(FrameStorage):
     def restore(self, stream: int, number: int, segment: bytes) -> None:
         """Put a segment behind what ``stream`` holds; it stays open if it is short (see ``FrameStorage``)."""
         self._streams.restore(stream, number, segment)
+
+    def begin_at(self, stream: int, number: int) -> None:
+        """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
+        self._streams.begin_at(stream, number)
 
     @property
     def num_frames(self) -> dict[str, int]:

@@ -140,6 +140,12 @@ class RawRing(FrameStorage):
         first = self._numbers[stream][0] if self._numbers[stream] else stop // self._chunk_frames
         return range(first * self._chunk_frames, stop)
 
+    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
+        """Numbers of the chunks of ``stream`` that are held and full, ascending."""
+        with self._lock:
+            numbers = np.array(self._numbers[stream], np.int64)
+            return numbers[numbers < self._next_position[stream] // self._chunk_frames]
+
     def segment(self, stream: int, number: int) -> bytes:
         """Pack the frames of a chunk (see ``FrameStorage``)."""
         with self._lock:
@@ -170,6 +176,13 @@ class RawRing(FrameStorage):
         with self._lock:
             self._add(stream, number, chunk)
             self._next_position[stream] = number * self._chunk_frames + len(frames)
+
+    def begin_at(self, stream: int, number: int) -> None:
+        """Let ``stream``, of which nothing is held, go on with the first frame of chunk ``number``."""
+        with self._lock:
+            if self._numbers[stream]:
+                raise ValueError(f"stream {stream} cannot begin at segment {number}: it holds frames")
+            self._next_position[stream] = number * self._chunk_frames
 
     @property
     def num_frames(self) -> dict[str, int]:

@@ -148,6 +148,10 @@ class ScaledPixels(FrameStorage):
         """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
         return self._pixels.held(stream)
 
+    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
+        """Numbers of the sealed segments of ``stream`` that are held, ascending."""
+        return self._pixels.sealed_segments(stream)
+
     def segment(self, stream: int, number: int) -> bytes:
         """Give the pixels of a segment, and the exceptional frames among them (see ``FrameStorage``)."""
         pixels, log = self._pixels.segment(stream, number), self._exceptional[stream]
@@ -177,6 +181,10 @@ class ScaledPixels(FrameStorage):
             self._exceptional[stream].append(start + place)
         newest = self._newest_pixels[stream][None, None]
         self._pixels.windows(one, np.array([self.held(stream).stop - 1]), np.ones(1, np.int32), newest)
+
+    def begin_at(self, stream: int, number: int) -> None:
+        """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
+        self._pixels.begin_at(stream, number)
 
     @property
     def num_frames(self) -> dict[str, int]:

@@ -13,6 +13,7 @@
 #include "../window_gather.hpp"
 #include "../worker_pool.hpp"
 #include "arguments.hpp"
+#include "new_arrays.hpp"
 #include "parts.hpp"
 
 namespace framestow {
@@ -101,6 +102,14 @@ void py_restore(PackedStreams& self, std::int64_t stream, std::int64_t number, n
     self.restore(stream, number, span_of(segment));
 }
 
+nb::object py_sealed_numbers(const PackedStreams& self, std::int64_t stream) {
+    const std::vector<std::int64_t> numbers = self.sealed_numbers(stream);
+    std::int64_t* values = nullptr;
+    nb::object array = new_array(nb::int_(numbers.size()), numpy_dtypes().int64, values);
+    std::copy(numbers.begin(), numbers.end(), values);
+    return array;
+}
+
 }  // namespace
 
 void bind_packed_streams(nb::module_& module) {
@@ -133,6 +142,8 @@ void bind_packed_streams(nb::module_& module) {
                 return to_bytes(self.segment(stream, number));
             },
             nb::arg("stream"), nb::arg("number"))
+        .def("sealed_numbers", &py_sealed_numbers, nb::arg("stream"))
+        .def("begin_at", &PackedStreams::begin_at, nb::arg("stream"), nb::arg("number"))
         .def("restore", &py_restore, nb::arg("stream"), nb::arg("number"), nb::arg("segment"))
         .def_prop_ro("num_streams", &PackedStreams::num_streams)
         .def_prop_ro("num_frames", &PackedStreams::num_frames)

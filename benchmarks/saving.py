@@ -1,0 +1,137 @@
+"""What does it cost to save a million transitions, to save them again with 10,000 more, and to load them?
+
+    python benchmarks/saving.py                      Breakout, results/saving.json
+    python benchmarks/saving.py --transitions N      another size, printed only
+    python benchmarks/saving.py --folder FOLDER      on the disk of that folder; of the temporary files otherwise
+
+The memory is fed by 8 streams with 20,000 recorded frames of sticky random play (atari_frames.py), each stream
+somewhere else in the game, over and over until it is full. Every save ends with what it wrote on the disk (fsync).
+Peaks are what the operating system says that the process held at most (VmHWM), over what it held before the save, or
+holds when it has loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from atari_frames import FRAME_SIDE, recorded
+from framestow import ReplayMemory
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from framestow.process_memory import live_bytes
+
+RESULTS = Path(__file__).parent / "results"
+MIB = 2**20
+GAME, NUM_FRAMES, NUM_STREAMS = "breakout", 20_000, 8
+NEW_STEPS, NUM_SAVES = 10_000, 7
+EPISODE = 1_000  # steps
+
+
+class Player:
+    """Feeds a memory with the recorded frames, for ever."""
+
+    def __init__(self) -> None:
+        frames = recorded(GAME, NUM_FRAMES, 0)
+        starts = np.arange(NUM_STREAMS) * (NUM_FRAMES // NUM_STREAMS)
+        self._rows = lambda step: frames[(starts + step) % NUM_FRAMES]
+        self._random = np.random.default_rng(0)
+        self._step = 0
+
+    def play(self, memory: ReplayMemory, num_transitions: int) -> None:
+        """Go on for so many transitions, all streams together."""
+        for _ in range(num_transitions // NUM_STREAMS):
+            if self._step % EPISODE == 0:
+                memory.begin(self._rows(self._step))
+            self._step += 1
+            ends = np.full(NUM_STREAMS, self._step % EPISODE == 0)
+            actions, rewards = self._random.integers(0, 4, NUM_STREAMS), self._random.random(NUM_STREAMS)
+            memory.append(actions, rewards, ends, ~ends & False, self._rows(self._step))
+
+
+def peak_bytes() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def measured(call: Callable[[], object]) -> tuple[float, int]:
+    """Seconds that ``call`` takes, and how far the process grew at most meanwhile."""
+    before = live_bytes()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    start = time.perf_counter()
+    call()
+    seconds = time.perf_counter() - start
+    return seconds, peak_bytes() - before
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def run(num_transitions: int, folder: Path) -> dict[str, float]:
+    space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
+    memory = ReplayMemory(num_transitions, space, 4, num_streams=NUM_STREAMS, seed=0)
+    player = Player()
+    player.play(memory, num_transitions)
+    first_s, first_peak = measured(partial(memory.save, folder))
+    first_bytes = folder_bytes(folder)
+    again, again_peaks = [], []
+    for _ in range(NUM_SAVES):
+        player.play(memory, NEW_STEPS)
+        seconds, peak = measured(partial(memory.save, folder))
+        again.append(seconds)
+        again_peaks.append(peak)
+    expected = memory.sample(256)
+    del memory
+    loaded: list[ReplayMemory] = []
+    before = live_bytes()
+    load_s, load_peak = measured(lambda: loaded.append(ReplayMemory.load(folder)))
+    live = live_bytes() - before
+    assert num_transitions == len(loaded[0])
+    assert expected.observation.shape == loaded[0].sample(256).observation.shape
+    return {
+        "transitions": num_transitions,
+        "store_bytes": first_bytes,
+        "first_save_s": first_s,
+        "first_save_peak_bytes": first_peak,
+        "new_steps": NEW_STEPS,
+        "save_again_s_median": statistics.median(again),
+        "save_again_s_worst": max(again),
+        "save_again_peak_bytes": max(again_peaks),
+        "load_s": load_s,
+        "loaded_bytes": live,
+        "load_peak_over_loaded_bytes": load_peak - live,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--transitions", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, help="where the store is written")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
+        figures = run(arguments.transitions, Path(scratch) / "memory")
+    mib = {name: value / MIB for name, value in figures.items()}
+    print(f"{figures['transitions']:,} transitions, {mib['store_bytes']:.1f} MiB on the disk")
+    print(f"first save: {figures['first_save_s']:.2f} s, {mib['first_save_peak_bytes']:.1f} MiB at most")
+    print(
+        f"{figures['new_steps']:,} steps later: {figures['save_again_s_median']:.3f} s, at worst "
+        f"{figures['save_again_s_worst']:.3f}, {mib['save_again_peak_bytes']:.1f} MiB at most"
+    )
+    print(
+        f"load: {figures['load_s']:.2f} s for {mib['loaded_bytes']:.1f} MiB, "
+        f"{mib['load_peak_over_loaded_bytes']:.1f} MiB more at most"
+    )
+    if arguments.transitions == parser.get_default("transitions"):
+        print("written to", write_result(RESULTS / "saving.json", figures).name)
+
+
+if __name__ == "__main__":
+    main()

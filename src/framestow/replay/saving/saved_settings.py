@@ -1,0 +1,41 @@
+"""The settings of a saved memory, checked before anything is built by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from framestow.errors import DamagedDataError, FramestowError
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.saving.checked_fields import WAY_OUT, CheckedFields
+
+MAX_STREAMS = 2**22  # as many as a log numbers
+LARGEST_ACTION = 2**63 - 1
+
+
+def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
+    """Give the settings out of ``memory``, what ``MemoryParts.state`` gave, as it was read from ``file``.
+
+    Raises ``DamagedDataError`` naming file and field for what cannot have been written there, and what
+    ``MemorySettings`` raises for values that this version does not know.
+    """
+    settings = CheckedFields(memory, file).inner("settings")
+    settings.integer("capacity", 1)
+    settings.integer("stack", 1)
+    settings.integer("num_streams", 1, MAX_STREAMS)
+    settings.number("discount")
+    frame, action = settings.inner("frame"), settings.inner("action")
+    frame.integers("shape")
+    action.integers("shape")
+    for name in ("low", "high"):
+        if action.values.get(name) is not None:
+            action.integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
+    try:
+        if np.dtype(action.text("dtype")).kind not in "biuf":
+            raise ValueError("actions are numbers")
+        return MemorySettings.from_state(settings.values)
+    except FramestowError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DamagedDataError(f"{file}: settings cannot be what was written ({error}); {WAY_OUT}") from error

@@ -1,0 +1,208 @@
+"""Reads a store: opens one generation, and fills a memory with what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
+from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.saving.array_file import Arrays, unpack_arrays
+from framestow.replay.saving.checked_fields import WAY_OUT
+from framestow.replay.saving.moment import HELD_RUNS, NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, RUN_COUNTS
+from framestow.replay.saving.saved_settings import checked_settings
+from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
+from framestow.storage.files.block_format import BlockKey
+from framestow.storage.files.block_log_reader import BlockLogReader
+from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
+
+MAX_NUMBER = 2**40  # of a segment; as many as a log numbers
+WINDOWS_AT_ONCE = 2**16
+
+
+class StoredMemory:
+    """One generation of a store: what is small in RAM, and the logs open, so that what a writer removes stays readable.
+
+    Nothing is written and no lock is taken. Close it when the memory is filled.
+    """
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, arrays: Arrays, frames: BlockLogReader, steps: BlockLogReader
+    ) -> None:
+        self.manifest, self.frames, self.steps = manifest, frames, steps
+        self._folder, self._arrays, self._file = folder, arrays, str(manifest_path(folder, manifest.generation))
+        self.settings = checked_settings(manifest.memory, self._file)
+        self._check_arrays()
+
+    @classmethod
+    def open(cls, folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredMemory:
+        """Open a generation, the newest if ``None``, also beside a writer that takes away older ones meanwhile.
+
+        Raises ``FileNotFoundError`` where nothing was saved, ``DamagedDataError`` naming the file that is not as it was
+        written, ``IncompatibleError`` for another version.
+        """
+        while True:
+            wanted = _newest(folder, files) if generation is None else generation
+            try:
+                return cls._open(folder, wanted, files)
+            except (FileNotFoundError, DamagedDataError):
+                if generation is not None or wanted == _newest(folder, files):
+                    raise
+
+    @classmethod
+    def _open(cls, folder: Path, generation: int, files: FileSystem) -> StoredMemory:
+        manifest = checked_manifest(folder, generation, files)
+        state = folder / manifest.state["name"]
+        arrays = unpack_arrays(read_checked(folder, manifest.state, files), str(state))
+        frames = _open_log(folder, FRAMES, manifest, files)
+        try:
+            steps = _open_log(folder, STEPS, manifest, files)
+            try:
+                return cls(folder, manifest, arrays, frames, steps)
+            except BaseException:
+                steps.close()
+                raise
+        except BaseException:
+            frames.close()
+            raise
+
+    @property
+    def commit(self) -> str:
+        """Name of the commit that wrote it, which a later save goes on from."""
+        return self.manifest.commit
+
+    def fill(self, parts: MemoryParts) -> None:
+        """Put everything into the parts of a memory that was just built with ``settings``, a block at a time.
+
+        Raises ``DamagedDataError`` naming the file, and ``IncompatibleError`` where this version divides streams into
+        other segments.
+        """
+        if parts.storage.frames_per_segment != self.manifest.frames_per_segment:
+            raise IncompatibleError(
+                f"{self._file}: its segments hold {self.manifest.frames_per_segment} frames and those of this version "
+                f"{parts.storage.frames_per_segment}; load it with the version that saved it"
+            )
+        try:
+            parts.timeline.restore(self._arrays, lambda key: self.steps.read(BlockKey(*key)))
+            self._fill_sealed(parts)
+            self._fill_open(parts)
+            check_windows(parts)
+            parts.check_sampler(self.manifest.memory)
+            parts.restore(self.manifest.memory)
+        except DamagedDataError as error:
+            if str(self._folder) in str(error):
+                raise
+            raise self._contradicted(str(error)) from error  # what is no damage of a file, but of what it says
+        except FramestowError:
+            raise
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise self._contradicted(str(error)) from error
+
+    def close(self) -> None:
+        """Close the files. Closing again does nothing."""
+        self.frames.close()
+        self.steps.close()
+
+    def __enter__(self) -> StoredMemory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _fill_sealed(self, parts: MemoryParts) -> None:
+        for key in self._held_segments():
+            parts.storage.restore(key.stream, key.number, self.frames.read(key))
+
+    def _fill_open(self, parts: MemoryParts) -> None:
+        """Put back the segments that were being filled, and where a stream goes on of which no frame is held."""
+        storage, segments, start = parts.storage, self._arrays[OPEN_SEGMENTS], 0
+        for stream, size in enumerate(self._arrays[OPEN_SIZES].tolist()):
+            next_position = int(self._arrays[NEXT_POSITIONS][stream])
+            number = next_position // storage.frames_per_segment
+            if size:
+                storage.restore(stream, number, segments[start : start + size].tobytes())
+            elif not storage.held(stream):
+                storage.begin_at(stream, number)
+            start += size
+            if storage.held(stream).stop != next_position:
+                raise ValueError(f"stream {stream} goes on at {next_position}, not {storage.held(stream).stop}")
+
+    def _held_segments(self) -> Iterator[BlockKey]:
+        """The sealed segments that the memory held, by stream and number."""
+        streams = np.repeat(np.arange(self.settings.num_streams), self._arrays[RUN_COUNTS])
+        for stream, (first, last) in zip(streams.tolist(), self._arrays[HELD_RUNS].tolist(), strict=True):
+            for number in range(first, last + 1):
+                yield BlockKey(stream, number)
+
+    def _check_arrays(self) -> None:
+        """Raise ``DamagedDataError`` unless the arrays are of as many streams, and name no more than there is.
+
+        So a memory that is built by the settings is no larger than what was written for it, and filling it ends.
+        """
+        streams = (self.settings.num_streams,)
+        self._check_integers(NEXT_POSITIONS, streams, MAX_NUMBER * self.manifest.frames_per_segment)
+        num_bytes = self._arrays.get(OPEN_SEGMENTS, _NONE).nbytes
+        sizes = self._check_integers(OPEN_SIZES, streams, num_bytes)
+        num_runs = len(self._arrays.get(HELD_RUNS, _NONE))
+        counts = self._check_integers(RUN_COUNTS, streams, num_runs)
+        runs = self._check_integers(HELD_RUNS, (num_runs, 2), MAX_NUMBER)
+        lengths = runs[:, 1] - runs[:, 0] + 1
+        if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_runs:
+            raise self._contradicted("its arrays are not those of the streams that it has")
+        if (lengths < 1).any() or int(lengths.sum()) > len(self.frames):
+            raise self._contradicted(f"it names {int(lengths.sum())} segments and there are {len(self.frames)}")
+
+    def _check_integers(self, name: str, shape: tuple[int, ...], highest: int) -> npt.NDArray[np.int64]:
+        array = self._arrays.get(name, _NONE)
+        if array.dtype != np.int64 or array.shape != shape or (array < 0).any() or (array > highest).any():
+            raise self._contradicted(f"{name} does not hold integers of 0 to {highest} in the shape {shape}")
+        return array
+
+    def _contradicted(self, why: str) -> DamagedDataError:
+        return DamagedDataError(f"{self._file}: what it names does not fit together: {why}; {WAY_OUT}")
+
+
+def check_windows(parts: MemoryParts) -> None:
+    """Raise ``ValueError`` unless the frames of every transition are held, so that none is drawn that cannot be read.
+
+    A checksum tells what was changed on the disk; this, what nobody can have written.
+    """
+    timeline, storage = parts.timeline, parts.storage
+    stops = [storage.held(stream).stop for stream in timeline.all_streams]
+    if any(newest != stop - 1 for newest, stop in zip(timeline.newest_positions.tolist(), stops, strict=True)):
+        raise ValueError("its streams have other frames than steps")
+    if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
+        raise ValueError("an episode begins where its stream has no frame")
+    numbers = [
+        np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in timeline.all_streams
+    ]
+    for first in range(0, len(timeline), WINDOWS_AT_ONCE):
+        ranks = np.arange(first, min(first + WINDOWS_AT_ONCE, len(timeline)))
+        streams, last_positions, counts = timeline.resolve(timeline.held_at(ranks))[0]
+        if (counts < 2).any() or (counts > parts.settings.stack + 1).any() or (last_positions < counts - 1).any():
+            raise ValueError("a transition has another window than any observation")
+        for positions in (last_positions - counts + 1, last_positions):
+            for stream in np.unique(streams).tolist():
+                needed = np.unique(positions[streams == stream] // storage.frames_per_segment)
+                if not np.isin(needed, numbers[stream]).all():
+                    raise ValueError(f"a transition of stream {stream} leads to frames that are not there")
+
+
+_NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+
+def _newest(folder: Path, files: FileSystem) -> int:
+    there = generations(folder, files)
+    return there[-1] if there else int(read_newest_manifest(folder, KIND, VERSION, files)["generation"])  # which raises
+
+
+def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) -> BlockLogReader:
+    try:
+        return BlockLogReader.open(folder, name, manifest.frames if name == FRAMES else manifest.steps, files)
+    except FileNotFoundError as error:
+        raise DamagedDataError(f"{error.filename}: it is gone, and the newest manifest names it; {WAY_OUT}") from error

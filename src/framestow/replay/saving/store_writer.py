@@ -1,0 +1,243 @@
+"""Writes a store: what is new since its last commit, then a manifest that says so."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.saving.array_file import pack_arrays
+from framestow.replay.saving.moment import Moment, held_runs, take_moment
+from framestow.replay.saving.new_blocks import NewBlocks, Numbers, Sealed
+from framestow.replay.saving.store_format import (
+    FRAMES,
+    KIND,
+    LOCK,
+    STEPS,
+    VERSION,
+    Manifest,
+    checked_manifest,
+    manifest_content,
+    state_name,
+)
+from framestow.replay.timelines.timeline import StepKey
+from framestow.storage.files.block_format import BlockKey, BlockPlace
+from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
+from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.manifest import (
+    generations,
+    next_generation,
+    remove_manifest,
+    remove_unfinished,
+    write_checked,
+    write_manifest,
+)
+from framestow.storage.files.writer_lock import WriterLock
+
+_OF_ONE_GENERATION = re.compile(r"state\.\d{6,}\.npz|MANIFEST|frames\.\d+\.bin|arrays\.\d+\.npz")  # or of version 1
+
+
+class StoreWriter:
+    """The one writer of a folder, from taking its lock until ``close``.
+
+    ``commit`` writes what the memory holds and the store does not, in three phases, so that the memory is kept waiting
+    only for copies of small pieces::
+
+        1. blocks sealed so far     one by one: copied under the memory's lock, appended without it; until few are left
+        2. the moment               under the lock: what is small, and copies of the few that were sealed meanwhile
+        3. the commit               those appended, logs synced; state file; manifest; then what is unneeded goes
+
+    What leaves the memory between 1 and 2 was written in vain and is not named. Whatever breaks a commit off, at
+    whatever line, the next one begins from what the disk says: what was in RAM about the files is not believed then.
+    """
+
+    def __init__(self, folder: Path, *, file_bytes: int = FILE_BYTES, files: FileSystem = DISK) -> None:
+        files.make_folder(folder)
+        self._folder, self._file_bytes, self._disk = folder, file_bytes, files
+        self._lock = WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
+        self._base: Manifest | None = None  # what the logs go on from
+        self._attempt = ""  # the commit that was begun last
+        self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # frames and steps; none after a failure
+        self.generations: dict[int, Manifest] = {}
+        """Those that stay until a commit lets them go: the newest, and the older ones that it keeps."""
+        self.left_over: list[Path] = []
+        """What a crash had left behind the last commit; it is cut off or removed."""
+
+    def read_generations(self) -> None:
+        """Learn what the folder holds.
+
+        Raises ``DamagedDataError`` naming a manifest that is not as it was written, ``IncompatibleError`` for one of
+        another version.
+        """
+        there = generations(self._folder, self._disk)
+        if there:
+            newest = checked_manifest(self._folder, there[-1], self._disk)
+            kept = [number for number in newest.kept if number in there]  # others a crash did not get to remove
+            self.generations = {number: checked_manifest(self._folder, number, self._disk) for number in kept}
+            self.generations[newest.generation] = newest
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The newest generation, ``None`` while there is none."""
+        return self.generations[max(self.generations)] if self.generations else None
+
+    def with_commit(self, *commits: str) -> Manifest | None:
+        """The newest generation that one of ``commits`` made, if it is still there."""
+        made = [number for number, manifest in self.generations.items() if manifest.commit in commits]
+        return self.generations[max(made)] if made else None
+
+    def begin(self, base: Manifest | None) -> None:
+        """Go on from the generation ``base``, which holds what the memory held then; with ``None`` write all anew."""
+        self._base = base
+        self.left_over += [self._folder / name for name in remove_unfinished(self._folder, self._disk)]
+        self._logs = self._open_log(FRAMES, base), self._open_log(STEPS, base)
+
+    def commit(
+        self, parts: MemoryParts, kept: Collection[int], *, is_pinned: bool = False, is_closed: bool = False
+    ) -> Manifest:
+        """Write a generation, on the disk when this returns; of the older ones those with numbers ``kept`` stay.
+
+        Raises ``OSError`` if the disk refuses; then the newest generation is what it was, or, where only the last sync
+        failed, perhaps this one.
+        """
+        logs, self._logs = self._recovered(), None  # put back when nothing broke it off
+        try:
+            manifest = self._commit(logs, parts, set(kept), is_pinned, is_closed)
+        except BaseException:
+            for log in logs:
+                log.close()
+            with suppress(OSError):  # a full disk gets its room back
+                self._tidy(self._recovered())
+            raise
+        self._logs = logs
+        return manifest
+
+    def place(self, key: BlockKey) -> BlockPlace:
+        """Where the frames of a sealed segment lie; ``KeyError`` if they are not in the store."""
+        return self._recovered()[0].place(key)
+
+    def forget_before(self, generation: int) -> None:
+        """Let the generations before ``generation`` go, and what only they need; the newest stays.
+
+        Raises ``FileNotFoundError`` if ``generation`` is not there itself.
+        """
+        logs = self._recovered()
+        if generation not in self.generations:
+            raise FileNotFoundError(
+                f"{self._folder}: there is no generation {generation}, only {sorted(self.generations)}; nothing is "
+                "forgotten"
+            )
+        self.generations = {number: one for number, one in self.generations.items() if number >= generation}
+        self._tidy(logs)
+
+    def close(self) -> None:
+        """Close the files and let go of the lock. Closing again does nothing."""
+        for log in self._logs or ():
+            log.close()
+        self._logs = None
+        self._lock.close()
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _open_log(self, name: str, base: Manifest | None) -> BlockLogWriter:
+        if base is None:
+            return BlockLogWriter.create(self._folder, name, file_bytes=self._file_bytes, files=self._disk)
+        kept = [getattr(manifest, name) for manifest in self.generations.values() if manifest is not base]
+        state = getattr(base, name)
+        log = BlockLogWriter.open(self._folder, name, state, kept, file_bytes=self._file_bytes, files=self._disk)
+        self.left_over += log.left_over
+        return log
+
+    def _recovered(self) -> tuple[BlockLogWriter, BlockLogWriter]:
+        """The logs; where something broke off, as of the last commit that reached the disk, that one or one before."""
+        if self._logs is None:
+            self.read_generations()
+            self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
+        assert self._logs is not None
+        return self._logs
+
+    def _commit(
+        self,
+        logs: tuple[BlockLogWriter, BlockLogWriter],
+        parts: MemoryParts,
+        kept: set[int],
+        is_pinned: bool,
+        is_closed: bool,
+    ) -> Manifest:
+        moment, segments = _copy_over(logs, parts)
+        frames, steps = logs
+        frames.compact()
+        steps.compact()
+        generation, self._attempt = next_generation(self._folder, self._disk), secrets.token_hex(16)
+        arrays = pack_arrays(moment.arrays | held_runs(segments))
+        manifest = Manifest(
+            generation=generation,
+            commit=self._attempt,
+            memory=moment.memory,
+            frames_per_segment=parts.storage.frames_per_segment,
+            num_transitions=moment.num_transitions,
+            frames=frames.sync(),
+            steps=steps.sync(),
+            state=write_checked(self._folder / state_name(generation), arrays, self._disk),
+            kept=sorted(kept & set(self.generations)),
+            is_pinned=is_pinned,
+            is_closed=is_closed,
+        )
+        content = manifest_content(manifest)
+        write_manifest(self._folder, KIND, VERSION, content, generation=generation, files=self._disk)
+        self._base = manifest
+        self.generations = {number: self.generations[number] for number in manifest.kept} | {generation: manifest}
+        self._tidy(logs)
+        return manifest
+
+    def _tidy(self, logs: tuple[BlockLogWriter, BlockLogWriter]) -> None:
+        """Remove what no generation that stays needs; what resists stays for the next time."""
+        stay = self.generations.values()
+        with suppress(OSError):
+            for number in set(generations(self._folder, self._disk)) - set(self.generations):
+                remove_manifest(self._folder, number, self._disk)
+            self._disk.sync_folder(self._folder)  # manifests go before what they name
+            needed = {manifest.state["name"] for manifest in stay}
+            for name in self._disk.names(self._folder):
+                if _OF_ONE_GENERATION.fullmatch(name) and name not in needed:
+                    self._disk.remove(self._folder / name)
+            for log, states in zip(logs, ([one.frames for one in stay], [one.steps for one in stay]), strict=True):
+                log.remove_unneeded(states)
+
+
+def _copy_over(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Moment, list[Numbers]]:
+    """Bring the logs up to what the memory is at one moment; give that, and the sealed segments it holds then."""
+    streams = range(parts.settings.num_streams)
+    of_frames = Sealed(lambda: [parts.storage.sealed_segments(stream) for stream in streams], parts.storage.segment)
+    of_steps = Sealed(
+        lambda: _by_stream(parts.timeline.sealed_steps(), len(streams)),
+        lambda stream, number: parts.timeline.step_block((stream, number)),
+    )
+    frames, steps = (
+        NewBlocks(log, sealed, parts.lock) for log, sealed in zip(logs, (of_frames, of_steps), strict=True)
+    )
+    frames.append_sealed()
+    steps.append_sealed()
+    with parts.lock:
+        moment = take_moment(parts)
+        segments = frames.take_rest()
+        steps.take_rest()
+    frames.append_rest()
+    steps.append_rest()
+    return moment, segments
+
+
+def _by_stream(keys: list[StepKey], num_streams: int) -> list[Numbers]:
+    """The numbers of the blocks of each stream, ascending."""
+    streams, numbers = np.array(sorted(keys), np.int64).reshape(-1, 2).T
+    return np.split(numbers, np.searchsorted(streams, np.arange(1, num_streams)))

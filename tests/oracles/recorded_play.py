@@ -1,0 +1,56 @@
+"""A memory and the list oracle, told the same random steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.list_memory import ListMemory
+
+SHAPE = (20, 30)
+NUM_STREAMS = 2
+DISCOUNT = 0.9
+
+
+def recorded(
+    num_steps: int, *, capacity: int = 40, seed: int = 1, stack_padding: str = "first_frame", **settings
+) -> tuple[ReplayMemory, ListMemory]:
+    settings = {
+        "num_streams": NUM_STREAMS,
+        "discount": DISCOUNT,
+        "seed": seed,
+        "stack_padding": stack_padding,
+    } | settings
+    memory = ReplayMemory(capacity, FrameSpec(SHAPE), 4, **settings)
+    oracle = ListMemory(capacity, NUM_STREAMS, 4, DISCOUNT, stack_padding)
+    go_on(memory, oracle, num_steps, seed)
+    return memory, oracle
+
+
+def go_on(memory: ReplayMemory, oracle: ListMemory, num_steps: int, seed: int) -> None:
+    """Record ``num_steps`` on both streams; an open episode goes on, an ended one begins anew."""
+    random = np.random.default_rng(seed)
+    for _ in range(num_steps):
+        closed = [stream for stream in range(NUM_STREAMS) if not oracle.is_open[stream]]
+        if closed:
+            first = random.integers(0, 3, (len(closed), *SHAPE), dtype=np.uint8)
+            memory.begin(first, closed)
+            oracle.begin(first, closed)
+        terminated, truncated = random.random((2, NUM_STREAMS)) < 0.1
+        frames = random.integers(0, 3, (NUM_STREAMS, *SHAPE), dtype=np.uint8)
+        step = (
+            random.integers(0, 4, NUM_STREAMS),
+            random.normal(size=NUM_STREAMS),
+            terminated,
+            truncated,
+            frames,
+            list(range(NUM_STREAMS)),
+        )
+        memory.append(*step)
+        oracle.append(*step)
+
+
+def oracle_after(num_steps: int, *, capacity: int = 40, seed: int = 1) -> ListMemory:
+    """What ``recorded`` gives beside a memory, alone."""
+    return recorded(num_steps, capacity=capacity, seed=seed)[1]
