@@ -5,11 +5,12 @@ Syncs are told of and not done: no test stops the kernel, and each would take mi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from framestow.storage.files.file_system import AppendFile, FileSystem
+from framestow.storage.files.file_system import DISK, AppendFile, FileSystem
 
 Result = TypeVar("Result")
 
@@ -71,3 +72,14 @@ class _WatchedFile(AppendFile):
 
     def _sync(self) -> None:
         self._disk.perform(Operation("sync", self.path), lambda _: None)
+
+
+@contextmanager
+def as_the_disk(disk: WatchedDisk) -> Iterator[None]:
+    """Let everything in this process that writes to the disk write to ``disk``: the one object becomes it."""
+    usual = DISK.__class__, DISK.__dict__
+    DISK.__class__, DISK.__dict__ = type(disk), disk.__dict__
+    try:
+        yield
+    finally:
+        DISK.__class__, DISK.__dict__ = usual

@@ -31,7 +31,7 @@ def promised_by_a_killed_writer(folder: Path, at: int, moment: str) -> tuple[int
     return max(told, default=COMMITS_BEFORE), os.WIFSIGNALED(status)
 
 
-def main(work: Path) -> None:
+def main(work: Path, every: int) -> None:
     before = work / "before"
     go_on(before, WatchedDisk(), COMMITS_BEFORE, lambda _: None)
     for moment in MOMENTS:
@@ -48,8 +48,8 @@ def main(work: Path) -> None:
             shutil.rmtree(folder)
             if was_killed:
                 sys.stdout.write(f"{promised} {commit}\n")
-            at += 1
+            at += every
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

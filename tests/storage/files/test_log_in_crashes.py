@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,37 +24,49 @@ from oracles.log_course import (
     make_commit,
 )
 from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
+from oracles.raised_errors import error_of
 from oracles.watched_disk import WatchedDisk
 
 COMMITS_BEFORE, COMMITS = 3, 2  # the fourth compacts, both roll and remove
+ALL = pytest.param(1, marks=pytest.mark.exhaustive)  # every operation, of which `make test` tries some
 DISK = WatchedDisk()  # one that syncs nothing
 
 
-def test_a_writer_killed_at_any_operation_leaves_what_it_had_promised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, ALL])
+def test_a_writer_killed_at_any_operation_leaves_what_it_had_promised(every, tmp_path: Path, record_property) -> None:
     script = Path(__file__).with_name("kill_log_writers.py")
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
     run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, str(script), str(tmp_path), str(every)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
 
     assert (0, "") == (run.returncode, run.stderr)
     kills = [tuple(map(int, line.split())) for line in run.stdout.splitlines()]
-    assert len(kills) > 70
+    assert len(kills) > 70 // every
     assert {0, 1} == {commit - promised for promised, commit in kills}
+    record_property("kills", len(kills))
 
 
-def test_whatever_a_loss_of_power_leaves_the_last_commit_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, ALL])
+def test_whatever_a_loss_of_power_leaves_the_last_commit_is_there(every, tmp_path: Path, record_property) -> None:
     folder, disk = tmp_path / "log", JournalledDisk()
     go_on(folder, DISK, COMMITS_BEFORE, lambda _: None)
     played = PlayedDisk(tmp_path / "log")
     promised_at: list[int] = []  # operations after which one more commit was promised
     go_on(folder, disk, COMMITS, lambda _: promised_at.append(len(disk.journal)))
-    random = np.random.default_rng(0)
+    random, losses = np.random.default_rng(0), 0
 
     for number, operation in enumerate(disk.journal, 1):
         played.play(operation)
         promised = COMMITS_BEFORE + sum(at <= number for at in promised_at)
         for survival in SURVIVALS:
+            losses += 1
+            if losses % every:
+                continue
             after = tmp_path / f"{number} {survival}"
             after.mkdir()
             played.lay_out(after, survival, random)
@@ -67,6 +78,7 @@ def test_whatever_a_loss_of_power_leaves_the_last_commit_is_there(tmp_path: Path
                 assert (commit + 1, held_at(commit + 1)) == found(after)
                 assert [] == list(left_over(after))
     assert COMMITS == len(promised_at)
+    record_property("losses of power", losses // every)
 
 
 def test_a_first_commit_that_loses_power_leaves_nothing_or_itself(tmp_path: Path) -> None:
@@ -87,16 +99,9 @@ def test_a_first_commit_that_loses_power_leaves_nothing_or_itself(tmp_path: Path
             assert held_at(commit) == blocks
 
 
-def error_of(call: Callable[..., object], *arguments: object) -> OSError | None:
-    try:
-        call(*arguments)
-    except OSError as error:
-        return error
-    return None
-
-
+@pytest.mark.parametrize("every", [5, ALL])
 @pytest.mark.parametrize(("error", "lasting"), [(errno.ENOSPC, True), (errno.EIO, False)])
-def test_a_writer_goes_on_after_any_operation_that_failed(error: int, lasting: bool, tmp_path: Path) -> None:
+def test_a_writer_goes_on_after_any_operation_that_failed(every, error, lasting, tmp_path, record_property) -> None:
     at, disk = 0, FailingDisk(-1, error)
     while at == 0 or disk.failed:
         folder = tmp_path / str(at)
@@ -119,5 +124,6 @@ def test_a_writer_goes_on_after_any_operation_that_failed(error: int, lasting: b
                 last = commit
                 assert (last, held_at(last)) == found(folder)
         assert [] == list(left_over(folder))
-        at += 1
+        at += every
     assert at > 50
+    record_property("failed operations", at // every)

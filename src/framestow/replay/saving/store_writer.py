@@ -96,7 +96,12 @@ class StoreWriter:
         """Go on from the generation ``base``, which holds what the memory held then; with ``None`` write all anew."""
         self._base = base
         self.left_over += [self._folder / name for name in remove_unfinished(self._folder, self._disk)]
-        self._logs = self._open_log(FRAMES, base), self._open_log(STEPS, base)
+        frames = self._open_log(FRAMES, base)
+        try:
+            self._logs = frames, self._open_log(STEPS, base)
+        except BaseException:
+            frames.close()
+            raise
 
     def commit(
         self, parts: MemoryParts, kept: Collection[int], *, is_pinned: bool = False, is_closed: bool = False

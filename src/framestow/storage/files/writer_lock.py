@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -37,8 +38,6 @@ class WriterLock:
         self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _lock(self._descriptor)
-            os.ftruncate(self._descriptor, 0)
-            os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         except (BlockingIOError, PermissionError) as error:
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             holder = os.read(self._descriptor, 300).decode(errors="replace").strip() or "another process"
@@ -47,6 +46,9 @@ class WriterLock:
         except BaseException:
             self.close()
             raise
+        with suppress(OSError):  # on a full disk it holds all the same
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         _held.add(self)
 
     def close(self) -> None:

@@ -1,0 +1,65 @@
+"""Every file of a small store, flipped and cut off at every position: found, or harmless, and never other content."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.errors import DamagedDataError
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.saving.store_format import LOCK
+from framestow.storage.files.block_format import FILE_HEADER_BYTES
+from oracles.recorded_course import RecordedCourse, course_memory
+
+STEPS, CAPACITY = 520, 1100  # a sealed segment a stream, and a sealed block of steps, both with a few more behind
+ALL = pytest.param(1, marks=pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("every", [397, ALL])
+def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Path, record_property) -> None:
+    course, memory, folder = RecordedCourse(STEPS), course_memory(CAPACITY), tmp_path / "memory"
+    course.record(memory, 0, STEPS)
+    memory.save(folder)
+    outcomes: Counter[str] = Counter()
+
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        for place, damaged in versions(whole, every):
+            path.write_bytes(damaged)
+            loaded = loaded_or_error(folder)
+            if isinstance(loaded, DamagedDataError):
+                assert str(folder) in str(loaded)
+                outcomes["found"] += 1
+            else:
+                assert STEPS == course.check_newest(loaded)
+                is_read = path.name != LOCK and path.suffix != ".index"
+                assert not is_read or (path.suffix == ".log" and place < FILE_HEADER_BYTES), f"{path}, {place}"
+                outcomes["harmless"] += 1
+        path.write_bytes(whole)
+        path.unlink()
+        if path.name != LOCK and path.suffix != ".index":
+            with pytest.raises((DamagedDataError, FileNotFoundError), match="memory"):
+                ReplayMemory.load(folder)
+        path.write_bytes(whole)
+    for outcome, number in outcomes.items():
+        record_property(f"changed and cut off bytes that were {outcome}", number)
+    assert outcomes["found"] > 5 * outcomes["harmless"] > 0
+
+
+def loaded_or_error(folder: Path) -> ReplayMemory | DamagedDataError:
+    try:
+        return ReplayMemory.load(folder)
+    except DamagedDataError as error:
+        return error
+
+
+def versions(whole: bytes, every: int) -> Iterator[tuple[int, bytes]]:
+    """``whole`` with one bit changed, and cut off, at each position."""
+    random = np.random.default_rng(len(whole))
+    for place in range(0, len(whole), min(every, 1 + len(whole) // 3)):
+        yield place, whole[:place] + bytes([whole[place] ^ (1 << random.integers(8))]) + whole[place + 1 :]
+        yield place, whole[:place]
