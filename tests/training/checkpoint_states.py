@@ -1,5 +1,7 @@
 """Small run states, the same for the same number."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -7,16 +9,36 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import RunState
 
+NUM_STEPS = 700  # of the memory: more than two segments
 
-def run_state(agent_steps: int) -> RunState:
-    memory = ReplayMemory(100, FrameSpec((6, 6)), 3, stack=2, storage="packed", seed=agent_steps)
-    frames = np.random.default_rng(agent_steps).integers(0, 256, (51, 1, 6, 6), dtype=np.uint8)
-    memory.begin(frames[0])
-    for frame in frames[1:]:
-        memory.append([1], [0.5], [False], [False], frame)
+
+def run_state(agent_steps: int, store: Path | None = None) -> RunState:
+    """A state with a memory of 500 transitions, all held by now; in the files of ``store`` if that is given."""
+    on_disk = {"directory": store, "flush_every": None} if store else {}
+    memory = ReplayMemory(500, FrameSpec((6, 6)), 3, stack=2, storage="packed", seed=agent_steps, **on_disk)
+    memory.begin(_frames(agent_steps, 1)[0])
+    return _state(agent_steps, _with_steps(memory, agent_steps))
+
+
+def grown(state: RunState, agent_steps: int) -> RunState:
+    """A later state of the same run: its memory goes on."""
+    return _state(agent_steps, _with_steps(state.memory, agent_steps))
+
+
+def _state(agent_steps: int, memory: ReplayMemory) -> RunState:
     return RunState(
         agent_steps=agent_steps,
         agent={"weights": torch.full((1_000,), float(agent_steps))},
         memory=memory,
         rest={"environment": np.arange(agent_steps), "tally": {"agent_steps": agent_steps, "best_score": None}},
     )
+
+
+def _with_steps(memory: ReplayMemory, seed: int) -> ReplayMemory:
+    for frame in _frames(seed, NUM_STEPS):
+        memory.append([1], [0.5], [False], [False], frame)
+    return memory
+
+
+def _frames(seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 1, 6, 6), dtype=np.uint8)

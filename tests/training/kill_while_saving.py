@@ -1,74 +1,74 @@
 """Kills a process before each step of a checkpoint's writing that touches the disk; writes old or new for what is left.
 
-A script of its own, because it forks.
+A script of its own, because it forks. ``kill_while_saving.py FOLDER packed|on-disk``
 """
 
 import os
-import signal
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from framestow.training.checkpoint import newest_checkpoint, read_checkpoint, remove_unfinished, write_checkpoint
-from training.checkpoint_states import run_state
+from training.checkpoint_states import grown, run_state
+from training.kills.killable import die_before_disk_operation
+from training.kills.run_contents import contents, differences, strangers
 
 OLD, NEW = 40, 80
-DISK_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
+MAX_OPERATIONS = 300
 
 
-def write_and_die(folder: Path, steps_before: int) -> None:
-    state = run_state(NEW)
-    real_fsync = os.fsync
-    steps = 0
-
-    def count() -> None:
-        nonlocal steps
-        if steps == steps_before:
-            os.kill(os.getpid(), signal.SIGKILL)
-        steps += 1
-
-    def counted_fsync(descriptor: int) -> None:
-        count()
-        real_fsync(descriptor)
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in DISK_EVENTS:
-            count()
-
-    os.fsync = counted_fsync
-    sys.addaudithook(hook)
-    write_checkpoint(folder, state)
-
-
-def main(folder: Path) -> int:
-    for steps_before in range(200):
-        write_checkpoint(folder, run_state(OLD))
-        sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
-            write_and_die(folder, steps_before)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        remove_unfinished(folder)
-        newest = newest_checkpoint(folder)
-        if newest is None or [newest] != list(folder.iterdir()):
-            sys.stdout.write(f"left over: {list(folder.iterdir())}\n")
+def main(folder: Path, on_disk: bool) -> int:
+    checkpoints = folder / "checkpoints"
+    first = run_state(OLD)
+    expected = {OLD: contents(first), NEW: contents(grown(first, NEW))}
+    for number in range(MAX_OPERATIONS):
+        in_a_child(lambda: write_old(folder, on_disk))
+        status = in_a_child(lambda number=number: write_new(folder, on_disk, number))
+        remove_unfinished(checkpoints)
+        newest = newest_checkpoint(checkpoints)
+        if newest is None or strangers(folder):
+            sys.stdout.write(f"left over: {strangers(folder)}\n")
             return 1
         if not os.WIFSIGNALED(status):
             return os.waitstatus_to_exitcode(status)  # it finished: every step was died before
-        agent_steps = read_checkpoint(newest, "cpu").agent_steps
-        sys.stdout.write("old\n" if agent_steps == OLD else "new\n")
-        if agent_steps == NEW:
-            newest.rename(folder / "gone")
-            remove_everything(folder / "gone")
+        found = read_checkpoint(newest, "cpu")
+        if changed := differences(expected[found.agent_steps], contents(found)):
+            sys.stdout.write(f"the checkpoint of step {found.agent_steps} is not what was saved: {changed}\n")
+            return 1
+        if on_disk:
+            found.memory.close()
+        sys.stdout.write("old\n" if found.agent_steps == OLD else "new\n")
+        for path in folder.iterdir():
+            shutil.rmtree(path)
     return 1
 
 
-def remove_everything(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()
+def write_old(folder: Path, on_disk: bool) -> None:
+    write_checkpoint(folder / "checkpoints", run_state(OLD, folder / "memory" if on_disk else None))
+
+
+def write_new(folder: Path, on_disk: bool, steps_before: int) -> None:
+    old = newest_checkpoint(folder / "checkpoints")
+    assert old is not None
+    state = grown(read_checkpoint(old, "cpu"), NEW)
+    die_before_disk_operation(steps_before, folder)
+    write_checkpoint(folder / "checkpoints", state)
+
+
+def in_a_child(write: Callable[[], None]) -> int:
+    """Fork, write, and return the child's status."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            write()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1]
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2] == "on-disk"))

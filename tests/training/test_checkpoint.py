@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,16 +16,23 @@ from framestow.errors import CheckpointError, DamagedDataError, IncompatibleErro
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import (
     RunState,
+    memory_store,
     newest_checkpoint,
     read_agent,
     read_checkpoint,
     remove_unfinished,
     write_checkpoint,
 )
-from training.checkpoint_states import run_state
+from training.checkpoint_states import grown, run_state
 from training.full_disk import no_file_larger_than
+from training.kills.run_contents import strangers
 
 TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints"
 
 
 def _assert_equal_states(one: RunState, other: RunState) -> None:
@@ -41,86 +49,89 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path, run_state(40))
+def test_a_checkpoint_comes_back_as_it_was_written(checkpoints: Path) -> None:
+    path = write_checkpoint(checkpoints, run_state(40))
 
-    assert newest_checkpoint(tmp_path) == path
+    assert newest_checkpoint(checkpoints) == path
     _assert_equal_states(run_state(40), read_checkpoint(path, "cpu"))
 
 
-def test_a_new_checkpoint_replaces_the_old_one(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, run_state(40))
+def test_a_new_checkpoint_replaces_the_old_one(checkpoints: Path) -> None:
+    write_checkpoint(checkpoints, run_state(40))
 
-    write_checkpoint(tmp_path, run_state(1_000))
+    write_checkpoint(checkpoints, run_state(1_000))
 
-    assert _names(tmp_path) == ["step-000000001000"]
-
-
-def test_a_folder_without_checkpoints_has_no_newest(tmp_path: Path) -> None:
-    assert newest_checkpoint(tmp_path) is None
-    assert newest_checkpoint(tmp_path / "nowhere") is None
+    assert _names(checkpoints) == ["step-000000001000"]
 
 
-def test_a_write_that_fails_at_any_stage_leaves_the_last_good_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_without_checkpoints_has_no_newest(checkpoints: Path) -> None:
+    assert newest_checkpoint(checkpoints) is None
+    assert newest_checkpoint(checkpoints / "nowhere") is None
+
+
+def test_a_sync_that_fails_at_any_stage_leaves_the_last_good_one_or_the_new_one(
+    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last_good = write_checkpoint(tmp_path, run_state(40))
+    calls_left = -1
     real_fsync = os.fsync
-    stages_failed = 0
-    while True:
-        calls_left = stages_failed
 
-        def failing_fsync(descriptor: int) -> None:
-            nonlocal calls_left
-            if calls_left == 0:
-                calls_left = -1
-                raise OSError(errno.ENOSPC, "No space left on device")
-            calls_left -= 1
-            real_fsync(descriptor)
+    def failing_fsync(descriptor: int) -> None:
+        nonlocal calls_left
+        calls_left -= 1
+        if calls_left == -1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_fsync(descriptor)
 
-        monkeypatch.setattr(os, "fsync", failing_fsync)
+    monkeypatch.setattr(os, "fsync", failing_fsync)
+    told = []
+    while calls_left < 0:  # at the last stage it counted down to it: the one before was the last that there is
+        state = run_state(40)
+        last_good = write_checkpoint(checkpoints, state)
+        calls_left = len(told)
         try:
-            write_checkpoint(tmp_path, run_state(80))
+            write_checkpoint(checkpoints, grown(state, 80))
+            told.append("nothing")
         except CheckpointError as error:
-            assert "the checkpoint of step 80 could not be written (No space left on device)" in str(error)  # noqa: PT017
-        else:
-            break
-        stages_failed += 1
-        if newest_checkpoint(tmp_path) != last_good:
-            break  # the last stage comes after the rename: the new one is in place
-        assert _names(tmp_path) == ["step-000000000040"]
-        _assert_equal_states(run_state(40), read_checkpoint(last_good, "cpu"))
+            expected = f"of step 80 could not be written (No space left on device): {last_good} is still whole; "
+            assert expected in str(error)  # noqa: PT017
+            told.append("an error")
+        found = newest_checkpoint(checkpoints)
+        assert found is not None
+        assert found == last_good or told[-1] == "nothing" or found.name == "step-000000000080"
+        expected_state = run_state(40) if found == last_good else grown(run_state(40), 80)
+        _assert_equal_states(expected_state, read_checkpoint(found, "cpu"))
+        shutil.rmtree(checkpoints)
+        shutil.rmtree(memory_store(checkpoints))
 
-    assert stages_failed >= 7  # agent, state, three files of the memory, manifest, two folders
-    newest = newest_checkpoint(tmp_path)
-    assert newest is not None
-    _assert_equal_states(run_state(80), read_checkpoint(newest, "cpu"))
+    assert told.count("an error") >= 12  # agent, state, five of the memory, manifest, folders
+    assert told[-1] == "nothing"
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1_000, 3_000])
-def test_a_file_that_the_system_cuts_short_leaves_the_last_good_one(tmp_path: Path, num_bytes: int) -> None:
-    last_good = write_checkpoint(tmp_path, run_state(40))
+def test_a_file_that_the_system_cuts_short_leaves_the_last_good_one(checkpoints: Path, num_bytes: int) -> None:
+    last_good = write_checkpoint(checkpoints, run_state(40))
 
     expected = f"the checkpoint of step 80 could not be written (File too large): {last_good} is still whole; "
     with no_file_larger_than(num_bytes), pytest.raises(CheckpointError, match=re.escape(expected)):
-        write_checkpoint(tmp_path, run_state(80))
+        write_checkpoint(checkpoints, run_state(80))
 
-    assert _names(tmp_path) == ["step-000000000040"]
+    assert _names(checkpoints) == ["step-000000000040"]
     _assert_equal_states(run_state(40), read_checkpoint(last_good, "cpu"))
 
 
-def test_the_first_checkpoint_that_fails_says_that_there_is_none_before_it(tmp_path: Path) -> None:
+def test_the_first_checkpoint_that_fails_says_that_there_is_none_before_it(checkpoints: Path) -> None:
     with no_file_larger_than(0), pytest.raises(CheckpointError, match="there is none before it"):
-        write_checkpoint(tmp_path, run_state(40))
+        write_checkpoint(checkpoints, run_state(40))
 
-    assert newest_checkpoint(tmp_path) is None
+    assert newest_checkpoint(checkpoints) is None
 
 
-def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", ["packed"])
+def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: Path, kept: str) -> None:
     script = TESTS / "training" / "kill_while_saving.py"
 
     finished = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
+        [sys.executable, str(script), str(tmp_path), kept],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
@@ -131,26 +142,30 @@ def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: 
     assert finished.returncode == 0, finished.stdout + finished.stderr
     outcomes = finished.stdout.split()
     assert outcomes == sorted(outcomes, key=["old", "new"].index)  # once the new one is in place, it stays
-    assert outcomes.count("old") >= 15  # opens, writes and syncs of agent, state and memory
-    assert outcomes.count("new") >= 2  # between the rename and the end of the removal
+    assert outcomes.count("old") >= 20  # of logs, indices, state, manifest and folder of the memory; agent and state
+    assert outcomes.count("new") >= 5  # between the rename and the end of what goes then
 
 
-def test_what_a_killed_process_left_is_removed_and_the_newest_stays(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, run_state(40))
-    (tmp_path / "step-000000000040").rename(tmp_path / "aside")
-    write_checkpoint(tmp_path, run_state(80))
-    (tmp_path / "aside").rename(tmp_path / "step-000000000040")
-    (tmp_path / "step-000000000090.partial").mkdir()
-    (tmp_path / "step-000000000090.partial" / "agent.pt").write_bytes(b"half")
+def test_what_a_killed_process_left_is_removed_and_the_newest_stays(checkpoints: Path) -> None:
+    state = run_state(40)
+    write_checkpoint(checkpoints, state)
+    (checkpoints / "step-000000000040").rename(checkpoints / "aside")
+    write_checkpoint(checkpoints, grown(state, 80))
+    (checkpoints / "aside").rename(checkpoints / "step-000000000040")
+    (checkpoints / "step-000000000090.partial").mkdir()
+    (checkpoints / "step-000000000090.partial" / "agent.pt").write_bytes(b"half")
+    grown(state, 90).memory.save(memory_store(checkpoints), keep_older=True)
 
-    remove_unfinished(tmp_path)
+    remove_unfinished(checkpoints)
 
-    assert _names(tmp_path) == ["step-000000000080"]
+    assert _names(checkpoints) == ["step-000000000080"]
+    assert strangers(checkpoints.parent) == []
+    _assert_equal_states(grown(run_state(40), 80), read_checkpoint(checkpoints / "step-000000000080", "cpu"))
 
 
 @pytest.mark.parametrize("name", ["MANIFEST", "agent.pt", "state.npz"])
-def test_a_flipped_byte_is_found_and_its_file_named(tmp_path: Path, name: str) -> None:
-    checkpoint = write_checkpoint(tmp_path, run_state(40))
+def test_a_flipped_byte_is_found_and_its_file_named(checkpoints: Path, name: str) -> None:
+    checkpoint = write_checkpoint(checkpoints, run_state(40))
     path = checkpoint / name
     written = path.read_bytes()
 
@@ -162,24 +177,50 @@ def test_a_flipped_byte_is_found_and_its_file_named(tmp_path: Path, name: str) -
             read_checkpoint(checkpoint, "cpu")
 
 
-def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_another_version_is_refused(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("framestow.training.checkpoint.VERSION", 99)
-        checkpoint = write_checkpoint(tmp_path, run_state(40))
+        checkpoint = write_checkpoint(checkpoints, run_state(40))
 
     with pytest.raises(IncompatibleError, match="it is version 99 of a 'framestow checkpoint'"):
         read_checkpoint(checkpoint, "cpu")
 
 
-def test_loading_an_agent_unpickles_no_code(tmp_path: Path) -> None:
+def test_loading_an_agent_unpickles_no_code(checkpoints: Path) -> None:
     state = run_state(40)
-    checkpoint = write_checkpoint(tmp_path, RunState(40, {"weights": Path("/")}, state.memory, state.rest))
+    checkpoint = write_checkpoint(checkpoints, RunState(40, {"weights": Path("/")}, state.memory, state.rest))
 
     with pytest.raises(Exception, match="weights_only"):
         read_agent(checkpoint, "cpu")
 
 
-def test_the_memory_of_a_checkpoint_is_an_ordinary_saved_memory(tmp_path: Path) -> None:
-    checkpoint = write_checkpoint(tmp_path, run_state(40))
+def test_the_memory_of_a_checkpoint_is_an_ordinary_saved_memory(checkpoints: Path) -> None:
+    write_checkpoint(checkpoints, run_state(40))
 
-    assert len(ReplayMemory.load(checkpoint / "memory")) == len(run_state(40).memory)
+    assert len(ReplayMemory.load(memory_store(checkpoints))) == len(run_state(40).memory)
+
+
+def test_a_checkpoint_costs_what_is_new(checkpoints: Path) -> None:
+    state = run_state(40)
+    write_checkpoint(checkpoints, state)
+    store = memory_store(checkpoints)
+    before = {path.name: path.stat().st_size for path in store.glob("*.log")}
+    state.memory.append([1], [0.5], [False], [False], np.zeros((1, 6, 6), np.uint8))
+
+    write_checkpoint(checkpoints, RunState(41, state.agent, state.memory, state.rest))
+
+    assert sum(before.values()) > 320 * 36
+    assert {path.name: path.stat().st_size for path in store.glob("*.log")} == before
+
+
+def test_a_checkpoint_that_failed_leaves_nothing_once_the_next_is_written(checkpoints: Path) -> None:
+    state = run_state(40)
+    write_checkpoint(checkpoints, state)
+    later = grown(state, 80)
+    with no_file_larger_than(3_000), pytest.raises(CheckpointError, match="of step 80 could not be written"):
+        write_checkpoint(checkpoints, later)
+
+    path = write_checkpoint(checkpoints, grown(later, 120))
+
+    assert strangers(checkpoints.parent) == []
+    _assert_equal_states(grown(grown(run_state(40), 80), 120), read_checkpoint(path, "cpu"))

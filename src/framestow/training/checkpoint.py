@@ -1,18 +1,23 @@
-"""A whole run in one folder: written beside the last one, renamed when it is on the disk.
+"""A whole run on the disk: a folder for what is small, written beside the last one and renamed, and the memory's store.
 
 ::
 
+    memory/                         a store (docs/persistence.md): each checkpoint adds what is new, as a generation
     checkpoints/
         step-000000020000/          the last good checkpoint; two only between a rename and the removal after it
-            MANIFEST                a checksum of the rest of the file, then JSON: size and checksum of each file
+            MANIFEST                a checksum of the rest of the file, then JSON: size and checksum of each file, and
+                                    which generation of the memory belongs to it
             agent.pt                tensors, for torch.load(..., weights_only=True)
             state.npz               environments, counters, generators (state_file.py); no pickle
-            memory/                 what ReplayMemory.save wrote, with checksums of its own
         step-000000030000.partial/  one being written; whatever is left of it is removed at the next start
+
+The generation is on the disk before the folder that names it gets its name, and the one before is given up after that:
+at any moment the newest checkpoint's is there. Version 1 had a whole memory in each checkpoint, ``step-…/memory``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import re
@@ -22,13 +27,15 @@ from typing import Any
 
 import torch
 
-from framestow.errors import CheckpointError
+from framestow.errors import CheckpointError, IncompatibleError
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.saving.saves import keep_only
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
 from framestow.training.state_file import pack_state, unpack_state
 
-KIND, VERSION = "framestow checkpoint", 1
+KIND, VERSION = "framestow checkpoint", 2
+OLDER_VERSION = 1
 AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"
 _PARTIAL = ".partial"
 _NAME = re.compile(r"step-(\d{12})")
@@ -44,24 +51,28 @@ class RunState:
     rest: dict[str, Any]  # what state_file.py packs
 
 
+def memory_store(checkpoints: Path) -> Path:
+    """Return the folder of the memory that belongs to the folder ``checkpoints``."""
+    return checkpoints.parent / MEMORY
+
+
 def write_checkpoint(folder: Path, state: RunState) -> Path:
     """Write ``state`` into ``folder`` and remove what it replaces; return its path.
 
-    After a crash or an error at any moment the last good checkpoint is there. Raises
-    :class:`~framestow.errors.CheckpointError`, naming it, when the new one could not be written; nothing of the new
-    one is left then. Returns at once when that very step is there already.
+    Of the memory only what is new since the last checkpoint is written. After a crash or an error at any moment the
+    last good checkpoint is there. Raises :class:`~framestow.errors.CheckpointError`, naming it, when the new one could
+    not be written. Returns at once when that very step is there already.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    DISK.make_folder(folder)
     path = folder / f"step-{state.agent_steps:012d}"
     if path.is_dir():
         return path
-    partial = path.with_name(path.name + _PARTIAL)
+    partial, last_good = path.with_name(path.name + _PARTIAL), newest_checkpoint(folder)
     try:
-        _write_parts(partial, state)
+        generation = _write_parts(partial, state, memory_store(folder))
         partial.rename(path)
         DISK.sync_folder(folder)
     except OSError as error:
-        last_good = newest_checkpoint(folder)
         raise CheckpointError(
             f"the checkpoint of step {state.agent_steps:,} could not be written ({error.strerror or error}): "
             + (f"{last_good} is still whole; " if last_good else "there is none before it; ")
@@ -72,6 +83,7 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
     for other in _checkpoints(folder):
         if other != path:
             shutil.rmtree(other, ignore_errors=True)
+    state.memory.forget_older(memory_store(folder), generation)
     return path
 
 
@@ -83,12 +95,19 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def remove_unfinished(folder: Path) -> list[Path]:
     """Remove what a killed process left of a checkpoint, or did not get to remove; return what there was.
 
-    The caller must be the only one who writes to ``folder``.
+    The caller must be the only one who writes to ``folder`` and to the memory beside it.
     """
     newest = newest_checkpoint(folder)
     left_over = list(folder.glob(f"step-*{_PARTIAL}")) + [p for p in _checkpoints(folder) if p != newest]
     for path in left_over:
         shutil.rmtree(path, ignore_errors=True)
+    store = memory_store(folder)
+    generation = _generation(newest) if newest else None
+    if generation is not None:
+        keep_only(store, generation)
+    elif store.is_dir():
+        shutil.rmtree(store)
+        left_over.append(store)
     return left_over
 
 
@@ -108,7 +127,7 @@ def read_checkpoint(checkpoint: Path, device: str) -> RunState:
     return RunState(
         agent_steps=int(manifest["agent_steps"]),
         agent=read_agent(checkpoint, device),
-        memory=ReplayMemory.load(checkpoint / MEMORY),
+        memory=_opened_memory(checkpoint),
         rest=unpack_state(_read_checked(checkpoint, STATE)),
     )
 
@@ -118,11 +137,22 @@ def saved_agent_steps(checkpoint: Path) -> int:
     return int(_read_manifest(checkpoint)["agent_steps"])
 
 
+def _opened_memory(checkpoint: Path) -> ReplayMemory:
+    generation = _generation(checkpoint)
+    if generation is None:
+        return ReplayMemory.load(checkpoint / MEMORY)
+    return ReplayMemory.load(memory_store(checkpoint.parent), generation=generation)
+
+
 def _checkpoints(folder: Path) -> list[Path]:
     return [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)] if folder.is_dir() else []
 
 
-def _write_parts(partial: Path, state: RunState) -> None:
+def _write_parts(partial: Path, state: RunState, store: Path) -> int:
+    """Write all that a checkpoint is into ``partial`` and ``store``; return the generation of the memory.
+
+    What is large and not in the store comes first: a full disk refuses it before a generation is made in vain.
+    """
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     # torch.save writes to memory first: on a full disk its own file writer gives an error that hides the reason.
@@ -130,13 +160,23 @@ def _write_parts(partial: Path, state: RunState) -> None:
     torch.save(state.agent, agent)
     payloads = {AGENT: agent.getvalue(), STATE: pack_state(state.rest)}
     files = {name: write_checked(partial / name, payload) for name, payload in payloads.items()}
-    state.memory.save(partial / MEMORY)
-    write_manifest(partial, KIND, VERSION, {"agent_steps": state.agent_steps, "files": files})
+    generation = state.memory.save(store, keep_older=True)
+    content = {"agent_steps": state.agent_steps, "files": files, "memory_generation": generation}
+    write_manifest(partial, KIND, VERSION, content)
+    return generation
 
 
 def _read_checked(checkpoint: Path, name: str) -> bytes:
     return read_checked(checkpoint, _read_manifest(checkpoint)["files"][name])
 
 
+def _generation(checkpoint: Path) -> int | None:
+    """Which generation of the store belongs to a checkpoint; None for one of version 1, which has its own memory."""
+    generation = _read_manifest(checkpoint).get("memory_generation")
+    return None if generation is None else int(generation)
+
+
 def _read_manifest(checkpoint: Path) -> dict[str, Any]:
+    with contextlib.suppress(IncompatibleError):
+        return read_manifest(checkpoint, KIND, OLDER_VERSION)
     return read_manifest(checkpoint, KIND, VERSION)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.storage.files.writer_lock import WriterLock
-from framestow.training.checkpoint import newest_checkpoint, remove_unfinished
+from framestow.training.checkpoint import memory_store, newest_checkpoint, remove_unfinished
 from framestow.training.settings import FILE_NAME, Settings, read_settings
 
 
@@ -20,7 +20,7 @@ class RunFolder:
 
         runs/Breakout-machado2018-s0-20260131-174500/
             settings.json          what was asked for
-            checkpoints/           the last good one (checkpoint.py draws it)
+            checkpoints/, memory/  the last good one, and the transitions (checkpoint.py draws both)
             episodes.csv           a line a finished game
             events.out.tfevents.*  curves for TensorBoard
             evaluation.json, *.mp4 what evaluate and watch made
@@ -29,6 +29,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
+        self.memory = memory_store(self.checkpoints)
         self.episodes = path / "episodes.csv"
         self.evaluation = path / "evaluation.json"
         self._lock = path / ".lock"

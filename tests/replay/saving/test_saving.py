@@ -16,6 +16,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.saving.saves import keep_only
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.recorded_play import SHAPE, go_on, recorded
@@ -149,6 +150,26 @@ def test_a_memory_that_was_loaded_from_an_older_generation_goes_on_from_there(tm
     back.save(tmp_path / "memory")
 
     assert log == frames_log(tmp_path / "memory")[: len(log)]
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_one_generation_is_kept_and_what_was_saved_after_it_is_let_go(tmp_path):
+    memory, oracle = recorded(700, capacity=5000)
+    first = memory.save(tmp_path / "memory")
+    alone = names_in(tmp_path / "memory")
+    later = copy.deepcopy(oracle)
+    for _ in range(2):
+        go_on(memory, later, 700, seed=11)
+        memory.save(tmp_path / "memory", keep_older=True)
+
+    with pytest.raises(FileNotFoundError, match=r"there is no generation 4, only \[1, 2, 3\]; nothing is forgotten"):
+        keep_only(tmp_path / "memory", 4)
+    keep_only(tmp_path / "memory", first)
+
+    assert alone == names_in(tmp_path / "memory")
+    loaded = ReplayMemory.load(tmp_path / "memory")
+    go_on(loaded, oracle, 700, seed=12)
+    loaded.save(tmp_path / "memory")
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 

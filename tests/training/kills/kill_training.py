@@ -12,12 +12,11 @@ process was doing then.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 import time
 from pathlib import Path
-
-import torch._dynamo  # noqa: F401 -- every optimiser loads it, which takes two seconds: here once for all forks
 
 from framestow.benchmarking.result_files import write_result
 from training.kills.kinds import KINDS
@@ -37,6 +36,7 @@ def main() -> int:
     arguments = parser.parse_args()
     started = time.monotonic()
     kinds = [KINDS[name] for name in arguments.kinds]
+    importlib.import_module("torch._dynamo")  # every optimiser loads it, which takes two seconds: once for all forks
     with tempfile.TemporaryDirectory(prefix="framestow-kills-") as folder:
         count = kill_again_and_again(kinds, Path(folder), arguments.kills, arguments.forked_share, arguments.seed)
     result = {

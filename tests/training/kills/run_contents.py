@@ -67,7 +67,7 @@ def strangers(run: Path) -> list[str]:
     if checkpoints.is_dir():
         found += [path for path in checkpoints.iterdir() if path != newest]
     if newest:
-        belongs = {"MANIFEST", "agent.pt", "state.npz", "memory"}
+        belongs = {"MANIFEST", "agent.pt", "state.npz"}
         found += [path for path in newest.iterdir() if path.name not in belongs]
     found += _strangers_in_store(run / "memory")
     return sorted(str(path.relative_to(run)) for path in found)
@@ -81,14 +81,9 @@ def _strangers_in_store(store: Path) -> list[Path]:
     belongs = {"LOCK"}
     if manifests:
         _, _, body = manifests[-1].read_bytes().partition(b"\n")
-        belongs |= {manifests[-1].name} | _strings(json.loads(body))
-        belongs |= {f"{Path(name).stem}.index" for name in belongs if name.endswith(".log")}
+        manifest = json.loads(body)
+        belongs |= {manifests[-1].name, manifest["state"]["name"]}
+        for log in ("frames", "steps"):
+            numbers = [file["number"] for file in manifest[log]["files"]]
+            belongs |= {f"{log}.{number:06d}.{kind}" for number in numbers for kind in ("log", "index")}
     return [path for path in store.iterdir() if path.name not in belongs]
-
-
-def _strings(document: Any) -> set[str]:
-    if isinstance(document, dict):
-        return set(document).union(*map(_strings, document.values()))
-    if isinstance(document, list):
-        return set[str]().union(*map(_strings, document))
-    return {document} if isinstance(document, str) else set()

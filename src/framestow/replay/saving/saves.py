@@ -60,6 +60,16 @@ class Saves:
             writer.forget_before(generation)
 
 
+def keep_only(path: str | PathLike[str], generation: int, files: FileSystem = DISK) -> None:
+    """Let go of what was saved to ``path`` before and after ``generation``, which must be there: ``FileNotFoundError``.
+
+    For whoever goes on from there, and has no use for what was saved after it and never came to count.
+    """
+    with StoreWriter(Path(path).resolve(), files=files) as writer:
+        writer.read_generations()
+        writer.keep_only(generation)
+
+
 def open_stored(path: str | PathLike[str], generation: int | None = None) -> StoredMemory | StoredVersion1:
     """Open what was saved to ``path``: of its generations the newest if ``generation`` is ``None``.
 

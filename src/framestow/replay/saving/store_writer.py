@@ -133,13 +133,19 @@ class StoreWriter:
         Raises ``FileNotFoundError`` if ``generation`` is not there itself.
         """
         logs = self._recovered()
-        if generation not in self.generations:
-            raise FileNotFoundError(
-                f"{self._folder}: there is no generation {generation}, only {sorted(self.generations)}; nothing is "
-                "forgotten"
-            )
+        self._check_is_there(generation)
         self.generations = {number: one for number, one in self.generations.items() if number >= generation}
         self._tidy(logs)
+
+    def keep_only(self, generation: int) -> None:
+        """Go on from ``generation`` (instead of ``begin``) and let all others go, newer ones too.
+
+        Raises ``FileNotFoundError`` if it is not there.
+        """
+        self._check_is_there(generation)
+        self.generations = {generation: self.generations[generation]}
+        self.begin(self.generations[generation])
+        self._tidy(self._recovered())
 
     def close(self) -> None:
         """Close the files and let go of the lock. Closing again does nothing."""
@@ -153,6 +159,13 @@ class StoreWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _check_is_there(self, generation: int) -> None:
+        if generation not in self.generations:
+            raise FileNotFoundError(
+                f"{self._folder}: there is no generation {generation}, only {sorted(self.generations)}; nothing is "
+                "forgotten"
+            )
 
     def _open_log(self, name: str, base: Manifest | None) -> BlockLogWriter:
         if base is None:

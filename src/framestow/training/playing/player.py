@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 from framestow.agents.dqn import DQN
 from framestow.agents.exploration import EpsilonGreedy, LinearSchedule
 from framestow.envs import FinishedGame, Recorder, finished_games
+from framestow.errors import DamagedDataError
 from framestow.frames.stacking import StackPadding
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import read_agent, saved_agent_steps
@@ -75,7 +76,8 @@ def _read_newest_agent(folder: RunFolder, device: str) -> tuple[dict[str, Any], 
         checkpoint = folder.newest_checkpoint()
         try:
             return read_agent(checkpoint, device), saved_agent_steps(checkpoint)
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, DamagedDataError):  # a file that is gone is one that cannot be read
+            if checkpoint == folder.newest_checkpoint():
+                raise
     checkpoint = folder.newest_checkpoint()
     return read_agent(checkpoint, device), saved_agent_steps(checkpoint)

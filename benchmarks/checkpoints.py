@@ -1,0 +1,199 @@
+"""What does a checkpoint cost, and what does lasting memory cost a training?
+
+    python benchmarks/checkpoints.py                     both, results/checkpoints.json
+    python benchmarks/checkpoints.py --rounds 2          quicker and noisier, printed only
+
+*Saving.* A memory of 1,000,000 transitions of Breakout (20,000 frames of sticky random play, over and over, 8 streams)
+is saved to an empty folder, which is what each checkpoint cost while a save wrote everything. Then, five times, 10,000
+steps are appended and it is saved to the same folder. The same with all of a checkpoint: agent, environments, memory.
+
+*Training.* DQN on Breakout, 8 environments, an update of 32 every 4 agent steps, from a memory that holds 100,000
+transitions before the clock starts. In turn: nothing saved; a checkpoint every 2,000 agent steps; a memory in files
+that flushes itself every 5 seconds; and one that never does, which is what reading from files costs. Each turn starts
+anew, so no thread of one turn disturbs another. Wall time is what a user waits, and is shared with whatever else runs;
+processor time (of all threads) is not, but knows nothing of waiting for the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from atari_frames import FRAME_SIDE, recorded
+from framestow import ReplayMemory
+from framestow.agents.dqn import DQN
+from framestow.benchmarking.result_files import write_result
+from framestow.envs import Recorder, make_atari
+from framestow.frames.frame_spec import FrameSpec
+from framestow.training.checkpoint import RunState, write_checkpoint
+from framestow.training.settings import Settings
+
+RESULTS = Path(__file__).parent / "results"
+NUM_STREAMS, NUM_FRAMES, NUM_ACTIONS = 8, 20_000, 18
+CAPACITY, NEW_STEPS, SAVES = 1_000_000, 10_000, 5
+FILLED, TRAINED_STEPS, CHECKPOINT_EVERY, FLUSH_EVERY_S = 100_000, 4_000, 2_000, 5.0
+
+
+def new_memory(**settings: Any) -> ReplayMemory:
+    space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
+    return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_streams=NUM_STREAMS, seed=0, **settings)
+
+
+class RecordedPlay:
+    """Appends recorded frames to a memory, each stream somewhere else in the recording."""
+
+    def __init__(self, memory: ReplayMemory) -> None:
+        self._memory = memory
+        self._frames = recorded("breakout", NUM_FRAMES)
+        self._places = np.arange(NUM_STREAMS) * (NUM_FRAMES // NUM_STREAMS)
+        memory.begin(self._frames[self._places])
+
+    def append(self, num_steps: int) -> None:
+        """Append so many steps, all streams together."""
+        going = np.zeros(NUM_STREAMS, np.bool_)
+        for _ in range(num_steps // NUM_STREAMS):
+            self._places = (self._places + 1) % NUM_FRAMES
+            actions = self._places % NUM_ACTIONS
+            self._memory.append(actions, np.zeros(NUM_STREAMS), going, going, self._frames[self._places])
+
+
+def new_agent() -> DQN:
+    settings = Settings("Breakout")
+    return DQN((settings.stack, FRAME_SIDE, FRAME_SIDE), NUM_ACTIONS, settings.agent(), "cpu", 0)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def measure_saving() -> dict[str, Any]:
+    memory, agent = new_memory(), new_agent()
+    play = RecordedPlay(memory)
+    play.append(CAPACITY)
+    agent.learn(memory.sample(32))  # Adam has its averages from now on: half of what an agent saves
+    figures: dict[str, Any] = {"transitions": len(memory), "new_steps": NEW_STEPS, "seconds": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+
+        def checkpoint(number: int, name: str) -> None:
+            state = RunState(number, agent.state_dict(), memory, {"tally": {}})
+            write_checkpoint(root / name / "checkpoints", state)
+
+        told = figures["seconds"]
+        told["memory, all of it"] = [seconds(lambda n=n: memory.save(root / f"whole-{n}")) for n in range(SAVES)]
+        told["checkpoint, all of the memory"] = [seconds(lambda n=n: checkpoint(1, f"run-{n}")) for n in range(SAVES)]
+        told["memory, what is new"], told["checkpoint, what is new"] = [], []
+        memory.save(root / "store")
+        for _ in range(SAVES):
+            play.append(NEW_STEPS)
+            told["memory, what is new"].append(seconds(lambda: memory.save(root / "store")))
+        checkpoint(2, "run")
+        for number in range(SAVES):
+            play.append(NEW_STEPS)
+            told["checkpoint, what is new"].append(seconds(lambda number=number: checkpoint(3 + number, "run")))
+        agent_file = next((root / "run").rglob("agent.pt"))
+        figures["bytes"] = {
+            "store": sum(path.stat().st_size for path in (root / "store").iterdir()),
+            "agent": agent_file.stat().st_size,
+        }
+    for name, times in told.items():
+        print(f"{name:<32} {statistics.median(times):>7.3f} s   ({min(times):.3f} to {max(times):.3f})")
+    return figures
+
+
+class Training:
+    """One turn: a training of its own, from a filled memory."""
+
+    def __init__(self, folder: Path, checkpoint_every: int | None, **memory_settings: Any) -> None:
+        self.memory = new_memory(**memory_settings)
+        RecordedPlay(self.memory).append(FILLED)
+        if memory_settings:
+            self.memory.flush()
+        self.env = Recorder(make_atari("Breakout", NUM_STREAMS, seed=0), self.memory)
+        self.agent = new_agent()
+        self.checkpoints, self.checkpoint_every = folder / "checkpoints", checkpoint_every
+        self.num_steps = 0
+
+    def train(self, num_steps: int) -> tuple[float, float]:
+        """Seconds of the clock and of the processor."""
+        observations, _ = self.env.reset()
+        self.agent.learn(self.memory.sample(32))
+        end = self.num_steps + num_steps
+        started = time.perf_counter(), time.process_time()
+        while self.num_steps < end:
+            self.env.step_async(self.agent.act(observations, self.num_steps))
+            for _ in range(NUM_STREAMS // 4):
+                self.agent.learn(self.memory.sample(32))
+            observations, *_ = self.env.step_wait()
+            self.num_steps += NUM_STREAMS
+            if self.checkpoint_every and self.num_steps % self.checkpoint_every == 0:
+                rest = {"environment": self.env.state_dict()}
+                write_checkpoint(self.checkpoints, RunState(self.num_steps, self.agent.state_dict(), self.memory, rest))
+        return time.perf_counter() - started[0], time.process_time() - started[1]
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+
+def measure_training(rounds: int) -> dict[str, Any]:
+    setups: dict[str, Callable[[Path], Training]] = {
+        "nothing saved": lambda folder: Training(folder, None),
+        f"checkpoint every {CHECKPOINT_EVERY:,} steps": lambda folder: Training(folder, CHECKPOINT_EVERY),
+        f"on disk, flushed every {FLUSH_EVERY_S:g} s": lambda folder: Training(
+            folder, None, directory=folder / "memory", flush_every=FLUSH_EVERY_S
+        ),
+        "on disk, never flushed": lambda folder: Training(folder, None, directory=folder / "memory", flush_every=None),
+    }
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in setups}
+    for number in range(rounds):
+        for name in list(setups)[number % len(setups) :] + list(setups)[: number % len(setups)]:
+            with tempfile.TemporaryDirectory() as folder:
+                training = setups[name](Path(folder))
+                turns[name].append(training.train(TRAINED_STEPS))
+                training.close()
+                training.memory.close()
+            print(f"  {name:<30} {TRAINED_STEPS / turns[name][-1][0]:>6.0f} steps a second", flush=True)
+    bare = np.array(turns["nothing saved"])
+    figures = {}
+    for name, measured in turns.items():
+        times = np.array(measured)
+        wall, processor = (times / bare).T
+        figures[name] = {
+            "steps_per_second": float(TRAINED_STEPS / np.median(times[:, 0])),
+            "processor_seconds": float(np.median(times[:, 1])),
+            "wall_time_to_nothing_saved": float(np.median(wall)),
+            "wall_time_spread": [float(wall.min()), float(wall.max())],
+            "processor_time_to_nothing_saved": float(np.median(processor)),
+            "processor_time_spread": [float(processor.min()), float(processor.max())],
+        }
+        print(
+            f"{name:<30} {figures[name]['steps_per_second']:>6.0f} steps a second, wall time {np.median(wall):.3f} "
+            f"({wall.min():.3f} to {wall.max():.3f}), processor time {np.median(processor):.3f} of nothing saved"
+        )
+    return {"rounds": rounds, "agent_steps_a_turn": TRAINED_STEPS, "setups": figures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8)
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)
+    figures = {"saving": measure_saving(), "training": measure_training(arguments.rounds)}
+    if arguments.rounds == parser.get_default("rounds"):
+        write_result(RESULTS / "checkpoints.json", figures)
+
+
+if __name__ == "__main__":
+    main()
