@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 _EXTRA_MODULES = frozenset(
-    {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "matplotlib"}
+    {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "matplotlib", "PIL"}
 )
 _EXTRAS = {"bench": "bench", "import": "offline", "export": "offline"}  # of the other commands it is 'train'
 

@@ -14,6 +14,7 @@ from framestow.cli.bench import Bench
 from framestow.cli.evaluate import Evaluate
 from framestow.cli.export_data import Export
 from framestow.cli.import_data import Import
+from framestow.cli.inspect import Inspect
 from framestow.cli.train import train_command
 from framestow.cli.watch import Watch
 from framestow.errors import CheckpointError, FramestowError
@@ -84,6 +85,7 @@ def _parsed(arguments: list[str]) -> Command:
         "train": train_command(arguments),
         "evaluate": Evaluate,
         "watch": Watch,
+        "inspect": Inspect,
         "bench": Bench,
         "import": Import,
         "export": Export,

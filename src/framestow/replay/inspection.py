@@ -1,0 +1,106 @@
+"""What a saved memory is and holds, and where its bytes are: everything that ``framestow inspect`` tells."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from framestow.errors import NothingToSampleError
+from framestow.replay.batch import Batch
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.source_inspection import UNNAMED, SourceInspection, inspect_sources
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A memory in a folder, looked at from outside.
+
+    ``file_bytes`` gives bytes by part of the files that belong to the generation looked at; ``left_over`` those that
+    do not: what a crash left, or what a writer is just adding.
+    """
+
+    folder: Path
+    version: int
+    generation: int
+    kept_generations: list[int]
+    written: datetime.datetime
+    settings: MemorySettings
+    sources: list[SourceInspection]
+    file_bytes: dict[str, int]
+    left_over: dict[str, int]
+
+    @property
+    def transitions(self) -> int:
+        """Transitions held."""
+        return sum(told.transitions for told in self.sources)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files that belong to the memory."""
+        return sum(self.file_bytes.values())
+
+    @property
+    def times_smaller_than_frames(self) -> float:
+        """How many times larger its frames alone would be without packing; 0 for a memory that holds nothing."""
+        frames = sum(told.frames for told in self.sources)
+        return self.settings.frame.nbytes * frames / max(1, self.nbytes)
+
+    @property
+    def times_smaller_than_stacked_pairs(self) -> float:
+        """How many times larger it would be if each transition kept two uncompressed stacks."""
+        return 2 * self.settings.stack * self.settings.frame.nbytes * self.transitions / max(1, self.nbytes)
+
+    def source_of(self, stream: int) -> str:
+        """The name of what feeds a stream."""
+        return self.settings.sources[stream] if self.settings.sources else UNNAMED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-able values."""
+        told = asdict(self) | {"settings": self.settings.state(), "folder": str(self.folder)}
+        told["written"] = self.written.isoformat(timespec="seconds")
+        names = "transitions", "nbytes", "times_smaller_than_frames", "times_smaller_than_stacked_pairs"
+        return told | {name: getattr(self, name) for name in names}
+
+
+def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspection, ReplayMemory]:
+    """Open the memory in ``folder``, its newest generation unless one is given, and look at all of it."""
+    memory = ReplayMemory.load(folder)
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    manifest = folder / "MANIFEST"
+    inspection = Inspection(
+        folder=folder,
+        version=1,
+        generation=1,
+        kept_generations=[1],
+        written=datetime.datetime.fromtimestamp(manifest.stat().st_mtime).astimezone(),
+        settings=memory.settings,
+        sources=inspect_sources(memory._parts),
+        file_bytes={file.name: file.stat().st_size for file in files},
+        left_over={},
+    )
+    return inspection, memory
+
+
+class DrawnTransition(NamedTuple):
+    """A transition to show: a batch of one, its stream, and how many places of its observation are padding."""
+
+    batch: Batch
+    stream: int
+    num_padded: int
+
+
+def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
+    """Draw a transition uniformly by a generator of its own; raise ``NothingToSampleError`` where there is none."""
+    timeline = memory._parts.timeline
+    if not len(memory):
+        raise NothingToSampleError("the memory holds no transition: there is nothing to draw; append steps first")
+    rank = int(np.random.default_rng(seed).integers(len(memory)))
+    index = timeline.held_at(np.array([rank]))
+    (streams, _, counts), _ = timeline.resolve(index)
+    batch = memory.transitions(index)
+    return DrawnTransition(batch, int(streams[0]), memory.stack + 1 - int(counts[0]))

@@ -1,0 +1,142 @@
+"""``framestow inspect``: what it finds, tells and draws."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.cli import main
+from framestow.cli.saved_memory import SavedMemory, find_memory
+from framestow.errors import InvalidSettingsError
+from framestow.replay.inspection import draw_transition, inspect_memory
+from framestow.replay.memory import ReplayMemory
+from framestow.storage.files.manifest import write_manifest
+from oracles.numbered_steps import numbered_memory, play_episode
+
+
+def played_memory() -> ReplayMemory:
+    memory = numbered_memory(1000, num_streams=2, source=["Pong", "Qbert"])
+    play_episode(memory, 0, 4, stream=0, terminated=True)
+    play_episode(memory, 0, 5, stream=1)
+    return memory
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    played_memory().save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_a_memory_is_told_by_game_and_a_transition_of_it_is_drawn_where_the_user_is(saved, capsys):
+    before = contents(saved)
+
+    assert 0 == main(["inspect", str(saved)])
+
+    shown = capsys.readouterr().out
+    assert max(len(line) for line in shown.splitlines() if str(saved) not in line) <= 80
+    assert re.search(r"^ +Pong +Qbert$", shown, re.MULTILINE)
+    assert re.search(r"^transitions +4 +5$", shown, re.MULTILINE)
+    assert re.search(r"^whole episodes +1 +0$", shown, re.MULTILINE)
+    assert re.search(r"^return of whole ones, mean +6 +-$", shown, re.MULTILINE)
+    assert "stack 2, padded with first frame" in shown
+    assert b"\x89PNG" == Path("saved-filmstrip.png").read_bytes()[:4]
+    assert before == contents(saved)
+
+
+def test_json_has_everything_and_draws_only_where_it_is_told_to(saved, capsys):
+    assert 0 == main(["inspect", str(saved), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert [] == list(Path().glob("*.png"))
+    assert 0 == main(["inspect", str(saved), "--json", "--filmstrip", "strip.png"])
+
+    assert "strip.png" == json.loads(capsys.readouterr().out)["filmstrip"]
+    assert Path("strip.png").exists()
+    pong, _ = told["sources"]
+    assert ("Pong", 4, 5, 1) == (pong["source"], pong["transitions"], pong["frames"], pong["whole_episodes"])
+    assert {"mean": 6.0, "least": 6.0, "greatest": 6.0} == pong["returns"]
+    assert 9 == told["transitions"]
+    assert told["nbytes"] == sum(file.stat().st_size for file in saved.iterdir() if file.name != "LOCK")
+
+
+def test_each_seed_draws_a_transition_and_the_same_seed_the_same(saved):
+    pictures = []
+    for seed in [0, 0, 1, 2, 3]:
+        main(["inspect", str(saved), "--seed", str(seed), "--filmstrip", "strip.png"])
+        pictures.append(Path("strip.png").read_bytes())
+
+    assert pictures[0] == pictures[1]
+    assert len(set(pictures)) > 1
+
+
+def test_a_memory_without_transitions_is_told_and_not_drawn(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    numbered_memory(10).save("empty")
+
+    assert 0 == main(["inspect", "empty"])
+
+    assert re.search(r"^transitions +0$", capsys.readouterr().out, re.MULTILINE)
+    assert [] == list(Path().glob("*.png"))
+
+
+def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):
+    run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000020"
+    checkpoint.mkdir(parents=True)
+    write_manifest(checkpoint, "framestow checkpoint", 2, {"generation": 3})
+    played_memory().save(run / "memory")
+
+    assert SavedMemory(run / "memory") == find_memory(run)
+    assert SavedMemory(run / "memory") == find_memory(run / "memory")
+    assert SavedMemory(run / "memory", 3) == find_memory(checkpoint)
+
+
+def test_the_memory_in_a_checkpoint_of_version_1_is_found_from_the_run_too(tmp_path):
+    for step in (20, 30):
+        checkpoint = tmp_path / "run" / "checkpoints" / f"step-{step:012d}"
+        write_manifest_of_version_1(checkpoint)
+
+    assert SavedMemory(checkpoint / "memory") == find_memory(checkpoint)
+    assert SavedMemory(checkpoint / "memory") == find_memory(tmp_path / "run")
+
+
+def write_manifest_of_version_1(checkpoint: Path) -> None:
+    (checkpoint / "memory").mkdir(parents=True)
+    write_manifest(checkpoint, "framestow checkpoint", 1, {"agent_steps": 20})
+    write_manifest(checkpoint / "memory", "framestow memory", 1, {})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: None, "is no folder: a memory lies in a folder; check the path"),
+        (Path.mkdir, "holds no memory: there is no MANIFEST in it; give the folder of a memory, a run or a checkpoint"),
+        (
+            lambda folder: (folder.mkdir(), (folder / "settings.json").touch()),
+            "holds no memory: there is no MANIFEST in it; the run has saved none yet; train first",
+        ),
+    ],
+)
+def test_a_folder_without_a_memory_is_refused_with_what_to_do(make, message, tmp_path, capsys):
+    make(tmp_path / "folder")
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        find_memory(tmp_path / "folder")
+    assert 2 == main(["inspect", str(tmp_path / "folder")])
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_drawn_transition_is_uniform(saved):
+    _, memory = inspect_memory(saved)
+    drawn = [int(draw_transition(memory, seed).batch.index[0]) for seed in range(900)]
+
+    counts = np.bincount(drawn, minlength=9)
+    assert 9 == len(counts)
+    assert ((counts - 100) ** 2 / 100).sum() < 26  # chi-square of 8 degrees of freedom: 1 in 1000

@@ -1,0 +1,126 @@
+"""What inspection tells of a memory: episodes, returns, lengths and ages, held against the list oracle."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay import episode_runs
+from framestow.replay.episode_runs import EpisodeRuns
+from framestow.replay.source_inspection import Ages, Spread, inspect_sources
+from oracles.numbered_steps import SHAPE, numbered_frame, numbered_memory, play_episode
+from oracles.shadowed_memory import ShadowedMemory
+
+
+def random_play(memory: ShadowedMemory, num_steps: int, seed: int) -> None:
+    """Steps with random rewards, episode ends and resets in mid-episode on every stream, now and then on some only."""
+    random = np.random.default_rng(seed)
+    episodes, steps = np.zeros((2, memory.num_streams), np.int64)
+
+    def begin(streams):
+        episodes[streams] += 1
+        steps[streams] = 0
+        memory.begin(np.stack([numbered_frame(stream, episodes[stream] % 256, 0) for stream in streams]), streams)
+
+    begin(np.arange(memory.num_streams))
+    for _ in range(num_steps):
+        streams = np.flatnonzero(random.random(memory.num_streams) < 0.8)
+        if not len(streams):
+            continue
+        steps[streams] += 1
+        frames = [numbered_frame(stream, episodes[stream] % 256, steps[stream] % 256) for stream in streams]
+        terminated, truncated = random.random((2, len(streams))) < 0.08
+        memory.append(streams, random.normal(size=len(streams)), terminated, truncated, np.stack(frames), streams)
+        is_reset = terminated | truncated | (random.random(len(streams)) < 0.04)
+        if is_reset.any():
+            begin(streams[is_reset])
+
+
+def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
+    """Stream, steps and return of each run, whether it has its beginning, is whole, goes on."""
+    oracle, runs = memory.oracle, []
+    held = sorted((oracle.steps[index] for index in oracle.held), key=lambda step: id(step.episode))
+    for _, group in groupby(held, key=lambda step: id(step.episode)):
+        steps = sorted(group, key=lambda step: step.start)
+        stream, last = int(steps[0].episode[0][0, 0]), steps[-1]
+        is_open = oracle.current[stream] is last.episode and oracle.is_open[stream]
+        total = sum(float(np.float32(step.reward)) for step in steps)
+        has_beginning = steps[0].start == 0
+        is_whole = has_beginning and (last.terminated or last.truncated)
+        runs.append((stream, len(steps), round(total, 9), has_beginning, is_whole, is_open))
+    return sorted(runs)
+
+
+def told_runs(memory: ShadowedMemory) -> list[tuple]:
+    episodes = EpisodeRuns.of(memory._parts.timeline, memory.stack)
+    columns = [episodes.runs[name].tolist() for name in ("stream", "length", "total_reward", "has_beginning")]
+    columns += [episodes.is_whole.tolist(), episodes.runs["is_open"].tolist()]
+    columns[2] = [round(total, 9) for total in columns[2]]
+    return sorted(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 18])
+@pytest.mark.parametrize("stack", [2, 5])
+@pytest.mark.parametrize("capacity", [50, 10_000])
+def test_episode_runs_are_those_of_the_oracle_wherever_a_piece_ends(capacity, stack, piece, monkeypatch):
+    monkeypatch.setattr(episode_runs, "STEPS_PER_PIECE", piece)
+    memory = ShadowedMemory(capacity, FrameSpec(SHAPE), 3, stack=stack, num_streams=3)
+    for seed in range(3):
+        random_play(memory, 90, seed)
+
+        assert runs_of_the_oracle(memory) == told_runs(memory)
+
+
+def test_with_a_stack_of_one_frame_no_cut_episode_is_taken_for_a_whole_one():
+    memory = ShadowedMemory(60, FrameSpec(SHAPE), 3, stack=1, num_streams=3)
+    random_play(memory, 90, 0)
+
+    truth, told = runs_of_the_oracle(memory), told_runs(memory)
+
+    assert len(truth) == len(told)
+    for true_run, told_run in zip(truth, told, strict=True):
+        assert true_run[:3] == told_run[:3]
+        assert true_run[4] or not told_run[4]
+    assert sum(run[4] for run in told) >= sum(run[4] for run in truth) - memory.num_streams - 1  # a stream's first one
+
+
+def test_each_game_is_told_apart_with_its_episodes_returns_and_ages():
+    memory = numbered_memory(1000, num_streams=3, source=["Pong", "Qbert", "Pong"])
+    play_episode(memory, 0, 4, stream=0, terminated=True)  # rewards 0 to 3
+    play_episode(memory, 0, 2, stream=2, truncated=True)
+    play_episode(memory, 1, 3, stream=2)  # goes on
+    play_episode(memory, 0, 5, stream=1)
+    play_episode(memory, 1, 1, stream=1, terminated=True)  # its reset cut the one before off
+
+    pong, qbert = inspect_sources(memory._parts)
+
+    assert ("Pong", 2, 9, 12) == (pong.source, pong.streams, pong.transitions, pong.frames)
+    assert (2, 0, 1) == (pong.whole_episodes, pong.cut_episodes, pong.open_episodes)
+    assert Spread(3.5, 1.0, 6.0) == pong.returns
+    assert Spread(3.0, 2.0, 4.0) == pong.lengths
+    assert Ages(oldest=5, median=2) == pong.ages  # 3 2 1 0 on stream 0; 5 4 and, after a first frame, 2 1 0 on stream 2
+    assert ("Qbert", 1, 6, 8) == (qbert.source, qbert.streams, qbert.transitions, qbert.frames)
+    assert (1, 1, 0) == (qbert.whole_episodes, qbert.cut_episodes, qbert.open_episodes)
+    assert Spread(0.0, 0.0, 0.0) == qbert.returns
+
+
+def test_a_memory_that_holds_nothing_has_no_returns_and_no_ages():
+    (told,) = inspect_sources(numbered_memory(10)._parts)
+
+    assert ("(not named)", 0, 0) == (told.source, told.transitions, told.frames)
+    assert (None, None, None) == (told.returns, told.lengths, told.ages)
+
+
+def test_the_median_age_is_that_of_all_transitions_one_by_one():
+    memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_streams=2)
+    random_play(memory, 100, 5)
+    timeline = memory._parts.timeline
+    streams, last_positions, _ = timeline.windows(memory.sampleable_indices())
+    ages = np.sort(timeline.newest_positions[streams] - last_positions)
+
+    (told,) = inspect_sources(memory._parts)
+
+    assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == told.ages
