@@ -140,3 +140,36 @@ def test_the_drawn_transition_is_uniform(saved):
     counts = np.bincount(drawn, minlength=9)
     assert 9 == len(counts)
     assert ((counts - 100) ** 2 / 100).sum() < 26  # chi-square of 8 degrees of freedom: 1 in 1000
+
+
+def test_a_kept_generation_is_told_and_what_a_crash_left_beside_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    memory = played_memory()
+    memory.save("saved", keep_older=True)
+    play_episode(memory, 1, 3, stream=0, terminated=True)
+    memory.save("saved", keep_older=True)
+    Path("saved/state.000003.npz").write_bytes(bytes(300))
+
+    main(["inspect", "saved"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "a memory of format version 2, generation 2, written" in shown
+    assert "kept beside it: generation 1" in shown
+    assert "300 B in state.000003.npz belong to no commit" in shown
+
+
+def test_an_older_generation_is_looked_at_by_its_checkpoint(tmp_path, capsys):
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000020"
+    checkpoint.mkdir(parents=True)
+    write_manifest(checkpoint, "framestow checkpoint", 2, {"generation": 1})
+    memory = played_memory()
+    memory.save(tmp_path / "run" / "memory", keep_older=True)
+    play_episode(memory, 1, 3, stream=0, terminated=True)
+    memory.save(tmp_path / "run" / "memory", keep_older=True)
+
+    told = []
+    for folder in (checkpoint, tmp_path / "run"):
+        assert 0 == main(["inspect", str(folder), "--json"])
+        told.append(json.loads(capsys.readouterr().out))
+
+    assert [(1, 9), (2, 12)] == [(one["generation"], one["transitions"]) for one in told]

@@ -15,7 +15,9 @@ from framestow.cli.evaluate import Evaluate
 from framestow.cli.export_data import Export
 from framestow.cli.import_data import Import
 from framestow.cli.inspect import Inspect
+from framestow.cli.repair import Repair
 from framestow.cli.train import train_command
+from framestow.cli.verify import Verify
 from framestow.cli.watch import Watch
 from framestow.errors import CheckpointError, FramestowError
 
@@ -32,6 +34,12 @@ Train on Breakout for a few minutes, then see what was learnt:
 Ctrl-C saves the run. Go on with it, as if it had never stopped:
 
     framestow train --resume runs/Breakout-machado2018-s0-20260131-174500 --steps 1_000_000
+
+Look at the memory that a run has kept, check every byte of it, and keep what is whole where the disk damaged it:
+
+    framestow inspect runs/Breakout-machado2018-s0-20260131-174500
+    framestow verify runs/Breakout-machado2018-s0-20260131-174500
+    framestow repair runs/Breakout-machado2018-s0-20260131-174500
 
 See what a game's transitions take on this machine, beside the other libraries that are installed:
 
@@ -86,6 +94,8 @@ def _parsed(arguments: list[str]) -> Command:
         "evaluate": Evaluate,
         "watch": Watch,
         "inspect": Inspect,
+        "verify": Verify,
+        "repair": Repair,
         "bench": Bench,
         "import": Import,
         "export": Export,

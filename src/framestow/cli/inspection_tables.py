@@ -45,15 +45,9 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
     for line in _ratios(inspection):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     if inspection.left_over:
-        told = f"{format_bytes(sum(inspection.left_over.values()))} in {', '.join(inspection.left_over)}"
-        console.print(
-            Text(
-                f"{told} belong to no commit: what a crash left, or what a writer is adding; the next writer clears it "
-                "away",
-                "yellow",
-            ),
-            soft_wrap=True,
-        )
+        size = format_bytes(sum(inspection.left_over.values()))
+        told = f"{size} in {', '.join(inspection.left_over)} belong to no commit: a crash left them, or a writer is at work"
+        console.print(Text(told, "yellow"), soft_wrap=True)
 
 
 def _what_it_is(inspection: Inspection) -> Iterator[str]:
@@ -63,7 +57,7 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
     yield (
         f"a memory of format version {inspection.version}, "
         f"generation {inspection.generation}, written {inspection.written:%Y-%m-%d %H:%M:%S}"
-        + (f"; {', '.join(map(str, kept))} is kept beside it" if kept else "")
+        + (f"\nkept beside it: generation {', '.join(map(str, kept))}" if kept else "")
     )
     frame, action = settings.frame, settings.action
     yield " · ".join(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from framestow.errors import InvalidSettingsError
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in the folder of a run
-_MANIFEST = re.compile(r"MANIFEST(\.\d{6,})?")
+_OF_A_MEMORY = re.compile(r"MANIFEST(\.\d{6,})?|state\.\d{6,}(\.repaired)?\.npz")  # either tells what the other did
 _CHECKPOINT = re.compile(r"step-\d{12}")
 
 
@@ -63,7 +63,7 @@ def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
 
 
 def _has_manifest(folder: Path) -> bool:
-    return folder.is_dir() and any(_MANIFEST.fullmatch(file.name) for file in folder.iterdir())
+    return folder.is_dir() and any(_OF_A_MEMORY.fullmatch(file.name) for file in folder.iterdir())
 
 
 def _content_of(manifest: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from framestow.errors import NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.saving.stored_files import stored_files
 from framestow.replay.source_inspection import UNNAMED, SourceInspection, inspect_sources
 
 
@@ -68,20 +69,22 @@ class Inspection:
 
 
 def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspection, ReplayMemory]:
-    """Open the memory in ``folder``, its newest generation unless one is given, and look at all of it."""
-    memory = ReplayMemory.load(folder)
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    manifest = folder / "MANIFEST"
+    """Open the memory in ``folder``, its newest generation unless one is given, and look at all of it.
+
+    Raises what loading it raises.
+    """
+    memory = ReplayMemory.load(folder, generation=generation)
+    files = stored_files(folder, generation)
     inspection = Inspection(
         folder=folder,
-        version=1,
-        generation=1,
-        kept_generations=[1],
-        written=datetime.datetime.fromtimestamp(manifest.stat().st_mtime).astimezone(),
+        version=files.version,
+        generation=files.generation,
+        kept_generations=files.kept_generations,
+        written=datetime.datetime.fromtimestamp(files.manifest.stat().st_mtime).astimezone(),
         settings=memory.settings,
         sources=inspect_sources(memory._parts),
-        file_bytes={file.name: file.stat().st_size for file in files},
-        left_over={},
+        file_bytes=files.bytes_by_part,
+        left_over=files.left_over,
     )
     return inspection, memory
 

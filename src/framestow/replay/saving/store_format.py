@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from framestow.errors import DamagedDataError, FramestowError
 from framestow.replay.saving.checked_fields import WAY_OUT, CheckedFields
-from framestow.storage.files.block_format import FileState, LogState
+from framestow.storage.files.block_format import INDEX, LOG, FileState, LogState, file_name
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import manifest_path, read_manifest
 
@@ -48,13 +48,15 @@ class Manifest(NamedTuple):
     """Whether the memory was closed with it, so that nothing came after."""
 
 
-def state_name(generation: int) -> str:
-    """Name of the file of small things.
-
-    >>> state_name(7)
-    'state.000007.npz'
-    """
-    return f"state.{generation:06d}.npz"
+def file_names(manifest: Manifest) -> set[str]:
+    """Names of the files that a manifest names; the logs' indices are among them."""
+    logs = {FRAMES: manifest.frames, STEPS: manifest.steps}
+    return {manifest.state["name"]} | {
+        file_name(name, file["number"], ending)
+        for name, log in logs.items()
+        for file in log["files"]
+        for ending in (LOG, INDEX)
+    }
 
 
 def manifest_content(manifest: Manifest) -> dict[str, Any]:
@@ -77,6 +79,11 @@ def checked_manifest(folder: Path, generation: int, files: FileSystem = DISK) ->
         raise
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedDataError(f"{file}: it is no manifest ({error}); {WAY_OUT}") from error
+    return manifest_of(content, file, generation)
+
+
+def manifest_of(content: Any, file: str, generation: int) -> Manifest:
+    """Check the fields of a manifest that was read from ``file``; ``DamagedDataError`` names it and the field."""
     fields = CheckedFields(content, file)
     entry = fields.inner("state")
     entry.file_name("name"), entry.integer("bytes"), entry.integer("checksum")

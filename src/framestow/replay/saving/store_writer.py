@@ -12,9 +12,9 @@ from types import TracebackType
 import numpy as np
 
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.saving.array_file import pack_arrays
 from framestow.replay.saving.moment import Moment, held_runs, take_moment
 from framestow.replay.saving.new_blocks import NewBlocks, Numbers, Sealed
+from framestow.replay.saving.state_file import state_name, write_state
 from framestow.replay.saving.store_format import (
     FRAMES,
     KIND,
@@ -24,7 +24,6 @@ from framestow.replay.saving.store_format import (
     Manifest,
     checked_manifest,
     manifest_content,
-    state_name,
 )
 from framestow.replay.timelines.timeline import StepKey
 from framestow.storage.files.block_format import BlockKey, BlockPlace
@@ -35,12 +34,13 @@ from framestow.storage.files.manifest import (
     next_generation,
     remove_manifest,
     remove_unfinished,
-    write_checked,
     write_manifest,
 )
 from framestow.storage.files.writer_lock import WriterLock
 
-_OF_ONE_GENERATION = re.compile(r"state\.\d{6,}\.npz|MANIFEST|frames\.\d+\.bin|arrays\.\d+\.npz")  # or of version 1
+_OF_ONE_GENERATION = re.compile(
+    r"state\.\d{6,}(\.repaired)?\.npz|MANIFEST|frames\.\d+\.bin|arrays\.\d+\.npz"
+)  # or of version 1
 
 
 class StoreWriter:
@@ -197,7 +197,6 @@ class StoreWriter:
         frames.compact()
         steps.compact()
         generation, self._attempt = next_generation(self._folder, self._disk), secrets.token_hex(16)
-        arrays = pack_arrays(moment.arrays | held_runs(segments))
         manifest = Manifest(
             generation=generation,
             commit=self._attempt,
@@ -206,11 +205,13 @@ class StoreWriter:
             num_transitions=moment.num_transitions,
             frames=frames.sync(),
             steps=steps.sync(),
-            state=write_checked(self._folder / state_name(generation), arrays, self._disk),
+            state={},
             kept=sorted(kept & set(self.generations)),
             is_pinned=is_pinned,
             is_closed=is_closed,
         )
+        arrays = moment.arrays | held_runs(segments)
+        manifest = write_state(self._folder, state_name(generation), manifest, arrays, self._disk)
         content = manifest_content(manifest)
         write_manifest(self._folder, KIND, VERSION, content, generation=generation, files=self._disk)
         self._base = manifest

@@ -1,0 +1,82 @@
+"""What a block must hold, beyond the bytes that were written: frames that unpack, steps that can be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.errors import DamagedDataError
+from framestow.replay.columns import slot_record
+from framestow.replay.memory_settings import MemorySettings
+from framestow.storage.files.block_format import BlockKey
+from framestow.storage.storages import make_storage
+
+UNPACKED_BYTES = 8 * 2**20  # of frames at once
+
+
+class SegmentCheck:
+    """Unpacks every frame of a segment, whatever storage it is of; tells why it cannot be what was written."""
+
+    def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
+        self._settings, self._frames_per_segment = settings, frames_per_segment
+        frames_at_once = max(1, min(UNPACKED_BYTES // settings.frame.nbytes, frames_per_segment))
+        self._unpacked = np.empty((1, frames_at_once, *settings.frame.shape), settings.frame.dtype)
+
+    def __call__(self, key: BlockKey, segment: bytes) -> str | None:
+        """Check a sealed segment."""
+        first = key.number * self._frames_per_segment
+        return self.contradiction(key, segment, range(first, first + self._frames_per_segment))
+
+    def contradiction(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
+        """What is wrong with a segment that must hold the frames of ``positions``; None where nothing is."""
+        settings = self._settings
+        if key.stream >= settings.num_streams:
+            return f"there are {settings.num_streams} streams"
+        # One of its own for each segment: what stands in it stands alone.
+        storage = make_storage(settings.storage, settings.frame, 1, frames_per_segment=self._frames_per_segment)
+        try:
+            storage.restore(0, key.number, segment)
+            if storage.held(0) != positions:
+                held = storage.held(0)
+                return f"it holds frames {held.start} to {held.stop - 1}, not {positions.start} to {positions.stop - 1}"
+            length = self._unpacked.shape[1]
+            for start in range(positions.start, positions.stop, length):
+                count = min(length, positions.stop - start)
+                window = self._unpacked[:, :count]
+                last = np.array([start + count - 1])
+                storage.windows(np.zeros(1, np.int32), last, np.array([count], np.int32), window)
+        except (DamagedDataError, ValueError, IndexError) as error:
+            return str(error)
+        return None
+
+
+class StepsCheck:
+    """Tells why a block of steps cannot be what was written."""
+
+    def __init__(self, settings: MemorySettings) -> None:
+        self._settings = settings
+        self._record = slot_record(settings.num_streams, settings.action)
+
+    def __call__(self, _key: BlockKey, block: bytes) -> str | None:
+        """Check the fields of each step by itself."""
+        settings = self._settings
+        if len(block) % self._record.itemsize:
+            return f"its {len(block)} bytes are no steps of {self._record.itemsize} bytes"
+        steps = np.frombuffer(block, self._record)
+        low, high = settings.action.low, settings.action.high
+        actions = steps["action"]
+        for name, is_wrong in {
+            "stream": steps["stream"] >= settings.num_streams,
+            "reward": ~np.isfinite(steps["reward"]),
+            "history": steps["history"] >= settings.stack,
+            "flags": steps["flags"] > MAX_FLAGS,
+            "action": np.zeros(len(steps), np.bool_)
+            if low is None or high is None
+            else (actions < low) | (actions > high),
+        }.items():
+            if is_wrong.any():
+                place = int(np.flatnonzero(is_wrong)[0])
+                return f"the {name} of step {place} is {steps[name][place]}"
+        return None
+
+
+MAX_FLAGS = 7  # terminated, truncated, and that a place of a block is taken

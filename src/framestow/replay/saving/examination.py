@@ -1,0 +1,162 @@
+"""A store gone through from end to end: manifests, states, every byte of the logs, and each generation by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from framestow.errors import DamagedDataError
+from framestow.replay.saving.array_file import Arrays, unpack_arrays
+from framestow.replay.saving.block_checks import SegmentCheck, StepsCheck
+from framestow.replay.saving.examined_generation import ExaminedGeneration, examine_generation
+from framestow.replay.saving.examined_log import CheckBlock, ExaminedLog, union_of
+from framestow.replay.saving.rebuilding import RebuiltState
+from framestow.replay.saving.saved_settings import checked_settings
+from framestow.replay.saving.state_file import generations_by_state, manifest_in_state
+from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, Manifest, checked_manifest
+from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.manifest import generations, manifest_path, next_generation, read_checked
+
+Progress = Callable[[int, int], None]
+"""Is told how many bytes were gone through, and of how many."""
+
+
+class Finding(NamedTuple):
+    """Something that is not as it was written."""
+
+    file: Path
+    offset: int | None
+    """Where in the file; None where it is about the whole of it."""
+    message: str
+    transitions: int | None
+    """How many transitions of the newest readable generation it costs; None where that cannot be said of it alone."""
+
+    @property
+    def what(self) -> str:
+        """The message without the name of the file and the way out."""
+        told = self.message.removeprefix(f"{self.file}: ")
+        return told.rpartition("; ")[0] or told
+
+
+class ExaminedStore:
+    """Everything that verification tells and repair goes by. Close it in the end.
+
+    ``manifests`` are the whole ones that stay, oldest first; ``generations`` those of them whose state is whole too.
+    """
+
+    def __init__(self, folder: Path, files: FileSystem = DISK, progress: Progress = lambda _done, _all: None) -> None:
+        self.folder, self._disk, self._progress = folder, files, progress
+        self.findings: list[Finding] = []
+        self.recovered: list[int] = []
+        """Generations whose manifests are damaged, and told by their state files."""
+        self.manifests = self._kept_manifests()
+        self.generations: list[ExaminedGeneration] = []
+        self.logs: dict[str, ExaminedLog] = {}
+        self.num_bytes = self._done = self._to_do = 0
+        if self.manifests:
+            self._examine_logs(self.manifests)
+            for manifest in self.manifests:
+                self._examine_generation(manifest)
+            self._progress(self._to_do, self._to_do)
+
+    def salvage(self) -> None:
+        """Where no generation can be read, make one by the newest manifest and the logs, which get another number.
+
+        Raises ``DamagedDataError`` where there is no manifest either: then nothing tells what the memory was.
+        """
+        if not self.manifests:
+            raise DamagedDataError(
+                f"{self.folder}: every manifest and every state file is damaged or gone, so nothing tells what the "
+                "memory was; take an older save"
+            )
+        number = next_generation(self.folder, self._disk)
+        manifest = self.manifests[-1]._replace(generation=number, kept=[], is_pinned=False, is_closed=False)
+        self._examine_generation(manifest, has_state=False)
+        if self.newest is None:
+            raise DamagedDataError(self.findings[-1].message)
+
+    @property
+    def newest(self) -> ExaminedGeneration | None:
+        """The newest generation that can be read."""
+        return self.generations[-1] if self.generations else None
+
+    def close(self) -> None:
+        """Close the files."""
+        for log in self.logs.values():
+            log.close()
+
+    def __enter__(self) -> ExaminedStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _kept_manifests(self) -> list[Manifest]:
+        """The newest whole manifest, and the older ones that stay beside it; others are what a crash left."""
+        there = generations(self.folder, self._disk) or generations_by_state(self.folder, self._disk)
+        if not there:
+            raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
+        newest: Manifest | None = None
+        kept: list[Manifest] = []
+        for number in reversed(there):
+            if newest is not None and newest.generation == there[-1] and number not in newest.kept:
+                continue
+            manifest = self._manifest(number)
+            if manifest and (newest is None or manifest.is_pinned or number in newest.kept):
+                newest = newest or manifest
+                kept.append(manifest)
+        return kept[::-1]
+
+    def _manifest(self, number: int) -> Manifest | None:
+        """The manifest of a generation, by its state file where it is damaged; None where both are."""
+        try:
+            return checked_manifest(self.folder, number, self._disk)
+        except (DamagedDataError, FileNotFoundError) as error:
+            recovered = manifest_in_state(self.folder, number, self._disk)
+            cost = None if recovered is None else 0
+            self.findings.append(Finding(manifest_path(self.folder, number), None, str(error), cost))
+            self.recovered += [number] if recovered else []
+            return recovered
+
+    def _examine_logs(self, manifests: list[Manifest]) -> None:
+        settings = checked_settings(manifests[-1].memory, str(manifest_path(self.folder, manifests[-1].generation)))
+        checks: dict[str, CheckBlock] = {
+            FRAMES: SegmentCheck(settings, manifests[-1].frames_per_segment),
+            STEPS: StepsCheck(settings),
+        }
+        states = {name: [getattr(manifest, name) for manifest in manifests] for name in checks}
+        in_logs = sum(file["bytes"] for name in checks for file in union_of(states[name])["files"])
+        self.num_bytes = in_logs + sum(manifest.state["bytes"] for manifest in manifests)
+        self._to_do = 2 * in_logs  # once for its bytes, once for what they mean
+        for name, check in checks.items():
+            self.logs[name] = ExaminedLog(self.folder, name, states[name], check, self._advance, self._disk)
+
+    def _examine_generation(self, manifest: Manifest, *, has_state: bool = True) -> None:
+        views = {name: log.view(getattr(manifest, name)) for name, log in self.logs.items()}
+        path = self.folder / manifest.state["name"]
+        try:
+            settings = checked_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
+            if has_state:
+                arrays = self._state(manifest)
+            else:
+                rebuilt = RebuiltState(settings, manifest.frames_per_segment)
+                arrays = rebuilt.arrays(views[FRAMES].whole_keys(), views[STEPS])
+            generation = examine_generation(manifest, settings, arrays, views[FRAMES], views[STEPS])
+        except DamagedDataError as error:
+            self.findings.append(Finding(path, None, str(error), None))
+        else:
+            self.generations.append(generation)
+            self.findings += [Finding(path, None, f"{path}: {what}", None) for what in generation.contradictions]
+        finally:
+            for view in views.values():
+                view.close()
+
+    def _state(self, manifest: Manifest) -> Arrays:
+        content = read_checked(self.folder, manifest.state, self._disk)
+        return unpack_arrays(content, str(self.folder / manifest.state["name"]))
+
+    def _advance(self, num_bytes: int) -> None:
+        self._done += num_bytes
+        self._progress(self._done, self._to_do)

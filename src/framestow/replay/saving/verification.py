@@ -1,0 +1,115 @@
+"""Verifies a store: every byte of every file that a kept generation names, and that they fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from framestow.errors import DamagedDataError
+from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.saving.examination import ExaminedStore, Finding, Progress
+from framestow.replay.saving.examined_generation import ExaminedGeneration
+from framestow.replay.saving.examined_log import ExaminedLog
+from framestow.replay.saving.store_format import FRAMES
+from framestow.replay.saving.version_1 import StoredVersion1
+from framestow.storage.files.block_format import INDEX, BlockKey
+from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.manifest import MANIFEST, generations
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was gone through, and what of it is not as it was written."""
+
+    folder: Path
+    generations: list[int]
+    """Those whose manifests are whole."""
+    num_bytes: int
+    num_blocks: int
+    transitions: int
+    """How many the newest readable generation still has."""
+    lost: int
+    """How many more it had when it was written."""
+    findings: list[Finding]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is as it was written."""
+        return not self.findings
+
+
+def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, files: FileSystem = DISK) -> Verification:
+    """Read everything, unpack every frame, compare every step; change nothing.
+
+    In RAM are a segment's frames at a time (8 MiB at most) and the steps, a dozen bytes each. Beside a writer this
+    verifies what was committed when it began. Raises ``FileNotFoundError`` for a folder without a store and
+    ``IncompatibleError`` for one of another version.
+    """
+    with ExaminedStore(folder, files, progress) as store:
+        return verification_of(store)
+
+
+def verify_saved(folder: Path, progress: Progress = lambda _done, _all: None) -> Verification:
+    """Verify what was saved to ``folder`` by any version; raises as ``verify_store``.
+
+    A memory of version 1 is read as loading does, so only the first damage is found.
+    """
+    if generations(folder) or not (folder / MANIFEST).is_file():
+        return verify_store(folder, progress)
+    findings, transitions = [], 0
+    try:
+        with StoredVersion1(folder) as stored:
+            parts = MemoryParts(stored.settings)
+            stored.fill(parts)
+            transitions = len(parts.timeline)
+    except DamagedDataError as error:
+        file = Path(str(error).partition(": ")[0])
+        findings.append(Finding(file, None, str(error), None))
+    num_bytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    return Verification(folder, [1], num_bytes, 0, transitions, 0, findings)
+
+
+def verification_of(store: ExaminedStore) -> Verification:
+    """Sum up what was found."""
+    newest = store.newest
+    return Verification(
+        folder=store.folder,
+        generations=[manifest.generation for manifest in store.manifests],
+        num_bytes=store.num_bytes,
+        num_blocks=sum(log.num_blocks for log in store.logs.values()),
+        transitions=len(newest.timeline) if newest else 0,
+        lost=newest.lost if newest else 0,
+        findings=store.findings + [finding for log in store.logs.values() for finding in _findings_of(log, newest)],
+    )
+
+
+def _findings_of(log: ExaminedLog, newest: ExaminedGeneration | None) -> list[Finding]:
+    """What is wrong with a log, each with what it costs the newest generation."""
+    costs = _costs_of(log, newest)
+    named = {damage.key for damage in log.damages}
+    unnamed = [cost for key, cost in costs.items() if key not in named]
+    nameless = [damage for damage in log.damages if damage.key is None and damage.file.suffix != f".{INDEX}"]
+    findings = []
+    for damage in log.damages:
+        if damage.key is not None:
+            cost = costs.get(damage.key, 0)
+        elif damage not in nameless:
+            cost = 0  # an index says nothing that its log does not
+        else:  # a block that nothing tells of any more lies somewhere in these bytes
+            cost = _summed(unnamed) if len(nameless) == 1 else None
+        findings.append(Finding(damage.file, damage.offset, damage.message, cost))
+    return findings
+
+
+def _costs_of(log: ExaminedLog, newest: ExaminedGeneration | None) -> dict[BlockKey, int | None]:
+    if newest is None:
+        return {}
+    if log.name == FRAMES:
+        return dict(newest.lost_segments)
+    alone = newest.lost_by_steps if len(newest.lost_steps) == 1 else None
+    return dict.fromkeys(newest.lost_steps, alone)
+
+
+def _summed(costs: list[int | None]) -> int | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None

@@ -1,0 +1,50 @@
+"""Damages files as disks and people do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+
+def flip_bit(path: Path, random: np.random.Generator) -> None:
+    content = bytearray(path.read_bytes())
+    content[random.integers(len(content))] ^= 1 << random.integers(8)
+    path.write_bytes(content)
+
+
+def blank(path: Path, random: np.random.Generator) -> None:
+    """Zeros over up to 4 KiB, as where a page never reached the disk."""
+    content = bytearray(path.read_bytes())
+    start = int(random.integers(len(content)))
+    content[start : start + 4096] = bytes(len(content[start : start + 4096]))
+    path.write_bytes(content)
+
+
+def truncate(path: Path, random: np.random.Generator) -> None:
+    path.write_bytes(path.read_bytes()[: random.integers(path.stat().st_size)])
+
+
+def move_bytes(path: Path, random: np.random.Generator) -> None:
+    """Bytes in the middle are missing, all others follow on one another."""
+    content = path.read_bytes()
+    start, stop = sorted(random.integers(len(content) + 1, size=2))
+    path.write_bytes(content[:start] + content[stop:])
+
+
+def remove(path: Path, _random: np.random.Generator) -> None:
+    path.unlink()
+
+
+KINDS = (flip_bit, flip_bit, flip_bit, blank, truncate, move_bytes, remove)
+
+
+def damage_at_random(folder: Path, random: np.random.Generator) -> list[str]:
+    """Damage one to three files of a store; tells how."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "LOCK")
+    told = []
+    for place in random.choice(len(files), random.integers(1, 4), replace=False):
+        kind = KINDS[random.integers(len(KINDS))]
+        kind(files[place], random)
+        told.append(f"{kind.__name__} {files[place].name}")
+    return told

@@ -1,0 +1,87 @@
+"""A play kept in a store of several small files and two generations, and all that was recorded, in plain arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.batch import Batch
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.saving.store_writer import StoreWriter
+from oracles.shadowed_memory import ShadowedMemory
+
+SHAPE, STACK, NUM_STREAMS, CAPACITY = (4, 5), 3, 3, 6_000
+FILE_BYTES = 40_000  # so that each log has several files
+
+
+class StoredPlay(NamedTuple):
+    """``recorded`` are all transitions that were ever appended, by their indices, from the plain lists."""
+
+    recorded: dict[str, np.ndarray]
+    windows: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+    """By generation, of the transitions held then: indices, streams, first and last position of their frames."""
+    frames_per_segment: int
+
+
+def store_play(folder: Path, seed: int = 0) -> StoredPlay:
+    """Play on three streams, commit a generation that stays, play on beyond the capacity, commit another."""
+    memory = ShadowedMemory(
+        CAPACITY, FrameSpec(SHAPE), 5, stack=STACK, num_streams=NUM_STREAMS, seed=0, source=["Pong", "Qbert", "Pong"]
+    )
+    random = np.random.default_rng(seed)
+    windows = {}
+    with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
+        writer.read_generations()
+        writer.begin(None)
+        for num_steps in (1_900, 700):
+            play(memory, num_steps, random)
+            manifest = writer.commit(memory._parts, kept=set(writer.generations), is_pinned=True)
+            windows[manifest.generation] = _windows(memory)
+    return StoredPlay(_recorded(memory), windows, memory._parts.storage.frames_per_segment)
+
+
+def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator) -> None:
+    """Steps of all streams with frames of noise, episodes of some 50 steps, now and then cut by a reset."""
+    closed = np.flatnonzero(~memory._parts.timeline.is_open)
+    if len(closed):
+        memory.begin(_noise(random, len(closed)), closed)
+    for _ in range(num_steps):
+        terminated, truncated, is_reset = random.random((3, NUM_STREAMS)) < 0.01
+        actions, rewards = random.integers(0, 5, NUM_STREAMS), random.normal(size=NUM_STREAMS)
+        memory.append(actions, rewards, terminated, truncated, _noise(random, NUM_STREAMS))
+        begun = np.flatnonzero(terminated | truncated | is_reset)
+        if len(begun):
+            memory.begin(_noise(random, len(begun)), begun)
+
+
+def assert_batch_is_what_was_recorded(batch: Batch, stored: StoredPlay) -> None:
+    """Compare every field, bit for bit."""
+    for name, values in stored.recorded.items():
+        np.testing.assert_array_equal(values[batch.index], getattr(batch, name), name)
+
+
+def _noise(random: np.random.Generator, count: int) -> np.ndarray:
+    return random.integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+
+
+def _windows(memory: ReplayMemory) -> tuple[np.ndarray, ...]:
+    indices = memory.sampleable_indices()
+    streams, lasts, counts = memory._parts.timeline.resolve(indices)[0]
+    return indices, streams, lasts - counts + 1, lasts
+
+
+def _recorded(memory: ShadowedMemory) -> dict[str, np.ndarray]:
+    oracle = memory.oracle
+    indices = range(len(oracle.steps))
+    return {
+        "observation": np.stack([oracle.observation_of(index) for index in indices]),
+        "next_observation": np.stack([oracle.next_observation_of(index) for index in indices]),
+        "action": np.array([step.action for step in oracle.steps]),
+        "reward": np.array([step.reward for step in oracle.steps], np.float32),
+        "discount": np.array([oracle.discount_of(index) for index in indices], np.float32),
+        "terminated": np.array([step.terminated for step in oracle.steps]),
+        "truncated": np.array([step.truncated for step in oracle.steps]),
+    }
