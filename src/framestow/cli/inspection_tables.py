@@ -46,8 +46,8 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     if inspection.left_over:
         size = format_bytes(sum(inspection.left_over.values()))
-        told = f"{size} in {', '.join(inspection.left_over)} belong to no commit: a crash left them, or a writer is at work"
-        console.print(Text(told, "yellow"), soft_wrap=True)
+        told = f"{size} in {', '.join(inspection.left_over)} belong to no commit"
+        console.print(Text(f"{told}: a crash left them, or a writer is at work", "yellow"), soft_wrap=True)
 
 
 def _what_it_is(inspection: Inspection) -> Iterator[str]:
