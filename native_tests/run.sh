@@ -20,9 +20,10 @@ built() {
 has_thread_test=
 [ -f native_tests/thread_test.cpp ] && has_thread_test=thread_test
 
-built native_tests "$sanitizers" core_tests screen_tests step_ring_tests $has_thread_test
+built native_tests "$sanitizers" core_tests screen_tests step_blocks_tests step_ring_tests $has_thread_test
 build/native_tests/native_tests/core_tests
 build/native_tests/native_tests/screen_tests
+build/native_tests/native_tests/step_blocks_tests
 build/native_tests/native_tests/step_ring_tests
 [ ! "$has_thread_test" ] || build/native_tests/native_tests/thread_test
 

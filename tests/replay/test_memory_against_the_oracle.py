@@ -40,21 +40,10 @@ class MemoryMachine(RuleBasedStateMachine):
         seed=st.integers(0, 2**32 - 1),
     )
     def build(self, capacity, num_streams, stack, stack_padding, shape, seed):
-        capacity = max(capacity, num_streams)
+        settings = {"stack": stack, "stack_padding": stack_padding, "num_streams": num_streams, "discount": 0.9}
         self.random = np.random.default_rng(seed)
         self.shape = shape
-        self.memory = ReplayMemory(
-            capacity,
-            FrameSpec(shape),
-            NUM_ACTIONS,
-            stack=stack,
-            stack_padding=stack_padding,
-            num_streams=num_streams,
-            discount=0.9,
-            storage=self.storage,
-            seed=seed,
-        )
-        self.oracle = ListMemory(capacity, num_streams, stack, 0.9, stack_padding)
+        self.make(max(capacity, num_streams), storage=self.storage, seed=seed, **settings)
         self.background = self.random.integers(0, 256, shape, dtype=np.uint8)
 
     @rule(streams=st.sets(st.integers(0, 2), min_size=1))
@@ -99,6 +88,14 @@ class MemoryMachine(RuleBasedStateMachine):
     def everything_sampleable_is_what_the_oracle_holds(self):
         assert_memory_is_what_the_oracle_holds(self.memory, self.oracle)
 
+    def make(self, capacity, *, num_streams, stack, stack_padding, discount, **settings) -> None:
+        shape = {"num_streams": num_streams, "stack": stack, "discount": discount, "stack_padding": stack_padding}
+        self.memory = ReplayMemory(capacity, FrameSpec(self.shape), NUM_ACTIONS, **shape, **settings)
+        self.oracle = ListMemory(capacity, **shape)
+
+    def rewards_of(self, actions: np.ndarray) -> np.ndarray:
+        return actions.astype(np.float64)
+
     def step_once(self, end_chance: float) -> None:
         streams = [stream for stream, is_open in enumerate(self.oracle.is_open) if is_open]
         if self.random.random() < 0.2:  # as when another environment only resets
@@ -106,7 +103,7 @@ class MemoryMachine(RuleBasedStateMachine):
         actions = self.random.integers(0, NUM_ACTIONS, len(streams))
         terminated, truncated = self.random.random((2, len(streams))) < end_chance
         frames = self.new_frames(len(streams))
-        step = (actions, actions.astype(np.float64), terminated, truncated, frames, streams)
+        step = (actions, self.rewards_of(actions), terminated, truncated, frames, streams)
         self.memory.append(*step)
         self.oracle.append(*step)
         frames[:] = 0

@@ -6,21 +6,8 @@ import numpy as np
 import pytest
 
 from framestow.errors import InvalidSettingsError
+from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import numbered_memory, play_episode
-
-# Chi-square at significance 1e-4 with k degrees of freedom, by the cube approximation of Wilson and Hilferty (1931);
-# 3.719 is the normal quantile of 1 - 1e-4. The seeds are fixed, so a correct sampler passes every time.
-NORMAL_QUANTILE = 3.719
-
-
-def chi_square_bound(degrees: int) -> float:
-    spread = 2.0 / (9.0 * degrees)
-    return degrees * (1.0 - spread + NORMAL_QUANTILE * spread**0.5) ** 3
-
-
-def chi_square(counts: np.ndarray) -> float:
-    expected = counts.sum() / len(counts)
-    return float(((counts - expected) ** 2 / expected).sum())
 
 
 @pytest.mark.parametrize(

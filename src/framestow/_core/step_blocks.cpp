@@ -101,7 +101,8 @@ std::vector<std::int64_t> StepBlocks::held_indices() const {
     indices.reserve(size());
     for (const StepBlock* block : blocks()) {
         const std::int64_t first = block->number * rules_.segment_frames;
-        each_bit(block->drawable, [&](std::size_t place) { indices.push_back(first + static_cast<std::int64_t>(place)); });
+        each_bit(block->drawable,
+                 [&](std::size_t place) { indices.push_back(first + static_cast<std::int64_t>(place)); });
     }
     return indices;
 }

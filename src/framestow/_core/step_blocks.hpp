@@ -1,8 +1,8 @@
 // Steps in blocks, one a segment of frames, of which any may leave: what random retention works on.
 //
-// framestow/replay/timelines/block_timeline.py has the rules; this follows them. A block has a place for each frame of
-// its segment; the step that starts at that frame lies there, if there is one. Blocks are numbered in the order in which
-// their first frames came, for ever, and a step's index is `number * segment_frames + place`, so none comes back.
+// framestow/replay/timelines/block_timeline.py has the rules; this follows them. A block has a place for each frame
+// of its segment; the step that starts at that frame lies there, if there is one. Blocks are numbered in the order in
+// which their first frames came, for ever, and a step's index is `number * segment_frames + place`: none comes back.
 //
 // A block is sealed when no step to come looks at its frames: from then on it never changes, and may leave. The steps
 // of its neighbours that look at frames of it stay where they are, and may not be drawn any more.

@@ -18,13 +18,14 @@ from framestow.replay.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, sources_of
+from framestow.replay.retention import Retention
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.saving.lasting_memory import LastingMemory
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 
 
 class ReplayMemory(LastingMemory):
-    """The newest ``capacity`` transitions of ``num_streams`` environments, each frame kept once, losslessly.
+    """``capacity`` transitions of ``num_streams`` environments, each frame kept once, losslessly.
 
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
@@ -34,7 +35,7 @@ class ReplayMemory(LastingMemory):
     ((1, 3, 2, 2), [[1, 1], [1, 1]], 0.9900000095367432)
 
     Arguments:
-        capacity: transitions to keep; from then on each new one takes the place of the oldest.
+        capacity: transitions to keep at most; ``retention`` says who leaves for those that come then.
         observation_space: one frame as the environment gives it (not a stack): a Gymnasium ``Box`` or a ``FrameSpec``.
             What comes back is bit for bit what came, of any dtype; docs/observations.md says what it takes.
         action_space: Gymnasium ``Discrete`` or ``Box``, or the number of actions.
@@ -46,6 +47,9 @@ class ReplayMemory(LastingMemory):
         discount: γ; what a transition's ``discount`` is unless its episode terminated.
         sampler: what draws the transitions of a batch; ``Uniform()`` by default.
         storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
+        retention: ``"fifo"``: the oldest transition leaves; ``"random"``: all of a random segment's, so that every
+            experience has a chance to stay and recent ones have more. docs/persistence.md has the granularity, and the
+            capacity that it takes.
         seed: of the memory's own generator; ``None`` takes fresh entropy.
         threads: how many threads unpack one batch, 1 to 64; small batches stay on one. Not kept by ``save``.
         source: what feeds the memory, a game's name for instance, or one name a stream; only told, never read.
@@ -71,6 +75,7 @@ class ReplayMemory(LastingMemory):
         discount: float = 0.99,
         sampler: Sampler | None = None,
         storage: str = "packed",
+        retention: Retention = "fifo",
         seed: int | None = None,
         threads: int = 1,
         source: str | Sequence[str] = "",
@@ -86,6 +91,7 @@ class ReplayMemory(LastingMemory):
             threads,
             stack_padding,
             sources_of(source, num_streams),
+            retention,
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
@@ -132,8 +138,8 @@ class ReplayMemory(LastingMemory):
             step = streams, actions, rewards, terminated, truncated, frames
             numbers, new_frames = stage_step(self._timeline, self.settings, step)
 
-            for stream, _first, before in self._timeline.make_room():
-                self._storage.evict(stream, before)
+            for stream, first, before in self._timeline.make_room():
+                self._storage.evict(stream, before, first)
             self._storage.append(numbers, new_frames)
             self._stacker.append(numbers, new_frames)
             self._timeline.append_staged()

@@ -10,6 +10,7 @@ import numpy as np
 from framestow.errors import IncompatibleError
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.retention import segment_frames
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.timelines.timeline import Timeline, Windows
@@ -27,9 +28,9 @@ class MemoryParts:
     def __init__(self, settings: MemorySettings, sampler: Sampler | None = None, seed: int | None = None) -> None:
         frame = settings.frame
         self.settings = settings
-        self.storage: FrameStorage = make_storage(settings.storage, frame, settings.num_streams, settings.threads)
+        self.storage = _make_storage(settings)
         self.stacker = FrameStacker(frame, settings.stack, settings.num_streams, settings.stack_padding)
-        self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment)
+        self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.sampler: Sampler = Uniform() if sampler is None else sampler
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
@@ -79,3 +80,18 @@ class MemoryParts:
             self.stacker.begin(one, window[:, 0])
             for newer in window[0, 1:]:
                 self.stacker.append(one, newer[None])
+
+
+def _make_storage(settings: MemorySettings) -> FrameStorage:
+    """The storage that ``settings`` name, in segments as short as its retention needs."""
+
+    def make(frames_per_segment: int | None = None) -> FrameStorage:
+        return make_storage(
+            settings.storage, settings.frame, settings.num_streams, settings.threads, frames_per_segment
+        )
+
+    storage = make()
+    usual = storage.frames_per_segment
+    shape = settings.capacity, settings.num_streams, settings.stack
+    frames = segment_frames(settings.retention, *shape, usual)
+    return storage if frames == usual else make(frames)

@@ -10,6 +10,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.retention import Retention, check_retention
 from framestow.storage.storages import STORAGES
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
@@ -30,6 +31,7 @@ class MemorySettings:
     threads: int = 1
     stack_padding: StackPadding = "first_frame"  # what a memory saved before it could be chosen was padded by
     sources: tuple[str, ...] = ()  # one a stream; none where nobody said
+    retention: Retention = "fifo"
 
     def __post_init__(self) -> None:
         if self.num_streams < 1:
@@ -54,6 +56,7 @@ class MemorySettings:
             )
         if not 1 <= self.threads <= MAX_THREADS:
             raise InvalidSettingsError(f"threads is {self.threads}: 1 to {MAX_THREADS} threads unpack a batch")
+        check_retention(self.retention, self.capacity, self.num_streams, self.stack)
         if self.sources and len(self.sources) != self.num_streams:
             raise InvalidSettingsError(
                 f"source has {len(self.sources)} names: the memory has {self.num_streams} streams; give one name for "
@@ -76,7 +79,7 @@ class MemorySettings:
     def arguments(self) -> dict[str, Any]:
         """The arguments of a ``ReplayMemory`` with these settings; how many threads unpack is not among them."""
         given = {"observation_space": self.frame, "action_space": self.action, "source": self.sources}
-        names = ("capacity", "stack", "stack_padding", "num_streams", "discount", "storage")
+        names = ("capacity", "stack", "stack_padding", "num_streams", "discount", "storage", "retention")
         return given | {name: getattr(self, name) for name in names}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from framestow.replay.retention import RandomRetention
+from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
@@ -15,7 +17,11 @@ def ring(capacity: int) -> RingTimeline:
     return RingTimeline(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES)
 
 
-TIMELINES = [ring]
+def blocks(capacity: int) -> BlockTimeline:
+    return BlockTimeline(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES, RandomRetention(0))
+
+
+TIMELINES = [ring, blocks]
 
 
 @pytest.mark.parametrize("make", TIMELINES)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError
+from framestow.replay.retention import RandomRetention
+from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK, RingTimeline
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
@@ -16,7 +18,11 @@ def ring() -> RingTimeline:
     return RingTimeline(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES)
 
 
-TIMELINES = [ring]
+def blocks() -> BlockTimeline:
+    return BlockTimeline(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES, RandomRetention(0))
+
+
+TIMELINES = [ring, blocks]
 
 
 class Store:

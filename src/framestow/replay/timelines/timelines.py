@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.retention import RandomRetention
+from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.timelines.timeline import Timeline
 
 
-def make_timeline(settings: MemorySettings, segment_frames: int) -> Timeline:
-    """Make the timeline of a memory whose storage lets go of ``segment_frames`` frames at once."""
-    return RingTimeline(
-        settings.capacity,
-        settings.num_streams,
-        settings.stack,
-        settings.frame,
-        settings.action,
-        settings.discount,
-        segment_frames,
-    )
+def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | None = None) -> Timeline:
+    """Make the timeline of a memory whose storage lets go of ``segment_frames`` frames at once.
+
+    ``seed``: the memory's; who leaves at random is drawn from it, by a generator of its own.
+    """
+    shape = settings.capacity, settings.num_streams, settings.stack
+    step = settings.frame, settings.action, settings.discount
+    if settings.retention == "random":
+        return BlockTimeline(*shape, *step, segment_frames, RandomRetention(seed))
+    return RingTimeline(*shape, *step, segment_frames)

@@ -1,0 +1,194 @@
+"""Transitions in blocks of which any may leave: random retention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow._core import StepBlocks
+from framestow.errors import DamagedDataError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.columns import slot_record
+from framestow.replay.retention import RandomRetention
+from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
+from framestow.replay.timelines.timeline import Arrays, ReadSteps, StepKey, Unneeded, check_windows
+
+OF_BLOCKS = ("numbers", "streams", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
+
+
+class BlockTimeline(StepBlocks):
+    """Up to ``capacity`` transitions over all streams, of which a random segment's leave for those that come.
+
+    A *block* has the transitions that start in one segment of frames, and leaves together with it. Blocks are numbered
+    in the order in which their first frames came, over all streams, for ever; a transition's *index* is its block's
+    number times ``segment_frames``, plus its place there.
+
+    A block is *sealed* when nothing to come looks at its frames any more: neither the newest observation nor a
+    transition that is still to be appended. Then it never changes, a store may keep it, and it may leave. Beside the
+    hole that it leaves, transitions that look at frames of it may not be drawn any more: the last one of the segment
+    before, and up to ``stack - 1`` of the segment after it. They still count towards the capacity, so each round of as
+    many steps as a segment has lets exactly one leave where episodes do not end, and ages are exactly geometric.
+
+    The native ``StepBlocks`` does the work, over arrays of the streams that are made here.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_streams: int,
+        stack: int,
+        frame: FrameSpec,
+        action: ActionSpec,
+        discount: float,
+        segment_frames: int,
+        retention: RandomRetention,
+    ) -> None:
+        self.capacity = capacity
+        self.stack = stack
+        self.segment_frames = segment_frames
+        self.retention = retention
+        self.all_streams = np.arange(num_streams, dtype=np.int32)
+        self.newest_positions = np.full(num_streams, -1, np.int64)
+        self.episode_starts = np.zeros(num_streams, np.int64)
+        self.unreadable_before = np.zeros(num_streams, np.int64)
+        self.is_open = np.zeros(num_streams, np.bool_)
+        self._record = slot_record(num_streams, action)
+        super().__init__(
+            capacity=capacity,
+            newest_positions=self.newest_positions,
+            episode_starts=self.episode_starts,
+            unreadable_before=self.unreadable_before,
+            is_open=self.is_open,
+            actions_like=np.empty((0, *action.shape), action.stored_dtype),
+            frames_like=np.empty((0, *frame.shape), frame.dtype),
+            action_range=None if action.low is None or action.high is None else (action.low, action.high),
+            stack=stack,
+            segment_frames=segment_frames,
+            discount=discount,
+        )
+
+    @property
+    def num_streams(self) -> int:
+        """How many streams feed the memory."""
+        return len(self.is_open)
+
+    def make_room(self) -> list[Unneeded]:
+        """Let random segments go until the staged step fits; gives the frames of each."""
+        gone = []
+        while self.lacks_room and self.num_sealed:
+            gone += self.let_go()
+        return gone
+
+    def let_go(self) -> list[Unneeded]:
+        """Let one random segment go; none where none is sealed."""
+        if not self.num_sealed:
+            return []
+        return [self.let_sealed_go(self.retention.choose(self.num_sealed))]
+
+    def close_episodes(self) -> None:
+        """End every open episode as cut off."""
+        self.is_open[:] = False
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
+        _, streams, segments, num_steps, are_sealed = self.blocks()
+        if num_steps.sum() != self.num_steps or len(self) + len(self.lost_indices()) != self.num_steps:
+            raise AssertionError(f"{self.num_steps} transitions are here, but blocks have {num_steps.sum()}")
+        if self.num_steps > self.capacity:
+            raise AssertionError(f"{self.num_steps} transitions are more than {self.capacity}")
+        if (are_sealed != self._may_leave(streams, segments)).any() or are_sealed.sum() != self.num_sealed:
+            raise AssertionError("blocks are sealed too early or too late")
+        check_windows(self, self.stack)
+
+    def sealed_steps(self) -> list[StepKey]:
+        """Give (stream, segment number) of every sealed block that has a transition."""
+        _, streams, segments, num_steps, are_sealed = self.blocks()
+        kept = are_sealed & (num_steps > 0)
+        return list(zip(streams[kept].tolist(), segments[kept].tolist(), strict=True))
+
+    def step_block(self, key: StepKey) -> bytes:
+        """Give a slot for each frame of a sealed segment; IndexError for one that is not sealed."""
+        stream, segment = key
+        if not 0 <= stream < self.num_streams or not self._may_leave(stream, segment):
+            raise IndexError(f"block {segment} of stream {stream} is not sealed: take it from sealed_steps()")
+        return self.records(stream, segment)
+
+    def state(self, *, whole: bool = False) -> Arrays:
+        """Give everything that is in no sealed block, as arrays; ``whole``: everything.
+
+        The slots of blocks that are not sealed stand one behind the other, in the order of the blocks.
+        """
+        blocks: Arrays = dict(zip(OF_BLOCKS, self.blocks(), strict=True))
+        if whole:
+            blocks["are_sealed"] = np.zeros_like(blocks["are_sealed"])
+        is_open = np.logical_not(blocks["are_sealed"])
+        keys = zip(blocks["streams"][is_open].tolist(), blocks["segments"][is_open].tolist(), strict=True)
+        slots = np.frombuffer(b"".join(self.records(*key) for key in keys), self._record)
+        return {
+            **{f"blocks.{name}": values for name, values in blocks.items()},
+            "blocks.next_number": np.array([self.next_number]),
+            "timeline.lost": self.lost_indices(),
+            "retention.generator": self.retention.state(),
+            **streams_state(self),
+            **arrays_of(slots),
+        }
+
+    def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
+        """Take over what ``state`` gave and the blocks that were sealed then (see ``Timeline``)."""
+        slots = slots_of(arrays, self._record, self.num_streams)
+        self._check_blocks(arrays, len(slots))
+        restore_streams(self, arrays)
+        lost = arrays["timeline.lost"]
+        open_blocks = iter(slots.reshape(-1, self.segment_frames))
+        num_lost = 0
+        for number, stream, segment, num_steps, is_sealed in zip(
+            *(arrays[f"blocks.{name}"].tolist() for name in OF_BLOCKS), strict=True
+        ):
+            block = next(open_blocks) if not is_sealed else self._sealed_block(stream, segment, num_steps, read_steps)
+            if block is None:  # what could not be drawn before is not lost now
+                first = number * self.segment_frames
+                num_lost += num_steps - int(np.diff(np.searchsorted(lost, (first, first + self.segment_frames)))[0])
+            records = None if block is None else np.ascontiguousarray(block).view(np.uint8)
+            self.restore_block(number, stream, segment, records)
+        self.restore_next_number(int(arrays["blocks.next_number"][0]))
+        self.lose_indices(lost)
+        self.retention.restore(arrays["retention.generator"])
+        return num_lost
+
+    def _sealed_block(
+        self, stream: int, segment: int, num_steps: int, read_steps: ReadSteps
+    ) -> npt.NDArray[Any] | None:
+        """Slots of a sealed block; ``None`` where it has no transition, or is not what was written."""
+        block = read_steps((stream, segment)) if num_steps else None
+        slots = slots_in(block, self._record, self.segment_frames, self.num_streams)
+        return None if slots is None or (slots["stream"][slots["flags"] > 0] != stream).any() else slots
+
+    def _check_blocks(self, arrays: Arrays, num_slots: int) -> None:
+        """Raise ``DamagedDataError`` unless the blocks follow each other and every stream's newest frame has one."""
+        numbers, streams, segments, _, are_sealed = (arrays[f"blocks.{name}"] for name in OF_BLOCKS)
+        newest = arrays["timeline.newest_positions"]
+        places = set(zip(streams.tolist(), segments.tolist(), strict=False))
+        if (
+            len({len(arrays[f"blocks.{name}"]) for name in OF_BLOCKS}) > 1
+            or (np.diff(numbers, prepend=-1) <= 0).any()
+            or (len(numbers) and int(arrays["blocks.next_number"][0]) <= numbers[-1])
+            or num_slots != self.segment_frames * (~are_sealed).sum()
+            or len(places) != len(numbers)
+            or any(not 0 <= stream < len(newest) or segment < 0 for stream, segment in places)
+            or any(
+                (stream, position // self.segment_frames) not in places
+                for stream, position in enumerate(newest.tolist())
+                if position >= 0
+            )
+        ):
+            raise DamagedDataError(
+                f"{len(numbers)} blocks of steps and {num_slots} slots do not fit a memory of {self.num_streams} "
+                f"streams and segments of {self.segment_frames} frames; take an older save"
+            )
+
+    def _may_leave(self, stream: Any, segment: Any) -> Any:
+        """Whether neither the newest observation nor a transition to come looks at these segments."""
+        return (segment + 1) * self.segment_frames <= self.newest_positions[stream] - self.stack + 1

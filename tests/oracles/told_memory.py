@@ -1,0 +1,69 @@
+"""A memory whose oracle is told which frames its storage was let go of, and what can still be drawn then."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.replay.memory import ReplayMemory
+from oracles.list_memory import ListMemory
+
+
+class ToldListMemory(ListMemory):
+    """The oracle where any frames may leave: what looks at one of them may not be drawn any more."""
+
+    def __init__(self, capacity: int, num_streams: int, **settings) -> None:
+        super().__init__(capacity, num_streams, **settings)
+        self.newest = [-1] * num_streams
+        self.starts = [0] * num_streams
+        self.windows: list[tuple[int, int, int]] = []  # stream, first and last frame of each transition
+        self.drawable: set[int] = set()
+
+    @property
+    def held(self) -> list[int]:
+        return sorted(self.drawable)
+
+    def begin(self, frames: np.ndarray, streams: list[int]) -> None:
+        super().begin(frames, streams)
+        for stream in streams:
+            self.newest[stream] += 1
+            self.starts[stream] = self.newest[stream]
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int]) -> None:
+        super().append(actions, rewards, terminated, truncated, frames, streams)
+        for stream in streams:
+            first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
+            self.newest[stream] += 1
+            self.drawable.add(len(self.windows))
+            self.windows.append((stream, first, self.newest[stream]))
+
+    def frames_left(self, stream: int, first: int, before: int) -> None:
+        self.drawable = {
+            number
+            for number in self.drawable
+            if not (
+                self.windows[number][0] == stream
+                and self.windows[number][1] < before
+                and self.windows[number][2] >= first
+            )
+        }
+
+
+class TellingStorage:
+    """A storage that also tells ``listener`` what leaves it."""
+
+    def __init__(self, storage, listener) -> None:
+        self._storage, self._listener = storage, listener
+
+    def __getattr__(self, name: str):
+        return getattr(self._storage, name)
+
+    def evict(self, stream: int, before: int, first: int = 0) -> None:
+        self._storage.evict(stream, before, first)
+        self._listener(stream, first, before)
+
+
+class TellingMemory(ReplayMemory):
+    """A memory that tells ``listener`` (stream, first, before) of frames that leave."""
+
+    def tell(self, listener) -> None:
+        self._storage = TellingStorage(self._storage, listener)

@@ -1,0 +1,190 @@
+"""Random retention: what is held is what was acted on, each transition once, and who leaves is anybody."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS
+from framestow.replay.memory import ReplayMemory
+from oracles.chi_square import chi_square, chi_square_bound
+from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
+from oracles.told_memory import TellingMemory, ToldListMemory
+from replay.test_memory_against_the_oracle import NUM_ACTIONS, MemoryMachine
+
+
+def fewest(num_streams: int, stack: int) -> int:
+    """The smallest capacity, by the sentence in docs/persistence.md."""
+    return max(16, 4 * stack) * (num_streams + 16) + num_streams * stack
+
+
+class RandomRetentionMachine(MemoryMachine):
+    """The same operations on a memory of which random segments leave; rewards are the transitions' numbers."""
+
+    @initialize(
+        extra=st.integers(0, 100),
+        num_streams=st.integers(1, 3),
+        stack=st.integers(1, 5),
+        stack_padding=st.sampled_from(STACK_PADDINGS),
+        shape=st.sampled_from([(1, 1), (5, 4, 3), (3, 9, 7)]),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def build(self, extra, num_streams, stack, stack_padding, shape, seed):
+        super().build(fewest(num_streams, stack) + extra, num_streams, stack, stack_padding, shape, seed)
+        self.begin_anew(list(range(num_streams)))
+        while len(self.oracle.steps) < 1.2 * self.memory.capacity:
+            self.step_once(end_chance=0.05)
+
+    @precondition(lambda self: any(self.oracle.is_open))
+    @rule(num_steps=st.integers(50, 300), end_chance=st.sampled_from([0.0, 0.05, 0.5]))
+    def play(self, num_steps, end_chance):
+        for _ in range(num_steps):
+            self.step_once(end_chance)
+
+    @precondition(lambda self: len(self.memory))
+    @rule(batch_size=st.integers(1, 9))
+    def sample(self, batch_size):
+        self.assert_is_what_the_oracle_holds(self.memory.sample(batch_size))
+
+    @rule()
+    def save_and_load(self):
+        self.memory.save(self.save_folder)
+        loaded = TellingMemory.load(self.save_folder)
+        np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
+        loaded.tell(self.oracle.frames_left)
+        self.memory = loaded
+
+    def everything_sampleable_is_what_the_oracle_holds(self):
+        self.memory.check()
+        indices = self.memory.sampleable_indices()
+        assert len(self.memory) == len(indices) <= self.memory.capacity
+        if len(indices):
+            numbers = self.assert_is_what_the_oracle_holds(self.memory.transitions(indices))
+            assert self.oracle.held == sorted(numbers)
+            for index, number in zip(indices.tolist(), numbers, strict=True):
+                assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
+
+    def make(self, capacity, **settings) -> None:
+        storage, seed = settings.pop("storage"), settings.pop("seed")
+        self.memory = TellingMemory(
+            capacity,
+            FrameSpec(self.shape),
+            NUM_ACTIONS,
+            storage=storage,
+            seed=seed,
+            retention="random",
+            **settings,
+        )
+        self.oracle = ToldListMemory(capacity, **settings)
+        self.memory.tell(self.oracle.frames_left)
+        self.number_of: dict[int, int] = {}
+
+    def rewards_of(self, actions: np.ndarray) -> np.ndarray:
+        return np.arange(len(self.oracle.steps), len(self.oracle.steps) + len(actions)).astype(np.float64)
+
+    def assert_is_what_the_oracle_holds(self, batch) -> list[int]:
+        numbers, oracle = batch.reward.astype(int).tolist(), self.oracle
+        steps = [oracle.steps[number] for number in numbers]
+        np.testing.assert_array_equal([step.action for step in steps], batch.action)
+        np.testing.assert_array_equal([step.terminated for step in steps], batch.terminated)
+        np.testing.assert_array_equal([step.truncated for step in steps], batch.truncated)
+        np.testing.assert_array_equal([oracle.discount_of(number) for number in numbers], batch.discount)
+        expected = np.stack([oracle.observation_of(number) for number in numbers])
+        np.testing.assert_array_equal(expected, batch.observation)
+        expected = np.stack([oracle.next_observation_of(number) for number in numbers])
+        np.testing.assert_array_equal(expected, batch.next_observation)
+        return numbers
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("max_examples", [3, pytest.param(40, marks=pytest.mark.exhaustive)])
+def test_every_sampleable_transition_is_what_was_acted_on_whatever_left(storage, max_examples, tmp_path):
+    machine = type("Machine", (RandomRetentionMachine,), {"storage": storage, "save_folder": tmp_path / "memory"})
+
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=max_examples,
+            stateful_step_count=12,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def with_holes(seed: int = 3) -> ReplayMemory:
+    memory = numbered_memory(fewest(2, stack=2), num_streams=2, seed=seed, retention="random")
+    for episode in range(150):
+        for stream in range(2):
+            play_episode(memory, episode, length=1 + (7 * episode + stream) % 23, stream=stream, truncated=True)
+    return memory
+
+
+def test_every_held_transition_is_equally_likely_with_holes_among_them():
+    memory = with_holes()
+    held = memory.sampleable_indices()
+    assert (np.diff(held) > 50).any()
+
+    drawn = np.concatenate([memory.sample(1000).index for _ in range(40)])
+
+    counts = np.bincount(np.searchsorted(held, drawn), minlength=len(held))
+    assert set(drawn.tolist()) <= set(held.tolist())
+    assert chi_square(counts) < chi_square_bound(len(held) - 1)
+
+
+def test_the_same_seed_lets_the_same_leave_and_another_does_not():
+    first, same, other = (with_holes(seed).sampleable_indices().tolist() for seed in (5, 5, 6))
+
+    assert first == same
+    assert first != other
+
+
+def test_a_loaded_memory_goes_on_letting_the_same_leave(tmp_path):
+    memory = with_holes()
+    memory.save(tmp_path)
+    loaded = ReplayMemory.load(tmp_path)
+    for one in (memory, loaded):
+        for stream in range(2):
+            for episode in (200, 201, 202):
+                play_episode(one, episode, length=150, stream=stream)
+
+    assert memory.sampleable_indices().tolist() == loaded.sampleable_indices().tolist()
+    np.testing.assert_array_equal(memory.observations(), loaded.observations())
+    assert memory.sample(50).index.tolist() == loaded.sample(50).index.tolist()
+
+
+def test_the_memory_stays_near_its_capacity():
+    memory = numbered_memory(fewest(1, stack=2), retention="random")
+
+    sizes = []
+    for episode in range(60):
+        play_episode(memory, episode, length=100, truncated=True)
+        sizes.append(len(memory))
+
+    full = sizes[5:]
+    assert max(full) <= memory.capacity
+    borders = 20 * 2  # at most as many holes as segments, each of which costs a stack of transitions
+    assert min(full) >= memory.capacity - 16 - borders
+
+
+@pytest.mark.parametrize(("num_streams", "stack"), [(1, 4), (8, 4), (1, 1), (2, 64)])
+def test_a_capacity_without_enough_segments_is_refused_with_the_number_that_would_do(num_streams, stack):
+    needed = fewest(num_streams, stack)
+    arguments = {"stack": stack, "num_streams": num_streams, "retention": "random"}
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"takes at least {needed} transitions")):
+        ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)
+    assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **arguments).capacity
+
+
+def test_an_unknown_retention_is_refused():
+    with pytest.raises(InvalidSettingsError, match="retention is 'lifo': it must be one of 'fifo', 'random'"):
+        ReplayMemory(1000, FrameSpec(SHAPE), 4, retention="lifo")

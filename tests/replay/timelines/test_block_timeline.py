@@ -1,0 +1,168 @@
+"""Blocks of which any may leave: who leaves, when, and what is drawn of what stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.replay.retention import RandomRetention, segment_frames
+from framestow.replay.timelines.block_timeline import BlockTimeline
+from oracles.chi_square import chi_square, chi_square_bound
+from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
+
+
+def blocks(capacity: int, num_streams: int, stack: int, frames: int, seed: int = 0) -> BlockTimeline:
+    return BlockTimeline(capacity, num_streams, stack, FRAME, ACTION, 0.9, frames, RandomRetention(seed))
+
+
+def departures(timeline: BlockTimeline, num_steps: int, streams: list[list[int]]) -> list[tuple[int, int]]:
+    """Play without ends, in turn a step of each of those streams; gives (stream, segment) of all that leave."""
+    timeline.begin(np.arange(timeline.num_streams))
+    frames = np.zeros((timeline.num_streams, *FRAME.shape), FRAME.dtype)
+    left = []
+    for number in range(num_steps):
+        those = streams[number % len(streams)]
+        count = len(those)
+        zeros = [0] * count
+        assert timeline.stage(those, zeros, [0.0] * count, [False] * count, [False] * count, frames[:count])
+        left += [(stream, first // timeline.segment_frames) for stream, first, _ in timeline.make_room()]
+        timeline.append_staged()
+    return left
+
+
+def test_ages_are_geometric_by_segments():
+    frames, stack, num_sealed = 16, 4, 20
+    # The newest segment is being filled, or is still looked at: with room for 20 more than what it takes at most,
+    # exactly 20 may leave whenever one must, once in as many steps as a segment has.
+    capacity = num_sealed * frames + stack - 1
+    left = departures(blocks(capacity, 1, stack, frames), 16 * 6000, [[0]])
+
+    # Segment k is first among the 20 when segment k - 20 + 1 others have left.
+    rounds_lived = np.array([turn - max(segment - (num_sealed - 1), 0) for turn, (_, segment) in enumerate(left)])
+
+    assert rounds_lived.min() == 0
+    chances = (1 / num_sealed) * (1 - 1 / num_sealed) ** np.arange(60)
+    born_late_enough = np.array([segment for _, segment in left]) < len(left) - 500  # all but a few in 10^11 have left
+    counts = np.bincount(rounds_lived[born_late_enough], minlength=60)
+    counts, chances = np.append(counts[:60], counts[60:].sum()), np.append(chances, 1 - chances.sum())
+    assert 5000 < counts.sum()
+    assert chi_square(counts, chances) < chi_square_bound(60)
+
+
+def test_whoever_leaves_is_anybody_also_where_streams_come_at_different_rates():
+    timeline = blocks(16 * 23 + 3 * 4, 3, 4, 16)
+    left = departures(timeline, 60_000, [[0, 1, 2], [0, 1], [0]])
+
+    # Who could leave, by the rule: sealed segments in the order of their first frames. Replayed with plain lists.
+    ranks = ranks_among_sealed(left, timeline, [[0, 1, 2], [0, 1], [0]], 60_000)
+
+    sixteenths = (16 * np.array(ranks)).astype(int)
+    assert chi_square(np.bincount(sixteenths, minlength=16)) < chi_square_bound(15)
+
+
+def ranks_among_sealed(left, timeline: BlockTimeline, streams, num_steps: int) -> list[float]:
+    """For each that left, a number in its share of 0 to 1: where it stood among those that could."""
+    random = np.random.default_rng(1)
+    newest, here, ranks, leaving = [0, 0, 0], [(0, 0), (1, 0), (2, 0)], [], iter(left)
+    num_here, frames = 0, timeline.segment_frames
+    for number in range(num_steps):
+        those = streams[number % len(streams)]
+        while num_here + len(those) > timeline.capacity:
+            sealed = [key for key in here if (key[1] + 1) * frames <= newest[key[0]] - timeline.stack + 1]
+            gone = next(leaving)
+            ranks.append((sealed.index(gone) + random.random()) / len(sealed))
+            here.remove(gone)
+            num_here -= frames
+        for stream in those:
+            newest[stream] += 1
+            num_here += 1
+            if newest[stream] % frames == 0:
+                here.append((stream, newest[stream] // frames))
+    assert next(leaving, None) is None
+    return ranks
+
+
+def test_the_oldest_have_a_chance_to_stay():
+    timeline = blocks(16 * 20 + 3, 1, 4, 16)
+    departures(timeline, 3 * 323, [[0]])
+
+    # A segment of the first third is among 20 for 40 rounds: each stays with a chance of 0.13.
+    assert timeline.held_indices()[0] < 323
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_beside_a_hole_a_stack_of_transitions_is_not_drawn(stack):
+    timeline = blocks(10_000, 1, stack, 32)
+    departures(timeline, 200, [[0]])
+    drawable = len(timeline)
+
+    [(stream, first, before)] = timeline.let_go()
+
+    at_its_borders = int(first > 0) + stack - 1
+    assert (0, 32) == (stream, before - first)
+    assert drawable - 32 - at_its_borders == len(timeline)
+    lost = np.setdiff1d(np.arange(200), timeline.held_indices())
+    assert list(range(max(first - 1, 0), before + stack - 1)) == lost.tolist()
+    timeline.check()
+
+
+def test_nothing_leaves_that_the_newest_observation_looks_at():
+    timeline = blocks(10_000, 1, 4, 16)
+    departures(timeline, 34, [[0]])  # newest frame 34, so its observation has frames 31 to 34
+
+    assert 1 == timeline.num_sealed  # frames 16 to 31 are still looked at
+    assert [(0, 0, 16)] == timeline.let_go()
+    assert [] == timeline.let_go()
+
+
+def test_indices_are_never_given_twice_and_rise_within_a_stream():
+    played = PlayedTimeline(blocks(16 * 23, 3, 4, 16), 4, seed=0)
+    number_of: dict[int, int] = {}
+    for _ in range(20):
+        played.play(100)
+        indices = played.timeline.held_indices().tolist()
+        numbers = played.held_numbers()
+        for index, number in zip(indices, numbers, strict=True):
+            assert number == number_of.setdefault(index, number)
+        for stream in range(3):
+            of_stream = [number for number in numbers if played.steps[number].stream == stream]
+            assert sorted(of_stream) == of_stream
+
+
+def test_positions_go_on_past_32_bits():
+    timeline = blocks(1000, 2, 3, 16)
+    timeline.newest_positions += 2**32 - 40
+    timeline.begin(np.arange(2))
+    zeros, frames = np.zeros(2, np.int64), np.zeros((2, *FRAME.shape), FRAME.dtype)
+    for _ in range(60):
+        assert timeline.stage(None, zeros, zeros, np.zeros(2, bool), np.zeros(2, bool), frames)
+        timeline.append_staged()
+
+    (streams, last_positions, _), _ = timeline.resolve(timeline.held_indices())
+
+    first = 2**32 - 40 + 1
+    assert list(range(first, first + 60)) == (last_positions[streams == 1]).tolist()
+    timeline.check()
+
+
+def test_a_restored_timeline_lets_the_same_leave():
+    first = PlayedTimeline(blocks(16 * 23, 3, 4, 16, seed=5), 4, seed=0)
+    first.play(400)
+    timeline, kept = first.timeline, {key: first.timeline.step_block(key) for key in first.timeline.sealed_steps()}
+    second = blocks(16 * 23, 3, 4, 16, seed=6)
+    second.restore(timeline.state(), kept.get)
+
+    departed = [[one.let_go() for _ in range(10)] for one in (timeline, second)]
+
+    assert departed[0] == departed[1]
+    np.testing.assert_array_equal(timeline.held_indices(), second.held_indices())
+
+
+def test_segments_are_short_enough_to_choose_from_sixteen_and_long_where_there_is_room():
+    for capacity in (276, 1000, 5000, 20_000):
+        for num_streams in (1, 3, 8):
+            frames = segment_frames("random", capacity, num_streams, 4, usual=320)
+            never_sealed = num_streams * (frames + 4 - 1)
+            assert frames == 16 or capacity - never_sealed >= 16 * frames
+    assert 320 == segment_frames("random", 1_000_000, 8, 4, usual=320)
+    assert 16384 == segment_frames("fifo", 100, 8, 4, usual=16384)
