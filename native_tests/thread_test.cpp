@@ -8,6 +8,7 @@
 #include <random>
 #include <shared_mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -89,6 +90,7 @@ struct Load {
     std::int64_t num_appended;  // to each stream
     std::size_t num_windows;
     std::size_t threads_a_gather;
+    bool moves_to_files;
 };
 
 void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const Load& load, unsigned seed) {
@@ -107,9 +109,68 @@ void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const
     } while (!has_ended.load());
 }
 
+// Writes sealed segments into files and moves them there, as the flush of a memory does beside whoever appends. Every
+// other one moves once more, and files are removed while segments lie in them.
+class Mover {
+public:
+    explicit Mover(PackedStreams& packed) : packed_(packed) {}
+
+    void run_until(const std::atomic<bool>& has_ended) {
+        std::vector<std::int64_t> next(packed_.num_streams());
+        std::mt19937 random(7);
+        while (!has_ended.load()) {
+            const auto stream = static_cast<std::int64_t>(random() % packed_.num_streams());
+            std::int64_t& number = next[static_cast<std::size_t>(stream)];
+            const std::int64_t frames = packed_.frames_per_segment();
+            number = std::max(number, packed_.first_position(stream) / frames);
+            if (number >= packed_.next_position(stream) / frames) {
+                std::this_thread::yield();
+                continue;
+            }
+            move(stream, number);
+            if (number % 2 == 0) {
+                move(stream, number);
+            }
+            ++number;
+        }
+        std::remove(path_.c_str());
+    }
+
+    std::size_t num_moved() const { return num_moved_; }
+
+private:
+    void move(std::int64_t stream, std::int64_t number) {
+        try {
+            const std::vector<std::uint8_t> segment = packed_.segment(stream, number);
+            if (num_moved_ % 20 == 0) {
+                std::remove(path_.c_str());
+                path_ = "thread_test." + std::to_string(num_moved_) + ".log";
+                offset_ = 0;
+            }
+            std::FILE* const file = std::fopen(path_.c_str(), "ab");
+            CHECK(file != nullptr && std::fwrite(segment.data(), 1, segment.size(), file) == segment.size());
+            std::fclose(file);
+            packed_.move_to_file(stream, number, path_, offset_, segment.size());
+            offset_ += segment.size();
+            ++num_moved_;
+        } catch (const std::out_of_range&) {  // evicted meanwhile
+            ++num_moved_;
+            offset_ = 0;
+            std::remove(path_.c_str());
+            path_ = "thread_test." + std::to_string(num_moved_) + ".log";
+        }
+    }
+
+    PackedStreams& packed_;
+    std::string path_ = "thread_test.log";
+    std::uint64_t offset_ = 0;
+    std::size_t num_moved_ = 0;
+};
+
 void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load) {
     constexpr std::int32_t kStreams = 3;
     PackedStreams packed(kStreams, load.geometry, load.frames_per_segment);
+    Mover mover(packed);
     for (std::int32_t stream = 0; stream < kStreams; ++stream) {
         for (int position = 0; position < 10; ++position) {
             append_next(packed, stream);
@@ -119,6 +180,9 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
     std::vector<std::thread> readers;
     for (unsigned seed = 0; seed < 3; ++seed) {
         readers.emplace_back([&, seed] { read_until(has_ended, packed, load, seed); });
+    }
+    if (load.moves_to_files) {
+        readers.emplace_back([&] { mover.run_until(has_ended); });
     }
     for (std::int64_t round = 0; round < load.num_appended; ++round) {
         for (std::int32_t stream = 0; stream < kStreams; ++stream) {
@@ -131,6 +195,7 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
     for (std::thread& reader : readers) {
         reader.join();
     }
+    CHECK(mover.num_moved() > 0 || !load.moves_to_files);
 }
 
 void what_is_retired_is_bounded_and_freed_when_its_readers_have_gone() {
@@ -141,9 +206,9 @@ void what_is_retired_is_bounded_and_freed_when_its_readers_have_gone() {
     while (packed.evict_without_waiting(0, packed.next_position(0))) {
         append_next(packed, 0);
         ++num_retired;
-        CHECK(num_retired <= PackedStreams::kMaxRetired);
+        CHECK(num_retired <= RetiredSegments::kMaxSegments);
     }
-    CHECK(num_retired == PackedStreams::kMaxRetired);
+    CHECK(num_retired == RetiredSegments::kMaxSegments);
     std::vector<std::uint8_t> out(96), expected(96);
     const std::int32_t stream = 0, count = 1;
     const std::int64_t last = 0;
@@ -266,8 +331,10 @@ void an_exception_of_a_helper_reaches_the_caller() {
 }  // namespace
 
 int main() {
-    readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 40, 1500, 40, 1});
-    readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 24, 80, 64, 2});
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 40, 1500, 40, 1, false});
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 24, 80, 64, 2, false});
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 80, 1000, 40, 1, true});
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 48, 80, 64, 2, true});
     what_is_retired_is_bounded_and_freed_when_its_readers_have_gone();
     a_later_reading_is_refused_what_an_older_one_still_sees();
     readers_that_overlap_all_the_time_let_a_writer_in();

@@ -11,6 +11,7 @@ The tree; each class also derives from the builtin that a caller would guess::
     ├── StepTimeoutError (TimeoutError)        a step that is not done in the time given; it goes on
     ├── NothingToSampleError (LookupError)     a sample was asked of a memory without transitions
     ├── DamagedDataError (OSError)             bytes that are not what was written
+    │   └── DamagedSegmentError                those of a segment of frames; says of which stream, and which one
     ├── CheckpointError (OSError)              a checkpoint not written; the one before it is still there
     ├── IncompatibleError (ValueError)         a saved memory or run that belongs to other settings
     └── MissingExtraError (ImportError)        a part of framestow whose extra is not installed
@@ -63,6 +64,17 @@ class NothingToSampleError(FramestowError, LookupError):
 
 class DamagedDataError(FramestowError, OSError):
     """Bytes that are not what was written: a checksum, a bound or a header does not hold."""
+
+
+class DamagedSegmentError(DamagedDataError):
+    """Bytes of a segment of frames that are not what was written; the message names the file and offset, if any."""
+
+    def __init__(self, message: str, stream: int, segment: int) -> None:
+        super().__init__(message)
+        self.stream = stream
+        """Number of the stream whose frames are lost."""
+        self.segment = segment
+        """Number of the segment: its first position divided by the storage's ``frames_per_segment``."""
 
 
 class CheckpointError(FramestowError, OSError):

@@ -126,6 +126,21 @@ class PackedStreams:
         ValueError for one that does not follow; DamagedDataError for wrong bytes or frames of another kind.
         """
 
+    def move_to_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
+        """Read the sealed segment from a file from now on, where its ``size`` bytes stand at ``offset``; free its RAM.
+
+        ``path`` as ``os.fsencode`` gives it. Older readings still use the RAM; waits for them as ``evict`` does. Each
+        gather verifies what it reads: DamagedSegmentError for bytes that are not the segment's. IndexError for a
+        segment that is not held or not sealed, ValueError for another size, OSError if the file cannot be opened;
+        then nothing has changed. The file stays open until no segment lies in it any more.
+        """
+
+    def restore_in_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
+        """Put a full segment that lies in a file behind what the stream holds, as ``restore`` does.
+
+        Nothing of it is read or verified before it is gathered.
+        """
+
     @property
     def num_streams(self) -> int: ...
     @property
@@ -145,6 +160,10 @@ class PackedStreams:
     @property
     def index_nbytes(self) -> int:
         """Bytes of the tables that say where each segment lies."""
+
+    @property
+    def disk_nbytes(self) -> int:
+        """Bytes of the segments that lie in files."""
 
 def draw_uniformly(random: NDArray[np.float64], start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Turn numbers in 0 to 1, 1 excluded, into indices ``start`` up to ``stop``, and give as many weights of 1."""

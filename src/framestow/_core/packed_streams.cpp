@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::size_t kLookEvery = 2;   // anchors, for the background: as good as each, in half the time
 
-std::string name_of(std::int64_t stream, std::int64_t number) {
-    return "segment " + std::to_string(number) + " of stream " + std::to_string(stream);
-}
-
 }  // namespace
 
 PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geometry,
@@ -33,9 +29,12 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
 
 PackedStreams::Bytes PackedStreams::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
-    Bytes bytes{arena_.nbytes(), encoder_.nbytes() + shared_operations_.nbytes() + background_.nbytes() +
-                    looked_at_.capacity() + scratch_.nbytes(),
-                arena_.index_bytes() + streams_.capacity() * sizeof(Stream) + retired_.capacity() * sizeof(Retired)};
+    Bytes bytes{arena_.nbytes(),
+                encoder_.nbytes() + shared_operations_.nbytes() + background_.nbytes() + looked_at_.capacity() +
+                    scratch_.nbytes() + read_from_file_.capacity(),
+                arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
+                    streams_.capacity() * sizeof(Stream),
+                files_.nbytes()};
     for (const Stream& stream : streams_) {
         bytes.open += stream.open.nbytes();
         bytes.index += stream.sealed.nbytes();
@@ -96,11 +95,10 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
 // Bases the segment on the background of the one before, where that serves better than a first frame. Looks at its
 // anchors alone, which are quick to unpack.
 void PackedStreams::begin_segment(Stream& stream) {
-    const StoredSegment* const before = stream.sealed.find(stream.open_number - 1);
-    if (before == nullptr) {
+    const ByteSpan segment = segment_before(stream);
+    if (segment.size == 0) {
         return;
     }
-    const ByteSpan segment = before->span();
     const SegmentHeader header = read_header(segment);
     if (header.packing != PackingKind::kPatches) {
         return;
@@ -112,6 +110,24 @@ void PackedStreams::begin_segment(Stream& stream) {
     }
     if (background_.serves_better_than_first()) {
         stream.open.begin(background_.frame());
+    }
+}
+
+// No bytes where there is none; one that was damaged in its file is none either, which whoever reads its frames is told.
+ByteSpan PackedStreams::segment_before(const Stream& stream) {
+    const SegmentPlace* const place = stream.sealed.find(stream.open_number - 1);
+    if (place == nullptr) {
+        return ByteSpan{};
+    }
+    const auto* const in_file = std::get_if<FilePlace>(place);
+    if (in_file == nullptr) {
+        return bytes_in_ram(*place);
+    }
+    try {
+        const ByteSpan segment = read_segment(*in_file, read_from_file_);
+        return read_header(segment).geometry == geometry_ ? segment : ByteSpan{};
+    } catch (const DamagedSegment&) {
+        return ByteSpan{};
     }
 }
 
@@ -127,17 +143,24 @@ void PackedStreams::seal(Stream& stream) {
 
 std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before, std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
-    while (holds_any(stream, numbers)) {
+    if (!holds_any(stream, numbers)) {
+        return 0;
+    }
+    const std::unique_lock<FairGate> writing = lock_with_room_to_retire();
+    return retire(static_cast<std::size_t>(stream), numbers);
+}
+
+std::unique_lock<FairGate> PackedStreams::lock_with_room_to_retire() {
+    for (;;) {
         std::unique_lock<FairGate> writing(gate_);
         free_unseen();
-        if (has_room_to_retire()) {
-            return retire(static_cast<std::size_t>(stream), numbers);
+        if (retired_.has_room()) {
+            return writing;
         }
-        const ReadingLedger::Ticket oldest = retired_.front().retirement;
+        const ReadingLedger::Ticket oldest = retired_.oldest();
         writing.unlock();
         readings_.wait_until_unseen(oldest);
     }
-    return 0;
 }
 
 std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t stream, std::int64_t before,
@@ -151,7 +174,7 @@ std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t st
         return std::nullopt;
     }
     free_unseen();
-    if (!has_room_to_retire()) {
+    if (!retired_.has_room()) {
         return std::nullopt;
     }
     return retire(static_cast<std::size_t>(stream), numbers);
@@ -174,42 +197,20 @@ bool PackedStreams::holds_any(std::int64_t stream_number, const Numbers& numbers
 std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& numbers) {
     SealedSegments& sealed = streams_[stream_number].sealed;
     const std::size_t num_dropped = sealed.count(numbers.first, numbers.before);
-    retired_.reserve(retired_.size() + num_dropped);
+    retired_.make_room_for(num_dropped);
     const ReadingLedger::Ticket retirement = readings_.retire();
-    sealed.let_go(numbers.first, numbers.before, [&](std::int64_t number, const StoredSegment& segment) {
-        retired_.push_back(Retired{retirement, stream_number, number, segment});
-        retired_bytes_ += segment.size;
+    sealed.let_go(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
+        retired_.add(retirement, stream_number, number, place);
     });
     free_unseen();
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
 
-bool PackedStreams::has_room_to_retire() const {
-    return retired_.size() < kMaxRetired && retired_bytes_ < kMaxRetiredBytes;
-}
-
 void PackedStreams::free_unseen() {
-    if (retired_.empty()) {
-        return;
+    if (!retired_.is_empty()) {
+        retired_.free_before(readings_.oldest());
+        has_retired_.store(!retired_.is_empty());
     }
-    const ReadingLedger::Ticket oldest = readings_.oldest();
-    auto first_seen = retired_.begin();
-    for (; first_seen != retired_.end() && first_seen->retirement < oldest; ++first_seen) {
-        arena_.release(first_seen->segment);
-        retired_bytes_ -= first_seen->segment.size;
-    }
-    retired_.erase(retired_.begin(), first_seen);
-    has_retired_.store(!retired_.empty());
-}
-
-const PackedStreams::Retired* PackedStreams::find_retired(std::size_t stream, std::int64_t number,
-                                                          ReadingLedger::Ticket ticket) const {
-    for (const Retired& retired : retired_) {
-        if (retired.stream == stream && retired.number == number && retired.retirement >= ticket) {
-            return &retired;
-        }
-    }
-    return nullptr;
 }
 
 std::int64_t PackedStreams::first_position(std::int64_t stream) const {
@@ -240,23 +241,33 @@ std::vector<std::int64_t> PackedStreams::sealed_numbers(std::int64_t stream) con
     return checked_stream(stream).sealed.numbers();
 }
 
-std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std::int64_t number) const {
+std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std::int64_t number) {
     const Stream& stream = checked_stream(stream_number);
-    const std::shared_lock<FairGate> looking(gate_);
-    if (const StoredSegment* const sealed = stream.sealed.find(number)) {
-        const ByteSpan span = sealed->span();
-        return std::vector<std::uint8_t>(span.bytes, span.bytes + span.size);
+    const Reading reading(*this);
+    SegmentPlace place;
+    {
+        const std::shared_lock<FairGate> looking(gate_);
+        if (const SegmentPlace* const sealed = stream.sealed.find(number)) {
+            place = *sealed;
+        } else if (number == stream.open_number && stream.open.num_frames() > 0) {
+            DecodingScratch scratch;
+            scratch.resize(geometry_);
+            std::vector<std::uint8_t> bytes(stream.open.packed_bytes());
+            stream.open.write_to(bytes.data(), scratch);
+            return bytes;
+        } else {
+            refuse_segment(stream, stream_number, number);
+        }
     }
-    if (number != stream.open_number || stream.open.num_frames() == 0) {
-        throw std::out_of_range(name_of(stream_number, number) + " is not held: those from " +
-                                std::to_string(stream.first_number()) + " to " + std::to_string(stream.open_number) +
-                                " are, but for what was evicted among them");
-    }
-    DecodingScratch scratch;
-    scratch.resize(geometry_);
-    std::vector<std::uint8_t> bytes(stream.open.packed_bytes());
-    stream.open.write_to(bytes.data(), scratch);
-    return bytes;
+    SegmentBuffer buffer;
+    const ByteSpan bytes = bytes_of(place, static_cast<std::size_t>(stream_number), number, buffer);
+    return std::vector<std::uint8_t>(bytes.bytes, bytes.bytes + bytes.size);
+}
+
+void PackedStreams::refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
+    throw std::out_of_range(segment_name(stream_number, number) + " is not held: those from " +
+                            std::to_string(stream.first_number()) + " to " + std::to_string(stream.open_number) +
+                            " are, but for what was evicted among them and an open one without a frame");
 }
 
 void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
@@ -265,7 +276,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
     check_follows(stream, stream_number, number);
     const SegmentHeader header = verify_segment(segment);
     if (header.geometry != geometry_ || header.num_frames > frames_per_segment_) {
-        throw DamagedSegment(name_of(stream_number, number) + " holds " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
+        throw DamagedSegment(segment_name(stream_number, number) + " holds " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
                              ": expected at most " + std::to_string(frames_per_segment_) + " of " + geometry_.text());
     }
     if (header.num_frames < frames_per_segment_) {
@@ -296,10 +307,45 @@ void PackedStreams::begin_at(std::int64_t stream_number, std::int64_t number) {
     stream.open_number = number;
 }
 
+void PackedStreams::move_to_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
+                                 std::uint64_t offset, std::size_t size) {
+    Stream& stream = checked_stream(stream_number);
+    const std::unique_lock<FairGate> writing = lock_with_room_to_retire();
+    SegmentPlace* const place = stream.sealed.find(number);
+    if (place == nullptr) {
+        refuse_segment(stream, stream_number, number);
+    }
+    if (size_of(*place) != size) {
+        throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(size_of(*place)) +
+                                    " bytes: the " + std::to_string(size) + " bytes in " + path + " cannot be it");
+    }
+    const auto* const in_file = std::get_if<FilePlace>(place);
+    const std::optional<std::uint32_t> checksum = in_file == nullptr ? checksum_of(bytes_in_ram(*place)) : in_file->checksum;
+    retired_.make_room_for(1);
+    const FilePlace moved = files_.add(path, offset, size, checksum);
+    retired_.add(readings_.retire(), static_cast<std::size_t>(stream_number), number, *place);
+    *place = moved;
+    free_unseen();
+}
+
+void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
+                                    std::uint64_t offset, std::size_t size) {
+    Stream& stream = checked_stream(stream_number);
+    const std::lock_guard<FairGate> writing(gate_);
+    check_follows(stream, stream_number, number);
+    if (size < kHeaderBytes) {
+        throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(size) +
+                                    " bytes: a header alone has 24");
+    }
+    stream.sealed.make_room_for_one();
+    stream.sealed.add(number, files_.add(path, offset, size, std::nullopt));
+    stream.open_number = number + 1;
+}
+
 void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
     const std::int64_t earliest = stream.is_empty() ? 0 : stream.open_number;
     if (number < earliest || stream.open.num_frames() > 0) {
-        throw std::invalid_argument(name_of(stream_number, number) +
+        throw std::invalid_argument(segment_name(stream_number, number) +
                                     " does not follow what is held: restore segments in the order of their numbers, and "
                                     "nothing after one that is not full");
     }
@@ -319,81 +365,6 @@ void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan
     }
     for (std::size_t index = 0; index < header.num_frames; ++index) {
         stream.open.append(frames.data() + index * geometry_.frame_bytes(), encoder_);
-    }
-}
-
-PackedStreams::View::View(const Reading& reading)
-    : packed_(reading.packed()), ticket_(reading.ticket()), looking_(packed_.gate_) {}
-
-std::int64_t PackedStreams::View::first_position(std::size_t stream) const {
-    return packed_.streams_[stream].first_number() * packed_.frames_per_segment_;
-}
-
-std::int64_t PackedStreams::View::next_position(std::size_t stream) const {
-    return packed_.next_position_of(packed_.streams_[stream]);
-}
-
-bool PackedStreams::View::is_readable(std::size_t stream, std::int64_t last, std::int64_t count) const {
-    if (last < count - 1 || last >= next_position(stream)) {
-        return false;
-    }
-    const std::int64_t frames_per_segment = packed_.frames_per_segment_;
-    for (std::int64_t number = (last - count + 1) / frames_per_segment; number <= last / frames_per_segment; ++number) {
-        if (!holds(stream, number)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool PackedStreams::View::holds(std::size_t stream_number, std::int64_t number) const {
-    const Stream& stream = packed_.streams_[stream_number];
-    return number == stream.open_number || stream.sealed.find(number) != nullptr ||
-           packed_.find_retired(stream_number, number, ticket_) != nullptr;
-}
-
-ByteSpan PackedStreams::View::sealed_segment(std::size_t stream_number, std::int64_t number) const {
-    const Stream& stream = packed_.streams_[stream_number];
-    if (const StoredSegment* const sealed = stream.sealed.find(number)) {
-        return sealed->span();
-    }
-    if (number == stream.open_number) {
-        return ByteSpan{};
-    }
-    return packed_.find_retired(stream_number, number, ticket_)->segment.span();
-}
-
-void PackedStreams::View::unpack_open(std::size_t stream, std::size_t first, std::size_t count,
-                                      DecodingScratch& scratch, std::uint8_t* out) const {
-    packed_.streams_[stream].open.unpack(first, count, scratch, out);
-}
-
-void PackedStreams::unpack_sealed(ByteSpan segment, std::size_t stream, std::int64_t number, std::size_t first,
-                                  std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const {
-    const SegmentHeader header = read_header(segment);
-    if (header.geometry != geometry_ || header.num_frames != frames_per_segment_) {
-        throw DamagedSegment(name_of(static_cast<std::int64_t>(stream), number) + " was changed in memory: its header belongs to other frames");
-    }
-    unpack_frames(header, segment, first, count, scratch, out);
-}
-
-void PackedStreams::stop_reading(ReadingLedger::Ticket ticket) {
-    readings_.stop(ticket);
-    if (has_retired_.load()) {
-        // Somebody else has the gate: the writer, who frees at its next segment, or a reader that stops as well.
-        const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
-        if (writing) {
-            free_unseen();
-        }
-    }
-}
-
-Reading::Reading(PackedStreams& packed) : packed_(packed), ticket_(packed.readings_.start()) {}
-
-void Reading::stop() {
-    if (!has_stopped_) {
-        has_stopped_ = true;
-        packed_.stop_reading(ticket_);
     }
 }
 

@@ -1,4 +1,4 @@
-// The packed frames of n streams in RAM: sealed segments, and behind them one open segment a stream.
+// The packed frames of n streams: sealed segments, in RAM or in files, and behind them one open segment a stream in RAM.
 //
 // Positions are absolute in each stream, from 0; segment k holds positions k * frames_per_segment up to the next
 // segment's first. Any sealed segments may be let go, so what is held may have holes. Frames are packed as they are
@@ -13,8 +13,12 @@
 //     without it.
 //   - A `Reading` sees every frame that was held when it started, for as long as it lives: segments that are evicted
 //     meanwhile are retired, and freed by whoever comes first once no older reading is left. They count in nbytes().
-//   - append() waits for readers for microseconds. evict() also waits while the retired segments fill
-//     kMaxRetiredBytes or number kMaxRetired: whoever has a Reading must not wait for the writer.
+//   - A segment that moves to a file is retired from RAM in the same way: a gather that found it there unpacks it there,
+//     one that looks it up later reads the file. The bytes are the same. A file stays open while a segment of it is
+//     held or retired.
+//   - append() waits for readers for microseconds. evict() and move_to_file() also wait while too much is retired
+//     (RetiredSegments): whoever has a Reading must not wait for the writer. Files are read without the gate, but for
+//     the one segment that a new one may be based on.
 #pragma once
 
 #include <atomic>
@@ -22,14 +26,17 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <string>
 #include <vector>
 
 #include "fair_gate.hpp"
 #include "packings/background.hpp"
 #include "reading_ledger.hpp"
+#include "retired_segments.hpp"
 #include "segment.hpp"
 #include "sealed_segments.hpp"
-#include "segment_arena.hpp"
+#include "segment_files.hpp"
+#include "segment_reading.hpp"
 
 namespace framestow {
 
@@ -45,7 +52,7 @@ public:
 
     void stop();
     bool has_stopped() const { return has_stopped_; }
-    const PackedStreams& packed() const { return packed_; }
+    PackedStreams& packed() const { return packed_; }
     ReadingLedger::Ticket ticket() const { return ticket_; }
 
 private:
@@ -56,13 +63,11 @@ private:
 
 class PackedStreams {
 public:
-    static constexpr std::size_t kMaxRetiredBytes = std::size_t{8} * 1024 * 1024;
-    static constexpr std::size_t kMaxRetired = 1024;
-
     struct Bytes {
-        std::size_t sealed;  // taken from the operating system for sealed segments
-        std::size_t open;    // open segments, and what packing and unpacking needs beside them
-        std::size_t index;   // where each segment lies
+        std::size_t sealed;    // taken from the operating system for sealed segments
+        std::size_t open;      // open segments, and what packing and unpacking needs beside them
+        std::size_t index;     // where each segment lies
+        std::size_t in_files;  // of sealed segments, on the disk
     };
 
     PackedStreams(std::size_t num_streams, const FrameGeometry& geometry, std::uint32_t frames_per_segment);
@@ -94,7 +99,7 @@ public:
 
     // The segment of that number (its first position / frames_per_segment); the open one in the same format.
     // std::out_of_range for one that is not held.
-    std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t number) const;
+    std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t number);
 
     // Puts a segment that segment() gave behind what the stream holds, under its number, which may leave a hole; the
     // first one of an empty stream says where it begins. One that is not full becomes the open segment again and
@@ -103,6 +108,17 @@ public:
 
     // Lets a stream of which nothing is held go on with the first frame of that segment.
     void begin_at(std::int64_t stream, std::int64_t number);
+
+    // From now on the sealed segment, whose bytes stand at `offset` of that file, is read from there. Each reading
+    // verifies its checksum, and that it is the one that was moved. Throws FileNotOpened, std::out_of_range for a
+    // segment that is not sealed or not held, std::invalid_argument for another size.
+    void move_to_file(std::int64_t stream, std::int64_t number, const std::string& path, std::uint64_t offset,
+                      std::size_t size);
+
+    // As restore(), for a full segment in a file, of which nothing is read now. The first reading of it tells its
+    // checksum, and all others must agree.
+    void restore_in_file(std::int64_t stream, std::int64_t number, const std::string& path, std::uint64_t offset,
+                         std::size_t size);
 
     // What a reading sees, looked up under the gate, which it holds while it lives: a microsecond. Streams must be in
     // range, segments and positions readable.
@@ -115,8 +131,8 @@ public:
         bool is_readable(std::size_t stream, std::int64_t last, std::int64_t count) const;
         bool holds(std::size_t stream, std::int64_t number) const;
 
-        // A sealed segment, whose bytes stay as they are for as long as the reading; no bytes for an open one.
-        ByteSpan sealed_segment(std::size_t stream, std::int64_t number) const;
+        // A sealed segment, which stays there for as long as the reading; nowhere for an open one.
+        SegmentPlace sealed_segment(std::size_t stream, std::int64_t number) const;
         void unpack_open(std::size_t stream, std::size_t first, std::size_t count, DecodingScratch& scratch,
                          std::uint8_t* out) const;
 
@@ -126,9 +142,10 @@ public:
         std::shared_lock<FairGate> looking_;
     };
 
-    // Frames first .. first + count - 1 of what View::sealed_segment gave for this stream and number.
-    void unpack_sealed(ByteSpan segment, std::size_t stream, std::int64_t number, std::size_t first,
-                       std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
+    // Frames first .. first + count - 1 of what View::sealed_segment gave for this stream and number. One in a file is
+    // read into a buffer of this thread. Throws DamagedHeldSegment.
+    void unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
+                       std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
 
 private:
     friend class Reading;
@@ -149,14 +166,6 @@ private:
         std::int64_t before;
     };
 
-    // An evicted segment that an older reading may still see.
-    struct Retired {
-        ReadingLedger::Ticket retirement;
-        std::size_t stream;
-        std::int64_t number;
-        StoredSegment segment;
-    };
-
     const Stream& checked_stream(std::int64_t stream) const;
     Stream& checked_stream(std::int64_t stream);
     void check_streams(const std::int32_t* streams, std::size_t count) const;
@@ -168,12 +177,15 @@ private:
     void append_one(Stream& stream, const std::uint8_t* frame);
     void begin_segment(Stream& stream);
     void seal(Stream& stream);
+    ByteSpan segment_before(const Stream& stream);
+    [[noreturn]] void refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
     void check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
     std::int64_t retire(std::size_t stream, const Numbers& numbers);
-    bool has_room_to_retire() const;
     void free_unseen();
-    const Retired* find_retired(std::size_t stream, std::int64_t number, ReadingLedger::Ticket ticket) const;
+    std::unique_lock<FairGate> lock_with_room_to_retire();
+    void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, std::uint32_t checksum);
+    ByteSpan bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number, SegmentBuffer& buffer);
     void stop_reading(ReadingLedger::Ticket ticket);
 
     FrameGeometry geometry_;
@@ -182,14 +194,15 @@ private:
     ReadingLedger readings_;
     std::vector<Stream> streams_;
     SegmentArena arena_;
-    std::vector<Retired> retired_;  // in the order of their retirement
-    std::size_t retired_bytes_ = 0;
+    SegmentFiles files_;
+    RetiredSegments retired_{arena_, files_};
     std::atomic<bool> has_retired_{false};  // for whoever has not got the gate
     PatchEncoder encoder_;
     SharedOperations shared_operations_;
     Background background_;
     std::vector<std::uint8_t> looked_at_;  // a frame of the segment before the one that begins
     DecodingScratch scratch_;
+    SegmentBuffer read_from_file_;  // the segment before, where it lies there
 };
 
 }  // namespace framestow

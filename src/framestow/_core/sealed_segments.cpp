@@ -15,7 +15,7 @@ std::size_t room_for(std::size_t num_entries) { return std::max(kFirstRoom, num_
 std::size_t SealedSegments::count(std::int64_t first, std::int64_t before) const {
     const std::size_t end = lower_bound(before);
     std::size_t num_found = 0;
-    for (std::size_t place = next_held(lower_bound(first)); place < end; place = next_held(place + 1)) {
+    for (std::size_t at = next_held(lower_bound(first)); at < end; at = next_held(at + 1)) {
         ++num_found;
     }
     return num_found;
@@ -24,8 +24,8 @@ std::size_t SealedSegments::count(std::int64_t first, std::int64_t before) const
 std::vector<std::int64_t> SealedSegments::numbers() const {
     std::vector<std::int64_t> held;
     held.reserve(num_held_);
-    for (std::size_t place = next_held(0); place < entries_.size(); place = next_held(place + 1)) {
-        held.push_back(entries_[place].number);
+    for (std::size_t at = next_held(0); at < entries_.size(); at = next_held(at + 1)) {
+        held.push_back(entries_[at].number);
     }
     return held;
 }
@@ -36,19 +36,19 @@ void SealedSegments::make_room_for_one() {
     }
 }
 
-void SealedSegments::add(std::int64_t number, const StoredSegment& segment) {
+void SealedSegments::add(std::int64_t number, const SegmentPlace& place) {
     if (num_held_ == 0) {
         entries_.clear();
         first_ = 0;
     }
-    entries_.push_back(Entry{number, segment, true});
+    entries_.push_back(Entry{number, place});
     ++num_held_;
 }
 
 std::size_t SealedSegments::halved(std::int64_t number) const {
-    const auto place = std::lower_bound(entries_.begin(), entries_.end(), number,
+    const auto found = std::lower_bound(entries_.begin(), entries_.end(), number,
                                         [](const Entry& entry, std::int64_t wanted) { return entry.number < wanted; });
-    return static_cast<std::size_t>(place - entries_.begin());
+    return static_cast<std::size_t>(found - entries_.begin());
 }
 
 void SealedSegments::close_gaps() {
@@ -58,7 +58,7 @@ void SealedSegments::close_gaps() {
     std::vector<Entry> held;
     held.reserve(room_for(num_held_));
     std::copy_if(entries_.begin(), entries_.end(), std::back_inserter(held),
-                 [](const Entry& entry) { return entry.is_held; });
+                 [](const Entry& entry) { return entry.is_held(); });
     entries_.swap(held);
     first_ = 0;
 }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "segment_arena.hpp"
+#include "segment_place.hpp"
 
 namespace framestow {
 
@@ -21,11 +21,13 @@ public:
     std::int64_t first_number() const { return entries_[first_].number; }
 
     // Nothing where that number is not held. What it points to stays until the next change.
-    const StoredSegment* find(std::int64_t number) const {
-        const std::size_t place = lower_bound(number);
-        return place < entries_.size() && entries_[place].number == number && entries_[place].is_held
-                   ? &entries_[place].segment
-                   : nullptr;
+    const SegmentPlace* find(std::int64_t number) const {
+        const std::size_t at = lower_bound(number);
+        const bool is_held = at < entries_.size() && entries_[at].number == number && entries_[at].is_held();
+        return is_held ? &entries_[at].place : nullptr;
+    }
+    SegmentPlace* find(std::int64_t number) {
+        return const_cast<SegmentPlace*>(static_cast<const SealedSegments*>(this)->find(number));
     }
 
     // Whether a segment is held whose number is at least `first` and below `before`; how many.
@@ -39,15 +41,15 @@ public:
     void make_room_for_one();
 
     // Notes a segment whose number is above all others.
-    void add(std::int64_t number, const StoredSegment& segment);
+    void add(std::int64_t number, const SegmentPlace& place);
 
-    // Lets go of those from `first` up to `before`, each shown to `visit(number, segment)`, the oldest first.
+    // Lets go of those from `first` up to `before`, each shown to `visit(number, place)`, the oldest first.
     template <typename Visit>
     void let_go(std::int64_t first, std::int64_t before, const Visit& visit) {
         const std::size_t end = lower_bound(before);
-        for (std::size_t place = next_held(lower_bound(first)); place < end; place = next_held(place + 1)) {
-            visit(entries_[place].number, entries_[place].segment);
-            entries_[place].is_held = false;
+        for (std::size_t at = next_held(lower_bound(first)); at < end; at = next_held(at + 1)) {
+            visit(entries_[at].number, entries_[at].place);
+            entries_[at].place = SegmentPlace{};
             --num_held_;
         }
         first_ = next_held(first_);
@@ -59,11 +61,12 @@ public:
 private:
     struct Entry {
         std::int64_t number;
-        StoredSegment segment;
-        bool is_held;
+        SegmentPlace place;  // nowhere once it was let go
+
+        bool is_held() const { return !is_nowhere(place); }
     };
 
-    // The first place whose number is `number` or more.
+    // Index of the first entry whose number is `number` or more.
     std::size_t lower_bound(std::int64_t number) const {
         if (entries_.empty() || number <= entries_.front().number) {
             return 0;
@@ -79,18 +82,18 @@ private:
         return static_cast<std::size_t>(entries_.back().number - entries_.front().number) + 1 == entries_.size();
     }
 
-    std::size_t next_held(std::size_t place) const {
-        while (place < entries_.size() && !entries_[place].is_held) {
-            ++place;
+    std::size_t next_held(std::size_t at) const {
+        while (at < entries_.size() && !entries_[at].is_held()) {
+            ++at;
         }
-        return place;
+        return at;
     }
 
     std::size_t halved(std::int64_t number) const;
     void close_gaps();
 
     std::vector<Entry> entries_;  // ascending by number
-    std::size_t first_ = 0;       // place of the first that is held
+    std::size_t first_ = 0;       // index of the first that is held
     std::size_t num_held_ = 0;
 };
 

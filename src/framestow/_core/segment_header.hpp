@@ -38,6 +38,9 @@ void write_header(const SegmentHeader& header, std::uint8_t* segment, std::size_
 
 void verify_checksum(ByteSpan segment);
 
+// The checksum that a segment of kHeaderBytes at least begins with, whether or not it is right.
+inline std::uint32_t checksum_of(ByteSpan segment) { return load_u32(segment.bytes); }
+
 inline ByteSpan payload_of(ByteSpan segment) {
     return ByteSpan{segment.bytes + kHeaderBytes, segment.size - kHeaderBytes};
 }

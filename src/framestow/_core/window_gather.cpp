@@ -55,28 +55,28 @@ DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
 }
 
 // Frames of one segment. An open one is read under the gate; it may have been sealed since it was last looked up.
-void unpack_part(const Reading& reading, ByteSpan segment, std::size_t stream, std::int64_t number, std::size_t first,
+void unpack_part(const Reading& reading, SegmentPlace place, std::size_t stream, std::int64_t number, std::size_t first,
                  std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
-    if (segment.bytes == nullptr) {
+    if (is_nowhere(place)) {
         const PackedStreams::View view(reading);
-        segment = view.sealed_segment(stream, number);
-        if (segment.bytes == nullptr) {
+        place = view.sealed_segment(stream, number);
+        if (is_nowhere(place)) {
             view.unpack_open(stream, first, count, scratch, out);
             return;
         }
     }
-    reading.packed().unpack_sealed(segment, stream, number, first, count, scratch, out);
+    reading.packed().unpack_sealed(place, stream, number, first, count, scratch, out);
 }
 
-// `segment` is the one that the window begins in, or no bytes if that was open.
-void unpack_window(const Reading& reading, ByteSpan segment, std::size_t stream, std::int64_t first,
+// `place` is that of the segment that the window begins in, or nowhere if that was open.
+void unpack_window(const Reading& reading, SegmentPlace place, std::size_t stream, std::int64_t first,
                    std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
     const std::int64_t segment_frames = reading.packed().frames_per_segment();
     while (count > 0) {
         const auto within = static_cast<std::size_t>(first % segment_frames);
         const std::size_t taken = std::min(count, static_cast<std::size_t>(segment_frames) - within);
-        unpack_part(reading, segment, stream, first / segment_frames, within, taken, scratch, out);
-        segment = ByteSpan{};
+        unpack_part(reading, place, stream, first / segment_frames, within, taken, scratch, out);
+        place = SegmentPlace{};
         out += taken * reading.packed().geometry().frame_bytes();
         first += static_cast<std::int64_t>(taken);
         count -= taken;
@@ -90,7 +90,7 @@ struct Batch {
     std::size_t length;
     StackPadding padding;
     std::uint8_t* out;
-    std::vector<ByteSpan> segments;  // of each window's first frame; no bytes if that one is open
+    std::vector<SegmentPlace> segments;  // of each window's first frame; nowhere if that one is open
 };
 
 // Checks all windows and looks their segments up, a few at a time so that a writer never waits for long.
@@ -116,10 +116,10 @@ void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end) {
         return static_cast<std::size_t>(first_position(batch.requests, ahead) % segment_frames);
     };
     if (window + 3 < end) {
-        prefetch_directory(batch.segments[window + 3], batch.reading.packed().geometry(), first_frame(window + 3));
+        prefetch_directory(bytes_in_ram(batch.segments[window + 3]), batch.reading.packed().geometry(), first_frame(window + 3));
     }
     if (window + 1 < end) {
-        prefetch_frames(batch.segments[window + 1], first_frame(window + 1),
+        prefetch_frames(bytes_in_ram(batch.segments[window + 1]), first_frame(window + 1),
                         static_cast<std::size_t>(batch.requests.counts[window + 1]));
     }
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from os import PathLike
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -129,3 +130,34 @@ class FrameStorage(Protocol):
     @property
     def nbytes(self) -> dict[str, int]:
         """Bytes held, by part; what older readings still see is among them."""
+
+
+@runtime_checkable
+class StorageInFiles(FrameStorage, Protocol):
+    """A storage whose sealed segments may lie in files, so that it may be larger than RAM.
+
+    A file is opened once, for as long as a segment lies in it, whatever becomes of its name; no other file may get that
+    name meanwhile. What is read from one is verified each time: ``windows`` and ``segment`` raise
+    ``DamagedSegmentError``, naming file, offset, stream and segment, for bytes that are not the segment's.
+    """
+
+    def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
+        """Read a sealed segment from a file from now on, and let go of its RAM as ``evict`` does.
+
+        Its ``size`` bytes, as ``segment`` gives them, stand at ``offset`` of ``path``. It may lie in another file
+        already. Raises ``IndexError`` for one that is not held or not sealed, ``ValueError`` for another size and
+        ``OSError`` if the file cannot be opened; nothing has changed then.
+        """
+
+    def restore_in_file(
+        self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
+    ) -> None:
+        """Put a full segment that lies in a file behind what ``stream`` holds, as ``restore`` does.
+
+        Its frames are not read, and not verified before they are asked for. Raises as ``restore`` and ``move_to_file``
+        do, and ``ValueError`` for one that is not full.
+        """
+
+    @property
+    def disk_nbytes(self) -> int:
+        """Bytes of the segments that lie in files; not among ``nbytes``."""

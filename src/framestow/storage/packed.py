@@ -1,7 +1,9 @@
-"""Packed frames in RAM."""
+"""Packed frames, in RAM and in files."""
 
 from __future__ import annotations
 
+import os
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from framestow._core import PackedReading, PackedStreams
 from framestow.frames.codec import bytes_of
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
-from framestow.storage.frame_storage import FrameStorage, Reading
+from framestow.storage.frame_storage import Reading, StorageInFiles
 
 
 class ReadingOfBytes:
@@ -33,10 +35,10 @@ class ReadingOfBytes:
         self._reading.windows(streams, last_positions, counts, bytes_of(out, leading_axes=2), padding)
 
 
-class PackedStorage(FrameStorage):
+class PackedStorage(StorageInFiles):
     """Frames packed as they arrive, in segments that can be read at once, the open one of each stream included.
 
-    The same promises as every ``FrameStorage``; the work is done by the native ``PackedStreams``. Frames of any dtype
+    The same promises as every ``StorageInFiles``; the work is done by the native ``PackedStreams``. Frames of any dtype
     are packed by their bytes. Up to ``threads`` threads unpack what one call asks for.
     """
 
@@ -87,6 +89,26 @@ class PackedStorage(FrameStorage):
     def begin_at(self, stream: int, number: int) -> None:
         """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
         self._streams.begin_at(stream, number)
+
+    def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
+        """Read a sealed segment from a file from now on (see ``StorageInFiles``)."""
+        self._streams.move_to_file(stream, number, os.fsencode(path), offset, size)
+
+    def restore_in_file(
+        self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
+    ) -> None:
+        """Put a full segment that lies in a file behind what ``stream`` holds (see ``StorageInFiles``)."""
+        if num_frames != self.frames_per_segment:
+            raise ValueError(
+                f"segment {number} of stream {stream} has {num_frames} frames: only full ones, of "
+                f"{self.frames_per_segment}, stay in files; restore it into RAM"
+            )
+        self._streams.restore_in_file(stream, number, os.fsencode(path), offset, size)
+
+    @property
+    def disk_nbytes(self) -> int:
+        """Bytes of the segments that lie in files."""
+        return self._streams.disk_nbytes
 
     @property
     def num_frames(self) -> dict[str, int]:

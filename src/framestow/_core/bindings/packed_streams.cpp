@@ -97,6 +97,19 @@ struct PackedReading {
     std::size_t num_threads;
 };
 
+// Paths come as os.fsencode gives them.
+void py_move_to_file(PackedStreams& self, std::int64_t stream, std::int64_t number, const nb::bytes& path,
+                     std::uint64_t offset, std::size_t size) {
+    const std::string name(path.c_str(), path.size());
+    const nb::gil_scoped_release released;
+    self.move_to_file(stream, number, name, offset, size);
+}
+
+void py_restore_in_file(PackedStreams& self, std::int64_t stream, std::int64_t number, const nb::bytes& path,
+                        std::uint64_t offset, std::size_t size) {
+    self.restore_in_file(stream, number, std::string(path.c_str(), path.size()), offset, size);
+}
+
 void py_restore(PackedStreams& self, std::int64_t stream, std::int64_t number, nb::handle segment_argument) {
     const ReadArray segment = as_bytes(segment_argument, "segment");
     self.restore(stream, number, span_of(segment));
@@ -138,19 +151,24 @@ void bind_packed_streams(nb::module_& module) {
         .def("next_position", &PackedStreams::next_position, nb::arg("stream"))
         .def(
             "segment",
-            [](const PackedStreams& self, std::int64_t stream, std::int64_t number) {
+            [](PackedStreams& self, std::int64_t stream, std::int64_t number) {
                 return to_bytes(self.segment(stream, number));
             },
             nb::arg("stream"), nb::arg("number"))
         .def("sealed_numbers", &py_sealed_numbers, nb::arg("stream"))
         .def("begin_at", &PackedStreams::begin_at, nb::arg("stream"), nb::arg("number"))
         .def("restore", &py_restore, nb::arg("stream"), nb::arg("number"), nb::arg("segment"))
+        .def("move_to_file", &py_move_to_file, nb::arg("stream"), nb::arg("number"), nb::arg("path"),
+             nb::arg("offset"), nb::arg("size"))
+        .def("restore_in_file", &py_restore_in_file, nb::arg("stream"), nb::arg("number"), nb::arg("path"),
+             nb::arg("offset"), nb::arg("size"))
         .def_prop_ro("num_streams", &PackedStreams::num_streams)
         .def_prop_ro("num_frames", &PackedStreams::num_frames)
         .def_prop_ro("frames_per_segment", &PackedStreams::frames_per_segment)
         .def_prop_ro("sealed_nbytes", [](const PackedStreams& self) { return self.nbytes().sealed; })
         .def_prop_ro("open_nbytes", [](const PackedStreams& self) { return self.nbytes().open; })
-        .def_prop_ro("index_nbytes", [](const PackedStreams& self) { return self.nbytes().index; });
+        .def_prop_ro("index_nbytes", [](const PackedStreams& self) { return self.nbytes().index; })
+        .def_prop_ro("disk_nbytes", [](const PackedStreams& self) { return self.nbytes().in_files; });
 }
 
 }  // namespace framestow

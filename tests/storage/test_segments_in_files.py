@@ -1,0 +1,354 @@
+"""Segments that lie in files read as those in RAM do, and a byte that is not theirs is never a frame."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from batteries.storage_battery import PIXELS, StorageBattery
+from framestow.errors import DamagedDataError, DamagedSegmentError
+from framestow.frames.codec import SegmentCodec
+from framestow.frames.frame_spec import FrameSpec
+from framestow.storage.frame_storage import StorageInFiles
+from framestow.storage.packed import PackedStorage
+
+FRAMES, STREAM = 8, 0  # of a segment
+SHIFT = 5  # bytes before the first segment of a file
+
+
+def film(num_frames: int, seed: int = 0, is_noise: bool = False) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if is_noise:
+        return rng.integers(0, 256, (num_frames, *PIXELS.shape), dtype=np.uint8)
+    frames = np.full((num_frames, *PIXELS.shape), seed, np.uint8)
+    for position, frame in enumerate(frames):
+        frame[rng.integers(30), position % 37 : position % 37 + 3] = rng.integers(256)
+    return frames
+
+
+def filled(frames: np.ndarray, **options) -> PackedStorage:
+    storage = PackedStorage(PIXELS, 1, frames_per_segment=FRAMES, **options)
+    for frame in frames:
+        storage.append(np.zeros(1, np.int32), frame[None])
+    return storage
+
+
+def written(storage: PackedStorage, path: Path) -> list[tuple[int, int]]:
+    """Write the sealed segments to a file; give where each stands and how long it is."""
+    places = []
+    with path.open("wb") as file:
+        file.write(bytes(SHIFT))
+        for number in range(storage.open_segment(STREAM)):
+            segment = storage.segment(STREAM, number)
+            places.append((file.tell(), len(segment)))
+            file.write(segment)
+    return places
+
+
+def moved(frames: np.ndarray, path: Path, **options) -> tuple[PackedStorage, list[tuple[int, int]]]:
+    storage = filled(frames, **options)
+    places = written(storage, path)
+    for number, (offset, size) in enumerate(places):
+        storage.move_to_file(STREAM, number, path, offset, size)
+    return storage, places
+
+
+def restored(frames: np.ndarray, path: Path) -> tuple[PackedStorage, list[tuple[int, int]]]:
+    places = written(filled(frames), path)
+    storage = PackedStorage(PIXELS, 1, frames_per_segment=FRAMES)
+    for number, (offset, size) in enumerate(places):
+        storage.restore_in_file(STREAM, number, path, offset, size, FRAMES)
+    return storage, places
+
+
+def window(storage, last: int, count: int) -> np.ndarray:
+    out = np.full((1, count, *PIXELS.shape), 7, np.uint8)
+    storage.windows(np.zeros(1, np.int32), np.array([last]), np.array([count], np.int32), out)
+    return out[0]
+
+
+def num_open_files(path: Path) -> int:
+    return sum(os.path.realpath(f"/proc/self/fd/{name}") == str(path) for name in os.listdir("/proc/self/fd"))
+
+
+class MovesAtOnce(PackedStorage):
+    """Moves each segment to one of two files as soon as it is sealed, and every fifth to the other one later."""
+
+    def __init__(self, spec: FrameSpec, num_streams: int, **options) -> None:
+        super().__init__(spec, num_streams, **options)
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder)
+        self._files = [Path(folder, name) for name in ("one", "two")]
+        self._moved = [0] * num_streams
+
+    def append(self, streams, frames):
+        super().append(streams, frames)
+        for stream in streams.tolist():
+            self.move_what_is_sealed(stream)
+
+    def restore(self, stream, number, segment):
+        super().restore(stream, number, segment)
+        self._moved[stream] = number
+        self.move_what_is_sealed(stream)
+
+    def move_what_is_sealed(self, stream):
+        for number in range(self._moved[stream], self.open_segment(stream)):
+            self.put(stream, number, self._files[0])
+            if number % 5 == 4:
+                self.put(stream, number - 3, self._files[1])
+        self._moved[stream] = self.open_segment(stream)
+
+    def put(self, stream, number, path):
+        try:
+            segment = self.segment(stream, number)
+        except IndexError:  # it was evicted
+            return
+        with path.open("ab") as file:
+            offset = file.tell()
+            file.write(segment)
+        self.move_to_file(stream, number, path, offset, len(segment))
+
+
+class TestSegmentsInFiles(StorageBattery):
+    make = MovesAtOnce
+
+    @pytest.mark.skip(reason="what a reading keeps of a file takes no memory")
+    def test_what_a_reading_keeps_is_counted_until_it_has_gone(self):
+        pass
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("make", [moved, restored])
+def test_windows_of_segments_in_files_are_those_of_segments_in_ram(tmp_path, make, threads):
+    frames = film(61)
+    storage, _ = make(frames, tmp_path / "log") if make is restored else make(frames, tmp_path / "log", threads=threads)
+    held = storage.held(STREAM)
+
+    for count in (1, 5, 20):
+        for last in held[count - 1 :]:
+            np.testing.assert_array_equal(frames[last - count + 1 : last + 1], window(storage, last, count))
+    for number in range(len(frames) // FRAMES):
+        assert filled(frames).segment(STREAM, number) == storage.segment(STREAM, number)
+
+
+def test_a_large_batch_is_read_by_several_threads(tmp_path):
+    frames = film(400, is_noise=True)
+    storage, _ = moved(frames, tmp_path / "log", threads=4)
+    lasts = np.random.default_rng(0).integers(4, 400, 1200)
+    out = np.empty((1200, 5, *PIXELS.shape), np.uint8)
+
+    storage.windows(np.zeros(1200, np.int32), lasts, np.full(1200, 5, np.int32), out)
+
+    np.testing.assert_array_equal(frames[lasts[:, None] + np.arange(-4, 1)], out)
+
+
+def test_ram_is_given_back_and_files_are_counted_apart(tmp_path):
+    frames = film(3000, is_noise=True)
+    before = filled(frames).nbytes
+
+    storage, places = moved(frames, tmp_path / "log")
+
+    assert isinstance(storage, StorageInFiles)
+    assert sum(size for _, size in places) == storage.disk_nbytes
+    assert before["frames"] > 3000 * PIXELS.nbytes > 2 * storage.nbytes["frames"]
+    assert filled(frames).disk_nbytes == 0
+    storage.evict(STREAM, 1600)
+    assert sum(size for _, size in places[200:]) == storage.disk_nbytes
+
+
+def test_a_reading_keeps_what_it_saw_in_ram_and_in_files(tmp_path):
+    frames = film(80)
+    storage = filled(frames)
+    places = written(storage, tmp_path / "log")
+    reading = storage.start_reading()
+    for number, (offset, size) in enumerate(places[:6]):
+        storage.move_to_file(STREAM, number, tmp_path / "log", offset, size)
+    storage.evict(STREAM, 80)
+    (tmp_path / "log").unlink()
+
+    out = np.empty((1, 80, *PIXELS.shape), np.uint8)
+    reading.windows(np.zeros(1, np.int32), np.array([79]), np.array([80], np.int32), out)
+
+    np.testing.assert_array_equal(frames, out[0])
+
+
+def test_a_file_is_opened_once_and_closed_when_no_segment_lies_in_it(tmp_path):
+    storage, places = moved(film(40), tmp_path / "log")
+    other = tmp_path / "other"
+    shutil.copy(tmp_path / "log", other)
+    reading = storage.start_reading()
+
+    assert (1, 0) == (num_open_files(tmp_path / "log"), num_open_files(other))
+    for number, (offset, size) in enumerate(places[:3]):
+        storage.move_to_file(STREAM, number, other, offset, size)
+    assert (1, 1) == (num_open_files(tmp_path / "log"), num_open_files(other))
+    storage.evict(STREAM, 40)
+    assert (1, 1) == (num_open_files(tmp_path / "log"), num_open_files(other))
+    reading.stop()
+    assert (0, 0) == (num_open_files(tmp_path / "log"), num_open_files(other))
+    assert 0 == storage.disk_nbytes
+
+
+def test_a_file_that_was_removed_or_replaced_by_another_is_read_as_it_was(tmp_path):
+    frames, path = film(40), tmp_path / "log"
+    removed, _ = moved(frames, path)
+    path.unlink()
+    replaced, _ = moved(frames, path)
+    written(filled(film(40, seed=1)), tmp_path / "new")
+    (tmp_path / "new").replace(path)
+
+    for storage in (removed, replaced):
+        np.testing.assert_array_equal(frames, window(storage, 39, 40))
+
+
+@pytest.mark.parametrize("make", [moved, restored])
+def test_every_changed_byte_of_a_segment_is_found_whenever_it_rots(tmp_path, make):
+    path, frames = tmp_path / "log", film(24)
+    storage, places = make(frames, path)
+    offset, size = places[1]
+    content = path.read_bytes()
+    fault = f"{path}, offset {offset}: segment 1 of stream 0: "
+    for place in range(size):
+        with path.open("r+b") as file:
+            file.seek(offset + place)
+            file.write(bytes([content[offset + place] ^ 1 << place % 8]))
+
+        with pytest.raises(DamagedSegmentError, match=re.escape(fault)) as raised:
+            window(storage, 15, 1)
+        with pytest.raises(DamagedSegmentError, match=re.escape(fault)):
+            storage.segment(STREAM, 1)
+
+        assert (0, 1) == (raised.value.stream, raised.value.segment)
+        np.testing.assert_array_equal(frames[:8], window(storage, 7, 8))
+        path.write_bytes(content)
+    np.testing.assert_array_equal(frames, window(storage, 23, 24))
+
+
+@pytest.mark.parametrize("make", [moved, restored])
+def test_a_file_that_is_cut_short_gives_the_error_and_what_is_left_of_it(tmp_path, make):
+    path, frames = tmp_path / "log", film(40)
+    storage, places = make(frames, path)
+
+    for length in range(path.stat().st_size - 1, -1, -7):
+        os.truncate(path, length)
+        for number, (offset, size) in enumerate(places):
+            last = number * FRAMES + 5
+            if offset + size <= length:
+                np.testing.assert_array_equal(frames[last - 2 : last + 1], window(storage, last, 3))
+            else:
+                with pytest.raises(
+                    DamagedDataError, match=f"offset {offset}: segment {number} of stream 0: the file ends"
+                ):
+                    window(storage, last, 3)
+
+
+@pytest.mark.parametrize("make", [moved, restored])
+def test_a_whole_segment_of_another_film_in_the_same_place_is_told_from_the_right_one(tmp_path, make):
+    path, frames = tmp_path / "log", film(24, is_noise=True)  # kept raw, so that all segments have the same length
+    storage, places = make(frames, path)
+    np.testing.assert_array_equal(frames, window(storage, 23, 24))
+    assert 1 == len({size for _, size in places})
+
+    path.write_bytes(path.read_bytes()[: places[1][0]] + written_bytes(film(16, seed=1, is_noise=True)))
+
+    np.testing.assert_array_equal(frames[:8], window(storage, 7, 8))
+    with pytest.raises(DamagedSegmentError, match="segment 1 of stream 0: another segment stands there"):
+        window(storage, 15, 1)
+
+
+def written_bytes(frames: np.ndarray) -> bytes:
+    codec = SegmentCodec(PIXELS)
+    return b"".join(codec.pack(frames[first : first + FRAMES]) for first in range(0, len(frames), FRAMES))
+
+
+def test_a_segment_of_other_frames_is_refused_when_it_is_read(tmp_path):
+    path = tmp_path / "log"
+    longer, other = (
+        SegmentCodec(PIXELS).pack(film(9)),
+        SegmentCodec(FrameSpec((40, 30))).pack(film(8).reshape(8, 40, 30)),
+    )
+    for segment in (longer, other):
+        path.write_bytes(segment)
+        storage = PackedStorage(PIXELS, 1, frames_per_segment=FRAMES)
+        storage.restore_in_file(STREAM, 3, path, 0, len(segment), FRAMES)
+
+        with pytest.raises(DamagedSegmentError, match="segment 3 of stream 0: its header belongs to other frames"):
+            window(storage, 30, 2)
+
+
+def test_damage_in_one_window_of_a_batch_names_the_segment_whatever_thread_finds_it(tmp_path):
+    path, frames = tmp_path / "log", film(400, is_noise=True)
+    storage, places = moved(frames, path, threads=4)
+    with path.open("r+b") as file:
+        file.seek(places[30][0] + 100)
+        file.write(b"damage")
+    lasts = np.arange(4, 400)
+    out = np.empty((len(lasts), 5, *PIXELS.shape), np.uint8)
+
+    with pytest.raises(DamagedSegmentError) as raised:
+        storage.windows(np.zeros(len(lasts), np.int32), lasts, np.full(len(lasts), 5, np.int32), out)
+
+    assert 30 == raised.value.segment
+
+
+@pytest.mark.parametrize("kind", ["sealed", "evicted", "open"])
+def test_what_cannot_move_is_refused_and_stays_where_it_is(tmp_path, kind):
+    frames = film(44)
+    storage = filled(frames)
+    places = written(storage, tmp_path / "log")
+    storage.evict(STREAM, FRAMES)
+    number = {"sealed": 2, "evicted": 0, "open": 5}[kind]
+
+    if kind == "sealed":
+        with pytest.raises(ValueError, match=f"segment 2 of stream 0 has {places[2][1]} bytes: the 9 bytes in"):
+            storage.move_to_file(STREAM, 2, tmp_path / "log", 0, 9)
+        with pytest.raises(FileNotFoundError) as raised:
+            storage.move_to_file(STREAM, 2, tmp_path / "missing", *places[2])
+        assert str(tmp_path / "missing") == raised.value.filename
+    else:
+        with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not held"):
+            storage.move_to_file(STREAM, number, tmp_path / "log", 0, 30)
+
+    assert (0, 0) == (storage.disk_nbytes, num_open_files(tmp_path / "log"))
+    np.testing.assert_array_equal(frames[8:], window(storage, 43, 36))
+
+
+def test_what_cannot_be_restored_in_a_file_is_refused_and_changes_nothing(tmp_path):
+    storage, places = restored(film(24), tmp_path / "log")
+
+    for number, fault in ((2, "segment 2 of stream 0 does not follow"), (-1, "segment -1 of stream 0 does not follow")):
+        with pytest.raises(ValueError, match=fault):
+            storage.restore_in_file(STREAM, number, tmp_path / "log", *places[0], FRAMES)
+    with pytest.raises(ValueError, match="segment 4 of stream 0 has 7 frames: only full ones, of 8"):
+        storage.restore_in_file(STREAM, 4, tmp_path / "log", *places[0], 7)
+    with pytest.raises(ValueError, match="segment 4 of stream 0 has 3 bytes: a header alone has 24"):
+        storage.restore_in_file(STREAM, 4, tmp_path / "log", 0, 3, FRAMES)
+    with pytest.raises(FileNotFoundError):
+        storage.restore_in_file(STREAM, 4, tmp_path / "missing", *places[0], FRAMES)
+
+    assert (range(24), sum(size for _, size in places)) == (storage.held(STREAM), storage.disk_nbytes)
+
+
+def test_appending_goes_on_behind_segments_in_a_file_as_behind_segments_in_ram(tmp_path):
+    frames = film(80)
+    in_ram = filled(frames)
+
+    storage, places = restored(frames[:40], tmp_path / "log")
+    for frame in frames[40:]:
+        storage.append(np.zeros(1, np.int32), frame[None])
+
+    for number in range(10):
+        assert in_ram.segment(STREAM, number) == storage.segment(STREAM, number)
+    os.truncate(tmp_path / "log", places[-1][0])  # the next one cannot be based on it
+    damaged, _ = moved(frames[:40], tmp_path / "log")
+    os.truncate(tmp_path / "log", places[-1][0])
+    for frame in frames[40:]:
+        damaged.append(np.zeros(1, np.int32), frame[None])
+    np.testing.assert_array_equal(frames[40:], window(damaged, 79, 40))
