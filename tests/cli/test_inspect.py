@@ -90,7 +90,7 @@ def test_a_memory_without_transitions_is_told_and_not_drawn(tmp_path, monkeypatc
 def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):
     run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000020"
     checkpoint.mkdir(parents=True)
-    write_manifest(checkpoint, "framestow checkpoint", 2, {"generation": 3})
+    write_manifest(checkpoint, "framestow checkpoint", 2, {"memory_generation": 3})
     played_memory().save(run / "memory")
 
     assert SavedMemory(run / "memory") == find_memory(run)
@@ -161,7 +161,7 @@ def test_a_kept_generation_is_told_and_what_a_crash_left_beside_it(tmp_path, mon
 def test_an_older_generation_is_looked_at_by_its_checkpoint(tmp_path, capsys):
     checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000020"
     checkpoint.mkdir(parents=True)
-    write_manifest(checkpoint, "framestow checkpoint", 2, {"generation": 1})
+    write_manifest(checkpoint, "framestow checkpoint", 2, {"memory_generation": 1})
     memory = played_memory()
     memory.save(tmp_path / "run" / "memory", keep_older=True)
     play_episode(memory, 1, 3, stream=0, terminated=True)

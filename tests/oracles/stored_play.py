@@ -18,7 +18,7 @@ FILE_BYTES = 40_000  # so that each log has several files
 
 
 class StoredPlay(NamedTuple):
-    """``recorded`` are all transitions that were ever appended, by their indices, from the plain lists."""
+    """``recorded`` are all transitions that were ever appended, from the plain lists; a reward is its step's number."""
 
     recorded: dict[str, np.ndarray]
     windows: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
@@ -26,45 +26,58 @@ class StoredPlay(NamedTuple):
     frames_per_segment: int
 
 
-def store_play(folder: Path, seed: int = 0) -> StoredPlay:
+def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> StoredPlay:
     """Play on three streams, commit a generation that stays, play on beyond the capacity, commit another."""
     memory = ShadowedMemory(
-        CAPACITY, FrameSpec(SHAPE), 5, stack=STACK, num_streams=NUM_STREAMS, seed=0, source=["Pong", "Qbert", "Pong"]
+        CAPACITY, frame or FrameSpec(SHAPE), 5, stack=STACK, num_streams=NUM_STREAMS, seed=0, **settings
     )
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     windows = {}
     with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
         writer.read_generations()
         writer.begin(None)
         for num_steps in (1_900, 700):
-            play(memory, num_steps, random)
+            play(memory, num_steps, random, len(memory.oracle.steps))
             manifest = writer.commit(memory._parts, kept=set(writer.generations), is_pinned=True)
             windows[manifest.generation] = _windows(memory)
     return StoredPlay(_recorded(memory), windows, memory._parts.storage.frames_per_segment)
 
 
-def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator) -> None:
-    """Steps of all streams with frames of noise, episodes of some 50 steps, now and then cut by a reset."""
+def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator, first_reward: int = 0) -> None:
+    """Steps of all streams with frames of noise, episodes of some 50 steps, now and then cut by a reset.
+
+    Rewards count up from ``first_reward``.
+    """
     closed = np.flatnonzero(~memory._parts.timeline.is_open)
     if len(closed):
-        memory.begin(_noise(random, len(closed)), closed)
-    for _ in range(num_steps):
+        memory.begin(_noise(memory, random, len(closed)), closed)
+    for step in range(num_steps):
         terminated, truncated, is_reset = random.random((3, NUM_STREAMS)) < 0.01
-        actions, rewards = random.integers(0, 5, NUM_STREAMS), random.normal(size=NUM_STREAMS)
-        memory.append(actions, rewards, terminated, truncated, _noise(random, NUM_STREAMS))
+        actions, rewards = (
+            random.integers(0, 5, NUM_STREAMS),
+            first_reward + step * NUM_STREAMS + np.arange(NUM_STREAMS),
+        )
+        memory.append(actions, rewards, terminated, truncated, _noise(memory, random, NUM_STREAMS))
         begun = np.flatnonzero(terminated | truncated | is_reset)
         if len(begun):
-            memory.begin(_noise(random, len(begun)), begun)
+            memory.begin(_noise(memory, random, len(begun)), begun)
 
 
 def assert_batch_is_what_was_recorded(batch: Batch, stored: StoredPlay) -> None:
     """Compare every field, bit for bit."""
+    numbers = batch.reward.astype(np.int64)
     for name, values in stored.recorded.items():
-        np.testing.assert_array_equal(values[batch.index], getattr(batch, name), name)
+        np.testing.assert_array_equal(values[numbers], getattr(batch, name), name)
 
 
-def _noise(random: np.random.Generator, count: int) -> np.ndarray:
-    return random.integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.ndarray:
+    spec = memory.settings.frame
+    pixels = random.integers(0, 256, (count, *spec.shape), dtype=np.uint8)
+    if not spec.is_scaled:
+        return pixels.astype(spec.dtype)
+    frames = (pixels / np.float32(255)).astype(spec.dtype)
+    frames[random.random(count) < 0.05] += 1  # as of an environment that scales otherwise now and then
+    return frames
 
 
 def _windows(memory: ReplayMemory) -> tuple[np.ndarray, ...]:

@@ -53,7 +53,7 @@ def find_memory(path: Path) -> SavedMemory:
 def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
     if _has_manifest(checkpoint / MEMORY):
         return SavedMemory(checkpoint / MEMORY)
-    generation = _content_of(checkpoint / "MANIFEST").get("generation")
+    generation = _content_of(checkpoint / "MANIFEST").get("memory_generation")
     folder = checkpoint.resolve().parent.parent / MEMORY
     if not isinstance(generation, int) or not _has_manifest(folder):
         raise InvalidSettingsError(

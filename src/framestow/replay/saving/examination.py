@@ -17,7 +17,7 @@ from framestow.replay.saving.saved_settings import checked_settings
 from framestow.replay.saving.state_file import generations_by_state, manifest_in_state
 from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, Manifest, checked_manifest
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path, next_generation, read_checked
+from framestow.storage.files.manifest import generations, manifest_path, read_checked
 
 Progress = Callable[[int, int], None]
 """Is told how many bytes were gone through, and of how many."""
@@ -62,7 +62,7 @@ class ExaminedStore:
             self._progress(self._to_do, self._to_do)
 
     def salvage(self) -> None:
-        """Where no generation can be read, make one by the newest manifest and the logs, which get another number.
+        """Where no generation can be read, make the newest one anew by its manifest and the logs.
 
         Raises ``DamagedDataError`` where there is no manifest either: then nothing tells what the memory was.
         """
@@ -71,9 +71,7 @@ class ExaminedStore:
                 f"{self.folder}: every manifest and every state file is damaged or gone, so nothing tells what the "
                 "memory was; take an older save"
             )
-        number = next_generation(self.folder, self._disk)
-        manifest = self.manifests[-1]._replace(generation=number, kept=[], is_pinned=False, is_closed=False)
-        self._examine_generation(manifest, has_state=False)
+        self._examine_generation(self.manifests[-1], has_state=False)
         if self.newest is None:
             raise DamagedDataError(self.findings[-1].message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,16 @@ from framestow.replay.saving.array_file import Arrays
 from framestow.replay.saving.examined_log import LogView
 from framestow.replay.saving.moment import NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, held_runs
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
+from framestow.replay.timelines.saved_steps import arrays_of
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.files.block_format import BlockKey
 
 POSITIONS_KEPT = 2**32  # slots have the low 32 bits of a position
 FARTHEST = 2**30  # frames from a stream's newest one to any that it holds
 
-Numbers = npt.NDArray[np.int64]
+TAKEN = 4  # flag of a slot in which there is a step; the last frame of an episode starts none
+
+Slots = npt.NDArray[Any]  # of slot_record
 
 
 class RebuiltState:
@@ -38,10 +42,11 @@ class RebuiltState:
 
     def arrays(self, segments: Iterable[BlockKey], steps: LogView) -> Arrays:
         """Give the arrays for these segments and the blocks of steps that are whole."""
-        for stream, number in segments:
+        whole = set(segments)
+        for stream, number in whole:
             self._cover(stream, number, number)
         empty = make_timeline(self._settings, self._length).state()
-        of_steps = self._of_ring(steps)
+        of_steps = self._of_blocks(whole, steps) if self._settings.retention == "random" else self._of_ring(steps)
         runs = [
             np.arange(first, after) if first >= 0 else np.empty(0, np.int64)
             for first, after in zip(self._firsts.tolist(), self._nexts.tolist(), strict=True)
@@ -73,7 +78,44 @@ class RebuiltState:
             "timeline.blocks": np.array([first, stop // STEPS_PER_BLOCK]),
         }
 
-    def _cover_steps(self, slots: npt.NDArray[np.void]) -> None:
+    def _of_blocks(self, whole: set[BlockKey], steps: LogView) -> Arrays:
+        """Where a block of steps belongs to each segment: the newest that fit the capacity, numbered anew.
+
+        Nothing tells of a block that is still there whether it had left the memory. One that steps to come may look
+        at, such as each stream's newest, stands in the state itself.
+        """
+        there = {key for key in steps.whole_keys() if key in whole}
+        for key in there:
+            if self._slots_of(key, steps)["flags"][-1] & TAKEN:  # which led to the first frame of the next segment
+                self._cover(key.stream, key.number, key.number + 1)
+        newest = {BlockKey(stream, after - 1) for stream, after in enumerate(self._nexts.tolist()) if after}
+        chosen: list[tuple[BlockKey, Slots]] = []
+        room = self._settings.capacity
+        for key in sorted(there | newest, key=lambda key: (key.number, key.stream), reverse=True):
+            slots = self._slots_of(key, steps)
+            room -= int((slots["flags"] & TAKEN > 0).sum())
+            if room >= 0 or key in newest:
+                chosen.append((key, slots))
+        chosen.reverse()
+        streams, segments = (np.array([key[part] for key, _ in chosen], np.int64) for part in (0, 1))
+        is_sealed = (segments + 1) * self._length <= self._nexts[streams] * self._length - self._settings.stack
+        in_state = [slots for (_, slots), sealed in zip(chosen, is_sealed, strict=True) if not sealed]
+        return {
+            "blocks.numbers": np.arange(len(chosen)),
+            "blocks.streams": streams,
+            "blocks.segments": segments,
+            "blocks.num_steps": np.array([(slots["flags"] & TAKEN > 0).sum() for _, slots in chosen], np.int64),
+            "blocks.are_sealed": is_sealed,
+            "blocks.next_number": np.array([len(chosen)]),
+            **arrays_of(np.concatenate([np.zeros(0, self._record), *in_state])),
+        }
+
+    def _slots_of(self, key: BlockKey, steps: LogView) -> Slots:
+        """The slots of a block, empty ones where it is not there."""
+        block = steps.read(key)
+        return np.zeros(self._length, self._record) if block is None else np.frombuffer(block, self._record)
+
+    def _cover_steps(self, slots: Slots) -> None:
         for stream in np.unique(slots["stream"]).tolist():
             low = slots["position"][slots["stream"] == stream].astype(np.int64)
             near = int(self._nexts[stream]) * self._length

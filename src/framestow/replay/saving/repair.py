@@ -69,9 +69,10 @@ def repair_store(
         found = verification_of(store)
         if found.is_whole:
             return Repair(found, [], None)
-        if not store.generations:
+        is_rebuilt = not store.generations
+        if is_rebuilt:
             store.salvage()
-        repairing = _Repairing(store, files)
+        repairing = _Repairing(store, files, is_rebuilt)
         actions = list(repairing.told())
         if dry_run:
             return Repair(found, actions, None)
@@ -82,8 +83,8 @@ def repair_store(
 class _Repairing:
     """A repair under way: first everything that is new, then the manifests, then what only the former ones named."""
 
-    def __init__(self, store: ExaminedStore, files: FileSystem) -> None:
-        self._store, self._disk, self._folder = store, files, store.folder
+    def __init__(self, store: ExaminedStore, files: FileSystem, is_rebuilt: bool) -> None:
+        self._store, self._disk, self._folder, self._is_rebuilt = store, files, store.folder, is_rebuilt
         self._there = files.names(store.folder)
         self.moved_to = _unused(store.folder / f"damaged-{datetime.datetime.now():%Y%m%d-%H%M%S}", self._there)
         self._logs = {name: RepairedLog(store.folder, log, files) for name, log in store.logs.items()}
@@ -101,6 +102,8 @@ class _Repairing:
             yield f"generation {number} is given up: its manifest or its state cannot be read"
         for number in self._store.recovered:
             yield f"{manifest_path(self._folder, number).name} is written anew from its state file"
+        if self._is_rebuilt:
+            yield "no state file is whole: what its logs hold in whole segments and blocks of steps is kept"
         for generation in self._store.generations:
             number, kept = generation.manifest.generation, len(generation.timeline)
             yield f"generation {number} keeps {kept:,} transitions and loses {generation.lost:,}"
@@ -137,8 +140,7 @@ class _Repairing:
             self._logs[FRAMES].keep(manifest.frames, generation.whole_segments),
             self._logs[STEPS].keep(manifest.steps, generation.whole_steps),
         ]
-        is_rebuilt = manifest.generation not in {whole.generation for whole in self._store.manifests}
-        return is_rebuilt or any(has_moved) or bool(generation.lost_steps or generation.lost_segments)
+        return self._is_rebuilt or any(has_moved) or bool(generation.lost_steps or generation.lost_segments)
 
     def _written(self, generation: ExaminedGeneration) -> Manifest:
         """Replace its manifest where it changes; give the one that is there now."""

@@ -76,7 +76,9 @@ class RepairedLog:
             if path in self._log.missing:
                 yield f"{path.name} is gone, and named no more"
             else:
-                yield f"{path.name}: {num_moving} whole blocks are copied into a new file, {num_lost} are left out"
+                moving = "1 whole block is" if num_moving == 1 else f"{num_moving:,} whole blocks are"
+                left_out = "1 is" if num_lost == 1 else f"{num_lost:,} are"
+                yield f"{path.name}: {moving} copied into a new file, {left_out} left out"
         for path in self.indices:
             yield f"{path.name} is written anew from its log"
 

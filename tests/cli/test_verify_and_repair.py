@@ -1,0 +1,120 @@
+"""``framestow verify`` and ``framestow repair``: what they say, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.cli import main
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from framestow.storage.files.writer_lock import LOCK, WriterLock
+
+WHOLE, DAMAGED, REFUSED = 0, 1, 2
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A memory with two sealed segments and two sealed blocks of steps, in the folder of a run."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    memory = ReplayMemory(5_000, FrameSpec((8, 8)), 4, stack=2, source="Pong")
+    memory.begin(random.integers(0, 256, (1, 8, 8), np.uint8))
+    for _ in range(2_100):
+        memory.append([1], [0.5], [False], [False], random.integers(0, 256, (1, 8, 8), np.uint8))
+    memory.save("run/memory")
+    return Path("run/memory")
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_whole_memory_is_told_so_and_nothing_is_repaired(saved, capsys):
+    assert WHOLE == main(["verify", "run"])
+    assert "all 2,100 transitions are whole" in capsys.readouterr().out
+    assert WHOLE == main(["repair", "run"])
+    assert "nothing to repair" in capsys.readouterr().out
+
+
+def test_each_damage_is_named_by_file_and_offset_with_what_it_costs(saved, capsys):
+    flip(saved / "frames.000001.log", 200)
+    flip(saved / "steps.000001.log", 500)
+    flip(saved / "steps.000001.index", 40)
+
+    assert DAMAGED == main(["verify", "run"])
+
+    shown = capsys.readouterr().out
+    assert re.search(
+        r"^  frames\.000001\.log, offset 64: block 0 of stream 0 .* is not what was written", shown, re.MULTILINE
+    )
+    assert re.search(r"^  steps\.000001\.log, offset 64: .*\(1,024 transitions\)$", shown, re.MULTILINE)
+    assert re.search(r"^  steps\.000001\.index, offset 32: the entry .* is not the one", shown, re.MULTILINE)
+    assert "damaged in 3 places: 1,076 transitions are whole and 1,024 are lost" in shown
+    assert "keep those that are whole with: framestow repair run/memory" in shown
+
+
+def test_json_tells_scripts_the_same(saved, capsys):
+    flip(saved / "steps.000001.log", 500)
+
+    assert DAMAGED == main(["verify", "run", "--json"])
+
+    told = json.loads(capsys.readouterr().out)
+    assert (False, 1_076, 1_024, [1]) == tuple(
+        told[name] for name in ("is_whole", "transitions", "lost", "generations")
+    )
+    (finding,) = told["findings"]
+    assert ("run/memory/steps.000001.log", 64, 1_024) == (finding["file"], finding["offset"], finding["transitions"])
+
+
+def test_a_dry_run_says_what_a_repair_then_does(saved, capsys):
+    flip(saved / "steps.000001.log", 500)
+    before = {path: path.read_bytes() for path in saved.iterdir()}
+
+    assert DAMAGED == main(["repair", "run", "--dry-run"])
+    dry = capsys.readouterr().out
+    assert before == {path: path.read_bytes() for path in saved.iterdir()}
+    assert WHOLE == main(["repair", "run"])
+    done = capsys.readouterr().out
+
+    for line in (
+        "steps.000001.log: 1 whole block is copied into a new file, 1 is left out",
+        "generation 1 keeps 1,076 transitions and loses 1,024",
+    ):
+        assert line in dry
+        assert line in done
+    assert "what would be done:" in dry
+    assert re.search(r"what was taken out lies in run/memory/damaged-\d{8}-\d{6}$", done, re.MULTILINE)
+    assert WHOLE == main(["verify", "run"])
+    assert 1_076 == len(ReplayMemory.load(saved))
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_a_folder_without_a_memory_is_refused(command, tmp_path, capsys):
+    assert REFUSED == main([command, str(tmp_path)])
+    assert "holds no memory" in capsys.readouterr().err
+
+
+def test_a_memory_that_is_being_written_is_verified_and_not_repaired(saved, capsys):
+    flip(saved / "steps.000001.log", 500)
+    with WriterLock(saved / LOCK, "the memory", "stop it"):
+        assert DAMAGED == main(["verify", "run"])
+        assert REFUSED == main(["repair", "run"])
+
+    assert "is being written by process" in " ".join(capsys.readouterr().err.split())
+
+
+def test_where_nothing_can_be_kept_repair_says_why(saved, capsys):
+    flip(saved / "MANIFEST.000001", 50)
+    (saved / "state.000001.npz").unlink()
+
+    assert DAMAGED == main(["verify", "run"])
+    assert REFUSED == main(["repair", "run"])
+
+    assert "nothing tells what the memory was; take an older save" in " ".join(capsys.readouterr().err.split())
