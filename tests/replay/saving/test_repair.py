@@ -105,18 +105,26 @@ def test_a_damaged_segment_costs_exactly_the_transitions_that_show_its_frames(st
     assert verify_store(store).is_whole
 
 
-def test_a_damaged_block_of_steps_costs_exactly_its_transitions(store, stored):
-    damage_block(store, "steps", 1, 0)
-    _, number = key_at(store, "steps", 1, 0)
+def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
+    places = [(1, 0), (2, 1)]
+    offsets = [damage_block(store, "steps", *place) for place in places]
+    numbers = [key_at(store, "steps", *place)[1] for place in places]
 
-    (finding,) = verify_store(store).findings
+    findings = verify_store(store).findings
     repair_store(store)
 
     for generation in (1, 2):
         memory = assert_all_is_what_was_recorded(store, stored, generation)
         held = stored.windows[generation][0]
-        assert held[held // STEPS_PER_BLOCK != number].tolist() == memory.sampleable_indices().tolist()
-    assert (store / "steps.000001.log") == finding.file
+        assert held[~np.isin(held // STEPS_PER_BLOCK, numbers)].tolist() == memory.sampleable_indices().tolist()
+    files = [store / f"steps.{file:06d}.log" for file, _ in places]
+    held = stored.windows[2][0]
+    costs = [int((held // STEPS_PER_BLOCK == number).sum()) for number in numbers]
+    is_sealed = [held[0] <= number * STEPS_PER_BLOCK for number in numbers]  # what is left of others is in the state
+    expected = [cost if sealed else 0 for cost, sealed in zip(costs, is_sealed, strict=True)]
+    assert [*zip(files, offsets, expected, strict=True)] == [
+        (one.file, one.offset, one.transitions) for one in findings
+    ]
     assert verify_store(store).is_whole
 
 

@@ -16,6 +16,7 @@ from framestow.replay.saving.examined_log import LogView
 from framestow.replay.saving.moment import HELD_RUNS, NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, RUN_COUNTS
 from framestow.replay.saving.step_contradictions import HeldFrames, contradictions
 from framestow.replay.saving.store_format import Manifest
+from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
 from framestow.replay.timelines.timeline import Timeline
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.files.block_format import BlockKey
@@ -42,10 +43,10 @@ class ExaminedGeneration:
     """What its state file holds."""
     whole_steps: list[BlockKey] = field(default_factory=list)
     whole_segments: list[BlockKey] = field(default_factory=list)
-    lost_steps: list[BlockKey] = field(default_factory=list)
-    lost_by_steps: int = 0
+    lost_steps: dict[BlockKey, int] = field(default_factory=dict)
+    """Blocks of steps that cannot be read, each with the transitions that it costs."""
     lost_segments: dict[BlockKey, int] = field(default_factory=dict)
-    """Segments that cannot be read, each with the transitions that it costs."""
+    """Segments that cannot be read, likewise."""
     contradictions: list[str] = field(default_factory=list)
     """What cannot be although every byte is as it was written."""
 
@@ -91,7 +92,7 @@ def examine_generation(
     timeline = make_timeline(settings, manifest.frames_per_segment)
     examined = ExaminedGeneration(manifest, settings, timeline, arrays)
     try:
-        examined.lost_by_steps = timeline.restore(arrays, lambda key: _read_steps(examined, steps, BlockKey(*key)))
+        timeline.restore(arrays, lambda key: _read_steps(examined, steps, BlockKey(*key)))
         _lose_segments(examined, frames)
         examined.contradictions += _contradictions_of_open_segments(examined)
         examined.contradictions += contradictions(timeline, examined.held_frames(), settings.stack)
@@ -117,8 +118,24 @@ def first_positions(arrays: Arrays, frames_per_segment: int) -> list[int]:
 
 def _read_steps(examined: ExaminedGeneration, steps: LogView, key: BlockKey) -> bytes | None:
     block = steps.read(key)
-    (examined.lost_steps if block is None else examined.whole_steps).append(key)
+    if block is None:
+        examined.lost_steps[key] = _drawable_steps(examined.arrays, key, examined.manifest.frames_per_segment)
+    else:
+        examined.whole_steps.append(key)
     return block
+
+
+def _drawable_steps(arrays: Arrays, key: BlockKey, frames_per_segment: int) -> int:
+    """How many steps of a sealed block could be drawn, as the state has it that the timeline gave."""
+    if "blocks.numbers" in arrays:  # random retention
+        row = (arrays["blocks.streams"] == key.stream) & (arrays["blocks.segments"] == key.number)
+        count, length = int(arrays["blocks.num_steps"][row].sum()), frames_per_segment
+        first = int(arrays["blocks.numbers"][row].sum()) * length
+    else:
+        count = length = STEPS_PER_BLOCK
+        first = key.number * length
+    lost = np.searchsorted(arrays["timeline.lost"], [first, first + length])
+    return count - int(lost[1] - lost[0])
 
 
 def _lose_segments(examined: ExaminedGeneration, frames: LogView) -> None:

@@ -85,31 +85,20 @@ def verification_of(store: ExaminedStore) -> Verification:
 
 def _findings_of(log: ExaminedLog, newest: ExaminedGeneration | None) -> list[Finding]:
     """What is wrong with a log, each with what it costs the newest generation."""
-    costs = _costs_of(log, newest)
+    costs: dict[BlockKey, int] = {}
+    if newest is not None:
+        costs = newest.lost_segments if log.name == FRAMES else newest.lost_steps
     named = {damage.key for damage in log.damages}
-    unnamed = [cost for key, cost in costs.items() if key not in named]
+    unnamed = sum(cost for key, cost in costs.items() if key not in named)
     nameless = [damage for damage in log.damages if damage.key is None and damage.file.suffix != f".{INDEX}"]
     findings = []
+    cost: int | None
     for damage in log.damages:
         if damage.key is not None:
             cost = costs.get(damage.key, 0)
         elif damage not in nameless:
             cost = 0  # an index says nothing that its log does not
         else:  # a block that nothing tells of any more lies somewhere in these bytes
-            cost = _summed(unnamed) if len(nameless) == 1 else None
+            cost = unnamed if len(nameless) == 1 else None
         findings.append(Finding(damage.file, damage.offset, damage.message, cost))
     return findings
-
-
-def _costs_of(log: ExaminedLog, newest: ExaminedGeneration | None) -> dict[BlockKey, int | None]:
-    if newest is None:
-        return {}
-    if log.name == FRAMES:
-        return dict(newest.lost_segments)
-    alone = newest.lost_by_steps if len(newest.lost_steps) == 1 else None
-    return dict.fromkeys(newest.lost_steps, alone)
-
-
-def _summed(costs: list[int | None]) -> int | None:
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
