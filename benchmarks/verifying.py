@@ -1,0 +1,88 @@
+"""What does it take to inspect, to verify and to repair a store of a million transitions?
+
+    python benchmarks/verifying.py                      Breakout, results/verifying.json
+    python benchmarks/verifying.py --transitions N      another size, printed only
+
+The store is what benchmarks/saving.py saves. Each is done in a process of its own; peaks are what that held at most
+(VmHWM) over one that only imports the same. Before the repair a bit is flipped in a segment and in a block of steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from framestow import ReplayMemory
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from saving import FRAME_SIDE, GAME, NUM_STREAMS, Player, folder_bytes
+
+RESULTS = Path(__file__).parent / "results"
+CALLS = {
+    "import": "pass",
+    "inspect": "inspect_memory(folder)",
+    "verify": "assert verify_store(folder).is_whole",
+    "repair": "assert not repair_store(folder).found.is_whole",
+}
+CODE = """
+import sys, time
+from pathlib import Path
+from framestow.replay.inspection import inspect_memory
+from framestow.replay.saving.repair import repair_store
+from framestow.replay.saving.verification import verify_store
+folder = Path(sys.argv[1])
+start = time.perf_counter()
+{call}
+seconds = time.perf_counter() - start
+print(seconds, int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024)
+"""
+
+
+def measured(call: str, folder: Path) -> tuple[float, int]:
+    """Seconds and peak bytes of a process that does ``call``."""
+    command = [sys.executable, "-c", CODE.format(call=call), str(folder)]
+    seconds, peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return float(seconds), int(peak)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--transitions", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "store"
+        space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
+        memory = ReplayMemory(arguments.transitions, space, 4, num_streams=NUM_STREAMS, seed=0, source=GAME)
+        Player().play(memory, arguments.transitions)
+        memory.save(folder)
+        result: dict[str, object] = {
+            "game": GAME,
+            "transitions": len(memory),
+            "memory_bytes": memory.nbytes,
+            "store_bytes": folder_bytes(folder),
+        }
+        del memory
+        base = 0
+        for name, call in CALLS.items():
+            if name == "repair":
+                flip(folder / "frames.000001.log")
+                flip(folder / "steps.000001.log")
+            seconds, peak = measured(call, folder)
+            base = base or peak
+            result[name] = {"seconds": round(seconds, 2), "peak_bytes": peak - base}
+            print(name, result[name])
+    if arguments.transitions == 1_000_000:
+        write_result(RESULTS / "verifying.json", result)
+
+
+if __name__ == "__main__":
+    main()
