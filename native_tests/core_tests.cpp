@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "check.hpp"
 #include "checksum.hpp"
@@ -80,24 +81,60 @@ void arena_gives_back_what_is_released() {
     SegmentArena arena;
     std::vector<StoredSegment> held;
     std::mt19937 random(4);
-    for (int round = 0; round < 20000; ++round) {
-        held.push_back(arena.allocate(1 + random() % 9000));
-        std::memset(held.back().bytes, round % 256, held.back().size);
+    for (std::int64_t round = 0; round < 20000; ++round) {
+        held.push_back(arena.allocate(1 + random() % 9000, SegmentOwner{0, round}));
+        std::memset(held.back().bytes, static_cast<int>(round % 256), held.back().size);
         if (held.size() > 300) {
             const auto leaving = static_cast<std::ptrdiff_t>(random() % 8);
             arena.release(held[static_cast<std::size_t>(leaving)]);
             held.erase(held.begin() + leaving);
         }
-        CHECK(arena.nbytes() <= 12U << 20);
+        CHECK(arena.nbytes() <= 4U << 20);
     }
-    const StoredSegment large = arena.allocate(5U << 20);
-    CHECK(arena.nbytes() >= 1U << 20);
+    const StoredSegment large = arena.allocate(5U << 20, SegmentOwner{});
+    CHECK(arena.live_bytes() >= 5U << 20);
     std::memset(large.bytes, 1, large.size + kReadPadding);
     arena.release(large);
     for (const StoredSegment& segment : held) {
         arena.release(segment);
     }
-    CHECK(arena.nbytes() <= 2U << 20);
+    CHECK(arena.live_bytes() == 0 && arena.nbytes() <= 1U << 20);
+}
+
+// Segments leave at random, and whoever the arena names is moved: then nearly all it takes is live.
+void arena_names_whom_to_move_where_blocks_get_sparse(std::size_t largest) {
+    SegmentArena arena;
+    std::vector<StoredSegment> held;  // by number; no bytes where one has left
+    std::vector<std::size_t> numbers;
+    std::mt19937 random(5);
+    std::size_t moved = 0;
+    for (std::size_t number = 0; number < 6000; ++number) {
+        held.push_back(arena.allocate(1 + random() % largest, SegmentOwner{0, static_cast<std::int64_t>(number)}));
+        std::memset(held.back().bytes, static_cast<int>(number % 256), held.back().size);
+        numbers.push_back(number);
+        if (numbers.size() > 500) {
+            std::swap(numbers[random() % numbers.size()], numbers.back());
+            arena.release(std::exchange(held[numbers.back()], StoredSegment{}));
+            numbers.pop_back();
+        }
+        for (auto sparse = arena.sparsest(); sparse.block != nullptr; sparse = arena.sparsest()) {
+            for (const SegmentOwner& owner : sparse.owners) {
+                StoredSegment& segment = held[static_cast<std::size_t>(owner.number)];
+                if (segment.block == sparse.block) {
+                    const StoredSegment place = arena.allocate(segment.size, owner);
+                    std::memcpy(place.bytes, segment.bytes, segment.size);
+                    arena.release(std::exchange(segment, place));
+                    ++moved;
+                }
+            }
+        }
+        CHECK(arena.dead_bytes() <= SegmentArena::dead_allowance(arena.live_bytes()));
+    }
+    std::printf("largest %zu moved %.2f\n", largest, double(moved) / double(held.size()));
+    CHECK(moved > 0 && moved < 30 * held.size());
+    for (const std::size_t number : numbers) {
+        CHECK(held[number].bytes[0] == number % 256 && held[number].bytes[held[number].size - 1] == number % 256);
+    }
 }
 
 void unheld_windows_are_refused() {
@@ -180,6 +217,8 @@ int main() {
     segments_come_back();
     windows_are_what_was_appended();
     arena_gives_back_what_is_released();
+    arena_names_whom_to_move_where_blocks_get_sparse(20000);
+    arena_names_whom_to_move_where_blocks_get_sparse(200000);
     unheld_windows_are_refused();
     std::puts("core tests: all hold");
     return 0;

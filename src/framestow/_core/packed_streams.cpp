@@ -134,7 +134,7 @@ ByteSpan PackedStreams::segment_before(const Stream& stream) {
 void PackedStreams::seal(Stream& stream) {
     stream.open.finish(shared_operations_);
     stream.sealed.make_room_for_one();
-    const StoredSegment stored = arena_.allocate(stream.open.packed_bytes());
+    const StoredSegment stored = arena_.allocate(stream.open.packed_bytes(), SegmentOwner{});
     stream.open.write_to(stored.bytes, scratch_);
     stream.sealed.add(stream.open_number, stored);
     ++stream.open_number;
@@ -290,7 +290,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
         }
     } else {
         stream.sealed.make_room_for_one();
-        const StoredSegment stored = arena_.allocate(segment.size);
+        const StoredSegment stored = arena_.allocate(segment.size, SegmentOwner{});
         std::memcpy(stored.bytes, segment.bytes, segment.size);
         stream.sealed.add(number, stored);
         stream.open_number = number + 1;

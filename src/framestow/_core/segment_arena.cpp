@@ -12,8 +12,19 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1024} * 1024;
+constexpr std::size_t kLeastBlockBytes = std::size_t{256} * 1024;
+constexpr std::size_t kMostBlockBytes = std::size_t{1024} * 1024;
 constexpr std::size_t kPageBytes = 4096;
+
+// Of all live bytes: what may be dead before a block is emptied, and what a block takes. Less is not worth moving.
+constexpr std::size_t kPartOfLive = 32;
+
+// Of a block, dead: its last page and padding are never used up, so nothing is won where there is no more than that.
+constexpr std::size_t kLeastWaste = 2 * kPageBytes + kReadPadding;
+
+std::size_t block_bytes(std::size_t live_bytes) {
+    return std::min(std::max(live_bytes / kPartOfLive, kLeastBlockBytes), kMostBlockBytes);
+}
 
 constexpr std::size_t round_to_pages(std::size_t size) { return (size + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
@@ -53,14 +64,21 @@ public:
 
     // Takes the bytes before those that were taken last; there must be so many. A decoder may load the first bytes
     // behind a segment, so those must not be the next one, which is written while this one is read.
-    std::uint8_t* take(std::size_t num_bytes) {
+    std::uint8_t* take(std::size_t num_bytes, SegmentOwner owner) {
+        owners.push_back(owner);
         num_free -= num_bytes;
+        live_bytes += num_bytes;
         ++num_live;
         return bytes + num_free;
     }
 
-    // Makes it as it was when new; what is read behind the first segment is never written.
-    void clear() { num_free = size - kReadPadding; }
+    // Forgets what was taken; what is read behind the first segment is never written.
+    void clear() {
+        num_free = size - kReadPadding;
+        owners.clear();
+    }
+
+    std::size_t dead_bytes() const { return touched - live_bytes; }
 
     // Notes that everything taken is written to; returns how many bytes of pages that is more than ever before.
     std::size_t touch() {
@@ -79,35 +97,39 @@ public:
     const std::size_t size;
     std::size_t num_free;  // bytes, before those taken
     std::size_t touched = 0;  // bytes of pages that were ever written to
+    std::size_t live_bytes = 0;
     std::size_t num_live = 0;
+    std::vector<SegmentOwner> owners;  // of all that was taken
 };
 
 SegmentArena::SegmentArena() = default;
 SegmentArena::~SegmentArena() = default;
 
 std::size_t SegmentArena::index_bytes() const {
-    return blocks_.capacity() * sizeof(std::unique_ptr<ArenaBlock>) +
-           (blocks_.size() + (spare_ ? 1 : 0)) * sizeof(ArenaBlock);
+    std::size_t bytes = blocks_.capacity() * sizeof(std::unique_ptr<ArenaBlock>) + blocks_.size() * sizeof(ArenaBlock);
+    for (const auto& block : blocks_) {
+        bytes += block->owners.capacity() * sizeof(SegmentOwner);
+    }
+    return bytes;
 }
 
-StoredSegment SegmentArena::allocate(std::size_t size) {
+std::size_t SegmentArena::dead_allowance(std::size_t live_bytes) {
+    return live_bytes / kPartOfLive + block_bytes(live_bytes);
+}
+
+StoredSegment SegmentArena::allocate(std::size_t size, SegmentOwner owner) {
     if (current_ == nullptr || current_->num_free < size) {
         open_block(size + kReadPadding);
     }
-    const StoredSegment segment{current_, current_->take(size), size};
+    const StoredSegment segment{current_, current_->take(size, owner), size};
     nbytes_ += current_->touch();
+    live_bytes_ += size;
     return segment;
 }
 
 void SegmentArena::open_block(std::size_t wanted_bytes) {
-    if (spare_ && spare_->size >= wanted_bytes) {
-        spare_->clear();
-        spare_->place = blocks_.size();
-        blocks_.push_back(std::move(spare_));
-    } else {
-        const std::size_t size = round_to_pages(std::max(wanted_bytes, kBlockBytes));
-        blocks_.push_back(std::make_unique<ArenaBlock>(size, blocks_.size()));
-    }
+    const std::size_t size = round_to_pages(std::max(wanted_bytes, block_bytes(live_bytes_)));
+    blocks_.push_back(std::make_unique<ArenaBlock>(size, blocks_.size()));
     ArenaBlock* const before = std::exchange(current_, blocks_.back().get());
     if (before != nullptr && before->num_live == 0) {
         drop_block(before);
@@ -117,10 +139,12 @@ void SegmentArena::open_block(std::size_t wanted_bytes) {
 void SegmentArena::release(const StoredSegment& segment) {
     ArenaBlock* const block = segment.block;
     --block->num_live;
+    block->live_bytes -= segment.size;
+    live_bytes_ -= segment.size;
     if (block->num_live > 0) {
         return;
     }
-    if (block == current_ && block->size == kBlockBytes) {
+    if (block == current_ && block->size <= kMostBlockBytes) {
         block->clear();
         return;
     }
@@ -131,17 +155,29 @@ void SegmentArena::release(const StoredSegment& segment) {
 }
 
 void SegmentArena::drop_block(ArenaBlock* block) {
-    std::unique_ptr<ArenaBlock> dropped = std::move(blocks_[block->place]);
+    const std::unique_ptr<ArenaBlock> dropped = std::move(blocks_[block->place]);
     if (dropped->place + 1 != blocks_.size()) {
         blocks_.back()->place = dropped->place;
         blocks_[dropped->place] = std::move(blocks_.back());
     }
     blocks_.pop_back();
-    if (!spare_ && dropped->size == kBlockBytes) {
-        spare_ = std::move(dropped);
-    } else {
-        nbytes_ -= dropped->touched;
+    nbytes_ -= dropped->touched;
+}
+
+SegmentArena::Sparse SegmentArena::sparsest() const {
+    if (dead_bytes() <= dead_allowance(live_bytes_)) {
+        return {};
     }
+    const ArenaBlock* most_wasted = nullptr;
+    for (const auto& block : blocks_) {
+        if (block.get() != current_ && (most_wasted == nullptr || block->dead_bytes() > most_wasted->dead_bytes())) {
+            most_wasted = block.get();
+        }
+    }
+    if (most_wasted == nullptr || most_wasted->dead_bytes() <= std::max(kLeastWaste, most_wasted->touched / kPartOfLive)) {
+        return {};
+    }
+    return Sparse{most_wasted, most_wasted->owners};
 }
 
 }  // namespace framestow

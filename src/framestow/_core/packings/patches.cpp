@@ -92,8 +92,9 @@ void PatchesWriter::finish(SharedOperations& shared_operations) {
 void PatchesWriter::clear() {
     num_frames_ = 0;
     has_base_ = false;
-    group_table_.clear();
-    body_.clear();
+    std::vector<std::uint8_t>().swap(group_table_);
+    std::vector<std::uint8_t>().swap(body_);
+    body_.reserve(kReadPadding);
     repeats_.clear();
 }
 

@@ -52,6 +52,8 @@ public:
     // The base frame of a segment is its first frame, unless it is given another before that.
     void begin(const std::uint8_t* base);
     void append(const std::uint8_t* frame, PatchEncoder& encoder);
+
+    // Makes it as it was when new: what a heavy segment took is given back, so nbytes() tells of this segment alone.
     void clear();
 
     // Arranges what was packed for quick reading; nothing may be appended behind it before clear().

@@ -28,12 +28,14 @@ RepeatFinder::RepeatFinder() { clear(); }
 
 void RepeatFinder::clear() {
     hash_bits_ = kFirstHashBits;
-    newest_.assign(std::size_t{1} << hash_bits_, kNone);
-    entries_.clear();
+    newest_ = std::vector<std::uint16_t>(std::size_t{1} << hash_bits_, kNone);
+    std::vector<Entry>().swap(entries_);
+    std::vector<std::size_t>().swap(written_);
 }
 
 std::size_t RepeatFinder::nbytes() const {
-    return newest_.capacity() * sizeof(std::uint16_t) + entries_.capacity() * sizeof(Entry);
+    return newest_.capacity() * sizeof(std::uint16_t) + entries_.capacity() * sizeof(Entry) +
+           written_.capacity() * sizeof(std::size_t);
 }
 
 RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operations, std::size_t first,

@@ -21,7 +21,7 @@ public:
     // Appends the operations, and the end of the patch, to `body`.
     void write_patch(const OperationBytes& operations, std::vector<std::uint8_t>& body);
 
-    // Forgets everything: the next patch begins a new body.
+    // Forgets everything and gives back what it took: the next patch begins a new body.
     void clear();
 
     std::size_t nbytes() const;

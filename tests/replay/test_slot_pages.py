@@ -1,0 +1,65 @@
+"""Slots that take memory only while they are in use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from framestow.replay.slot_pages import SlotPages
+
+RECORD = np.dtype([("number", np.int64), ("rest", np.uint8, 5)])
+
+
+@pytest.mark.parametrize("num_slots", [1, 7, 316, 1000, 5000])
+def test_what_is_held_stays_whatever_is_released_before_it(num_slots):
+    random = np.random.default_rng(num_slots)
+    pages = SlotPages(num_slots, RECORD)
+    oldest = next_index = 0
+    for _ in range(300):
+        step = int(random.integers(1, max(2, num_slots // 4)))
+        added = np.arange(next_index, next_index + step)
+        pages.slots["number"][added % num_slots] = added
+        pages.slots["rest"][added % num_slots] = added[:, None] % 251
+        next_index += step
+        oldest = max(oldest, next_index - num_slots)
+        if random.random() < 0.5:
+            oldest = int(random.integers(oldest, next_index + 1))
+            pages.release(oldest, next_index)
+
+        held = np.arange(oldest, next_index)
+        slots = pages.slots[held % num_slots]
+
+        np.testing.assert_array_equal(slots["number"], held)
+        np.testing.assert_array_equal(slots["rest"], np.repeat(held[:, None] % 251, 5, axis=1))
+        assert len(held) * RECORD.itemsize <= pages.nbytes(oldest, next_index)
+
+
+A_MILLION_TIMES_AROUND = """
+import numpy as np
+from framestow.process_memory import resident_bytes
+from framestow.replay.slot_pages import SlotPages
+
+HELD, SLOTS, CHUNK = 100_000, 40_000_000, 50_000
+pages = SlotPages(SLOTS, np.dtype("u8"))
+before, most, told = resident_bytes(), 0, 0
+for next_index in range(CHUNK, 3 * SLOTS, CHUNK):
+    slots = np.arange(next_index - CHUNK, next_index) % SLOTS
+    pages.slots[slots[0] : slots[-1] + 1] = 1
+    oldest = max(next_index - HELD, 0)
+    pages.release(oldest, next_index)
+    most = max(most, resident_bytes() - before)
+    told = max(told, pages.nbytes(oldest, next_index))
+print(most, told)
+"""
+
+
+@pytest.mark.skipif("sys.platform != 'linux'", reason="elsewhere pages that were written to stay, and are counted")
+def test_a_ring_of_a_few_hundred_megabytes_takes_what_it_holds():
+    result = subprocess.run([sys.executable, "-c", A_MILLION_TIMES_AROUND], capture_output=True, text=True, check=True)
+    most, told = map(int, result.stdout.split())
+
+    assert 800_000 <= told <= 800_000 + 2 * 4096
+    assert most < 4_000_000  # 800,000 and what NumPy takes for a chunk
