@@ -18,8 +18,8 @@ class SlotPages:
     """Slots of a ring, all zeros at first, whose pages go back to the system when nothing in them is held.
 
     The ring holds indices ``oldest`` up to ``next_index``, index i in slot ``i % len(slots)``. Pages that were never
-    written to take nothing, so a ring may be far larger than what it will ever hold: of 100,000,000 slots under a budget
-    for a million, a million take memory, wherever in the ring they are.
+    written to take nothing, so a ring may be far larger than what it will ever hold: of 100,000,000 slots under a
+    budget for a million, a million take memory, wherever in the ring they are.
     """
 
     def __init__(self, num_slots: int, record: np.dtype[Any]) -> None:
