@@ -130,7 +130,6 @@ void arena_names_whom_to_move_where_blocks_get_sparse(std::size_t largest) {
         }
         CHECK(arena.dead_bytes() <= SegmentArena::dead_allowance(arena.live_bytes()));
     }
-    std::printf("largest %zu moved %.2f\n", largest, double(moved) / double(held.size()));
     CHECK(moved > 0 && moved < 30 * held.size());
     for (const std::size_t number : numbers) {
         CHECK(held[number].bytes[0] == number % 256 && held[number].bytes[held[number].size - 1] == number % 256);

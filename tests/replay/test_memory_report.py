@@ -41,6 +41,7 @@ def test_a_report_says_where_every_byte_is_and_fits_a_terminal_of_80_columns():
         frames={"k/255, as uint8": 12_300_000, "other floats, exact": 100_000},
         disk_bytes=600 << 20,
         max_bytes=2 << 30,
+        share_used=0.55,
     )
 
     assert (
@@ -56,27 +57,27 @@ def test_a_report_says_where_every_byte_is_and_fits_a_terminal_of_80_columns():
   columns         141.0 MiB  12.3%
   stacks            8.8 KiB   0.0%
   in files        600.0 MiB  52.2%
-when full, about 22,030,371 transitions in 2.0 GiB
+when full, about 22,446,687 transitions in 2.0 GiB
 budget 2.0 GiB"""
     )
     assert max(map(len, str(report).splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
-    ("max_bytes", "expected_capacity", "expected_bytes"),
+    ("max_bytes", "share_used", "expected_capacity", "expected_bytes"),
     [
-        (None, 1000, 5_000 + 900 * 30),  # what there is, and 900 transitions more
-        (10_000, 100 + 5_000 // 30, 5_000 + 5_000 // 30 * 30),
-        (10**9, 1000, 5_000 + 900 * 30),  # the capacity comes first
-        (4_000, 100, 5_000),  # more than is allowed: what it holds is all that it will
+        (None, 0.0, 1000, 5_000 + 900 * 30),  # what there is, and 900 transitions more
+        (10_000, 0.4, 250, 5_000 + 150 * 30),
+        (10**9, 0.01, 1000, 5_000 + 900 * 30),  # the capacity comes first
+        (4_000, 1.1, 100, 5_000),  # more than is allowed: what it holds is all that it will
     ],
 )
 def test_the_capacity_to_expect_is_what_the_budget_holds_at_the_ratio_so_far(
-    max_bytes, expected_capacity, expected_bytes
+    max_bytes, share_used, expected_capacity, expected_bytes
 ):
     parts = {"frames": 1_800, "index": 200, "columns": 1_000, "stacks": 500, "open segments": 1_500}
 
-    report = MemoryReport(100, 1000, parts, 7056, 56_448, max_bytes=max_bytes)
+    report = MemoryReport(100, 1000, parts, 7056, 56_448, max_bytes=max_bytes, share_used=share_used)
 
     assert expected_capacity == report.expected_capacity
     assert expected_bytes == report.expected_bytes
@@ -94,18 +95,16 @@ def test_raw_storage_takes_a_byte_for_a_byte():
     play_episode(memory, episode=0, length=5)
     parts = memory.report().parts
 
-    assert 0 == parts["frames"] % 6
-    assert parts["frames"] >= 6 * 6
+    frame_bytes = parts["frames"] + parts["open segments"]
+    assert 0 == frame_bytes % 6
+    assert frame_bytes >= 6 * 6
 
 
 MEASURE_GROWTH = """
-import numpy as np, os
+import numpy as np
 from framestow.frames.frame_spec import FrameSpec
+from framestow.process_memory import live_bytes, resident_bytes
 from framestow.replay.memory import ReplayMemory
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 random = np.random.default_rng(0)
 frames = random.integers(0, 256, (512, 84, 84), dtype=np.uint8)  # noise: every byte is kept
@@ -116,10 +115,10 @@ def record(memory, num_steps):
         memory.append(flags.astype(int), flags.astype(float), flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_streams=4), 400)  # warm up what the interpreter loads lazily
-before = resident()
+before = live_bytes()
 memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, num_streams=4)
 record(memory, 9_000)  # wraps the ring
-print((resident() - before) / memory.nbytes)
+print((resident_bytes() - before) / memory.nbytes)
 """
 
 

@@ -71,9 +71,17 @@ class PackedStreams:
         row_bytes: int,
         pixel_bytes: int,
         frames_per_segment: int | None = None,
+        step_bytes: int = 0,
     ) -> None: ...
-    def append(self, streams: NDArray[np.int32], frames: NDArray[np.uint8]) -> None:
-        """Append ``frames[i]`` to ``streams[i]``; a stream may occur twice. IndexError for a stream out of range."""
+    def append(self, streams: NDArray[np.int32], frames: NDArray[np.uint8]) -> int:
+        """Append ``frames[i]`` to ``streams[i]``; a stream may occur twice. IndexError for a stream out of range.
+
+        Returns ``charged_bytes``.
+        """
+
+    @property
+    def charged_bytes(self) -> int:
+        """What counts against a budget: all bytes, and ``step_bytes`` for each frame, by what is held alone."""
 
     def gather(
         self,

@@ -12,12 +12,20 @@ namespace framestow {
 namespace {
 
 constexpr std::size_t kLookEvery = 2;   // anchors, for the background: as good as each, in half the time
+constexpr std::size_t kMostEmptied = 8;  // sparse blocks at once: a writer must not keep readers out for long
+
+// What is charged beside their bytes: for a segment its places in the index, room for more and its block in a file
+// included; for a stream its first room in the index; and what one packer takes, in frames.
+constexpr std::size_t kSegmentCharge = 256;
+constexpr std::size_t kStreamCharge = 1024;
+constexpr std::size_t kPackerFrames = 40;
+constexpr std::size_t kPackerCharge = 16384;
 
 }  // namespace
 
 PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geometry,
-                             std::uint32_t frames_per_segment)
-    : geometry_(geometry), frames_per_segment_(frames_per_segment), encoder_(geometry), background_(geometry.frame_bytes()) {
+                             std::uint32_t frames_per_segment, std::size_t step_bytes)
+    : geometry_(geometry), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes), encoder_(geometry), background_(geometry.frame_bytes()) {
     check_segment_frames(geometry, frames_per_segment);
     streams_.reserve(num_streams);
     for (std::size_t index = 0; index < num_streams; ++index) {
@@ -25,12 +33,15 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
     }
     scratch_.resize(geometry);
     looked_at_.resize(geometry.frame_bytes());
+    for (const Stream& stream : streams_) {
+        open_bytes_ += stream.open.nbytes();
+    }
 }
 
 PackedStreams::Bytes PackedStreams::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
     Bytes bytes{arena_.nbytes(),
-                encoder_.nbytes() + shared_operations_.nbytes() + background_.nbytes() + looked_at_.capacity() +
+                encoder_.nbytes() + background_.nbytes() + looked_at_.capacity() +
                     scratch_.nbytes() + read_from_file_.capacity(),
                 arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
                     streams_.capacity() * sizeof(Stream),
@@ -40,6 +51,16 @@ PackedStreams::Bytes PackedStreams::nbytes() const {
         bytes.index += stream.sealed.nbytes();
     }
     return bytes;
+}
+
+std::size_t PackedStreams::charged_bytes() const {
+    const std::size_t num_frames = num_sealed_ * frames_per_segment_ + num_open_;
+    return SegmentArena::most_bytes(sealed_bytes_) + num_sealed_ * kSegmentCharge + open_bytes_ +
+           num_frames * step_bytes_ + fixed_charge();
+}
+
+std::size_t PackedStreams::fixed_charge() const {
+    return streams_.size() * kStreamCharge + kPackerFrames * geometry_.frame_bytes() + kPackerCharge;
 }
 
 const PackedStreams::Stream& PackedStreams::checked_stream(std::int64_t stream) const {
@@ -85,11 +106,14 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
     if (stream.open.num_frames() == 0) {
         begin_segment(stream);
     }
+    const std::size_t bytes_before = stream.open.nbytes();
     stream.open.append(frame, encoder_);
+    ++num_open_;
     if (stream.open.num_frames() == frames_per_segment_) {
         seal(stream);
         free_unseen();
     }
+    open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, as it may be less
 }
 
 // Bases the segment on the background of the one before, where that serves better than a first frame. Looks at its
@@ -132,11 +156,16 @@ ByteSpan PackedStreams::segment_before(const Stream& stream) {
 }
 
 void PackedStreams::seal(Stream& stream) {
-    stream.open.finish(shared_operations_);
+    SharedOperations shared_operations;
+    stream.open.finish(shared_operations);
     stream.sealed.make_room_for_one();
-    const StoredSegment stored = arena_.allocate(stream.open.packed_bytes(), SegmentOwner{});
+    const SegmentOwner owner{static_cast<std::size_t>(&stream - streams_.data()), stream.open_number};
+    const StoredSegment stored = arena_.allocate(stream.open.packed_bytes(), owner);
     stream.open.write_to(stored.bytes, scratch_);
     stream.sealed.add(stream.open_number, stored);
+    ++num_sealed_;
+    sealed_bytes_ += stored.size;
+    num_open_ -= frames_per_segment_;
     ++stream.open_number;
     stream.open.clear();
 }
@@ -201,9 +230,36 @@ std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& num
     const ReadingLedger::Ticket retirement = readings_.retire();
     sealed.let_go(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
         retired_.add(retirement, stream_number, number, place);
+        --num_sealed_;
+        sealed_bytes_ -= size_of(place);
     });
     free_unseen();
+    empty_sparse_blocks();
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
+}
+
+// Where segments do not leave in the order in which they came. Not while readings keep what was retired: they may look
+// at what would be moved, so nothing would be freed.
+void PackedStreams::empty_sparse_blocks() {
+    for (std::size_t round = 0; round < kMostEmptied && retired_.is_empty(); ++round) {
+        const SegmentArena::Sparse sparse = arena_.sparsest();
+        if (sparse.block == nullptr) {
+            return;
+        }
+        retired_.make_room_for(sparse.owners.size());
+        const ReadingLedger::Ticket retirement = readings_.retire();
+        for (const SegmentOwner& owner : sparse.owners) {
+            SegmentPlace* const place = streams_[owner.stream].sealed.find(owner.number);
+            const auto* const stored = place == nullptr ? nullptr : std::get_if<StoredSegment>(place);
+            if (stored != nullptr && stored->block == sparse.block) {
+                const StoredSegment moved = arena_.allocate(stored->size, owner);
+                std::memcpy(moved.bytes, stored->bytes, stored->size);
+                retired_.add(retirement, owner.stream, owner.number, *place);
+                *place = moved;
+            }
+        }
+        free_unseen();
+    }
 }
 
 void PackedStreams::free_unseen() {
@@ -280,6 +336,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
                              ": expected at most " + std::to_string(frames_per_segment_) + " of " + geometry_.text());
     }
     if (header.num_frames < frames_per_segment_) {
+        const std::size_t bytes_before = stream.open.nbytes();
         const std::int64_t next = std::exchange(stream.open_number, number);
         try {
             reopen(stream, header, segment);
@@ -288,11 +345,16 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
             stream.open.clear();
             throw;
         }
+        num_open_ += header.num_frames;
+        open_bytes_ += stream.open.nbytes() - bytes_before;
     } else {
         stream.sealed.make_room_for_one();
-        const StoredSegment stored = arena_.allocate(segment.size, SegmentOwner{});
+        const SegmentOwner owner{static_cast<std::size_t>(stream_number), number};
+        const StoredSegment stored = arena_.allocate(segment.size, owner);
         std::memcpy(stored.bytes, segment.bytes, segment.size);
         stream.sealed.add(number, stored);
+        ++num_sealed_;
+        sealed_bytes_ += stored.size;
         stream.open_number = number + 1;
     }
 }
@@ -339,6 +401,8 @@ void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t num
     }
     stream.sealed.make_room_for_one();
     stream.sealed.add(number, files_.add(path, offset, size, std::nullopt));
+    ++num_sealed_;
+    sealed_bytes_ += size;
     stream.open_number = number + 1;
 }
 

@@ -70,12 +70,19 @@ public:
         std::size_t in_files;  // of sealed segments, on the disk
     };
 
-    PackedStreams(std::size_t num_streams, const FrameGeometry& geometry, std::uint32_t frames_per_segment);
+    // `step_bytes`: what each frame takes elsewhere; see charged_bytes().
+    PackedStreams(std::size_t num_streams, const FrameGeometry& geometry, std::uint32_t frames_per_segment,
+                  std::size_t step_bytes = 0);
 
     const FrameGeometry& geometry() const { return geometry_; }
     std::size_t num_streams() const { return streams_.size(); }
     std::uint32_t frames_per_segment() const { return frames_per_segment_; }
     Bytes nbytes() const;
+
+    // What counts against a budget: at least nbytes() and the step_bytes of all frames, but for what only readings still
+    // see. It follows from what is held alone, not from what was held before or where it lies, so whoever lets go by
+    // it does the same after saving and loading. For the one who appends.
+    std::size_t charged_bytes() const;
 
     // Appends frame i to streams[i]; a stream may occur more than once. The second stops, and returns how many it has
     // appended, where it would have to wait for readers longer than they take to look something up.
@@ -172,6 +179,8 @@ private:
     Numbers wholly_within(std::int64_t first, std::int64_t before) const;
     bool holds_any(std::int64_t stream, const Numbers& numbers) const;
 
+    std::size_t fixed_charge() const;
+
     // The rest wants the gate held: alone where something changes.
     std::int64_t next_position_of(const Stream& stream) const;
     void append_one(Stream& stream, const std::uint8_t* frame);
@@ -182,6 +191,7 @@ private:
     void check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
     std::int64_t retire(std::size_t stream, const Numbers& numbers);
+    void empty_sparse_blocks();
     void free_unseen();
     std::unique_lock<FairGate> lock_with_room_to_retire();
     void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, std::uint32_t checksum);
@@ -190,15 +200,19 @@ private:
 
     FrameGeometry geometry_;
     std::uint32_t frames_per_segment_;
+    std::size_t step_bytes_;
     mutable FairGate gate_;
     ReadingLedger readings_;
     std::vector<Stream> streams_;
     SegmentArena arena_;
     SegmentFiles files_;
     RetiredSegments retired_{arena_, files_};
+    std::size_t num_sealed_ = 0;    // segments that are held, wherever they lie
+    std::size_t sealed_bytes_ = 0;  // of these
+    std::size_t num_open_ = 0;      // frames of open segments
+    std::size_t open_bytes_ = 0;    // that open segments take
     std::atomic<bool> has_retired_{false};  // for whoever has not got the gate
     PatchEncoder encoder_;
-    SharedOperations shared_operations_;
     Background background_;
     std::vector<std::uint8_t> looked_at_;  // a frame of the segment before the one that begins
     DecodingScratch scratch_;

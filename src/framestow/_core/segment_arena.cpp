@@ -117,6 +117,10 @@ std::size_t SegmentArena::dead_allowance(std::size_t live_bytes) {
     return live_bytes / kPartOfLive + block_bytes(live_bytes);
 }
 
+std::size_t SegmentArena::most_bytes(std::size_t live_bytes) {
+    return live_bytes + dead_allowance(live_bytes) + block_bytes(live_bytes);  // the current one may be empty
+}
+
 StoredSegment SegmentArena::allocate(std::size_t size, SegmentOwner owner) {
     if (current_ == nullptr || current_->num_free < size) {
         open_block(size + kReadPadding);

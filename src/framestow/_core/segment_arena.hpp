@@ -52,8 +52,9 @@ public:
     std::size_t dead_bytes() const { return nbytes_ - live_bytes_; }
     std::size_t index_bytes() const;
 
-    // What dead_bytes() may grow to where so many bytes are live.
+    // What dead_bytes() may grow to where so many bytes are live, and nbytes() if it is kept to that.
     static std::size_t dead_allowance(std::size_t live_bytes);
+    static std::size_t most_bytes(std::size_t live_bytes);
 
     // The block that wastes most, and who had segments in it: some may have left since.
     struct Sparse {

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from framestow.errors import NothingToSampleError
 from framestow.replay.batch import Batch
+from framestow.replay.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.output_pool import OutputPool
 from framestow.replay.samplers.sampler import Draw
@@ -20,7 +21,9 @@ class Gathering:
 
     def __init__(self, parts: MemoryParts) -> None:
         self._parts = parts
-        self._pool = OutputPool()
+        self._has_budget = parts.budget.max_bytes is not None
+        self._pool = OutputPool(max_bytes=parts.budget.output_bytes) if self._has_budget else OutputPool()
+        self._largest_draw = 0
         self._window_shape = (parts.settings.stack + 1, *parts.settings.frame.shape)
         self._frame_dtype = parts.settings.frame.dtype
 
@@ -40,7 +43,17 @@ class Gathering:
     def _draw(self, batch_size: int) -> Draw:
         if not len(self._parts.timeline):
             raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
+        if batch_size > self._largest_draw and self._has_budget:
+            self._make_room(batch_size)
         return self._parts.sampler.draw(batch_size, self._parts.timeline, self._parts.generator)
+
+    def _make_room(self, batch_size: int) -> None:
+        """Let the budget keep arrays for such draws, and transitions go for them."""
+        self._largest_draw = batch_size
+        window_bytes = (self._parts.settings.stack + 1) * self._parts.settings.frame.nbytes
+        self._parts.budget.reserve_output(OUTPUT_ARRAYS * batch_size * window_bytes)
+        self._pool.max_bytes = self._parts.budget.output_bytes
+        self._parts.make_fit()
 
     def _choose(self, indices: npt.NDArray[np.int64]) -> Draw:
         timeline = self._parts.timeline

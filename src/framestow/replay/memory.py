@@ -13,6 +13,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
+from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.gathering import Gathering
 from framestow.replay.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
@@ -52,6 +53,8 @@ class ReplayMemory(LastingMemory):
             capacity that it takes.
         seed: of the memory's own generator; ``None`` takes fresh entropy.
         threads: how many threads unpack one batch, 1 to 64; small batches stay on one. Not kept by ``save``.
+        max_bytes: what it may take, a number of bytes or ``"1 GiB"``: where it would take more, transitions go before
+            there are ``capacity`` of them. docs/persistence.md says what counts.
         source: what feeds the memory, a game's name for instance, or one name a stream; only told, never read.
 
     Raises ``InvalidSettingsError`` for an argument that cannot work.
@@ -78,7 +81,9 @@ class ReplayMemory(LastingMemory):
         retention: Retention = "fifo",
         seed: int | None = None,
         threads: int = 1,
+        max_bytes: int | str | None = None,
         source: str | Sequence[str] = "",
+        frames_per_segment: int | None = None,
     ) -> None:
         settings = MemorySettings(
             capacity,
@@ -92,6 +97,8 @@ class ReplayMemory(LastingMemory):
             stack_padding,
             sources_of(source, num_streams),
             retention,
+            None if max_bytes is None else parse_bytes(max_bytes),
+            frames_per_segment,
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
@@ -99,7 +106,7 @@ class ReplayMemory(LastingMemory):
         self._gathering = Gathering(self._parts)
         # What every step goes through, without a second look-up.
         self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage
-        self._stacker = self._parts.stacker
+        self._stacker, self._budget = self._parts.stacker, self._parts.budget
 
     def __len__(self) -> int:
         return len(self._timeline)
@@ -115,9 +122,11 @@ class ReplayMemory(LastingMemory):
             checked = checked_streams(streams, self._timeline.all_streams)
             new_frames = checked_frames(frames, len(checked), self.settings.frame)
 
-            self._storage.append(checked, new_frames)
+            charged_bytes = self._storage.append(checked, new_frames)
             self._stacker.begin(checked, new_frames)
             self._timeline.begin(checked)
+            if charged_bytes > self._budget.most_charged:
+                self._parts.make_fit()
 
     def append(
         self,
@@ -140,9 +149,11 @@ class ReplayMemory(LastingMemory):
 
             for stream, first, before in self._timeline.make_room():
                 self._storage.evict(stream, before, first)
-            self._storage.append(numbers, new_frames)
+            charged_bytes = self._storage.append(numbers, new_frames)
             self._stacker.append(numbers, new_frames)
             self._timeline.append_staged()
+            if charged_bytes > self._budget.most_charged:
+                self._parts.make_fit()
 
     def observations(self) -> npt.NDArray[Any]:
         """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``.
@@ -194,8 +205,17 @@ class ReplayMemory(LastingMemory):
                 "stacks": self._stacker.nbytes,
                 "output pool": self._gathering.nbytes,
             }
-            frame_bytes, frames = self.settings.frame.nbytes, self._storage.num_frames
-            return MemoryReport(len(self), self.capacity, parts, frame_bytes, 2 * self.stack * frame_bytes, frames)
+            frame_bytes = self.settings.frame.nbytes
+            return MemoryReport(
+                len(self),
+                self.capacity,
+                parts,
+                frame_bytes,
+                2 * self.stack * frame_bytes,
+                self._storage.num_frames,
+                max_bytes=self.settings.max_bytes,
+                share_used=self._budget.share_used(self._storage),
+            )
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""

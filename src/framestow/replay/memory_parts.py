@@ -9,8 +9,9 @@ import numpy as np
 
 from framestow.errors import IncompatibleError
 from framestow.frames.stacking import FrameStacker
+from framestow.replay.budget import Budget
+from framestow.replay.columns import slot_record
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.retention import segment_frames
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.timelines.timeline import Timeline, Windows
@@ -30,10 +31,15 @@ class MemoryParts:
         self.settings = settings
         self.storage = _make_storage(settings)
         self.stacker = FrameStacker(frame, settings.stack, settings.num_streams, settings.stack_padding)
+        self.budget = Budget(settings.max_bytes, self.stacker.nbytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.sampler: Sampler = Uniform() if sampler is None else sampler
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
+
+    def make_fit(self) -> None:
+        """Let transitions go until the memory is within its budget."""
+        self.budget.make_fit(self.storage, self.timeline)
 
     def state(self) -> dict[str, Any]:
         """What a saved memory says of itself besides its arrays and frames: JSON-able values."""
@@ -41,6 +47,7 @@ class MemoryParts:
             "settings": self.settings.state(),
             "sampler": {"kind": type(self.sampler).__name__, "state": self.sampler.state()},
             "generator": self.generator.bit_generator.state,
+            "output_bytes": self.budget.output_bytes,
         }
 
     def check_sampler(self, state: dict[str, Any]) -> None:
@@ -55,6 +62,7 @@ class MemoryParts:
         """Take over sampler and generator from what ``state`` gave, and restack; storage and timeline are filled."""
         self.sampler.restore(state["sampler"]["state"])
         self.generator.bit_generator.state = state["generator"]
+        self.budget.reserve_output(state.get("output_bytes", 0))
         self._restack()
 
     def check(self) -> None:
@@ -83,15 +91,7 @@ class MemoryParts:
 
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:
-    """The storage that ``settings`` name, in segments as short as its retention needs."""
-
-    def make(frames_per_segment: int | None = None) -> FrameStorage:
-        return make_storage(
-            settings.storage, settings.frame, settings.num_streams, settings.threads, frames_per_segment
-        )
-
-    storage = make()
-    usual = storage.frames_per_segment
-    shape = settings.capacity, settings.num_streams, settings.stack
-    frames = segment_frames(settings.retention, *shape, usual)
-    return storage if frames == usual else make(frames)
+    """The storage that ``settings`` name; what it charges counts the slots too."""
+    step_bytes = slot_record(settings.num_streams, settings.action).itemsize
+    shape = settings.frame, settings.num_streams, settings.threads
+    return make_storage(settings.storage, *shape, settings.frames_per_segment, step_bytes)

@@ -17,7 +17,8 @@ class MemoryReport:
     ``parts`` gives bytes in RAM by part, ``disk_bytes`` those in the files of a memory that lives in a folder.
     ``stacked_pair_bytes`` is what one transition takes where observation and next observation are both kept whole,
     ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept.
-    ``max_bytes`` is the memory's budget, ``None`` where it has none.
+    ``max_bytes`` is the memory's budget, ``None`` where it has none, and ``share_used`` how much of the room for
+    transitions in it is taken.
 
     =============  ===============================================================================================
     part           what it counts
@@ -41,6 +42,7 @@ class MemoryReport:
     frames: Mapping[str, int] = field(default_factory=dict)
     disk_bytes: int = 0
     max_bytes: int | None = None
+    share_used: float = 0.0
 
     @property
     def nbytes(self) -> int:
@@ -78,8 +80,7 @@ class MemoryReport:
         """Transitions that the memory is expected to hold when it is full, at the ratio so far."""
         if self.max_bytes is None or not self.transitions:
             return self.capacity
-        fixed = self.all_bytes - self.growing_bytes_per_transition * self.transitions
-        fitting = int((self.max_bytes - fixed) / self.growing_bytes_per_transition)
+        fitting = int(self.transitions / self.share_used) if self.share_used else self.capacity
         return min(self.capacity, max(fitting, self.transitions))
 
     @property

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.retention import Retention, check_retention
-from framestow.storage.storages import STORAGES
+from framestow.replay.budget import SegmentNeeds
+from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.retention import (
+    MIN_SEALED_SEGMENTS,
+    Retention,
+    check_retention,
+    min_segment_frames,
+    segment_frames,
+)
+from framestow.storage.storages import STORAGES, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
 MAX_THREADS = 64
@@ -32,6 +40,8 @@ class MemorySettings:
     stack_padding: StackPadding = "first_frame"  # what a memory saved before it could be chosen was padded by
     sources: tuple[str, ...] = ()  # one a stream; none where nobody said
     retention: Retention = "fifo"
+    max_bytes: int | None = None
+    frames_per_segment: int | None = None  # chosen here where nobody said
 
     def __post_init__(self) -> None:
         if self.num_streams < 1:
@@ -63,6 +73,28 @@ class MemorySettings:
                 "all or one for each"
             )
 
+        object.__setattr__(self, "frames_per_segment", self._frames_per_segment())
+
+    def _frames_per_segment(self) -> int:
+        """As many as pack best, or as retention and budget allow; raise where the budget cannot hold such segments."""
+        frames, is_random = self.frames_per_segment, self.retention == "random"
+        if frames is not None and frames < 1:
+            raise InvalidSettingsError(f"frames_per_segment is {frames}: a segment has at least 1 frame")
+        usual = usual_frames_per_segment(self.frame)
+        usual = segment_frames(self.retention, self.capacity, self.num_streams, self.stack, usual)
+        if self.max_bytes is None:
+            return usual if frames is None else frames
+        num_sealed = MIN_SEALED_SEGMENTS if is_random else 1
+        needs = SegmentNeeds(self.frame, self.num_streams, self.stack, num_sealed, min_segment_frames(self.stack))
+        if frames is None:
+            return needs.frames_within(self.max_bytes, usual)
+        needs.check(self.max_bytes, frames)
+        return frames
+
+    def held_to(self, max_bytes: int | str | None) -> MemorySettings:
+        """The same with another budget, with this one where it is ``None``."""
+        return self if max_bytes is None else replace(self, max_bytes=parse_bytes(max_bytes))
+
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: JSON-able values. How many threads unpack is the affair of whoever loads it."""
         state = asdict(self) | {"frame": self.frame.state()}
@@ -79,7 +111,17 @@ class MemorySettings:
     def arguments(self) -> dict[str, Any]:
         """The arguments of a ``ReplayMemory`` with these settings; how many threads unpack is not among them."""
         given = {"observation_space": self.frame, "action_space": self.action, "source": self.sources}
-        names = ("capacity", "stack", "stack_padding", "num_streams", "discount", "storage", "retention")
+        names = (
+            "capacity",
+            "stack",
+            "stack_padding",
+            "num_streams",
+            "discount",
+            "storage",
+            "retention",
+            "max_bytes",
+            "frames_per_segment",
+        )
         return given | {name: getattr(self, name) for name in names}
 
 

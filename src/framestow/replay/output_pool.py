@@ -28,7 +28,7 @@ class OutputPool:
     def __init__(self, max_buffers: int = 8, max_bytes: int = 128 * 2**20) -> None:
         self._buffers: list[npt.NDArray[Any]] = []
         self._max_buffers = max_buffers
-        self._max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames
+        self.max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames
 
     @property
     def nbytes(self) -> int:
@@ -50,10 +50,10 @@ class OutputPool:
 
     def _makes_room_for(self, num_bytes: int) -> bool:
         """Drop idle buffers, oldest first, until one of ``num_bytes`` fits; whether it does."""
-        if num_bytes > self._max_bytes:
+        if num_bytes > self.max_bytes:
             return False
         place = 0
-        while len(self._buffers) >= self._max_buffers or self.nbytes + num_bytes > self._max_bytes:
+        while len(self._buffers) >= self._max_buffers or self.nbytes + num_bytes > self.max_bytes:
             if place == len(self._buffers):
                 return False
             if self._is_idle(place):

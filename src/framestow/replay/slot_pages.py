@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.storage.private_pages import private_pages
+
 GIVES_BACK = sys.platform == "linux"  # elsewhere a page that was written to stays
 
 
@@ -24,7 +26,10 @@ class SlotPages:
 
     def __init__(self, num_slots: int, record: np.dtype[Any]) -> None:
         self._record_bytes = record.itemsize
-        self._pages = _private_pages(num_slots * record.itemsize)
+        self._pages = private_pages(num_slots * record.itemsize)
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):  # a kernel without huge pages
+                self._pages.madvise(mmap.MADV_NOHUGEPAGE)  # one of them would stay for a single slot
         self.slots: npt.NDArray[Any] = np.frombuffer(self._pages, record, num_slots)
         self._released = 0  # indices below are gone, and so are the pages that they had for themselves
 
@@ -60,15 +65,3 @@ class SlotPages:
             if start < stop:
                 yield start, stop
             first += stop_slot - slot
-
-
-def _private_pages(num_bytes: int) -> mmap.mmap:
-    """Pages of zeros that no other process sees, as many as hold ``num_bytes``."""
-    size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    if sys.platform == "win32":
-        return mmap.mmap(-1, size)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a kernel without huge pages
-            pages.madvise(mmap.MADV_NOHUGEPAGE)  # one of them would stay for a single slot
-    return pages

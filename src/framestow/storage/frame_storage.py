@@ -53,10 +53,11 @@ class FrameStorage(Protocol):
     def frames_per_segment(self) -> int:
         """Frames of a stream that go at once when they are evicted, those at a multiple of it and after."""
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
         """Store ``frames[i]`` at the next position of ``streams[i]``; no stream twice. The frames are copied.
 
-        ``frames`` is C-contiguous, of shape ``(m, *frame)`` and the dtype of the frames.
+        ``frames`` is C-contiguous, of shape ``(m, *frame)`` and the dtype of the frames. Returns ``charged_bytes``,
+        since asking for it after each step would take longer than the step's share of it.
         """
 
     def windows(
@@ -122,6 +123,14 @@ class FrameStorage(Protocol):
 
     def begin_at(self, stream: int, number: int) -> None:
         """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
+
+    @property
+    def charged_bytes(self) -> int:
+        """What counts against a budget: at least all that ``nbytes`` counts, but for what only readings still see.
+
+        And what the steps of the frames take elsewhere, as the storage was told. It follows from what is held alone,
+        not from what was held before or how it lies, so whoever lets go by it does the same after saving and loading.
+        """
 
     @property
     def num_frames(self) -> dict[str, int]:

@@ -43,20 +43,27 @@ class PackedStorage(StorageInFiles):
     """
 
     def __init__(
-        self, spec: FrameSpec, num_streams: int, threads: int = 1, frames_per_segment: int | None = None
+        self,
+        spec: FrameSpec,
+        num_streams: int,
+        threads: int = 1,
+        frames_per_segment: int | None = None,
+        step_bytes: int = 0,
     ) -> None:
         self._holds_bytes = spec.dtype == np.uint8  # as the native code takes them
         self._threads = threads
-        self._streams = PackedStreams(num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes, frames_per_segment)
+        self._streams = PackedStreams(
+            num_streams, spec.rows, spec.row_bytes, spec.pixel_bytes, frames_per_segment, step_bytes
+        )
 
     @property
     def frames_per_segment(self) -> int:
         """Frames that are packed together, and go together."""
         return self._streams.frames_per_segment
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
         """Pack ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
-        self._streams.append(streams, frames if self._holds_bytes else bytes_of(frames))
+        return self._streams.append(streams, frames if self._holds_bytes else bytes_of(frames))
 
     def start_reading(self) -> Reading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
@@ -109,6 +116,11 @@ class PackedStorage(StorageInFiles):
     def disk_nbytes(self) -> int:
         """Bytes of the segments that lie in files."""
         return self._streams.disk_nbytes
+
+    @property
+    def charged_bytes(self) -> int:
+        """What counts against a budget (see ``FrameStorage``)."""
+        return self._streams.charged_bytes
 
     @property
     def num_frames(self) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 import threading
 from bisect import bisect_left
 from typing import Any
@@ -15,9 +17,12 @@ from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding, pad_window
 from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.private_pages import private_pages
 
 Chunk = npt.NDArray[Any]
 MAX_RETIRED_CHUNKS = 16
+LARGE_CHUNK = 1 << 20  # bytes from which on it has pages of its own; a process may have some 65,000 such areas
+CHUNK_CHARGE, STREAM_CHARGE = 512, 1024  # bytes of the objects that a chunk and a stream take
 DROPPED_READING_S = 0.05  # how often to look for readings that were collected without being stopped
 
 
@@ -45,7 +50,7 @@ class RawReading:
 
 
 class RawRing(FrameStorage):
-    """Frames as they came, in chunks of a fixed number of frames a stream; a chunk that is let go is used again.
+    """Frames as they came, in chunks of a fixed number of frames a stream.
 
     The plain counterpart of the packed storage: the same promises (``FrameStorage``), a byte for every byte. It is also
     where vectors of numbers are kept, which would not shrink.
@@ -53,14 +58,18 @@ class RawRing(FrameStorage):
     looked up under a lock and copied without it: nobody writes where a reading may look.
     """
 
-    def __init__(self, spec: FrameSpec, num_streams: int, frames_per_segment: int | None = None) -> None:
+    def __init__(
+        self, spec: FrameSpec, num_streams: int, frames_per_segment: int | None = None, step_bytes: int = 0
+    ) -> None:
         self._spec = spec
         self._codec = SegmentCodec(spec)
         self._chunk_frames = frames_per_segment if frames_per_segment is not None else self._codec.frames_per_segment
+        self._chunk_bytes = self._chunk_frames * spec.nbytes
+        self._chunk_charge = self._chunk_bytes + self._chunk_frames * step_bytes + CHUNK_CHARGE
+        self._charged_bytes = num_streams * STREAM_CHARGE
         self._chunks: list[dict[int, Chunk]] = [{} for _ in range(num_streams)]
         self._numbers: list[list[int]] = [[] for _ in range(num_streams)]  # of the chunks, ascending
         self._next_position = [0] * num_streams
-        self._spare: list[Chunk] = []
         self._readings: WeakSet[RawReading] = WeakSet()
         self._lock = threading.Lock()
         self._a_reading_stopped = threading.Condition(self._lock)
@@ -70,15 +79,16 @@ class RawRing(FrameStorage):
         """Frames of a chunk."""
         return self._chunk_frames
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
         """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         with self._lock:
             for stream, frame in zip(streams.tolist(), frames, strict=True):
                 number, place = divmod(self._next_position[stream], self._chunk_frames)
                 if place == 0:
-                    self._add(stream, number, self._spare.pop() if self._spare else self._new_chunk())
+                    self._add(stream, number, self._new_chunk())
                 self._chunks[stream][number][place] = frame
                 self._next_position[stream] += 1
+            return self._charged_bytes
 
     def start_reading(self) -> RawReading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
@@ -185,6 +195,11 @@ class RawRing(FrameStorage):
             self._next_position[stream] = number * self._chunk_frames
 
     @property
+    def charged_bytes(self) -> int:
+        """What counts against a budget (see ``FrameStorage``)."""
+        return self._charged_bytes
+
+    @property
     def num_frames(self) -> dict[str, int]:
         """Frames held."""
         with self._lock:
@@ -196,13 +211,11 @@ class RawRing(FrameStorage):
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes held, by part: chunks in use, chunks that readings keep, and chunks waiting to be used again."""
-        chunk_bytes = self._chunk_frames * self._spec.nbytes
+        """Bytes held, by part: whole chunks and those that readings keep; the written pages of those being filled."""
         with self._lock:
-            return {
-                "frames": chunk_bytes * (sum(len(chunks) for chunks in self._chunks) + len(self._retired())),
-                "spare chunks": chunk_bytes * len(self._spare),
-            }
+            open_bytes = [self._open_bytes(position % self._chunk_frames) for position in self._next_position]
+            num_chunks = sum(map(len, self._chunks)) + len(self._retired()) - sum(map(bool, open_bytes))
+        return {"frames": self._chunk_bytes * num_chunks, "open segments": sum(open_bytes)}
 
     # What follows wants the lock held.
 
@@ -230,18 +243,26 @@ class RawRing(FrameStorage):
     def _add(self, stream: int, number: int, chunk: Chunk) -> None:
         self._chunks[stream][number] = chunk
         self._numbers[stream].append(number)
+        self._charged_bytes += self._chunk_charge
 
     def _retire(self, stream: int, number: int, chunk: Chunk) -> None:
-        """Hand a chunk to the readings that may look at it; it is used again at once if there is none."""
-        readings = list(self._readings)
-        for reading in readings:
+        """Hand a chunk to the readings that may look at it."""
+        self._charged_bytes -= self._chunk_charge
+        for reading in list(self._readings):
             reading.retired[stream, number] = chunk
-        if not readings:
-            self._spare.append(chunk)
 
     def _retired(self) -> set[tuple[int, int]]:
         """Stream and number of each chunk that readings keep."""
         return {place for reading in list(self._readings) for place in reading.retired}
 
+    def _open_bytes(self, num_frames: int) -> int:
+        """Bytes of a chunk with so many frames so far."""
+        if self._chunk_bytes < LARGE_CHUNK:
+            return self._chunk_bytes if num_frames else 0
+        return -(-num_frames * self._spec.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
     def _new_chunk(self) -> Chunk:
-        return np.empty((self._chunk_frames, *self._spec.shape), self._spec.dtype)
+        shape = (self._chunk_frames, *self._spec.shape)
+        if self._chunk_bytes < LARGE_CHUNK:
+            return np.empty(shape, self._spec.dtype)
+        return np.frombuffer(private_pages(self._chunk_bytes), self._spec.dtype, math.prod(shape)).reshape(shape)

@@ -111,7 +111,7 @@ class ScaledPixels(FrameStorage):
         """Frames whose pixels go together; exceptional frames may stay longer."""
         return self._pixels.frames_per_segment
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> None:
+    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
         """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         pixels, is_exact = self._scaling.to_pixels(frames)
         with self._lock:
@@ -123,6 +123,7 @@ class ScaledPixels(FrameStorage):
                     self._exceptional[stream].append(self.held(stream).stop)
             self._newest_pixels[streams] = pixels
             self._pixels.append(streams, pixels)
+        return self.charged_bytes
 
     def start_reading(self) -> ScaledReading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
@@ -185,6 +186,14 @@ class ScaledPixels(FrameStorage):
     def begin_at(self, stream: int, number: int) -> None:
         """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
         self._pixels.begin_at(stream, number)
+
+    @property
+    def charged_bytes(self) -> int:
+        """What counts against a budget (see ``FrameStorage``)."""
+        pixels = self._pixels.charged_bytes + self._newest_pixels.nbytes
+        if self._exceptions is None:
+            return pixels
+        return pixels + self._exceptions.charged_bytes + sum(log.nbytes for log in self._exceptional)
 
     @property
     def num_frames(self) -> dict[str, int]:

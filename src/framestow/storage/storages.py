@@ -5,28 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from framestow.errors import InvalidSettingsError
+from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
 
-# What makes a storage of some streams: threads that may unpack what one call asks for, and frames of a segment.
-MakeStorage = Callable[[FrameSpec, int, int, "int | None"], FrameStorage]
+# What makes a storage of some streams: threads that may unpack what one call asks for, frames of a segment, and bytes
+# that the step of each frame takes elsewhere.
+MakeStorage = Callable[[FrameSpec, int, int, "int | None", int], FrameStorage]
 
 STORAGES: dict[str, MakeStorage] = {
     "packed": PackedStorage,
-    "raw": lambda spec, num_streams, _threads, frames: RawRing(spec, num_streams, frames),  # nothing to unpack
+    "raw": lambda spec, num_streams, _threads, frames, step: RawRing(spec, num_streams, frames, step),  # is not packed
 }
 
 
+def usual_frames_per_segment(spec: FrameSpec) -> int:
+    """How many frames of ``spec`` lie and leave together where nobody says otherwise: what packs best."""
+    return SegmentCodec(FrameSpec(spec.shape) if spec.is_scaled else spec).frames_per_segment
+
+
 def make_storage(
-    name: str, spec: FrameSpec, num_streams: int, threads: int = 1, frames_per_segment: int | None = None
+    name: str,
+    spec: FrameSpec,
+    num_streams: int,
+    threads: int = 1,
+    frames_per_segment: int | None = None,
+    step_bytes: int = 0,
 ) -> FrameStorage:
     """Make the storage that ``name``, a key of ``STORAGES``, means for frames of ``spec``.
 
     Up to ``threads`` threads unpack what one call asks for. ``frames_per_segment``: frames that lie and leave together;
-    what packs best by default.
+    what packs best by default. ``step_bytes``: what the step of each frame takes elsewhere, for ``charged_bytes``.
 
     =====================================  =======================================================================
     frames                                 kept in
@@ -38,10 +50,10 @@ def make_storage(
     """
 
     def make(spec: FrameSpec, num_streams: int) -> FrameStorage:
-        return STORAGES[name](spec, num_streams, threads, frames_per_segment)
+        return STORAGES[name](spec, num_streams, threads, frames_per_segment, step_bytes)
 
     if frames_per_segment is not None and frames_per_segment < 1:
         raise InvalidSettingsError(f"frames_per_segment is {frames_per_segment}: a segment has at least 1 frame")
     if spec.is_column:
-        return RawRing(spec, num_streams, frames_per_segment)
+        return RawRing(spec, num_streams, frames_per_segment, step_bytes)
     return ScaledPixels(make, spec, num_streams) if spec.is_scaled else make(spec, num_streams)

@@ -20,7 +20,7 @@ namespace framestow {
 namespace {
 
 void py_init(PackedStreams* self, std::int64_t num_streams, std::uint32_t rows, std::uint32_t row_bytes,
-             std::uint32_t pixel_bytes, std::optional<std::int64_t> frames_per_segment) {
+             std::uint32_t pixel_bytes, std::optional<std::int64_t> frames_per_segment, std::size_t step_bytes) {
     const FrameGeometry geometry = make_geometry(rows, row_bytes, pixel_bytes);
     if (num_streams < 1 || num_streams > std::numeric_limits<std::int32_t>::max()) {
         refuse("num_streams", "is " + std::to_string(num_streams) + ": must be 1 to 2**31 - 1");
@@ -33,10 +33,10 @@ void py_init(PackedStreams* self, std::int64_t num_streams, std::uint32_t rows, 
         check_segment_frames(geometry, static_cast<std::uint64_t>(*frames_per_segment));
         wanted = static_cast<std::uint32_t>(*frames_per_segment);
     }
-    new (self) PackedStreams(static_cast<std::size_t>(num_streams), geometry, wanted);
+    new (self) PackedStreams(static_cast<std::size_t>(num_streams), geometry, wanted, step_bytes);
 }
 
-void py_append(PackedStreams& self, nb::handle streams_argument, nb::handle frames_argument) {
+std::size_t py_append(PackedStreams& self, nb::handle streams_argument, nb::handle frames_argument) {
     const auto streams = as_column<std::int32_t>(streams_argument, "streams");
     const auto frames = as_array<ReadArray, std::uint8_t>(frames_argument, "frames");
     check_frames(frames, "frames", {streams.size}, self.geometry().frame_bytes());
@@ -47,6 +47,7 @@ void py_append(PackedStreams& self, nb::handle streams_argument, nb::handle fram
         self.append(streams.values + num_done, first + num_done * self.geometry().frame_bytes(),
                     streams.size - num_done);
     }
+    return self.charged_bytes();
 }
 
 std::int64_t py_evict(PackedStreams& self, std::int64_t stream, std::int64_t before, std::int64_t first) {
@@ -138,7 +139,7 @@ void bind_packed_streams(nb::module_& module) {
         .def("stop", [](PackedReading& self) { self.reading.stop(); });
     nb::class_<PackedStreams>(module, "PackedStreams")
         .def("__init__", &py_init, nb::arg("num_streams"), nb::arg("rows"), nb::arg("row_bytes"),
-             nb::arg("pixel_bytes"), nb::arg("frames_per_segment").none() = nb::none())
+             nb::arg("pixel_bytes"), nb::arg("frames_per_segment").none() = nb::none(), nb::arg("step_bytes") = 0)
         .def("append", &py_append, nb::arg("streams"), nb::arg("frames"))
         .def("gather", &py_gather, nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"),
              nb::arg("padding") = "first_frame", nb::arg("threads") = 1)
@@ -163,6 +164,7 @@ void bind_packed_streams(nb::module_& module) {
         .def("restore_in_file", &py_restore_in_file, nb::arg("stream"), nb::arg("number"), nb::arg("path"),
              nb::arg("offset"), nb::arg("size"))
         .def_prop_ro("num_streams", &PackedStreams::num_streams)
+        .def_prop_ro("charged_bytes", &PackedStreams::charged_bytes)
         .def_prop_ro("num_frames", &PackedStreams::num_frames)
         .def_prop_ro("frames_per_segment", &PackedStreams::frames_per_segment)
         .def_prop_ro("sealed_nbytes", [](const PackedStreams& self) { return self.nbytes().sealed; })

@@ -45,19 +45,23 @@ class LastingMemory:
         sampler: Sampler | None = None,
         threads: int = 1,
         generation: int | None = None,
+        max_bytes: int | str | None = None,
     ) -> Self:
         """Read what ``save`` wrote to ``path`` into RAM: the same transitions, generator and open episodes.
 
         ``sampler``: a new one of the class that the memory was saved with, ``Uniform()`` by default; it takes over
         the saved one's state. ``threads``: as for a new memory. ``generation``: an older one that was kept, the newest
-        by default. Every byte is verified.
+        by default. ``max_bytes``: another budget than it was saved with; transitions go until it fits, once all is
+        read. Every byte is verified.
 
         Raises ``IncompatibleError`` for a sampler of another class, ``DamagedDataError``, naming the file, if a byte is
-        not what was written, ``FileNotFoundError`` if nothing was saved there.
+        not what was written, ``FileNotFoundError`` if nothing was saved there, ``InvalidSettingsError`` for a budget
+        that cannot hold what the streams are filling.
         """
         with open_stored(path, generation) as stored:
             make: Callable[..., Self] = cls
-            memory = built(partial(make, sampler=sampler, threads=threads), stored.settings, path)
+            memory = built(partial(make, sampler=sampler, threads=threads), stored.settings.held_to(max_bytes), path)
             stored.fill(memory._parts)
+            memory._parts.make_fit()
             memory._saves.remember(path, stored.commit)
         return memory

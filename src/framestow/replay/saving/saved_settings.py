@@ -25,6 +25,9 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     settings.integer("stack", 1)
     settings.integer("num_streams", 1, MAX_STREAMS)
     settings.number("discount")
+    for name in ("max_bytes", "frames_per_segment"):
+        if settings.values.get(name) is not None:
+            settings.integer(name, 1)
     frame, action = settings.inner("frame"), settings.inner("action")
     frame.integers("shape")
     action.integers("shape")

@@ -9,8 +9,9 @@ from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.columns import slot_record
+from framestow.replay.slot_pages import SlotPages
 from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
-from framestow.replay.timelines.timeline import Arrays, Indices, ReadSteps, StepKey, Windows, check_windows
+from framestow.replay.timelines.timeline import Arrays, Indices, ReadSteps, StepKey, Unneeded, Windows, check_windows
 
 STEPS_PER_BLOCK = 1024  # as a store keeps them: 12 KB of counted actions
 
@@ -37,6 +38,7 @@ class RingTimeline(StepRing):
         action: ActionSpec,
         discount: float = 0.99,
         segment_frames: int = 1,
+        gives_pages_back: bool = False,
     ) -> None:
         self.capacity = capacity
         self.stack = stack
@@ -45,7 +47,9 @@ class RingTimeline(StepRing):
         self.episode_starts = np.zeros(num_streams, np.int64)
         self.unreadable_before = np.zeros(num_streams, np.int64)
         self.is_open = np.zeros(num_streams, np.bool_)
-        self._slots = np.zeros(capacity, slot_record(num_streams, action))
+        record = slot_record(num_streams, action)
+        self._pages = SlotPages(capacity, record) if gives_pages_back else None
+        self._slots = np.zeros(capacity, record) if self._pages is None else self._pages.slots
         super().__init__(
             slots=self._slots.view(np.uint8).reshape(capacity, -1),
             newest_positions=self.newest_positions,
@@ -67,8 +71,17 @@ class RingTimeline(StepRing):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the slots that were ever written; the rest has no page behind it yet."""
+        """Bytes of the slots that were ever written; the rest has no page behind it yet, or gave it back."""
+        if self._pages is not None:
+            return self._pages.nbytes(self.oldest, self.next_index)
         return self._slots.itemsize * min(self.next_index, self.capacity)
+
+    def let_go(self) -> list[Unneeded]:
+        """Let the oldest transitions go until a sealed segment can (see ``Timeline``), and the pages of their slots."""
+        unneeded = super().let_go()
+        if self._pages is not None:
+            self._pages.release(self.oldest, self.next_index)
+        return unneeded
 
     def held_indices(self) -> Indices:
         """Give the index of every transition that may be drawn, oldest first."""
@@ -140,6 +153,8 @@ class RingTimeline(StepRing):
         restore_streams(self, arrays)
         self._slots[outside % self.capacity] = slots
         self.restore_span(oldest, next_index)
+        if self._pages is not None:
+            self._pages.restart(oldest)
         self.lose_indices(lost)
         return self._restore_blocks(numbers, _all_lost(lost), read_steps)
 

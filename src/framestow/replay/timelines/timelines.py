@@ -18,4 +18,4 @@ def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | Non
     step = settings.frame, settings.action, settings.discount
     if settings.retention == "random":
         return BlockTimeline(*shape, *step, segment_frames, RandomRetention(seed))
-    return RingTimeline(*shape, *step, segment_frames)
+    return RingTimeline(*shape, *step, segment_frames, gives_pages_back=settings.max_bytes is not None)

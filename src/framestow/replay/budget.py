@@ -1,0 +1,105 @@
+"""What a memory may take, and what happens when it would take more."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.byte_amounts import KIB, format_bytes
+from framestow.replay.timelines.timeline import Timeline
+from framestow.storage.frame_storage import FrameStorage
+
+FEWEST_FRAMES = 20  # of a segment; shorter ones hardly shrink
+OUTPUT_ARRAYS = 3  # batches whose arrays are kept: one that is learnt from, one that waits, one that is drawn
+OUTPUT_PART = 8  # of a budget is the most that they may take
+
+OTHER_BYTES = 16 * KIB  # of what is small and does not grow: pages that slots use partly, arrays of streams
+
+PACKER_FRAMES = 64  # at most what packing takes besides segments, in frames
+STREAM_BYTES = 8 * KIB  # and for each stream
+BLOCK_BYTES = 640 * KIB  # and for blocks of segments that are being filled or emptied
+
+
+class Budget:
+    """Holds a memory to ``max_bytes``; to nothing where that is ``None``.
+
+    What counts is what storages say (``FrameStorage.charged_bytes``), which is never less than what they take. It
+    follows from what is held alone, so a memory that was saved and loaded lets the same transitions go at the same
+    steps.
+    """
+
+    def __init__(self, max_bytes: int | None, stack_bytes: int, empty_charge: int) -> None:
+        self.max_bytes = max_bytes
+        self.most_charged = sys.maxsize if max_bytes is None else max_bytes - stack_bytes - OTHER_BYTES
+        """Whoever finds more charged after a step calls ``make_fit``."""
+        self.output_bytes = 0
+        """What the arrays that are kept for batches to come may take, once there is a budget."""
+        self._empty_charge = empty_charge
+
+    def reserve_output(self, output_bytes: int) -> None:
+        """Keep so much, if it is not too much, for batches to come; ``make_fit`` then makes room for it."""
+        if self.max_bytes is not None:
+            allowed = max(self.output_bytes, min(output_bytes, self.max_bytes // OUTPUT_PART))
+            self.most_charged -= allowed - self.output_bytes
+            self.output_bytes = allowed
+
+    def share_used(self, storage: FrameStorage) -> float:
+        """How much of what a full memory takes is taken, from 0 to 1; 0 without a budget."""
+        if self.max_bytes is None:
+            return 0.0
+        return (storage.charged_bytes - self._empty_charge) / (self.most_charged - self._empty_charge)
+
+    def make_fit(self, storage: FrameStorage, timeline: Timeline) -> None:
+        """Let transitions go, by the retention's rule, until what is held fits, or nothing is left that could go."""
+        while storage.charged_bytes > self.most_charged:
+            unneeded = timeline.let_go()
+            if not unneeded:
+                return
+            for stream, first, before in unneeded:
+                storage.evict(stream, before, first)
+
+
+@dataclass(frozen=True)
+class SegmentNeeds:
+    """What decides how long segments may be under a budget: ``num_sealed`` of them are to fit beside the open ones."""
+
+    frame: FrameSpec
+    num_streams: int
+    stack: int
+    num_sealed: int
+    fewest_frames: int
+
+    def frames_within(self, max_bytes: int, usual: int) -> int:
+        """Choose how many frames a segment has: as usual, or fewer where many streams would fill a small budget.
+
+        Open segments of noise take at most half of it. Raises ``InvalidSettingsError`` with the bytes that would do
+        where even the shortest ones may take more.
+        """
+        frames, fewest = usual, min(usual, max(FEWEST_FRAMES, self.fewest_frames))
+        while frames > fewest and max_bytes < self._comfortable_bytes(frames):
+            frames = max(frames // 2, fewest)
+        self.check(max_bytes, frames)
+        return frames
+
+    def check(self, max_bytes: int, frames: int) -> None:
+        """Raise ``InvalidSettingsError`` where segments of so many frames may take more than the budget."""
+        least = self._least_bytes(frames)
+        if max_bytes < least:
+            raise InvalidSettingsError(
+                f"max_bytes is {format_bytes(max_bytes)}: {self.num_streams} streams of {self.frame.nbytes:,} bytes a "
+                f"frame, in segments of {frames}, may need {format_bytes(least)} for what they are filling and "
+                f"{self.num_sealed} sealed; give at least {least:_}"
+            )
+
+    def _least_bytes(self, frames: int) -> int:
+        """Bytes with which a memory of noise holds something: open segments with room to grow, and sealed ones."""
+        segments = (2 * self.num_streams + self.num_sealed) * frames * self.frame.nbytes
+        frames_beside = PACKER_FRAMES + self.num_streams * (self.stack + 3)
+        fixed = frames_beside * self.frame.nbytes + self.num_streams * STREAM_BYTES + BLOCK_BYTES + OTHER_BYTES
+        needed = segments + segments // 16 + fixed  # what blocks may waste
+        return needed + needed // (OUTPUT_PART - 1) + 1
+
+    def _comfortable_bytes(self, frames: int) -> int:
+        return max(self._least_bytes(frames), 4 * self.num_streams * frames * self.frame.nbytes)

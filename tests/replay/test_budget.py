@@ -1,0 +1,293 @@
+"""A memory takes what it may, whatever comes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+
+MIB = 2**20
+SIDE = 32
+SPEC = FrameSpec((SIDE, SIDE))
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, (1_009, SIDE, SIDE), np.uint8)
+
+
+def noise(number):
+    return NOISE[number % len(NOISE)]
+
+
+def plain(number):
+    """A dot that moves over black; its place and brightness tell the number."""
+    frame = np.zeros((SIDE, SIDE), np.uint8)
+    frame[number % SIDE, number // SIDE % SIDE] = 1 + number % 251
+    return frame
+
+
+def alternating(number):
+    """A thousand plain frames, a thousand of noise."""
+    return noise(number) if number // 1000 % 2 else plain(number)
+
+
+def turning(number):
+    """A game that turns into noise in mid-run, and back."""
+    return noise(number) if 6_000 <= number < 14_000 else plain(number)
+
+
+class Feed:
+    """Plays numbered frames into a memory; a transition's reward is the number of the frame that it starts at."""
+
+    def __init__(self, memory, content, episode_steps=700):
+        self.memory, self.content, self.episode_steps = memory, content, episode_steps
+        self.next_number = 0
+        self.starts = np.zeros(memory.num_streams, np.int64)
+        self.newest = np.full(memory.num_streams, -1, np.int64)
+
+    def frames(self, count):
+        numbers = np.arange(self.next_number, self.next_number + count)
+        self.next_number += count
+        return numbers, np.stack([self.content(number) for number in numbers.tolist()])
+
+    def step(self):
+        """One step of every stream; those whose episode ended begin anew first. True after each call of the memory."""
+        streams = self.memory.num_streams
+        ended = np.flatnonzero(self.newest < 0)
+        if ended.size:
+            numbers, frames = self.frames(len(ended))
+            self.memory.begin(frames, ended)
+            self.newest[ended] = numbers
+            yield True
+        numbers, frames = self.frames(streams)
+        rewards, self.newest = self.newest.astype(np.float32), numbers
+        is_over = (numbers // streams + 97 * np.arange(streams)) % self.episode_steps == 0
+        self.memory.append(np.zeros(streams, int), rewards, is_over, np.zeros(streams, bool), frames)
+        self.newest[is_over] = -1
+        yield True
+
+
+def check_samples(memory, content):
+    """What is drawn are the frames that came; the newest steps are among what may be drawn."""
+    batch = memory.sample(16)
+    for reward, observation in zip(batch.reward.tolist(), batch.observation, strict=True):
+        np.testing.assert_array_equal(observation[-1], content(int(reward)))
+    memory.check()
+
+
+@pytest.mark.parametrize(
+    ("storage", "retention", "content", "num_streams", "max_bytes", "num_steps"),
+    [
+        ("packed", "fifo", plain, 3, 1_250_000, 9_000),
+        ("packed", "fifo", noise, 3, 3_000_000, 3_000),
+        ("packed", "fifo", alternating, 1, 2_000_000, 9_000),
+        ("packed", "fifo", turning, 8, 4_000_000, 3_000),
+        ("raw", "fifo", plain, 3, 4_000_000, 2_500),
+        ("packed", "random", alternating, 2, 4_000_000, 6_000),
+        ("packed", "random", turning, 8, 4_000_000, 3_000),
+        ("raw", "random", plain, 3, 4_000_000, 2_500),
+    ],
+)
+def test_a_memory_never_takes_more_than_its_budget(storage, retention, content, num_streams, max_bytes, num_steps):
+    settings = {"num_streams": num_streams, "storage": storage, "retention": retention}
+    memory = ReplayMemory(10**8, SPEC, 4, **settings, max_bytes=max_bytes, seed=0)
+    feed, taken, counts, shares = Feed(memory, content), [], [], []
+
+    for step in range(num_steps):
+        for _ in feed.step():
+            report = memory.report()
+            taken.append(report.nbytes)
+            counts.append(report.transitions)
+            shares.append(report.share_used)
+        if step % 200 == 0:
+            check_samples(memory, content)
+
+    assert max(taken) <= max_bytes
+    assert 0.85 < max(shares) <= 1.0  # and what it may take it does
+    if content is turning:
+        before, heavy, after = counts[740], counts[1_740], counts[-1]
+        assert heavy < before < after
+
+
+def content_of(memory):
+    """Everything that may be drawn, and what the policy sees."""
+    batch = memory.transitions(memory.sampleable_indices())
+    return [batch.index, batch.reward, batch.observation, batch.next_observation, memory.observations()]
+
+
+def assert_same(expected, actual):
+    for one, other in zip(content_of(expected), content_of(actual), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("storage", "retention"), [("packed", "fifo"), ("packed", "random"), ("raw", "fifo")])
+def test_who_leaves_is_the_same_after_saving_and_loading(storage, retention, tmp_path):
+    settings = {"num_streams": 3, "storage": storage, "retention": retention}
+    one = ReplayMemory(10**6, SPEC, 4, **settings, max_bytes=2_500_000, seed=0)
+    feed = Feed(one, turning)
+    for _ in range(2_500):
+        list(feed.step())
+    one.sample(64)
+    one.save(tmp_path)
+    other = ReplayMemory.load(tmp_path)
+    other_feed = Feed(other, turning)
+    other_feed.__dict__ |= {
+        name: np.copy(value) for name, value in feed.__dict__.items() if name in ("starts", "newest")
+    }
+    other_feed.next_number = feed.next_number
+
+    for step in range(1_000):
+        list(feed.step())
+        list(other_feed.step())
+        assert len(one) == len(other), step
+
+    assert_same(one, other)
+    np.testing.assert_array_equal(one.sample(64).index, other.sample(64).index)
+
+
+def test_a_saved_memory_is_held_to_another_budget_where_one_is_given(tmp_path):
+    memory = ReplayMemory(10**6, SPEC, 4, num_streams=2, max_bytes=5_000_000, seed=0)
+    feed = Feed(memory, noise)
+    for _ in range(3_000):
+        list(feed.step())
+    memory.save(tmp_path)
+
+    as_saved = ReplayMemory.load(tmp_path)
+    smaller = ReplayMemory.load(tmp_path, max_bytes="3 MB")
+    larger = ReplayMemory.load(tmp_path, max_bytes="50 MB")
+    assert_same(memory, as_saved)
+    feed.memory = larger
+    for _ in range(100):
+        list(feed.step())
+
+    assert smaller.nbytes <= 3_000_000
+    assert 0 < len(smaller) < len(as_saved)
+    assert smaller.sampleable_indices()[-1] == as_saved.sampleable_indices()[-1]
+    assert len(larger) == len(as_saved) + 200
+    assert (5_000_000, 3_000_000, 50_000_000) == tuple(
+        loaded.settings.max_bytes for loaded in (as_saved, smaller, larger)
+    )
+
+
+def test_batches_to_come_count_before_they_are_drawn():
+    memory = ReplayMemory(10**6, SPEC, 4, max_bytes=4_000_000, seed=0)
+    feed = Feed(memory, noise)
+    for _ in range(5_000):
+        list(feed.step())
+    full = len(memory)
+
+    batches = [memory.sample(32) for _ in range(3)]
+
+    assert memory.report().parts["output pool"] == 3 * 32 * 5 * SPEC.nbytes
+    assert len(memory) < full
+    assert memory.nbytes <= 4_000_000
+    assert len(batches) == 3
+
+
+def test_a_batch_that_is_too_large_for_the_budget_is_drawn_but_not_kept():
+    memory = ReplayMemory(10**6, SPEC, 4, max_bytes=2_000_000, seed=0)
+    feed = Feed(memory, noise)
+    for _ in range(2_000):
+        list(feed.step())
+
+    batch = memory.sample(1_000)
+
+    assert 0 == memory.report().parts["output pool"]
+    assert 1_000 == len(batch)
+    assert memory.nbytes <= 2_000_000
+
+
+@pytest.mark.parametrize(("num_streams", "max_bytes"), [(1, "100 kB"), (8, "1 MiB"), (256, 10**7)])
+def test_a_budget_that_cannot_hold_what_is_being_filled_is_refused_with_the_number_that_would_do(
+    num_streams, max_bytes
+):
+    with pytest.raises(InvalidSettingsError, match=r"may need .* for what they are filling") as refused:
+        ReplayMemory(1000, SPEC, 4, num_streams=num_streams, max_bytes=max_bytes)
+
+    enough = int(re.search(r"give at least ([0-9_]+)", str(refused.value))[1])
+
+    memory = ReplayMemory(10**6, SPEC, 4, num_streams=num_streams, max_bytes=enough, seed=0)
+    feed = Feed(memory, noise)
+    for _ in range(3 * memory.settings.frames_per_segment):
+        for _ in feed.step():
+            assert memory.nbytes <= enough
+    assert len(memory) > 0
+    with pytest.raises(InvalidSettingsError):
+        ReplayMemory(1000, SPEC, 4, num_streams=num_streams, max_bytes=enough - 1)
+
+
+def test_segments_are_as_long_as_usual_unless_open_ones_would_fill_the_budget():
+    def frames(max_bytes, num_streams):
+        memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, num_streams=num_streams, max_bytes=max_bytes)
+        return memory.settings.frames_per_segment
+
+    assert (320, 320, 80, 40) == (
+        frames("1 GiB", 8),
+        frames("100 MiB", 8),
+        frames("1 GiB", 256),
+        frames("1 GiB", 600),
+    )
+
+
+def test_a_large_capacity_costs_nothing_where_the_budget_is_small():
+    memory = ReplayMemory(100_000_000, SPEC, 4, max_bytes="4 MiB", seed=0)
+    feed = Feed(memory, noise)
+    for _ in range(4_000):
+        list(feed.step())
+
+    columns = memory.report().parts["columns"]
+
+    assert columns <= 12 * len(memory) + 3 * 4096
+
+
+GROWTH_UNDER_A_BUDGET = """
+import sys
+import numpy as np
+from framestow.frames.frame_spec import FrameSpec
+from framestow.process_memory import live_bytes, resident_bytes
+from framestow.replay.memory import ReplayMemory
+
+storage, max_bytes, streams = sys.argv[1], 64 << 20, 4
+noise = np.random.default_rng(0).integers(0, 256, (400, 84, 84), np.uint8)
+plain = np.zeros((400, 84, 84), np.uint8)
+plain[np.arange(400), np.arange(400) % 84, np.arange(400) % 80] = 200
+flags, actions, rewards = np.zeros(streams, bool), np.zeros(streams, int), np.zeros(streams)
+
+def record(memory, num_steps, frames, watch=lambda: None):
+    memory.begin(frames[:streams])
+    for step in range(num_steps):
+        first = step * streams % len(frames)
+        memory.append(actions, rewards, flags, flags, frames[first : first + streams])
+        if step % 100 == 0:
+            watch()
+
+record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_streams=streams, storage=storage), 400, noise)
+before, most = live_bytes(), 0
+memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_streams=streams, storage=storage, max_bytes=max_bytes)
+
+def watch():
+    global most
+    most = max(most, resident_bytes() - before)
+
+for frames, num_steps in ((plain, 20_000), (noise, 3_000), (plain, 4_000), (noise, 1_000)):
+    record(memory, num_steps if storage == "packed" else 3_000, frames, watch)
+    print((resident_bytes() - before) / memory.nbytes)
+print(most / max_bytes)
+"""
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+def test_a_budget_holds_in_the_eyes_of_the_system(storage):
+    command = [sys.executable, "-c", GROWTH_UNDER_A_BUDGET, storage]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    *ratios, most = map(float, told.split())
+
+    assert most < 1.02, told
+    assert all(0.96 < ratio < 1.04 for ratio in ratios), told
