@@ -80,7 +80,7 @@ corpus: $(STAMPS)/build-tools  ## make the fuzz corpus anew, after a change of t
 # The other libraries want other versions than ours, so they are measured in an environment of their own.
 $(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench]'
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench,offline]'
 	@touch $@
 
 # ViZDoom, Crafter and Super Mario Bros ask for a NumPy before 2, so they are played in an environment of their own.
@@ -110,6 +110,7 @@ bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries b
 	$(BENCH)/bin/python benchmarks/sampling.py
 	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256 --threads 2
 	$(BENCH)/bin/framestow bench Breakout --transitions 1_000_000 --out benchmarks/results/bench-breakout
+	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
 

@@ -74,7 +74,7 @@ def test_breakout_goes_out_to_the_dqn_replay_layout_and_comes_in_again(breakout,
 
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
     assert ("Breakout",) == ReplayMemory.load(tmp_path / "again").settings.sources
-    assert "the frame after the last step of" in exported
+    assert "no place in the layout for the frame after a terminal step" in exported
     for told in (exported, imported):
         assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in told
         assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", told), told

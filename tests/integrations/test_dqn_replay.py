@@ -175,6 +175,20 @@ def test_black_first_frames_are_not_taken_for_blank_slots(tmp_path: Path):
     assert 30 == len(memory)
 
 
+def test_black_frames_of_an_episode_that_nobody_saw_begin_are_not_its_beginning(tmp_path: Path):
+    log = DopamineLog(tmp_path, 100, SHAPE)
+    bright, black = np.full(SHAPE, 9, np.uint8), np.zeros(SHAPE, np.uint8)
+    frames = [bright, black, black, black, bright, bright]
+    log.added = [Slot(frame, 0, 0.0, step == 5, step) for step, frame in enumerate(frames)]
+    log.add(bright, 1, 2.0, True, 6)
+    log.log_at_the_end()
+
+    memory, told = imported(log.folder, padding=3)
+
+    assert (1, {NO_BEGINNING: 6}) == (len(memory), told.left_out)
+    assert [2.0] == memory.transitions([0]).reward.tolist()
+
+
 def test_a_ring_that_is_half_overwritten_is_read_in_the_order_of_time(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=1000, is_finished=False)
     log.capacity = 100

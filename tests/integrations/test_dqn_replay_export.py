@@ -19,6 +19,7 @@ from framestow.integrations.dqn_checkpoint import checkpoint_numbers
 from framestow.integrations.dqn_replay_export import export_dqn_replay
 from oracles.dopamine_memory import DopamineReader, Drawn
 from oracles.episode_lists import RecordedPlay
+from oracles.holed_memory import holed_play
 from oracles.small_plays import SmallPlay, small_plays
 
 
@@ -71,6 +72,26 @@ def test_cut_ends_can_be_marked_as_terminal_as_dopamine_does(small_play: SmallPl
         assert_dopamine_draws_what_was_played(play, drawn_from(folder, small_play.stack), marks_cuts=True)
 
 
+@pytest.mark.parametrize("stack", [1, 4])
+def test_dopamine_draws_what_a_memory_with_holes_holds(stack: int, tmp_path: Path):
+    play = holed_play(stack, seed=23)  # a whole episode is followed by one whose beginning has left
+    played = {
+        int(reward): (episode, step) for episode in play.episodes[0] for step, reward in enumerate(episode.rewards)
+    }
+
+    export_dqn_replay(play.memory, tmp_path / "logs", cut_ends="new_checkpoint")
+
+    drawn = drawn_from(tmp_path / "logs", stack)
+    held = play.memory.transitions(play.memory.sampleable_indices()).reward.tolist()
+    assert held == [transition.reward for transition in drawn]
+    for transition in drawn:
+        episode, step = played[int(transition.reward)]
+        np.testing.assert_array_equal(stacked(episode.frames, step, stack), transition.state)
+        assert (int(episode.actions[step]), episode.terminated[step]) == (transition.action, transition.terminal)
+        if not transition.terminal:
+            np.testing.assert_array_equal(stacked(episode.frames, step + 1, stack), transition.next_state)
+
+
 def test_a_checkpoint_ends_before_it_has_too_many_slots(tmp_path: Path):
     play = SmallPlay(((10, "terminated"),) * 6).recorded()
 
@@ -97,8 +118,8 @@ def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
     notes = export_dqn_replay(play.memory, tmp_path / "logs").notes
 
     assert [
-        "the frame after the last step of 2 episodes has no place in the layout",
-        "that 1 episodes were truncated has no place in the layout",
+        "no place in the layout for the frame after a terminal step: 2 of them",
+        "no place in the layout for the flag of truncation: 1 of them",
         "frames are (5, 3), not (84, 84): Dopamine must be told by observation_shape",
         "this memory pads stacks by an episode's first frame, Dopamine by black ones",
         "the 2 streams lie one after the other; which is which has no place",

@@ -173,7 +173,7 @@ def test_an_episode_that_goes_on_behind_its_end_is_parted_there(tmp_path: Path):
 
     first, second = memory.episodes()
     assert (2, 4) == (told.episodes, told.transitions)
-    assert ["1 episodes go on behind a step that ended them: parted there"] == told.notes
+    assert ["parted where a step ended them and they went on: 1 of the episodes"] == told.notes
     np.testing.assert_array_equal(made["observations"][:3], first.frames())
     np.testing.assert_array_equal(made["observations"][2:], second.frames())
 

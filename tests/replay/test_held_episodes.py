@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay import held_episodes
+from oracles.holed_memory import holed_play
 from oracles.small_plays import SmallPlay, small_plays
 
 
@@ -47,6 +48,27 @@ def test_an_episode_has_its_beginning_unless_its_first_steps_have_left(small_pla
         # With a stack of one nothing is known of what was before the oldest transition that a stream holds.
         is_known = small_play.stack > 1 or plain is play.episodes[plain.stream][0] or first > 0
         assert (first == 0) == told or not is_known
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_episodes_with_holes_are_given_in_their_parts(stack: int):
+    play = holed_play(stack)
+    played = {int(episode.rewards[0]): episode for episode in play.episodes[0]}
+
+    parts = list(play.memory.episodes())
+
+    assert play.memory.sampleable_indices().tolist() == np.concatenate([part.indices for part in parts]).tolist()
+    assert len(parts) > len({max(start for start in played if start <= part.rewards[0]) for part in parts})
+    for part in parts:
+        start = max(start for start in played if start <= part.rewards[0])
+        plain, first = played[start], int(part.rewards[0]) - start
+        stop = first + len(part)
+        assert plain.rewards[first:stop] == part.rewards.tolist()
+        np.testing.assert_array_equal(plain.actions[first:stop], part.actions)
+        np.testing.assert_array_equal(plain.frames[first - part.history : stop + 1], part.frames(-part.history))
+        assert plain.terminated[first:stop] == part.terminated.tolist()
+        assert min(first, stack - 1) == part.history
+        assert part.has_beginning == (first == 0) or (stack == 1 and not part.has_beginning)
 
 
 def test_frames_are_read_in_pieces_of_any_size():
@@ -87,5 +109,7 @@ def test_a_full_memory_that_is_fed_meanwhile_is_noticed(monkeypatch: pytest.Monk
     for _ in range(3):
         play.append([0], [0.0], [False], [False], np.ones((1, 5, 3), np.uint8))
 
-    with pytest.raises(NothingToSampleError, match="transition 2 has left while the episodes were gone through"):
+    with pytest.raises(
+        NothingToSampleError, match="a transition before 1 has left while the episodes were gone through"
+    ):
         next(episodes)

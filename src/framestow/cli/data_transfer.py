@@ -35,7 +35,7 @@ def show_transfer(console: Console, told: Transferred, seconds: float) -> None:
         f"{told.transitions:,} transitions of {told.episodes:,} episodes in {seconds:,.1f} s", highlight=False
     )
     for reason, steps in told.left_out.items():
-        console.print(f"left out: {steps:,} {reason}", highlight=False, soft_wrap=True)
+        console.print(f"left out: {reason}: {steps:,}", highlight=False, soft_wrap=True)
     for note in told.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
 

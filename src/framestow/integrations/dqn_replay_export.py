@@ -67,9 +67,8 @@ def export_dqn_replay(
     A checkpoint is all that Dopamine's ``load`` wants: the four arrays, ``add_count`` and ``invalid_range``; ``stack -
     1`` blank slots stand before each episode. A checkpoint ends where a stream ends, and where the next episode would
     make it longer than ``slots_per_checkpoint``. An episode that is open or cut at its end has its true last frame in
-    a slot of its own, which Dopamine never draws. Where the memory has let go of an episode's beginning, it begins a
-    checkpoint, and the frames that its first observation shows stand in the place of the blank slots, where Dopamine
-    finds them.
+    a slot of its own, which Dopamine never draws. Where the memory has let go of an episode's beginning, the frames
+    that its first observation shows stand in the place of the blank slots, where Dopamine finds them.
 
     What the layout cannot hold: the frame after a terminal step; truncation (``cut_ends``); stacks padded by the first
     frame, since Dopamine's are padded by the blank slots; discount, indices, and which stream it was (``notes``).
@@ -162,30 +161,15 @@ def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int)
     places: list[_Place] = []
     checkpoint, filled, num_cut = 0, 0, 0
     for episode, following in itertools.zip_longest(episodes, episodes[1:]):
-        ends_checkpoint = (
-            following is None
-            or following.stream != episode.stream
-            or not following.has_beginning
-            or filled + episode.num_slots + following.num_slots >= slots_per_checkpoint
-        )
-        is_cut = not (episode.terminated or following is None or following.stream != episode.stream)
-        is_cut = is_cut and following.has_beginning
+        is_last = following is None or following.stream != episode.stream
+        # Where the next one's beginning has left, nothing says that this is where the episode ended.
+        is_cut = not (episode.terminated or is_last) and following.has_beginning
         num_cut += is_cut
         is_terminal = episode.terminated or (is_cut and cut_ends == "terminal")
-        ends_checkpoint = ends_checkpoint or not is_terminal
-        places.append(
-            _Place(
-                checkpoint=checkpoint,
-                blank=episode.blank,
-                history=episode.history,
-                steps=episode.steps,
-                is_terminal=is_terminal,
-                is_truncated=episode.truncated,
-                last_frames=int(ends_checkpoint),
-            )
-        )
-        filled = 0 if ends_checkpoint else filled + episode.num_slots
-        checkpoint += ends_checkpoint
+        filled += episode.num_slots
+        is_full = is_last or not is_terminal or filled + following.num_slots >= slots_per_checkpoint
+        places.append(episode.placed(checkpoint, is_terminal, last_frames=int(is_full)))
+        filled, checkpoint = (0, checkpoint + 1) if is_full else (filled, checkpoint)
     if num_cut and cut_ends == "refuse":
         raise InvalidSettingsError(
             f"{num_cut} of {len(episodes)} episodes were truncated or cut off: the layout can only say that an episode "
@@ -222,6 +206,9 @@ class _Outline:
     def num_slots(self) -> int:
         return self.blank + self.history + self.steps
 
+    def placed(self, checkpoint: int, is_terminal: bool, last_frames: int) -> _Place:
+        return _Place(checkpoint, self.blank, self.history, self.steps, is_terminal, self.truncated, last_frames)
+
 
 def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compression_level: int) -> None:
     """Write what Dopamine keeps beside the arrays: how many slots it wrote, and which of them it must not draw."""
@@ -254,10 +241,10 @@ def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> lis
     settings, notes = memory.settings, []
     terminal = sum(place.is_terminal for place in places)
     if terminal:
-        notes.append(f"the frame after the last step of {terminal:,} episodes has no place in the layout")
+        notes.append(f"no place in the layout for the frame after a terminal step: {terminal:,} of them")
     truncated = sum(place.is_truncated for place in places)
     if truncated:
-        notes.append(f"that {truncated:,} episodes were truncated has no place in the layout")
+        notes.append(f"no place in the layout for the flag of truncation: {truncated:,} of them")
     if cut_ends == "terminal":
         notes.append("episodes that were truncated or cut off, and that others follow, are marked as terminal")
     if settings.frame.shape != (84, 84):

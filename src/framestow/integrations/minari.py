@@ -127,7 +127,7 @@ class MinariData:
             done += episode.frames.nbytes
             progress(done, total)
         if num_parted:
-            transferred.notes.append(f"{num_parted:,} episodes go on behind a step that ended them: parted there")
+            transferred.notes.append(f"parted where a step ended them and they went on: {num_parted:,} of the episodes")
         return transferred
 
     def _check_memory(self, memory: ReplayMemory) -> None:

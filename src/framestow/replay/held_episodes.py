@@ -153,17 +153,19 @@ def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
 
 def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
     """Give the transitions of ``stream``, the oldest first, some tens of thousands at once."""
-    with parts.lock:
-        held = parts.timeline.held_indices()
-    for start in range(0, len(held), TRANSITIONS_AT_ONCE):
-        indices = held[start : start + TRANSITIONS_AT_ONCE]
+    num_held, last_seen = len(parts.timeline), np.zeros(0, np.int64)
+    for start in range(0, num_held, TRANSITIONS_AT_ONCE):
         with parts.lock:
-            if not parts.timeline.is_held(indices).all():
+            # By ranks and not by all indices, of which fifty million would take 400 MB.
+            if start and not np.array_equal(parts.timeline.held_at(np.array([start - 1])), last_seen):
                 raise NothingToSampleError(
-                    f"transition {indices[0]} has left while the episodes were gone through: nothing may be appended "
-                    "to a full memory meanwhile; pause what feeds it"
+                    f"a transition before {int(last_seen[0])} has left while the episodes were gone through: nothing "
+                    "may be appended to a full memory meanwhile; pause what feeds it"
                 )
+            stop = min(start + TRANSITIONS_AT_ONCE, num_held, len(parts.timeline))
+            indices = parts.timeline.held_at(np.arange(start, stop))
             (streams, last, counts), (actions, rewards, _, terminated, truncated) = parts.timeline.resolve(indices)
+        last_seen = indices[-1:]
         mine = np.flatnonzero(streams == stream)
         if mine.size:
             yield _Run(indices, last, counts, actions, rewards, terminated, truncated).part(mine)
