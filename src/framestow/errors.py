@@ -9,6 +9,7 @@ The tree; each class also derives from the builtin that a caller would guess::
     ├── EnvironmentFailedError (RuntimeError)  an environment raised; names which one, and the action
     │   └── WorkerLostError                    a worker process died or hangs; names its environments
     ├── StepTimeoutError (TimeoutError)        a step that is not done in the time given; it goes on
+    ├── ClosedMemoryError (ValueError)         a step or a flush of a memory that is closed, or opened to be read
     ├── NothingToSampleError (LookupError)     a sample was asked of a memory without transitions
     ├── DamagedDataError (OSError)             bytes that are not what was written
     │   └── DamagedSegmentError                those of a segment of frames; says of which stream, and which one
@@ -56,6 +57,10 @@ class WorkerLostError(EnvironmentFailedError):
 
 class StepTimeoutError(FramestowError, TimeoutError):
     """A step is not done in the time that the caller gave; it goes on, and may be waited for again."""
+
+
+class ClosedMemoryError(FramestowError, ValueError):
+    """A step or a flush of a memory that was closed, or that was opened only to be read."""
 
 
 class NothingToSampleError(FramestowError, LookupError):

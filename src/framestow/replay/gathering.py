@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import NothingToSampleError
+from framestow.errors import DamagedSegmentError, NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
@@ -65,6 +65,15 @@ class Gathering:
         return Draw(indices, np.ones(len(indices), np.float32))
 
     def _gathered(self, choose: Callable[[], Draw]) -> Batch:
+        """A batch of what ``choose`` gives; where a damaged segment is skipped, it chooses anew, among what is left."""
+        while True:
+            try:
+                return self._gathered_whole(choose)
+            except DamagedSegmentError as error:
+                with self._parts.lock:
+                    self._parts.damage.skip(error)
+
+    def _gathered_whole(self, choose: Callable[[], Draw]) -> Batch:
         parts = self._parts
         reading: Reading | None = None
         try:

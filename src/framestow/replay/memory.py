@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
 from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.damaged_segments import OnDamage
 from framestow.replay.gathering import Gathering
 from framestow.replay.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
@@ -56,8 +58,15 @@ class ReplayMemory(LastingMemory):
         max_bytes: what it may take, a number of bytes or ``"1 GiB"``: where it would take more, transitions go before
             there are ``capacity`` of them. docs/persistence.md says what counts.
         source: what feeds the memory, a game's name for instance, or one name a stream; only told, never read.
+        directory: a folder that the memory lives in: packed segments lie in files there, so that it may be larger than
+            RAM, and what was flushed survives any crash. A folder that holds a memory of the same settings is gone on
+            with, by its own generator and with all episodes closed; docs/persistence.md has the promises.
+        flush_every: seconds between two flushes in the background; ``None`` leaves it to ``flush``.
+        on_damage: ``"raise"`` an error when a damaged segment is asked for, or ``"skip"`` it: it leaves the memory, and
+            ``report()`` counts it.
 
-    Raises ``InvalidSettingsError`` for an argument that cannot work.
+    Raises ``InvalidSettingsError`` for an argument that cannot work, ``IncompatibleError`` for a directory that holds a
+    memory of other settings, or that somebody else is writing to.
 
     Threads: one may write (``begin``, ``append``) while any number call everything else. A call sees the memory as it
     is between two of the writer's calls, and what it gives does not change afterwards. A batch is drawn under the
@@ -84,6 +93,9 @@ class ReplayMemory(LastingMemory):
         max_bytes: int | str | None = None,
         source: str | Sequence[str] = "",
         frames_per_segment: int | None = None,
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
+        on_damage: OnDamage = "raise",
     ) -> None:
         settings = MemorySettings(
             capacity,
@@ -102,7 +114,7 @@ class ReplayMemory(LastingMemory):
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
-        super().__init__(MemoryParts(settings, sampler, seed))
+        super().__init__(MemoryParts(settings, sampler, seed, on_damage), directory, flush_every)
         self._gathering = Gathering(self._parts)
         # What every step goes through, without a second look-up.
         self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage
@@ -119,6 +131,8 @@ class ReplayMemory(LastingMemory):
         before anything is stored.
         """
         with self._lock:
+            if self._parts.refusal is not None:
+                self._parts.raise_refusal()
             checked = checked_streams(streams, self._timeline.all_streams)
             new_frames = checked_frames(frames, len(checked), self.settings.frame)
 
@@ -144,6 +158,8 @@ class ReplayMemory(LastingMemory):
         Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
+            if self._parts.refusal is not None:
+                self._parts.raise_refusal()
             step = streams, actions, rewards, terminated, truncated, frames
             numbers, new_frames = stage_step(self._timeline, self.settings, step)
 
@@ -215,6 +231,8 @@ class ReplayMemory(LastingMemory):
                 self._storage.num_frames,
                 max_bytes=self.settings.max_bytes,
                 share_used=self._budget.share_used(self._storage),
+                disk_bytes=self._parts.disk_bytes,
+                skipped_segments=self._parts.damage.num_segments,
             )
 
     def check(self) -> None:

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from framestow.errors import IncompatibleError
+from framestow.errors import DamagedSegmentError, IncompatibleError
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.budget import Budget
 from framestow.replay.columns import slot_record
+from framestow.replay.damaged_segments import DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
-from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.frame_storage import FrameStorage, StorageInFiles
 from framestow.storage.storages import make_storage
 
 
@@ -26,16 +27,46 @@ class MemoryParts:
     Whoever reads or changes more than one of them holds ``lock``.
     """
 
-    def __init__(self, settings: MemorySettings, sampler: Sampler | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        settings: MemorySettings,
+        sampler: Sampler | None = None,
+        seed: int | None = None,
+        on_damage: OnDamage = "raise",
+    ) -> None:
         frame = settings.frame
         self.settings = settings
         self.storage = _make_storage(settings)
         self.stacker = FrameStacker(frame, settings.stack, settings.num_streams, settings.stack_padding)
         self.budget = Budget(settings.max_bytes, self.stacker.nbytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
+        self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
         self.sampler: Sampler = Uniform() if sampler is None else sampler
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
+        self.refusal: Exception | None = None
+        """What the next step raises instead of being stored; see ``refuse_steps``."""
+        self._refuses_for_good = False
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the segments that lie in files."""
+        return self.storage.disk_nbytes if isinstance(self.storage, StorageInFiles) else 0
+
+    def refuse_steps(self, error: Exception, *, for_good: bool) -> None:
+        """Let the next step raise ``error``, ``for_good`` all of them: a closed memory, a flush that failed."""
+        with self.lock:
+            if not self._refuses_for_good:
+                self.refusal, self._refuses_for_good = error, for_good
+
+    def raise_refusal(self) -> None:
+        """Raise what steps are refused with, if they are; once, if it is not for good."""
+        with self.lock:
+            error = self.refusal
+            if error is not None:
+                if not self._refuses_for_good:
+                    self.refusal = None
+                raise error
 
     def make_fit(self) -> None:
         """Let transitions go until the memory is within its budget."""
@@ -77,14 +108,22 @@ class MemoryParts:
                 raise AssertionError(f"stream {stream} needs frames outside of {frames}")
 
     def _restack(self) -> None:
-        """Rebuild the stacks from the stored frames of each stream's newest episode."""
+        """Rebuild the stacks from the stored frames of each stream's newest episode; zeros where those are skipped."""
         frame = self.settings.frame
         for stream in np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32):
             newest = self.timeline.newest_positions[stream]
             count = min(newest - self.timeline.episode_starts[stream], self.settings.stack - 1) + 1
             window = np.empty((1, count, *frame.shape), frame.dtype)
             one = np.array([stream], np.int32)
-            self.storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
+            try:
+                self.storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
+            except DamagedSegmentError as error:
+                self.damage.skip(error)
+                continue
+            except IndexError:
+                if self.damage.num_segments:
+                    continue
+                raise
             self.stacker.begin(one, window[:, 0])
             for newer in window[0, 1:]:
                 self.stacker.append(one, newer[None])

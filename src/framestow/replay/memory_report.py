@@ -18,7 +18,8 @@ class MemoryReport:
     ``stacked_pair_bytes`` is what one transition takes where observation and next observation are both kept whole,
     ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept.
     ``max_bytes`` is the memory's budget, ``None`` where it has none, and ``share_used`` how much of the room for
-    transitions in it is taken.
+    transitions in it is taken. ``skipped_segments`` counts the damaged segments that were taken out
+    (``on_damage="skip"``).
 
     =============  ===============================================================================================
     part           what it counts
@@ -43,6 +44,7 @@ class MemoryReport:
     disk_bytes: int = 0
     max_bytes: int | None = None
     share_used: float = 0.0
+    skipped_segments: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -103,6 +105,8 @@ class MemoryReport:
             lines.append(
                 f"when full, about {self.expected_capacity:,} transitions in {format_bytes(self.expected_bytes)}"
             )
+        if self.skipped_segments:
+            lines.append(f"{self.skipped_segments:,} damaged segments were skipped")
         if self.max_bytes is not None:
             lines.append(f"budget {format_bytes(self.max_bytes)}")
         return "\n".join(lines)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
+from framestow.errors import DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.saving.array_file import Arrays, unpack_arrays
 from framestow.replay.saving.checked_fields import WAY_OUT
 from framestow.replay.saving.moment import HELD_RUNS, NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, RUN_COUNTS
 from framestow.replay.saving.saved_settings import checked_settings
 from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
+from framestow.replay.timelines.timeline import StepKey
 from framestow.storage.files.block_format import BlockKey
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
+from framestow.storage.frame_storage import StorageInFiles
 
 MAX_NUMBER = 2**40  # of a segment; as many as a log numbers
 WINDOWS_AT_ONCE = 2**16
@@ -76,11 +79,12 @@ class StoredMemory:
         """Name of the commit that wrote it, which a later save goes on from."""
         return self.manifest.commit
 
-    def fill(self, parts: MemoryParts) -> None:
+    def fill(self, parts: MemoryParts, *, in_files: bool = False) -> None:
         """Put everything into the parts of a memory that was just built with ``settings``, a block at a time.
 
-        Raises ``DamagedDataError`` naming the file, and ``IncompatibleError`` where this version divides streams into
-        other segments.
+        With ``in_files`` packed segments stay where they are, and nothing of them is read or verified before they are
+        asked for. Where the memory skips damage, damaged blocks are left out. Raises ``DamagedDataError`` naming the
+        file, and ``IncompatibleError`` where this version divides streams into other segments.
         """
         if parts.storage.frames_per_segment != self.manifest.frames_per_segment:
             raise IncompatibleError(
@@ -88,9 +92,11 @@ class StoredMemory:
                 f"{parts.storage.frames_per_segment}; load it with the version that saved it"
             )
         try:
-            parts.timeline.restore(self._arrays, lambda key: self.steps.read(BlockKey(*key)))
-            self._fill_sealed(parts)
+            parts.damage.num_transitions += parts.timeline.restore(self._arrays, partial(self._read_steps, parts))
+            damaged = list(self._fill_sealed(parts, in_files and isinstance(parts.storage, StorageInFiles)))
             self._fill_open(parts)
+            for error in damaged:
+                parts.damage.skip(error)
             check_windows(parts)
             parts.check_sampler(self.manifest.memory)
             parts.restore(self.manifest.memory)
@@ -114,9 +120,28 @@ class StoredMemory:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _fill_sealed(self, parts: MemoryParts) -> None:
+    def _read_steps(self, parts: MemoryParts, key: StepKey) -> bytes | None:
+        try:
+            return self.steps.read(BlockKey(*key))
+        except (KeyError, DamagedDataError):
+            if parts.damage.are_skipped:
+                return None
+            raise
+
+    def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
+        """Put back the sealed segments; give those that are left out."""
+        num_frames = parts.storage.frames_per_segment
         for key in self._held_segments():
-            parts.storage.restore(key.stream, key.number, self.frames.read(key))
+            try:
+                if in_files and isinstance(parts.storage, StorageInFiles):
+                    file, offset, size = self.frames.place(key)
+                    parts.storage.restore_in_file(key.stream, key.number, file, offset, size, num_frames)
+                else:
+                    parts.storage.restore(key.stream, key.number, self.frames.read(key))
+            except (KeyError, DamagedDataError) as error:
+                if not parts.damage.are_skipped:
+                    raise
+                yield DamagedSegmentError(str(error), key.stream, key.number)
 
     def _fill_open(self, parts: MemoryParts) -> None:
         """Put back the segments that were being filled, and where a stream goes on of which no frame is held."""

@@ -11,6 +11,7 @@ from types import TracebackType
 
 import numpy as np
 
+from framestow.errors import FramestowError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.saving.moment import Moment, held_runs, take_moment
 from framestow.replay.saving.new_blocks import NewBlocks, Numbers, Sealed
@@ -59,15 +60,19 @@ class StoreWriter:
 
     def __init__(self, folder: Path, *, file_bytes: int = FILE_BYTES, files: FileSystem = DISK) -> None:
         files.make_folder(folder)
-        self._folder, self._file_bytes, self._disk = folder, file_bytes, files
+        self.folder = folder
+        self._file_bytes, self._disk = file_bytes, files
         self._lock = WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
         self._base: Manifest | None = None  # what the logs go on from
+        self._num_streams = 0
         self._attempt = ""  # the commit that was begun last
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # frames and steps; none after a failure
         self.generations: dict[int, Manifest] = {}
         """Those that stay until a commit lets them go: the newest, and the older ones that it keeps."""
-        self.left_over: list[Path] = []
-        """What a crash had left behind the last commit; it is cut off or removed."""
+        self.left_over: dict[Path, int] = {}
+        """What a crash had left behind the last commit, and the bytes of it that were cut off or removed."""
+        self.new_places: list[BlockKey] = []
+        """Segments of frames whose bytes lie somewhere new since whoever asks cleared it."""
 
     def read_generations(self) -> None:
         """Learn what the folder holds.
@@ -75,17 +80,24 @@ class StoreWriter:
         Raises ``DamagedDataError`` naming a manifest that is not as it was written, ``IncompatibleError`` for one of
         another version.
         """
-        there = generations(self._folder, self._disk)
+        there, self.generations = generations(self.folder, self._disk), {}
         if there:
-            newest = checked_manifest(self._folder, there[-1], self._disk)
+            newest = checked_manifest(self.folder, there[-1], self._disk)
             kept = [number for number in newest.kept if number in there]  # others a crash did not get to remove
-            self.generations = {number: checked_manifest(self._folder, number, self._disk) for number in kept}
+            self.generations = {number: checked_manifest(self.folder, number, self._disk) for number in kept}
             self.generations[newest.generation] = newest
 
     @property
     def newest(self) -> Manifest | None:
         """The newest generation, ``None`` while there is none."""
         return self.generations[max(self.generations)] if self.generations else None
+
+    @property
+    def pinned(self) -> set[int]:
+        """The generations that stay through commits that do not say otherwise."""
+        if self._base is None:
+            return set()
+        return {*self._base.kept, *([self._base.generation] if self._base.is_pinned else [])}
 
     def with_commit(self, *commits: str) -> Manifest | None:
         """The newest generation that one of ``commits`` made, if it is still there."""
@@ -95,7 +107,7 @@ class StoreWriter:
     def begin(self, base: Manifest | None) -> None:
         """Go on from the generation ``base``, which holds what the memory held then; with ``None`` write all anew."""
         self._base = base
-        self.left_over += [self._folder / name for name in remove_unfinished(self._folder, self._disk)]
+        self.left_over |= dict.fromkeys((self.folder / name for name in remove_unfinished(self.folder, self._disk)), 0)
         frames = self._open_log(FRAMES, base)
         try:
             self._logs = frames, self._open_log(STEPS, base)
@@ -117,7 +129,7 @@ class StoreWriter:
         except BaseException:
             for log in logs:
                 log.close()
-            with suppress(OSError):  # a full disk gets its room back
+            with suppress(OSError, FramestowError):  # a full disk gets its room back
                 self._tidy(self._recovered())
             raise
         self._logs = logs
@@ -163,17 +175,17 @@ class StoreWriter:
     def _check_is_there(self, generation: int) -> None:
         if generation not in self.generations:
             raise FileNotFoundError(
-                f"{self._folder}: there is no generation {generation}, only {sorted(self.generations)}; nothing is "
+                f"{self.folder}: there is no generation {generation}, only {sorted(self.generations)}; nothing is "
                 "forgotten"
             )
 
     def _open_log(self, name: str, base: Manifest | None) -> BlockLogWriter:
         if base is None:
-            return BlockLogWriter.create(self._folder, name, file_bytes=self._file_bytes, files=self._disk)
+            return BlockLogWriter.create(self.folder, name, file_bytes=self._file_bytes, files=self._disk)
         kept = [getattr(manifest, name) for manifest in self.generations.values() if manifest is not base]
         state = getattr(base, name)
-        log = BlockLogWriter.open(self._folder, name, state, kept, file_bytes=self._file_bytes, files=self._disk)
-        self.left_over += log.left_over
+        log = BlockLogWriter.open(self.folder, name, state, kept, file_bytes=self._file_bytes, files=self._disk)
+        self.left_over |= log.left_over
         return log
 
     def _recovered(self) -> tuple[BlockLogWriter, BlockLogWriter]:
@@ -181,6 +193,9 @@ class StoreWriter:
         if self._logs is None:
             self.read_generations()
             self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
+            assert self._logs is not None
+            frames, streams = self._logs[0], range(self._num_streams)
+            self.new_places = [BlockKey(stream, number) for stream in streams for number in frames.numbers(stream)]
         assert self._logs is not None
         return self._logs
 
@@ -192,11 +207,12 @@ class StoreWriter:
         is_pinned: bool,
         is_closed: bool,
     ) -> Manifest:
-        moment, segments = _copy_over(logs, parts)
+        self._num_streams = parts.settings.num_streams
+        moment, segments, new = _copy_over(logs, parts)
         frames, steps = logs
-        frames.compact()
+        new += frames.compact()
         steps.compact()
-        generation, self._attempt = next_generation(self._folder, self._disk), secrets.token_hex(16)
+        generation, self._attempt = next_generation(self.folder, self._disk), secrets.token_hex(16)
         manifest = Manifest(
             generation=generation,
             commit=self._attempt,
@@ -211,11 +227,12 @@ class StoreWriter:
             is_closed=is_closed,
         )
         arrays = moment.arrays | held_runs(segments)
-        manifest = write_state(self._folder, state_name(generation), manifest, arrays, self._disk)
+        manifest = write_state(self.folder, state_name(generation), manifest, arrays, self._disk)
         content = manifest_content(manifest)
-        write_manifest(self._folder, KIND, VERSION, content, generation=generation, files=self._disk)
+        write_manifest(self.folder, KIND, VERSION, content, generation=generation, files=self._disk)
         self._base = manifest
         self.generations = {number: self.generations[number] for number in manifest.kept} | {generation: manifest}
+        self.new_places += new
         self._tidy(logs)
         return manifest
 
@@ -223,19 +240,24 @@ class StoreWriter:
         """Remove what no generation that stays needs; what resists stays for the next time."""
         stay = self.generations.values()
         with suppress(OSError):
-            for number in set(generations(self._folder, self._disk)) - set(self.generations):
-                remove_manifest(self._folder, number, self._disk)
-            self._disk.sync_folder(self._folder)  # manifests go before what they name
+            for number in set(generations(self.folder, self._disk)) - set(self.generations):
+                remove_manifest(self.folder, number, self._disk)
+            self._disk.sync_folder(self.folder)  # manifests go before what they name
             needed = {manifest.state["name"] for manifest in stay}
-            for name in self._disk.names(self._folder):
+            for name in self._disk.names(self.folder):
                 if _OF_ONE_GENERATION.fullmatch(name) and name not in needed:
-                    self._disk.remove(self._folder / name)
+                    self._disk.remove(self.folder / name)
             for log, states in zip(logs, ([one.frames for one in stay], [one.steps for one in stay]), strict=True):
                 log.remove_unneeded(states)
 
 
-def _copy_over(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Moment, list[Numbers]]:
-    """Bring the logs up to what the memory is at one moment; give that, and the sealed segments it holds then."""
+def _copy_over(
+    logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts
+) -> tuple[Moment, list[Numbers], list[BlockKey]]:
+    """Bring the logs up to what the memory is at one moment.
+
+    Give that, the sealed segments that it holds then, and those that were appended.
+    """
     streams = range(parts.settings.num_streams)
     of_frames = Sealed(lambda: [parts.storage.sealed_segments(stream) for stream in streams], parts.storage.segment)
     of_steps = Sealed(
@@ -253,7 +275,7 @@ def _copy_over(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) 
         steps.take_rest()
     frames.append_rest()
     steps.append_rest()
-    return moment, segments
+    return moment, segments, frames.appended
 
 
 def _by_stream(keys: list[StepKey], num_streams: int) -> list[Numbers]:

@@ -53,8 +53,8 @@ class StoredVersion1:
                 f"{self._frames_path}: it must have {frames.values['bytes']} bytes, as was written; {WAY_OUT}"
             )
 
-    def fill(self, parts: MemoryParts) -> None:
-        """Put everything into the parts of a memory built with ``settings`` (as ``StoredMemory.fill``)."""
+    def fill(self, parts: MemoryParts, *, in_files: bool = False) -> None:  # noqa: ARG002 - its frames are in one file
+        """Put everything into RAM, in the parts of a memory built with ``settings`` (see ``StoredMemory.fill``)."""
         if parts.storage.frames_per_segment != self._frames_per_segment:
             raise IncompatibleError(
                 f"{self._frames_path}: its segments hold {self._frames_per_segment} frames and those of this version "

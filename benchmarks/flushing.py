@@ -1,0 +1,128 @@
+"""What does it cost to keep a memory on the disk while it is written and sampled?
+
+    python benchmarks/flushing.py                    results/flushing.json
+    python benchmarks/flushing.py --folder FOLDER    on the disk of that folder; of the temporary files otherwise
+
+Two questions, on recorded frames of Breakout (saving.py feeds the memory), 8 streams, a ring of 200,000 transitions:
+
+- How long does a step wait while 20,000 new ones are flushed? Steps are appended all the time, one every 200 µs of a
+  thread that does nothing else, in turn without and with flushes beside it; the longest append of each is told.
+- What does a flush every 5 seconds cost a loop that acts and learns: a step of all streams, then a batch of 32? Rounds
+  of the loop with and without a flush in the background take turns in one process; compared is the processor time of
+  the whole process, flushes included, and the time that passes. One flush per round of 5 seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from framestow import ReplayMemory
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from saving import FRAME_SIDE, NUM_STREAMS, Player
+
+RESULTS = Path(__file__).parent / "results"
+CAPACITY, NEW_STEPS, NUM_FLUSHES = 200_000, 20_000, 15
+PAUSE_S = 200e-6  # between two steps
+ROUND_S, NUM_ROUNDS = 5.0, 5  # rounds of each kind
+BATCH = 32
+
+
+def new_memory(folder: Path) -> ReplayMemory:
+    space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
+    return ReplayMemory(CAPACITY, space, 4, num_streams=NUM_STREAMS, seed=0, directory=folder, flush_every=None)
+
+
+def append_steadily(memory: ReplayMemory, player: Player, until: threading.Event, times: list[float]) -> None:
+    """Append until told to stop; note the seconds of each append."""
+    while not until.is_set():
+        start = time.perf_counter()
+        player.play(memory, NUM_STREAMS)
+        times.append(time.perf_counter() - start)
+        time.sleep(PAUSE_S)
+
+
+def waits(memory: ReplayMemory, player: Player) -> dict[str, float]:
+    """Longest and median append beside flushes of ``NEW_STEPS``, and without them, in turn."""
+    beside: dict[bool, list[list[float]]] = {True: [], False: []}
+    flush_s = []
+    for number in range(2 * NUM_FLUSHES):
+        player.play(memory, NEW_STEPS)
+        until, times = threading.Event(), list[float]()
+        thread = threading.Thread(target=append_steadily, args=(memory, player, until, times))
+        thread.start()
+        start = time.perf_counter()
+        if number % 2:
+            memory.flush()
+            flush_s.append(time.perf_counter() - start)
+        else:
+            time.sleep(statistics.median(flush_s) if flush_s else 0.1)
+        until.set()
+        thread.join()
+        beside[bool(number % 2)].append(times)
+        if not number % 2:
+            memory.flush()
+    longest = {is_beside: [max(times) for times in rounds] for is_beside, rounds in beside.items()}
+    return {
+        "flush_of_new_steps_s_median": statistics.median(flush_s),
+        "longest_append_beside_a_flush_s_median": statistics.median(longest[True]),
+        "longest_append_beside_a_flush_s_worst": max(longest[True]),
+        "longest_append_without_s_median": statistics.median(longest[False]),
+        "longest_append_without_s_worst": max(longest[False]),
+    }
+
+
+def round_of_steps(memory: ReplayMemory, player: Player, num_steps: int) -> None:
+    for _ in range(num_steps):
+        player.play(memory, NUM_STREAMS)
+        memory.sample(BATCH)
+
+
+def cost(memory: ReplayMemory, player: Player) -> dict[str, float]:
+    """Rounds of the same number of steps, each other one with a flush beside it."""
+    start = time.process_time()
+    round_of_steps(memory, player, 2_000)
+    steps = int(2_000 * ROUND_S / (time.process_time() - start))
+    cpu: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2 * NUM_ROUNDS):
+        flushes = bool(number % 2)
+        if not flushes:
+            memory.flush()  # so that the next flush has one round to write
+        beside = threading.Thread(target=memory.flush)
+        began = time.process_time()
+        if flushes:
+            beside.start()
+        round_of_steps(memory, player, steps)
+        if flushes:
+            beside.join()
+        cpu[flushes].append(time.process_time() - began)
+    return {
+        "steps_a_round": steps * NUM_STREAMS,
+        "round_cpu_s_without": statistics.median(cpu[False]),
+        "round_cpu_s_with_a_flush": statistics.median(cpu[True]),
+        "cpu_cost": statistics.median(cpu[True]) / statistics.median(cpu[False]) - 1,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="where the store is written")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
+        memory, player = new_memory(Path(scratch) / "memory"), Player()
+        player.play(memory, CAPACITY + NEW_STEPS)
+        memory.flush()
+        figures = waits(memory, player) | cost(memory, player)
+        memory.close()
+    for name, value in figures.items():
+        print(f"{name:45} {value:.5g}")
+    print("written to", write_result(RESULTS / "flushing.json", figures).name)
+
+
+if __name__ == "__main__":
+    main()
