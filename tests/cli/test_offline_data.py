@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from framestow import ReplayMemory
-from framestow.cli import main
+from framestow.cli import import_data, main
 from framestow.envs import Recorder, make_atari
+from framestow.integrations.gzip_arrays import GzipArrayWriter
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay
 
@@ -21,7 +22,7 @@ NUM_STEPS = 400
 IMPORTS_AND_DIES = """
 import os, signal, sys
 from framestow import ReplayMemory
-from framestow.cli import main
+from framestow.cli import import_data, main
 append, left = ReplayMemory.append, [int(sys.argv[1])]
 def append_or_die(*arguments):
     left[0] -= 1
@@ -93,6 +94,43 @@ def test_breakout_goes_out_to_minari_and_comes_in_again(breakout, tmp_path: Path
     assert_same_play(play, tmp_path / "again", has_final_frames=True)
     assert ("ALE/Breakout-v5",) == ReplayMemory.load(tmp_path / "again").settings.sources
     assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
+
+
+def test_what_is_imported_leaves_ram_for_the_store_as_it_goes(breakout, tmp_path: Path, monkeypatch):
+    play, store = breakout
+    main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
+    flushes, flush = [], ReplayMemory.flush
+    monkeypatch.setattr(import_data, "FLUSHED_BYTES", 1000)
+    monkeypatch.setattr(ReplayMemory, "flush", lambda memory: flushes.append(len(memory)) or flush(memory))
+
+    main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), "--num-actions", "4"])
+
+    assert flushes
+    assert 0 < flushes[0] < NUM_STEPS
+    assert_same_play(play, tmp_path / "again", has_final_frames=False)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_more_than_ram_may_be_imported(tmp_path: Path):
+    num_frames = 30_000  # of noise: 212 MB however they are packed
+    rng = np.random.default_rng(0)
+    for name, kind in (("action", np.int32), ("reward", np.float32), ("terminal", np.uint8)):
+        with GzipArrayWriter(tmp_path / f"$store$_{name}_ckpt.0.gz", (num_frames,), kind, 1) as file:
+            file.write(np.zeros(num_frames, kind))
+    with GzipArrayWriter(tmp_path / "$store$_observation_ckpt.0.gz", (num_frames, 84, 84), np.uint8, 0) as file:
+        for _ in range(30):
+            file.write(rng.integers(0, 256, (num_frames // 30, 84, 84), dtype=np.uint8))
+    script = (
+        "import sys; from framestow.cli import main; code = main(sys.argv[1:])\n"
+        "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')]); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", script, "import", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "store")]
+
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert int(finished.stdout.split()[-1]) < 130_000  # KiB; 102,000 when it was written
+    assert num_frames - 2 == len(ReplayMemory.open(tmp_path / "store"))
 
 
 def test_a_capacity_keeps_the_newest_and_says_so(breakout, tmp_path: Path, capsys):

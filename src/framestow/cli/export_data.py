@@ -140,7 +140,7 @@ def _export(
     from framestow.integrations.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415
 
     start = time.monotonic()
-    memory = ReplayMemory.load(store)
+    memory = ReplayMemory.open(store)
     with unfinished_folder(to) as folder, byte_bar(console, "exporting") as show:
         told = write(memory, folder, show)
     show_transfer(console, told, time.monotonic() - start)

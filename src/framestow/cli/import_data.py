@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory
 
 
+FLUSHED_BYTES = 32 << 20  # that a memory may grow by before it is flushed: then its frames leave RAM
+
+
 class Source(Protocol):
     """What can be imported."""
 
@@ -86,7 +89,7 @@ class ImportDqnReplay:
             soft_wrap=True,
         )
 
-        def make_memory() -> ReplayMemory:
+        def make_memory(folder: Path) -> ReplayMemory:
             return ReplayMemory(
                 self.capacity or max(1, replay.num_slots),
                 replay.frame,
@@ -96,6 +99,8 @@ class ImportDqnReplay:
                 discount=self.discount,
                 seed=self.seed,
                 source=self.game,
+                directory=folder,
+                flush_every=None,
             )
 
         return _import(console, "DQN Replay", replay, make_memory, self.to)
@@ -137,7 +142,7 @@ class ImportMinari:
         data = MinariData.open(self.dataset, self.stacked_on, self.stack_padding)
         depth = 1 if data.stacks is None else data.stacks.depth
 
-        def make_memory() -> ReplayMemory:
+        def make_memory(folder: Path) -> ReplayMemory:
             return ReplayMemory(
                 self.capacity or data.num_steps,
                 data.frame,
@@ -147,6 +152,8 @@ class ImportMinari:
                 discount=self.discount,
                 seed=self.seed,
                 source=data.name,
+                directory=folder,
+                flush_every=None,
             )
 
         return _import(console, "Minari", data, make_memory, self.to)
@@ -170,20 +177,18 @@ class Import:
         return self.source.run(console)
 
 
-def _import(console: Console, name: str, source: Source, make_memory: Callable[[], ReplayMemory], to: Path) -> int:
+def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:
     from framestow.integrations.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- as above
 
     start = time.monotonic()
-    with unfinished_folder(to) as folder:
-        memory = make_memory()
+    with unfinished_folder(to) as folder, make_memory(folder) as memory:
         with byte_bar(console, "importing") as show:
-            told = source.import_into(memory, show)
+            told = source.import_into(memory, _flushing(memory, show))
         if not told.transitions:
             raise InvalidSettingsError(
                 f"{name}: none of its {sum(told.left_out.values()):,} steps has both its episode's beginning and the "
                 "frame that it led to: there is nothing to import; take more checkpoints"
             )
-        memory.save(folder)
     show_transfer(console, told, time.monotonic() - start)
     if len(memory) < told.transitions:
         console.print(f"the memory keeps the newest {len(memory):,}: raise --capacity for all", highlight=False)
@@ -194,3 +199,17 @@ def _import(console: Console, name: str, source: Source, make_memory: Callable[[
     )
     console.print(f"written to {to}", highlight=False, soft_wrap=True)
     return 0
+
+
+def _flushing(memory: ReplayMemory, show: Progress) -> Progress:
+    """Flush whenever the memory has grown: one that flushes in the background falls behind where the disk is slow."""
+    nbytes_after_flush = memory.nbytes
+
+    def show_and_flush(done: int, total: int) -> None:
+        nonlocal nbytes_after_flush
+        show(done, total)
+        if memory.nbytes > nbytes_after_flush + FLUSHED_BYTES:
+            memory.flush()
+            nbytes_after_flush = memory.nbytes
+
+    return show_and_flush
