@@ -209,6 +209,12 @@ class ReplayMemory(LastingMemory):
         return held_episodes(self._parts)
 
     @property
+    def open_episodes(self) -> npt.NDArray[np.bool_]:
+        """Which streams have an episode that goes on, ``(num_streams,)``: those that take ``append`` next."""
+        with self._lock:
+            return self._timeline.is_open.copy()
+
+    @property
     def nbytes(self) -> int:
         """Bytes that the memory takes, all parts together."""
         return self.report().nbytes

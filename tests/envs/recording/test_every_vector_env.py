@@ -13,6 +13,7 @@ from framestow.envs import AtariEnv, Recorder, SerialVectorEnv, WorkerVectorEnv,
 from framestow.envs.seeding import spawn_seeds
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NumberedEnv
+from oracles.saved_bytes import saved_bytes
 
 MODES = list(AutoresetMode)
 NAMES = ["toys", "Breakout", pytest.param("Pong", marks=pytest.mark.exhaustive)]
@@ -54,7 +55,7 @@ def actions_for(observations, num_actions) -> np.ndarray:
     return (flat * (np.arange(flat.shape[1]) % 97 + 1)).sum(1) * 7919 % num_actions
 
 
-def remembered(path, vector, num_steps) -> dict[str, bytes]:
+def remembered(path, vector, num_steps) -> dict[str, object]:
     """Play until the memory holds so many transitions; gives the files that it is saved in."""
     space, actions = vector.single_observation_space, vector.single_action_space
     memory = ReplayMemory(1000, space, actions, stack=4, num_streams=vector.num_envs, seed=0)
@@ -69,7 +70,7 @@ def remembered(path, vector, num_steps) -> dict[str, bytes]:
     batch = memory.transitions(memory.sampleable_indices())
     assert (batch.terminated | batch.truncated).sum() >= 3
     memory.save(path)
-    return {file.name: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+    return saved_bytes(path)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -18,6 +18,7 @@ from framestow.envs import Recorder, SerialVectorEnv, finished_games
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
+from oracles.saved_bytes import saved_bytes
 
 MODES = list(AutoresetMode)
 LENGTHS = [(2, 5), (3,), (1, 1, 4)]
@@ -115,7 +116,7 @@ def test_the_three_modes_leave_byte_identical_memories(tmp_path):
         play(recorder, lambda: vector.envs[0].num_steps == 171)
         path = tmp_path / mode.name
         memory.save(path)
-        return {file.name: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+        return saved_bytes(path)
 
     next_step, same_step, disabled = (saved(mode) for mode in MODES)
 

@@ -13,7 +13,9 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from framestow.envs import Recorder, SerialVectorEnv, lost_episodes, make_atari
 from framestow.errors import IncompatibleError, InvalidStepError
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.saving.repair import repair_store
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
+from oracles.saved_bytes import saved_bytes
 from oracles.toy_vector import ToyVector, numbered_envs
 
 MODES = list(AutoresetMode)
@@ -210,13 +212,9 @@ def test_a_run_of_environments_with_a_state_goes_on_bit_for_bit_in_every_mode(mo
     play(resumed, 80)
     resumed.memory.save(tmp_path / "resumed")
 
-    def contents(name):
-        return {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()}
-
     recorder.close()
     resumed.close()
-    assert contents("uninterrupted")
-    assert contents("uninterrupted") == contents("resumed")
+    assert saved_bytes(tmp_path / "uninterrupted") == saved_bytes(tmp_path / "resumed")
 
 
 class WithSocket(NumberedEnv):
@@ -254,3 +252,29 @@ def test_one_environment_without_a_state_beside_one_with_it_loses_its_episode_al
     assert of_0[:6] == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 0), (0, 1, 1)]
     assert [frame[1] for frame in frames.tolist() if frame[0] == 1][:4] == [0, 0, 0, 50]
     resumed.memory.check()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_over_a_repaired_memory_that_lost_the_newest_frames_every_episode_begins_anew(mode, tmp_path):
+    recorder = Recorder(SerialVectorEnv([lambda s=s: made(s) for s in range(2)], autoreset_mode=mode), memory_of())
+    recorder.reset()
+    stepped(recorder, 2)
+    state = recorder.state_dict()
+    recorder.memory.save(tmp_path)
+    (tmp_path / "state.000001.npz").write_bytes(b"damaged")
+    repair_store(tmp_path)
+
+    memory = ReplayMemory.load(tmp_path)
+    resumed = Recorder(SerialVectorEnv([lambda s=s: made(s) for s in range(2)], autoreset_mode=mode), memory)
+    resumed.load_state_dict(state)
+    _, _, _, truncated, infos = stepped(resumed, 1)[0]
+    stepped(resumed, 3)
+
+    assert [0, 1] == list(lost_episodes(infos))
+    assert "its memory has lost the newest frames" in lost_episodes(infos)[0]
+    assert truncated.all()
+    memory.check()
+    batch = memory.transitions(memory.sampleable_indices())
+    assert len(batch) >= 4
+    assert {1} == set(batch.observation[:, -1, 0, 1].tolist())  # all of the second episode
+    assert (batch.next_observation[:, -1, 0, 2] == batch.observation[:, -1, 0, 2] + 1).all()

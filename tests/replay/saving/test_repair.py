@@ -20,6 +20,7 @@ from framestow.storage.files.writer_lock import LOCK, WriterLock
 from oracles.damage import damage_at_random, flip_bit
 from oracles.dead_disk import DeadDisk, Killed
 from oracles.failing_disk import FailingDisk
+from oracles.saved_bytes import saved_bytes
 from oracles.stored_play import NUM_STREAMS, SHAPE, StoredPlay, assert_batch_is_what_was_recorded, play, store_play
 
 STEPS_PER_BLOCK = 1_024
@@ -148,7 +149,7 @@ def test_a_lost_index_costs_nothing(name, is_removed, store, stored):
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_damaged_manifests_cost_nothing_while_state_files_are_whole(is_removed, store, stored):
-    before = contents(store)
+    before = saved_bytes(store)
     for manifest in store.glob("MANIFEST.*"):
         manifest.unlink() if is_removed else flip_bit(manifest, np.random.default_rng(1))
 
@@ -156,7 +157,7 @@ def test_damaged_manifests_cost_nothing_while_state_files_are_whole(is_removed, 
     repair_store(store)
 
     assert ["MANIFEST.000001", "MANIFEST.000002"] == sorted(finding.file.name for finding in verification.findings)
-    assert before == contents(store)
+    assert before == saved_bytes(store)
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
 
 

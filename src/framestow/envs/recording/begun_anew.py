@@ -1,4 +1,4 @@
-"""Going on with a vector environment whose state was not kept."""
+"""Going on where the episodes of a vector environment cannot: its state was not kept, or the memory lacks them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from framestow.envs.recording.frame_rows import take_row
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
 Flags = npt.NDArray[np.bool_]
 
-WHY = "the run was resumed, and the environment keeps no state"
+NO_STATE = "the run was resumed, and the environment keeps no state"
+NOT_IN_MEMORY = "the run was resumed, and its memory has lost the newest frames"
 
 
 class BegunAnew:
@@ -30,6 +31,7 @@ class BegunAnew:
         had_ended: which episodes were already over, ``(n,)``.
         newest_frames: gives the last frame of each, ``(n, *frame)``.
         reset: resets the vector environment; gives the first frames and infos.
+        why: what ``infos["episode_lost"]`` says.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class BegunAnew:
         had_ended: Flags,
         newest_frames: Callable[[], Any],
         reset: Callable[[], tuple[Any, dict[str, Any]]],
+        why: str = NO_STATE,
     ) -> None:
         self._mode, self._newest_frames, self._reset = mode, newest_frames, reset
-        self._lost = ~had_ended
+        self._lost, self._why = ~had_ended, why
         self._is_told = False
         self.is_over = False
         """Whether the vector environment itself answers from now on."""
@@ -62,6 +65,6 @@ class BegunAnew:
             infos |= {"final_obs": final, "_final_obs": everyone, "final_info": {}, "_final_info": everyone}
         self._is_told, self.is_over = True, self._mode is not AutoresetMode.NEXT_STEP
         reasons = np.full(count, None, object)
-        reasons[self._lost] = WHY
+        reasons[self._lost] = self._why
         infos |= {"episode_lost": reasons, "_episode_lost": self._lost}
         return frames, np.zeros(count), none.copy(), everyone.copy(), infos

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.envs.recording.begun_anew import BegunAnew, VectorStep
+from framestow.envs.recording.begun_anew import NO_STATE, NOT_IN_MEMORY, BegunAnew, VectorStep
 from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
 from framestow.envs.recording.frame_rows import newest_of, stacked_space, take_rows
 from framestow.envs.recording.recordable import ask_to_lend, check_env, state_method, told_mode
 from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows
-from framestow.envs.recording.step_sink import StepSink
+from framestow.envs.recording.step_sink import StepSink, open_episodes
 from framestow.envs.recording.steps_in_flight import SentSteps, WholeStep
 from framestow.envs.vector.autoreset import find_mode
 from framestow.envs.vector.call_errors import ClosedError
@@ -219,8 +219,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave, over a memory that was loaded from the same moment.
 
-        Where the vector environment keeps no state, its episodes are lost: the next step tells so in
-        ``infos["episode_lost"]``, and new ones begin.
+        Where the vector environment keeps no state, or the memory was repaired and an episode of it cannot go on, all
+        episodes are lost: the next step tells so in ``infos["episode_lost"]``, and new ones begin.
 
         Raises:
             IncompatibleError: the state is of other environments.
@@ -234,12 +234,19 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 f"{self.autoreset_mode.value}; make the same ones"
             )
         load_state_dict = state_method(self.env, "load_state_dict")
+        why = NO_STATE
         if load_state_dict is not None and state["env"] is not None:
             load_state_dict(state["env"])
-        else:
+            goes_on = open_episodes(self.memory, self.num_envs)
+            why = NOT_IN_MEMORY if (has_begun & ~has_ended & ~goes_on).any() else ""
+        if why:
             has_begun[:] = has_begun.all()
             self._begun_anew = BegunAnew(
-                self.autoreset_mode, has_ended.copy(), lambda: newest_of(self.memory.observations()), self.env.reset
+                self.autoreset_mode,
+                has_ended.copy(),
+                lambda: newest_of(self.memory.observations()),
+                self.env.reset,
+                why,
             )
         self._has_ended, self._has_begun = has_ended, has_begun
 

@@ -37,3 +37,9 @@ class StepSink(Protocol):
 
     def observations(self) -> npt.NDArray[Any]:
         """Give what the policy sees now, a fresh array ``(n, stack, *frame)``."""
+
+
+def open_episodes(memory: StepSink, num_streams: int) -> npt.NDArray[np.bool_]:
+    """Which streams have an episode that goes on in ``memory``, ``(num_streams,)``; all where it does not tell."""
+    told = getattr(memory, "open_episodes", None)
+    return np.ones(num_streams, np.bool_) if told is None else np.asarray(told, np.bool_)

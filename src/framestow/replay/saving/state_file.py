@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import write_checked
 
 _STATE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
-OF_MANIFEST = "manifest"  # array of the JSON of all that a manifest says but what it says of the state file
+OF_MANIFEST = "manifest"  # array of the JSON of what a manifest says, without its state file and the commit's name
 
 
 def state_name(generation: int, *, is_repaired: bool = False) -> str:
@@ -33,8 +34,9 @@ def state_name(generation: int, *, is_repaired: bool = False) -> str:
 
 def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, files: FileSystem = DISK) -> Manifest:
     """Write the state file ``name``, lasting when this returns; give ``manifest`` with what it says of that file."""
-    told = json.dumps({"generation": manifest.generation} | manifest_content(manifest._replace(state={})))
-    content = pack_arrays(arrays | {OF_MANIFEST: np.frombuffer(told.encode(), np.uint8)})
+    told = {"generation": manifest.generation} | manifest_content(manifest)
+    del told["state"], told["commit"]  # not known yet; random, and equal memories are saved as equal bytes
+    content = pack_arrays(arrays | {OF_MANIFEST: np.frombuffer(json.dumps(told).encode(), np.uint8)})
     return manifest._replace(state=write_checked(folder / name, content, files))
 
 
@@ -44,7 +46,7 @@ def generations_by_state(folder: Path, files: FileSystem = DISK) -> list[int]:
 
 
 def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest | None:
-    """Give the manifest of a generation by its state file; None where that is damaged too, or gone."""
+    """Give the manifest of a generation by its state file, as another commit; None where that is damaged or gone."""
     for is_repaired in (False, True):
         name = state_name(generation, is_repaired=is_repaired)
         try:
@@ -52,7 +54,7 @@ def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -
             told = json.loads(unpack_arrays(content, name)[OF_MANIFEST].tobytes())
             entry = {"name": name, "bytes": len(content), "checksum": checksum(content)}
             if told["generation"] == generation:
-                return manifest_of(told | {"state": entry}, name, generation)
+                return manifest_of(told | {"state": entry, "commit": secrets.token_hex(16)}, name, generation)
         except (OSError, LookupError, TypeError, ValueError):
             continue
     return None
