@@ -14,6 +14,7 @@ from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.saving.stored_files import stored_files
+from framestow.replay.saving.version_1 import VERSION as VERSION_1
 from framestow.replay.source_inspection import UNNAMED, SourceInspection, inspect_sources
 
 
@@ -71,10 +72,11 @@ class Inspection:
 def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspection, ReplayMemory]:
     """Open the memory in ``folder``, its newest generation unless one is given, and look at all of it.
 
-    Raises what loading it raises.
+    Its segments stay in their files; one that version 1 saved is loaded. Raises what opening it raises.
     """
-    memory = ReplayMemory.load(folder, generation=generation)
     files = stored_files(folder, generation)
+    is_version_1 = files.version == VERSION_1
+    memory = ReplayMemory.load(folder) if is_version_1 else ReplayMemory.open(folder, generation=files.generation)
     inspection = Inspection(
         folder=folder,
         version=files.version,
