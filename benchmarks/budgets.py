@@ -1,0 +1,88 @@
+"""What does it cost to hold a memory to a budget?
+
+    python benchmarks/budgets.py                   Breakout, results/budgets.json
+    python benchmarks/budgets.py --game pong       another game, printed only
+
+Memories of 84x84 frames get the same frames (atari_frames.py) in turn, with 1 and with 8 streams: one that is full at a
+budget of 10 MB a stream, one that is full at a capacity of as many transitions, and one of those without the comparison
+that looks whether it is over. A fourth goes first, so that the frames are in the caches for all three. A figure is
+the mean of a turn's appends, so that what happens once a segment (transitions leave, sparse blocks are emptied, pages
+go back) is in it, of the quickest quarter of the turns: a busy machine makes the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+
+from atari_frames import GAMES, recorded
+from framestow import ReplayMemory
+from framestow.benchmarking.interleaved import interleaved_turns
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.step_checks import stage_step
+from steps import NUM_FRAMES, SHAPE, appending, rows_of
+
+RESULTS = Path(__file__).parent / "results"
+BUDGET = 10_000_000  # bytes a stream
+NUM_STREAMS = (1, 8)
+ROUNDS, CALLS = 400, 400
+
+
+class Unchecked(ReplayMemory):
+    """A memory that does not look whether it is over its budget."""
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
+        """As any memory does, but for the comparison."""
+        with self._lock:
+            step = streams, actions, rewards, terminated, truncated, frames
+            numbers, new_frames = stage_step(self._timeline, self.settings, step)
+
+            for stream, first, before in self._timeline.make_room():
+                self._storage.evict(stream, before, first)
+            self._storage.append(numbers, new_frames)
+            self._stacker.append(numbers, new_frames)
+            self._timeline.append_staged()
+
+
+def microseconds(game: str, num_streams: int) -> dict[str, float]:
+    """Of one append, by memory."""
+    rows = rows_of(recorded(game, NUM_FRAMES), num_streams)
+    settings = {"num_streams": num_streams, "seed": 0}
+    budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **settings, max_bytes=BUDGET * num_streams)
+    append_to_budget = appending(budget, rows, False)
+    while budget.report().share_used < 0.99:
+        for _ in range(1_000):
+            append_to_budget()
+    memories = {
+        "first": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
+        "without a look": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
+        "full at its capacity": ReplayMemory(len(budget), FrameSpec(SHAPE), 4, **settings),
+    }
+    appends = {name: appending(memory, rows, False) for name, memory in memories.items()}
+    for append in appends.values():
+        for _ in range(len(budget) // num_streams + 400):
+            append()
+    turns = interleaved_turns(appends | {"full at its budget": append_to_budget}, ROUNDS, CALLS)
+    means = {name: sorted(map(statistics.fmean, times))[: ROUNDS // 4] for name, times in turns.items()}
+    return {name: statistics.fmean(quickest) * 1e6 for name, quickest in means.items()} | {"transitions": len(budget)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--game", choices=GAMES)
+    game = parser.parse_args().game
+    figures = {}
+    for num_streams in NUM_STREAMS:
+        figures[f"{num_streams} streams"] = told = microseconds(game or "breakout", num_streams)
+        bare = told["without a look"]
+        print(f"{num_streams} streams: an append takes {bare:.2f} us")
+        for name in ("full at its capacity", "full at its budget"):
+            print(f"  {name}: {told[name] / bare - 1:+.1%}")
+    if game is None:
+        print("written to", write_result(RESULTS / "budgets.json", {"microseconds": figures}).name)
+
+
+if __name__ == "__main__":
+    main()
