@@ -62,6 +62,17 @@ def test_a_setting_that_cannot_work_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_memory_that_cannot_fit_is_refused_with_what_would_before_a_folder_is_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ["--memory", "1_000_000_000", "--steps", "1_000_000_000", "--storage", "raw"]
+
+    assert main(["train", "breakout", *asked, "--run-dir", str(tmp_path / "run")]) == 2
+
+    assert re.search(r"memory is 1,000,000,000: .* give --memory [0-9_]+ or", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", Settings("Pong"))
 
@@ -198,8 +209,10 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
     evaluated_with_other = capsys.readouterr().out
 
     assert f"framestow train --resume {run} --steps 240" in first
+    assert re.search(r"memory: about .* for 120 transitions in RAM .*, measured on 640 frames of random play", first)
     assert "120 of 1,000 transitions in" in first
     assert "going on at step 120 with Breakout (machado2018) to 160 agent steps" in second
+    assert re.search(r"memory: about .* for 160 transitions in RAM .*, as the 120 that it holds", second)
     assert RunFolder.open(Path(run)).settings().steps == 160
     stored = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert len(stored["scores"]) == 3

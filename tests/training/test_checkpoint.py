@@ -126,7 +126,7 @@ def test_the_first_checkpoint_that_fails_says_that_there_is_none_before_it(check
     assert newest_checkpoint(checkpoints) is None
 
 
-@pytest.mark.parametrize("kept", ["packed"])
+@pytest.mark.parametrize("kept", ["packed", "on-disk"])
 def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: Path, kept: str) -> None:
     script = TESTS / "training" / "kill_while_saving.py"
 
@@ -142,8 +142,9 @@ def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: 
     assert finished.returncode == 0, finished.stdout + finished.stderr
     outcomes = finished.stdout.split()
     assert outcomes == sorted(outcomes, key=["old", "new"].index)  # once the new one is in place, it stays
-    assert outcomes.count("old") >= 20  # of logs, indices, state, manifest and folder of the memory; agent and state
-    assert outcomes.count("new") >= 5  # between the rename and the end of what goes then
+    tried = 3 if kept == "on-disk" else 1  # every third of them, and every one
+    assert tried * outcomes.count("old") >= 20  # of logs, state, manifest and folder of the memory; agent and state
+    assert tried * outcomes.count("new") >= 5  # between the rename and the end of what goes then
 
 
 def test_what_a_killed_process_left_is_removed_and_the_newest_stays(checkpoints: Path) -> None:

@@ -13,6 +13,7 @@ from framestow.training.settings import Settings
 from framestow.training.trainer import start_run, train
 from training.catch_runs import catch_settings, make_catch
 from training.equal_runs import assert_equal_runs
+from training.kills.run_contents import strangers
 
 
 class Transcript:
@@ -31,10 +32,13 @@ class Transcript:
         """Nothing is open."""
 
 
-def _trained(folder: RunFolder, make_env: MakeEnv, transcript: Transcript, stop_at: int | None = None) -> Run:
+def _trained(
+    folder: RunFolder, make_env: MakeEnv, transcript: Transcript, stop_at: int | None = None, keeps_open: bool = False
+) -> Run:
     run = start_run(folder, make_env)
     train(run, folder, [transcript], lambda: stop_at is not None and run.tally.agent_steps >= stop_at)
-    run.close()
+    if not keeps_open:
+        run.close()
     return run
 
 
@@ -56,6 +60,36 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
     assert stop_at <= stopped.tally.agent_steps < settings.steps
     assert whole.events == halves.events
     assert_equal_runs(expected, resumed)
+
+
+# Segments are let go from the memory, or from its files, before and after the stop.
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"memory_on_disk": True},
+        {"retention": "random", "memory": 400},
+        {"memory_on_disk": True, "retention": "random", "memory": 400},
+        {"memory_bytes": "1 MiB", "storage": "raw"},
+    ],
+    ids=lambda changes: ", ".join(f"{name} {value}" for name, value in changes.items()),
+)
+def test_a_resumed_run_with_any_kind_of_memory_equals_the_uninterrupted_one(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    settings = catch_settings(steps=900, **changes)
+    whole, halves = Transcript(), Transcript()
+    expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole, keeps_open=True)
+    folder = _folder(tmp_path, "halves", settings)
+
+    _trained(folder, make_catch, halves, stop_at=450)
+    resumed = _trained(folder, make_catch, halves, keeps_open=True)
+
+    assert whole.events == halves.events
+    assert_equal_runs(expected, resumed)
+    expected.close()
+    resumed.close()
+    folder.remove_unfinished()
+    assert strangers(folder.path) == []
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:

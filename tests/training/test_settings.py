@@ -45,6 +45,9 @@ def test_the_documents_table_has_every_setting_with_its_default(field: dataclass
         ("batch_size", True, "it must be of type int"),
         ("clip_rewards", 1, "it must be of type bool"),
         ("preset", None, "it must be of type str"),
+        ("retention", "lifo", "it must be one of fifo, random"),
+        ("memory_on_disk", "yes", "it must be of type bool"),
+        ("memory_bytes", 1.5, "it must be of type str | None"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_with_its_rule(name: str, value: Any, rule: str) -> None:
@@ -52,6 +55,11 @@ def test_a_value_that_cannot_work_is_refused_with_its_rule(name: str, value: Any
 
     with pytest.raises(InvalidSettingsError, match=re.escape(expected)):
         Settings("Pong", **{name: value})
+
+
+def test_a_budget_that_is_no_number_of_bytes_is_refused_with_the_forms() -> None:
+    with pytest.raises(InvalidSettingsError, match="memory_bytes is '1 pound': it must be a number of bytes; give "):
+        Settings("Pong", memory_bytes="1 pound")
 
 
 def test_epsilon_falls_over_half_of_a_short_run_and_a_million_emulator_frames_of_a_long_one() -> None:
@@ -65,6 +73,15 @@ def test_settings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     (tmp_path / "settings.json").write_text(settings.to_json())
 
     assert read_settings(tmp_path / "settings.json") == settings
+
+
+def test_a_settings_file_of_the_first_version_has_what_came_later_at_its_default(tmp_path: Path) -> None:
+    document = json.loads(Settings("Pong", seed=3).to_json())
+    for name in ("memory_bytes", "retention", "memory_on_disk"):
+        del document["settings"][name]
+    (tmp_path / "settings.json").write_text(json.dumps(document))
+
+    assert read_settings(tmp_path / "settings.json") == Settings("Pong", seed=3)
 
 
 @pytest.mark.parametrize(

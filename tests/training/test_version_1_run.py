@@ -38,8 +38,11 @@ def _held(memory: ReplayMemory) -> str:
     return hashed.hexdigest()
 
 
-def test_its_settings_are_read(tmp_path: Path) -> None:
-    assert _unpacked(tmp_path).settings() == SETTINGS
+def test_its_settings_are_read_with_what_came_later_at_its_default(tmp_path: Path) -> None:
+    settings = _unpacked(tmp_path).settings()
+
+    assert settings == SETTINGS
+    assert (settings.memory_bytes, settings.retention, settings.memory_on_disk) == (None, "fifo", False)
 
 
 def test_its_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:

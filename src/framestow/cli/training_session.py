@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
+from framestow.cli import expected_memory
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
@@ -45,18 +46,22 @@ def train(options: TrainOptions, console: Console) -> int:
     """Train as the options say and return the exit code."""
     settings = _checked(options)
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
+    expected = "" if options.resume else expected_memory.of_new_run(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
     with folder.locked():
         if options.resume:
             _prepare_to_go_on(folder, settings)
         run = trainer.start_run(folder)
         try:
+            expected = expected or expected_memory.of_resumed_run(run, folder.path, console)
             console.print(_opening(run, folder), soft_wrap=True, highlight=False)
+            console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console)
             for name, told in _closing(run, folder, is_stopped=signal_number is not None).items():
                 console.print(f"[bold]{name:<10}[/]  {escape(told)}", soft_wrap=True, highlight=False)
         finally:
             run.close()
+            folder.remove_unfinished()
     return 0 if signal_number is None else 128 + signal_number
 
 

@@ -118,16 +118,17 @@ def read_agent(checkpoint: Path, device: str) -> dict[str, Any]:
     return state
 
 
-def read_checkpoint(checkpoint: Path, device: str) -> RunState:
+def read_checkpoint(checkpoint: Path, device: str, memory_on_disk: bool = False) -> RunState:
     """Return everything that was saved.
 
-    Raises :class:`~framestow.errors.DamagedDataError` naming the file that is not as it was written.
+    The memory is read into RAM, or, with ``memory_on_disk``, opened to go on in its files: for the one writer. Raises
+    :class:`~framestow.errors.DamagedDataError` naming the file that is not as it was written.
     """
     manifest = _read_manifest(checkpoint)
     return RunState(
         agent_steps=int(manifest["agent_steps"]),
         agent=read_agent(checkpoint, device),
-        memory=_opened_memory(checkpoint),
+        memory=_opened_memory(checkpoint, memory_on_disk),
         rest=unpack_state(_read_checked(checkpoint, STATE)),
     )
 
@@ -137,11 +138,14 @@ def saved_agent_steps(checkpoint: Path) -> int:
     return int(_read_manifest(checkpoint)["agent_steps"])
 
 
-def _opened_memory(checkpoint: Path) -> ReplayMemory:
+def _opened_memory(checkpoint: Path, on_disk: bool) -> ReplayMemory:
     generation = _generation(checkpoint)
     if generation is None:
         return ReplayMemory.load(checkpoint / MEMORY)
-    return ReplayMemory.load(memory_store(checkpoint.parent), generation=generation)
+    store = memory_store(checkpoint.parent)
+    if on_disk:
+        return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
+    return ReplayMemory.load(store, generation=generation)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from framestow.agents.dqn import DQN
 from framestow.envs import Recorder, find_preset, make_atari
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.retention import Retention
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
 from framestow.training.settings import Settings
 from framestow.training.tally import Tally
@@ -42,10 +44,16 @@ class Run:
 
     ``make_env`` takes the settings and returns a Gymnasium ``VectorEnv`` of ``settings.num_envs`` environments whose
     observation is one uint8 frame and whose actions are ``Discrete``; by default an Atari game. Autoreset may be
-    ``NEXT_STEP`` or ``SAME_STEP``.
+    ``NEXT_STEP`` or ``SAME_STEP``. ``store`` is the folder for the memory of a new run that keeps it on disk.
     """
 
-    def __init__(self, settings: Settings, make_env: MakeEnv = make_game, saved: RunState | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        make_env: MakeEnv = make_game,
+        saved: RunState | None = None,
+        store: Path | None = None,
+    ) -> None:
         if saved:
             _check_saved(saved.memory, settings)
         self.settings = settings
@@ -54,7 +62,7 @@ class Run:
         env = make_env(settings)
         num_actions = num_actions_of(env)
         _check_vector(env, settings)
-        self.memory = saved.memory if saved else _new_memory(settings, env)
+        self.memory = saved.memory if saved else _new_memory(settings, env, store)
         self.env = Recorder(env, self.memory)
         frame_shape = env.single_observation_space.shape or ()
         agent_seed = _derived_seed(settings.seed, _AGENT_SEED)
@@ -73,7 +81,8 @@ class Run:
 
         That holds on the CPU with the same number of threads; kernels of other devices may round anew each time.
         """
-        return cls(settings, make_env, read_checkpoint(checkpoint, choose_device(settings.device)))
+        device = choose_device(settings.device)
+        return cls(settings, make_env, read_checkpoint(checkpoint, device, settings.memory_on_disk))
 
     def state(self) -> RunState:
         """Return everything that the rest of the run depends on, not copied; to be called between two steps."""
@@ -90,8 +99,11 @@ class Run:
         return write_checkpoint(checkpoints, self.state())
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close the environments, and the files of a memory on disk."""
         self.env.close()
+        if self.settings.memory_on_disk:
+            with contextlib.suppress(OSError):  # what it flushes no checkpoint names: a full disk costs nothing
+                self.memory.close()
 
     def _take_over(self, saved: RunState) -> None:
         self.agent.load_state_dict(saved.agent)
@@ -135,9 +147,16 @@ def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
             f"the saved memory holds {memory.capacity:,} transitions of {memory.num_streams} streams: "
             f"the settings say {settings.memory:,} of {settings.num_envs}; restore settings.json"
         )
+    if memory.settings.retention != settings.retention:
+        raise IncompatibleError(
+            f"the saved memory has retention {memory.settings.retention!r}: the settings say {settings.retention!r}; "
+            "restore settings.json"
+        )
 
 
-def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any]) -> ReplayMemory:
+def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path | None) -> ReplayMemory:
+    # A background flush would make generations that no checkpoint names: the checkpoint is the flush.
+    on_disk: dict[str, Any] = {"directory": store, "flush_every": None} if settings.memory_on_disk else {}
     return ReplayMemory(
         settings.memory,
         env.single_observation_space,
@@ -148,6 +167,10 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any]) -> ReplayMemo
         discount=settings.discount,
         storage=settings.storage,
         seed=_derived_seed(settings.seed, _MEMORY_SEED),
+        source=settings.game,
+        retention=cast(Retention, settings.retention),  # the settings have checked it
+        max_bytes=settings.memory_bytes,
+        **on_disk,
     )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from framestow.agents.dqn_settings import DQNSettings
 from framestow.agents.exploration import LinearSchedule
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.retention import RETENTIONS, check_retention
 from framestow.storage.storages import STORAGES
 
 FILE_NAME = "settings.json"
@@ -20,9 +22,13 @@ VERSION = 1
 MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
 
 
-def setting(default: Any, help_line: str, may_change: bool = False) -> Any:
-    """Declare a field: its default, its line of help, and whether a resumed run may have another value."""
-    return dataclasses.field(default=default, metadata={"help": help_line, "may_change": may_change})
+def setting(default: Any, help_line: str, may_change: bool = False, is_newer: bool = False) -> Any:
+    """Declare a field: its default, its line of help, and whether a resumed run may have another value.
+
+    One that ``is_newer`` than the first settings.json may be missing from it: its default is what those runs did.
+    """
+    metadata = {"help": help_line, "may_change": may_change, "is_newer": is_newer}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +54,15 @@ class Settings:
     )
     memory: int = setting(1_000_000, "Transitions that the memory holds (Mnih et al. 2015).")
     storage: str = setting("packed", "How the memory keeps frames: packed, or raw (7 GB a million).")
+    memory_bytes: str | None = setting(
+        None, "Bytes that the memory may take, such as '1 GiB', if it is to hold fewer transitions.", is_newer=True
+    )
+    retention: str = setting(
+        "fifo", "What leaves a full memory: fifo (the oldest), or random (any, so recent ones prevail).", is_newer=True
+    )
+    memory_on_disk: bool = setting(
+        False, "Keep the memory's frames in files of the run folder instead of in RAM.", is_newer=True
+    )
     stack: int = setting(4, "Frames in an observation (Mnih et al. 2015).")
     batch_size: int = setting(32, "Transitions in an update.")
     train_every: int = setting(4, "Agent steps between two updates.")
@@ -70,6 +85,9 @@ class Settings:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name)))
+        if self.memory_bytes is not None:
+            parse_bytes(self.memory_bytes, "memory_bytes")
+        check_retention(self.retention, self.memory, self.num_envs, self.stack)
         if self.workers > self.num_envs:
             raise InvalidSettingsError(
                 f"workers is {self.workers}: {self.num_envs} environments keep at most as many busy; give fewer "
@@ -120,7 +138,8 @@ def read_settings(path: Path) -> Settings:
             "use the framestow that wrote it"
         )
     known = {field.name for field in dataclasses.fields(Settings)}
-    for name in sorted(values.keys() ^ known):
+    required = {field.name for field in dataclasses.fields(Settings) if not field.metadata["is_newer"]}
+    for name in sorted((values.keys() - known) | (required - values.keys())):
         problem = "is missing" if name in known else "is unknown"
         raise IncompatibleError(f"{path}: the setting {name} {problem}; use the framestow that wrote it")
     return Settings(**values)
@@ -161,6 +180,7 @@ _RULES: dict[str, _Rule] = {
     "workers": _at_least(0),
     "memory": _at_least(1),
     "storage": _one_of(*STORAGES),
+    "retention": _one_of(*RETENTIONS),
     "stack": _at_least(1),
     "batch_size": _at_least(1),
     "train_every": _at_least(1),
@@ -182,6 +202,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "int | None": (int, type(None)),
     "float": (int, float),
     "str": (str,),
+    "str | None": (str, type(None)),
     "bool": (bool,),
 }
 

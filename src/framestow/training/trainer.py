@@ -22,7 +22,7 @@ def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
     folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)
     settings = folder.settings()
-    return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env)
+    return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
 
 
 def change_settings(folder: RunFolder, asked: Settings) -> None:

@@ -26,4 +26,9 @@ KINDS = {
     "shortest": dataclasses.replace(_SHORT, steps=240, memory=100, warmup=40, checkpoint_every=60),
     "packed": _SHORT,
     "raw, two environments": dataclasses.replace(_SHORT, storage="raw", num_envs=2),
+    "on disk": dataclasses.replace(_SHORT, memory_on_disk=True),
+    "on disk, random retention, two environments": dataclasses.replace(
+        _SHORT, memory_on_disk=True, retention="random", num_envs=2
+    ),
+    "raw, a budget": dataclasses.replace(_SHORT, storage="raw", memory=1_500, memory_bytes="6 MiB"),  # of 10 in the end
 }
