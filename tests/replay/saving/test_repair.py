@@ -6,6 +6,7 @@ import errno
 import itertools
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -399,6 +400,31 @@ def test_bytes_behind_what_was_committed_are_no_damage(store):
     (store / "state.000009.npz").write_bytes(b"half")
 
     assert verify_store(store).is_whole
+
+
+def test_a_store_is_verified_beside_a_writer_that_commits_without_a_pause(tmp_path):
+    frame = FrameSpec((4, 5))
+    memory = ReplayMemory(3_000, frame, 5, stack=3, num_streams=NUM_STREAMS, seed=0)
+    random = np.random.default_rng(0)
+    play(memory, 500, random)
+    memory.save(tmp_path)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            play(memory, 20, random)
+            memory.save(tmp_path)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        verified = [verify_store(tmp_path) for _ in range(8)]
+    finally:
+        stop.set()
+        writer.join()
+
+    assert [[]] * 8 == [one.findings for one in verified]
+    assert len({one.generations[-1] for one in verified}) > 1
 
 
 def test_every_byte_of_every_file_is_verified(store, stored):

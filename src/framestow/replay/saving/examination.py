@@ -11,7 +11,7 @@ from framestow.errors import DamagedDataError
 from framestow.replay.saving.array_file import Arrays, unpack_arrays
 from framestow.replay.saving.block_checks import SegmentCheck, StepsCheck
 from framestow.replay.saving.examined_generation import ExaminedGeneration, examine_generation
-from framestow.replay.saving.examined_log import CheckBlock, ExaminedLog, union_of
+from framestow.replay.saving.examined_log import ExaminedLog, LogView
 from framestow.replay.saving.rebuilding import RebuiltState
 from framestow.replay.saving.saved_settings import checked_settings
 from framestow.replay.saving.state_file import generations_by_state, manifest_in_state
@@ -54,9 +54,16 @@ class ExaminedStore:
         self.manifests = self._kept_manifests()
         self.generations: list[ExaminedGeneration] = []
         self.logs: dict[str, ExaminedLog] = {}
+        self._views: dict[int, dict[str, LogView]] = {}
         self.num_bytes = self._done = self._to_do = 0
         if self.manifests:
-            self._examine_logs(self.manifests)
+            # All is opened before the long reading: a writer may remove what it needs no more, not what is open.
+            self._states = {manifest.generation: self._state(manifest) for manifest in self.manifests}
+            for name in (FRAMES, STEPS):
+                states = [getattr(manifest, name) for manifest in self.manifests]
+                self.logs[name] = ExaminedLog(folder, name, states, files)
+            self._views = {manifest.generation: self._opened_views(manifest) for manifest in self.manifests}
+            self._examine_logs()
             for manifest in self.manifests:
                 self._examine_generation(manifest)
             self._progress(self._to_do, self._to_do)
@@ -84,6 +91,9 @@ class ExaminedStore:
         """Close the files."""
         for log in self.logs.values():
             log.close()
+        for views in self._views.values():
+            for view in views.values():
+                view.close()
 
     def __enter__(self) -> ExaminedStore:
         return self
@@ -93,7 +103,8 @@ class ExaminedStore:
 
     def _kept_manifests(self) -> list[Manifest]:
         """The newest whole manifest, and the older ones that stay beside it; others are what a crash left."""
-        there = generations(self.folder, self._disk) or generations_by_state(self.folder, self._disk)
+        self.there = generations(self.folder, self._disk)
+        there = self.there or generations_by_state(self.folder, self._disk)
         if not there:
             raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
         newest: Manifest | None = None
@@ -118,26 +129,25 @@ class ExaminedStore:
             self.recovered += [number] if recovered else []
             return recovered
 
-    def _examine_logs(self, manifests: list[Manifest]) -> None:
-        settings = checked_settings(manifests[-1].memory, str(manifest_path(self.folder, manifests[-1].generation)))
-        checks: dict[str, CheckBlock] = {
-            FRAMES: SegmentCheck(settings, manifests[-1].frames_per_segment),
-            STEPS: StepsCheck(settings),
-        }
-        states = {name: [getattr(manifest, name) for manifest in manifests] for name in checks}
-        in_logs = sum(file["bytes"] for name in checks for file in union_of(states[name])["files"])
-        self.num_bytes = in_logs + sum(manifest.state["bytes"] for manifest in manifests)
+    def _opened_views(self, manifest: Manifest) -> dict[str, LogView]:
+        return {name: log.view(getattr(manifest, name)) for name, log in self.logs.items()}
+
+    def _examine_logs(self) -> None:
+        newest = self.manifests[-1]
+        settings = checked_settings(newest.memory, str(manifest_path(self.folder, newest.generation)))
+        in_logs = sum(file["bytes"] for log in self.logs.values() for file in log.union["files"])
+        self.num_bytes = in_logs + sum(manifest.state["bytes"] for manifest in self.manifests)
         self._to_do = 2 * in_logs  # once for its bytes, once for what they mean
-        for name, check in checks.items():
-            self.logs[name] = ExaminedLog(self.folder, name, states[name], check, self._advance, self._disk)
+        self.logs[FRAMES].examine(SegmentCheck(settings, newest.frames_per_segment), self._advance)
+        self.logs[STEPS].examine(StepsCheck(settings), self._advance)
 
     def _examine_generation(self, manifest: Manifest, *, has_state: bool = True) -> None:
-        views = {name: log.view(getattr(manifest, name)) for name, log in self.logs.items()}
+        views = self._views[manifest.generation]
         path = self.folder / manifest.state["name"]
         try:
             settings = checked_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
             if has_state:
-                arrays = self._state(manifest)
+                arrays = self._arrays(manifest)
             else:
                 rebuilt = RebuiltState(settings, manifest.frames_per_segment)
                 arrays = rebuilt.arrays(views[FRAMES].whole_keys(), views[STEPS])
@@ -147,13 +157,19 @@ class ExaminedStore:
         else:
             self.generations.append(generation)
             self.findings += [Finding(path, None, f"{path}: {what}", None) for what in generation.contradictions]
-        finally:
-            for view in views.values():
-                view.close()
 
-    def _state(self, manifest: Manifest) -> Arrays:
-        content = read_checked(self.folder, manifest.state, self._disk)
-        return unpack_arrays(content, str(self.folder / manifest.state["name"]))
+    def _state(self, manifest: Manifest) -> bytes | DamagedDataError:
+        """The content of its state file, or why that cannot be had."""
+        try:
+            return read_checked(self.folder, manifest.state, self._disk)
+        except DamagedDataError as error:
+            return error
+
+    def _arrays(self, manifest: Manifest) -> Arrays:
+        state = self._states[manifest.generation]
+        if isinstance(state, DamagedDataError):
+            raise state
+        return unpack_arrays(state, str(self.folder / manifest.state["name"]))
 
     def _advance(self, num_bytes: int) -> None:
         self._done += num_bytes

@@ -27,10 +27,7 @@ class ExaminedLog:
     ``damages`` has everything that is wrong; ``missing`` the files that are gone. Close it in the end.
     """
 
-    def __init__(
-        self, folder: Path, name: str, states: Iterable[LogState], check: CheckBlock, progress: Progress,
-        files: FileSystem = DISK,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, name: str, states: Iterable[LogState], files: FileSystem = DISK) -> None:
         self.name, self._folder, self._disk = name, folder, files
         self.union = union_of(states)
         there = set(files.names(folder))
@@ -41,6 +38,10 @@ class ExaminedLog:
         ]
         self.damages = [Damage(path, 0, None, f"{path}: it is gone") for path in self.missing]
         self._reader = BlockLogReader.open(folder, name, self.present(self.union), files)
+        self._bad: set[Place] = set()
+
+    def examine(self, check: CheckBlock, progress: Progress) -> None:
+        """Go through every byte, then through every block by what ``check`` tells of it."""
         self.damages += self._reader.damages(progress)
         self._bad = {Place(damage.file, damage.offset) for damage in self.damages if damage.key is not None}
         self._check_blocks(check, progress)

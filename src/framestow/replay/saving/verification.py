@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from framestow.errors import DamagedDataError
@@ -10,7 +10,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.saving.examination import ExaminedStore, Finding, Progress
 from framestow.replay.saving.examined_generation import ExaminedGeneration
 from framestow.replay.saving.examined_log import ExaminedLog
-from framestow.replay.saving.store_format import FRAMES
+from framestow.replay.saving.store_format import FRAMES, checked_manifest, file_names
 from framestow.replay.saving.version_1 import StoredVersion1
 from framestow.storage.files.block_format import INDEX, BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -46,7 +46,17 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
     ``IncompatibleError`` for one of another version.
     """
     with ExaminedStore(folder, files, progress) as store:
-        return verification_of(store)
+        verification = verification_of(store)
+    there = generations(folder, files)
+    if not there or there == store.there:
+        return verification
+    # A writer went on meanwhile, and removed what its generations need no more: that is no damage.
+    if not verification.generations:
+        return verify_store(folder, progress, files)
+    needed = {name for number in there for name in file_names(checked_manifest(folder, number, files))}
+    gone = {path for path in (finding.file for finding in verification.findings) if not path.exists()}
+    findings = [one for one in verification.findings if one.file not in gone or one.file.name in needed]
+    return replace(verification, findings=findings)
 
 
 def verify_saved(folder: Path, progress: Progress = lambda _done, _all: None) -> Verification:
