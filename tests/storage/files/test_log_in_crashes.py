@@ -32,7 +32,7 @@ ALL = pytest.param(1, marks=pytest.mark.exhaustive)  # every operation, of which
 DISK = WatchedDisk()  # one that syncs nothing
 
 
-@pytest.mark.parametrize("every", [3, ALL])
+@pytest.mark.parametrize("every", [5, ALL])
 def test_a_writer_killed_at_any_operation_leaves_what_it_had_promised(every, tmp_path: Path, record_property) -> None:
     script = Path(__file__).with_name("kill_log_writers.py")
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
@@ -51,7 +51,7 @@ def test_a_writer_killed_at_any_operation_leaves_what_it_had_promised(every, tmp
     record_property("kills", len(kills))
 
 
-@pytest.mark.parametrize("every", [3, ALL])
+@pytest.mark.parametrize("every", [5, ALL])
 def test_whatever_a_loss_of_power_leaves_the_last_commit_is_there(every, tmp_path: Path, record_property) -> None:
     folder, disk = tmp_path / "log", JournalledDisk()
     go_on(folder, DISK, COMMITS_BEFORE, lambda _: None)

@@ -47,7 +47,7 @@ class Saves:
                     raise
             writer.begin(writer.with_commit(self._commits.get(folder, "")))
             kept = set(writer.generations) if keep_older else set()
-            manifest = writer.commit(self._parts, kept, is_pinned=keep_older)
+            manifest = writer.commit(self._parts, kept, is_pinned=keep_older, is_closed=True)
             self._commits[folder] = manifest.commit
             return manifest.generation
 

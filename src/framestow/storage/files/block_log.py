@@ -102,7 +102,7 @@ class BlockLogWriter:
     @property
     def file_bytes(self) -> int:
         """Bytes of all files, those included that wait to be removed."""
-        return sum(file.end.bytes + file.end.index_bytes for file in self._files.values())
+        return sum(file.bytes for file in self._files.values())
 
     def numbers(self, stream: int) -> list[int]:
         """The numbers of the blocks of ``stream`` that are needed, ascending."""
@@ -167,26 +167,22 @@ class BlockLogWriter:
         self._count_anew()
 
     def compact(self) -> dict[BlockKey, BlockPlace]:
-        """Where less than half of the bytes are needed, copy what is needed of the sparsest file to the end.
+        """While less than half of the bytes are needed, copy what is needed of the sparsest file to the end.
 
-        Returns the new places, to be used from the next commit on: its :meth:`remove_unneeded` takes the old file away.
-        A damaged block stays where it is, and its file too: it is for its reader to find, not for this to lose.
+        Returns the new places, to be used from the next commit on: its :meth:`remove_unneeded` takes the old files. A
+        copied byte frees more than one, so all copying takes no longer than all appending. A damaged block stays where
+        it is, and its file too: it is for its reader to find, not for this to lose.
         """
-        sparse = [
-            file for file in self._files.values() if file.live_bytes and file.is_sound and not self._is_tail(file)
-        ]
-        if not sparse or 2 * self.live_bytes >= self.file_bytes:
-            return {}
-        file = min(sparse, key=lambda file: file.live_bytes / file.end.bytes)
         moved = {}
-        with self._disk.open_to_read(self._path(file.number, LOG)) as log:
-            for key, row in self._table.in_file(file.number):
-                try:
-                    payload = read_block(log, key, row)
-                except DamagedDataError:
-                    file.is_sound = False
-                else:
-                    moved[key] = self.append(key, payload)
+        while (file := self._sparsest()) is not None:
+            with self._disk.open_to_read(self._path(file.number, LOG)) as log:
+                for key, row in self._table.in_file(file.number):
+                    try:
+                        payload = read_block(log, key, row)
+                    except DamagedDataError:
+                        file.is_sound = False
+                    else:
+                        moved[key] = self.append(key, payload)
         return moved
 
     def remove_unneeded(self, kept: Iterable[LogState]) -> list[Path]:
@@ -294,6 +290,14 @@ class BlockLogWriter:
         for file in self._files.values():
             blocks, payloads = sizes.get(file.number, (0, 0))
             file.live_bytes = payloads + blocks * (BLOCK_HEADER_BYTES + ENTRY_BYTES)
+
+    def _sparsest(self) -> LogFile | None:
+        """The file with the fewest needed bytes, where less than half of its and of all are."""
+        files = [file for file in self._files.values() if file.is_sound and self._is_needed(file)]
+        sparse = [file for file in files if 2 * file.live_bytes < file.bytes and not self._is_tail(file)]
+        if 2 * sum(file.live_bytes for file in files) >= sum(file.bytes for file in files):
+            return None
+        return min(sparse, key=lambda file: file.live_bytes / file.bytes, default=None)
 
     def _is_tail(self, file: LogFile) -> bool:
         return self._tail is not None and self._tail.file is file

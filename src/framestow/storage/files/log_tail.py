@@ -48,6 +48,11 @@ class LogFile:
     live_bytes: int = 0
     is_sound: bool = True  # False: a block could not be copied out of it, so it stays as it is
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the file and of its index."""
+        return self.end.bytes + self.end.index_bytes
+
 
 class LogTail:
     """The log file that is being filled, and its index, whose entries are written with each sync."""

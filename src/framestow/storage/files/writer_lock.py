@@ -47,8 +47,8 @@ class WriterLock:
             self.close()
             raise
         with suppress(OSError):  # on a full disk it holds all the same
-            os.ftruncate(self._descriptor, 0)
-            os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            who = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
+            os.ftruncate(self._descriptor, os.write(self._descriptor, who))
         _held.add(self)
 
     def close(self) -> None:
