@@ -136,9 +136,13 @@ class ReplayMemory(LastingMemory):
             checked = checked_streams(streams, self._timeline.all_streams)
             new_frames = checked_frames(frames, len(checked), self.settings.frame)
 
-            charged_bytes = self._storage.append(checked, new_frames)
-            self._stacker.begin(checked, new_frames)
-            self._timeline.begin(checked)
+            try:
+                charged_bytes = self._storage.append(checked, new_frames)
+                self._stacker.begin(checked, new_frames)
+                self._timeline.begin(checked)
+            except BaseException:  # Ctrl-C comes between any two of them
+                self._parts.finish_step(checked, new_frames, lambda: self._timeline.begin(checked))
+                raise
             if charged_bytes > self._budget.most_charged:
                 self._parts.make_fit()
 
@@ -165,9 +169,13 @@ class ReplayMemory(LastingMemory):
 
             for stream, first, before in self._timeline.make_room():
                 self._storage.evict(stream, before, first)
-            charged_bytes = self._storage.append(numbers, new_frames)
-            self._stacker.append(numbers, new_frames)
-            self._timeline.append_staged()
+            try:
+                charged_bytes = self._storage.append(numbers, new_frames)
+                self._stacker.append(numbers, new_frames)
+                self._timeline.append_staged()
+            except BaseException:  # Ctrl-C comes between any two of them
+                self._parts.finish_step(numbers, new_frames, self._timeline.append_staged)
+                raise
             if charged_bytes > self._budget.most_charged:
                 self._parts.make_fit()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError, IncompatibleError
 from framestow.frames.stacking import FrameStacker
@@ -94,7 +96,23 @@ class MemoryParts:
         self.sampler.restore(state["sampler"]["state"])
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
-        self._restack()
+        self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
+
+    def finish_step(
+        self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any], give_slots: Callable[[], object]
+    ) -> None:
+        """Do what an interrupt left undone where one more frame of each of ``streams`` was being stored.
+
+        A step whose first frame the storage has can only be finished, by ``give_slots``: a storage takes nothing back.
+        One of which it has none has not begun.
+        """
+        stops = np.array([self.storage.held(stream).stop for stream in streams.tolist()])
+        is_ahead = stops - 1 > self.timeline.newest_positions[streams]
+        if is_ahead.any():
+            if not is_ahead.all():
+                self.storage.append(streams[~is_ahead], frames[~is_ahead])
+            give_slots()
+            self._restack(streams)
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""
@@ -107,10 +125,10 @@ class MemoryParts:
             if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
                 raise AssertionError(f"stream {stream} needs frames outside of {frames}")
 
-    def _restack(self) -> None:
-        """Rebuild the stacks from the stored frames of each stream's newest episode; zeros where those are skipped."""
+    def _restack(self, streams: npt.NDArray[np.int32]) -> None:
+        """Rebuild the stacks from the frames of each stream's newest episode; zeros where those are skipped."""
         frame = self.settings.frame
-        for stream in np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32):
+        for stream in streams:
             newest = self.timeline.newest_positions[stream]
             count = min(newest - self.timeline.episode_starts[stream], self.settings.stack - 1) + 1
             window = np.empty((1, count, *frame.shape), frame.dtype)

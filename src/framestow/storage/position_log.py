@@ -29,7 +29,8 @@ class PositionLog:
     def __init__(self) -> None:
         self._rows = np.empty((2, FIRST_ROOM), np.int64)  # positions and ordinals
         self._start = self._stop = 0
-        self._next_ordinal = 0
+        self.next_ordinal = 0
+        """How many positions were ever added."""
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -51,9 +52,8 @@ class PositionLog:
         """Add a position above all others."""
         if self._stop == self._rows.shape[1]:
             self._move_to(self._rows[:, self._start : self._stop])
-        self._rows[:, self._stop] = position, self._next_ordinal
-        self._stop += 1
-        self._next_ordinal += 1
+        self._rows[:, self._stop] = position, self.next_ordinal
+        self._stop, self.next_ordinal = self._stop + 1, self.next_ordinal + 1
 
     def drop(self, first: int, before: int) -> Positions:
         """Forget the positions at ``first`` up to ``before``; give their ordinals."""

@@ -115,14 +115,18 @@ class ScaledPixels(FrameStorage):
         """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
         pixels, is_exact = self._scaling.to_pixels(frames)
         with self._lock:
-            if not is_exact.all():
-                odd = np.flatnonzero(~is_exact)
-                pixels[odd] = self._newest_pixels[streams[odd]]
-                self._storage_of_exceptions().append(streams[odd], frames[odd])
-                for stream in streams[odd].tolist():
-                    self._exceptional[stream].append(self.held(stream).stop)
-            self._newest_pixels[streams] = pixels
-            self._pixels.append(streams, pixels)
+            if is_exact.all():
+                self._newest_pixels[streams] = pixels
+                self._pixels.append(streams, pixels)
+                return self.charged_bytes
+            odd = np.flatnonzero(~is_exact)
+            pixels[odd] = self._newest_pixels[streams[odd]]
+            stops = np.array([self.held(stream).stop for stream in streams.tolist()])
+            try:
+                self._append_with_exceptions(streams, stops, pixels, frames, odd)
+            except BaseException:  # Ctrl-C came: what is in one part of this must be in all
+                self._append_with_exceptions(streams, stops, pixels, frames, odd)
+                raise
         return self.charged_bytes
 
     def start_reading(self) -> ScaledReading:
@@ -210,6 +214,26 @@ class ScaledPixels(FrameStorage):
             "newest pixels": self._newest_pixels.nbytes,
             "other floats": index_bytes + (sum(self._exceptions.nbytes.values()) if self._exceptions else 0),
         }
+
+    def _append_with_exceptions(
+        self,
+        streams: npt.NDArray[np.int32],
+        stops: npt.NDArray[np.int64],
+        pixels: npt.NDArray[np.uint8],
+        frames: npt.NDArray[Any],
+        odd: npt.NDArray[np.int64],
+    ) -> None:
+        """Store frames at the positions ``stops``, the ``odd`` ones exact; called again, do what is still to do."""
+        storage = self._storage_of_exceptions()
+        logs = {row: self._exceptional[streams[row]] for row in odd.tolist()}
+        unlogged = [row for row, log in logs.items() if stops[row] not in log.positions()[-1:]]
+        missing = [row for row in unlogged if storage.held(int(streams[row])).stop == logs[row].next_ordinal]
+        storage.append(streams[missing], frames[missing])
+        for row in unlogged:
+            logs[row].append(int(stops[row]))
+        self._newest_pixels[streams] = pixels
+        behind = [row for row, stop in enumerate(stops) if self.held(int(streams[row])).stop == stop]
+        self._pixels.append(streams[behind], pixels[behind])
 
     def _storage_of_exceptions(self) -> FrameStorage:
         if self._exceptions is None:

@@ -1,0 +1,76 @@
+"""Ctrl-C between any two lines of ``begin`` and ``append``: the step is there whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.ctrl_c import ctrl_c_at_line
+from oracles.list_memory import ListMemory
+
+SHAPE = (3, 5)
+PIXELS, SCALED = FrameSpec(SHAPE), FrameSpec(SHAPE, np.dtype(np.float32), is_scaled=True)
+
+
+def frames_of(spec: FrameSpec, number: int, count: int) -> np.ndarray:
+    """Different ones for each number; of scaled floats every second is none that a pixel over 255 is."""
+    frames = np.random.default_rng(number).integers(0, 256, (count, *SHAPE)).astype(spec.dtype)
+    if spec.is_scaled:
+        frames /= 255
+        frames[number % 2 :: 2] += np.float32(1e-3)
+    return frames
+
+
+def filled(spec: FrameSpec, storage: str) -> tuple[ReplayMemory, ListMemory]:
+    memory = ReplayMemory(12, spec, 3, stack=3, num_streams=2, storage=storage, seed=0)
+    oracle = ListMemory(12, 2, 3, 0.99)
+    for target in (memory, oracle):
+        target.begin(frames_of(spec, 0, 2), [0, 1])
+    for number in range(1, 9):
+        append(spec, number)(memory)
+        append(spec, number)(oracle)
+    return memory, oracle
+
+
+def append(spec: FrameSpec, number: int) -> Callable[[ReplayMemory | ListMemory], None]:
+    step = [1, 2], [0.5, number], [False, False], [False, False], frames_of(spec, number, 2), [0, 1]
+    return lambda target: target.append(*step)
+
+
+def begin(spec: FrameSpec, number: int) -> Callable[[ReplayMemory | ListMemory], None]:
+    return lambda target: target.begin(frames_of(spec, number, 2), [1, 0])
+
+
+@pytest.mark.parametrize("call", [append, begin])
+@pytest.mark.parametrize(
+    ("spec", "storage"), [(PIXELS, "packed"), (PIXELS, "raw"), (SCALED, "packed"), (SCALED, "raw")]
+)
+def test_ctrl_c_at_any_line_leaves_a_step_whole_or_away_and_the_memory_goes_on(spec, storage, call):
+    outcomes, is_interrupted = [], True
+    while is_interrupted:
+        memory, oracle = filled(spec, storage)
+        before = [memory._storage.held(stream).stop for stream in (0, 1)]
+        try:
+            with ctrl_c_at_line(len(outcomes) + 1):
+                call(spec, 9)(memory)
+            is_interrupted = False
+        except KeyboardInterrupt:
+            is_there = [memory._storage.held(stream).stop > stop for stream, stop in enumerate(before)]
+            assert is_there in ([True, True], [False, False])
+            outcomes.append(is_there[0])
+
+        if not is_interrupted or outcomes[-1]:
+            call(spec, 9)(oracle)
+        for number in (10, 11, 12):
+            append(spec, number)(memory)
+            append(spec, number)(oracle)
+        assert_memory_is_what_the_oracle_holds(memory, oracle)
+
+    assert outcomes.count(False) >= 3
+    assert outcomes.count(True) >= 3
+    assert outcomes == sorted(outcomes)  # once the storage has the first frame, the step is finished
