@@ -47,10 +47,13 @@ public:
             step *= 2;
         }
         for (; step != 0; step /= 2) {
-            if (node + step <= sums_.size() && sums_[node + step - 1] <= rank) {
-                node += step;
-                rank -= sums_[node - 1];
+            if (node + step > sums_.size()) {
+                continue;
             }
+            const std::uint64_t sum = sums_[node + step - 1];  // no branch on it: which way is anybody's guess
+            const std::uint64_t is_behind = sum <= rank ? 1 : 0;
+            node += step * static_cast<std::size_t>(is_behind);
+            rank -= sum & (0 - is_behind);
         }
         return Found{node, rank};
     }

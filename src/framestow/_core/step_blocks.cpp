@@ -8,11 +8,11 @@ namespace {
 constexpr std::size_t kBitsPerWord = 64;
 constexpr std::size_t kFewLeft = 64;  // blocks
 
-bool has_bit(const std::vector<std::uint64_t>& words, std::size_t place) {
+bool has_bit(const std::uint64_t* words, std::size_t place) {
     return (words[place / kBitsPerWord] >> (place % kBitsPerWord) & 1) != 0;
 }
 
-void flip_bit(std::vector<std::uint64_t>& words, std::size_t place) {
+void flip_bit(std::uint64_t* words, std::size_t place) {
     words[place / kBitsPerWord] ^= std::uint64_t{1} << (place % kBitsPerWord);
 }
 
@@ -22,39 +22,35 @@ std::uint64_t count_bits(std::uint64_t word) {
     return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0FU) * 0x0101010101010101U >> 56;
 }
 
-std::uint64_t count_bits(const std::vector<std::uint64_t>& words) {
+std::uint64_t count_bits(const std::uint64_t* words, std::size_t num_words) {
     std::uint64_t count = 0;
-    for (const std::uint64_t word : words) {
-        count += count_bits(word);
+    for (std::size_t at = 0; at < num_words; ++at) {
+        count += count_bits(words[at]);
     }
     return count;
 }
 
-// Place of the set bit that has `rank` others before it.
-std::size_t place_of(const std::vector<std::uint64_t>& words, std::uint64_t rank) {
+// Place of the set bit that has `rank` others before it. Halves without branches: which way is anybody's guess.
+std::size_t place_of(const std::uint64_t* words, std::uint64_t rank) {
     std::size_t place = 0;
-    while (count_bits(words[place / kBitsPerWord]) <= rank) {
-        rank -= count_bits(words[place / kBitsPerWord]);
+    for (std::uint64_t count = count_bits(*words); count <= rank; count = count_bits(*++words)) {
+        rank -= count;
         place += kBitsPerWord;
     }
-    std::uint64_t word = words[place / kBitsPerWord];
+    std::uint64_t word = *words;
     for (std::size_t half = kBitsPerWord / 2; half != 0; half /= 2) {
-        const std::uint64_t lower = word & ((std::uint64_t{1} << half) - 1);
-        const std::uint64_t num_lower = count_bits(lower);
-        if (num_lower <= rank) {
-            rank -= num_lower;
-            place += half;
-            word >>= half;
-        } else {
-            word = lower;
-        }
+        const std::uint64_t num_lower = count_bits(word & ((std::uint64_t{1} << half) - 1));
+        const std::uint64_t is_upper = num_lower <= rank ? 1 : 0;
+        rank -= num_lower & (0 - is_upper);
+        place += half * static_cast<std::size_t>(is_upper);
+        word >>= half * static_cast<std::size_t>(is_upper);
     }
     return place;
 }
 
 template <typename Use>
-void each_bit(const std::vector<std::uint64_t>& words, Use use) {
-    for (std::size_t start = 0; start < words.size(); ++start) {
+void each_bit(const std::uint64_t* words, std::size_t num_words, Use use) {
+    for (std::size_t start = 0; start < num_words; ++start) {
         for (std::uint64_t word = words[start], bit = 0; word != 0; word >>= 1, ++bit) {
             if ((word & 1) != 0) {
                 use(start * kBitsPerWord + static_cast<std::size_t>(bit));
@@ -68,6 +64,7 @@ void each_bit(const std::vector<std::uint64_t>& words, Use use) {
 StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const StepRules& rules)
     : capacity_(capacity),
       segment_frames_(static_cast<std::size_t>(rules.segment_frames)),
+      words_a_block_((segment_frames_ + kBitsPerWord - 1) / kBitsPerWord),
       rules_(rules),
       records_(streams, rules),
       courses_(streams, rules.stack),
@@ -76,24 +73,19 @@ StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const 
       next_to_seal_(streams.num_streams, 0) {}
 
 std::size_t StepBlocks::nbytes() const {
-    const std::size_t words = (segment_frames_ + kBitsPerWord - 1) / kBitsPerWord;
     const std::size_t index_entry = sizeof(std::int64_t) + 4 * sizeof(void*);  // of by_segment_
     const std::size_t num_blocks = blocks_.size() - num_left_;
-    return num_blocks * (block_bytes() + words * sizeof(std::uint64_t) + sizeof(StepBlock) + index_entry) +
-           blocks_.capacity() * sizeof(void*) + numbers_.capacity() * sizeof(std::int64_t) + drawable_.nbytes() +
-           sealed_.nbytes();
+    return num_blocks * (block_bytes() + sizeof(StepBlock) + index_entry) +
+           (blocks_.capacity() + records_of_.capacity()) * sizeof(void*) + numbers_.capacity() * sizeof(std::int64_t) +
+           words_.capacity() * sizeof(std::uint64_t) + drawable_.nbytes() + sealed_.nbytes();
 }
 
-bool StepBlocks::is_held(std::int64_t index) const {
-    std::size_t place = 0;
-    const StepBlock* block = block_of(index, place);
-    return block != nullptr && has_bit(block->drawable, place);
-}
+bool StepBlocks::is_held(std::int64_t index) const { return is_drawable(slot_of(index)); }
 
 std::int64_t StepBlocks::held_at(std::int64_t rank) const {
     const PrefixCounts::Found found = drawable_.find(static_cast<std::uint64_t>(rank));
-    const StepBlock& block = *blocks_[found.place];
-    return block.number * rules_.segment_frames + static_cast<std::int64_t>(place_of(block.drawable, found.rank));
+    return numbers_[found.place] * rules_.segment_frames +
+           static_cast<std::int64_t>(place_of(words_of(found.place), found.rank));
 }
 
 std::vector<std::int64_t> StepBlocks::held_indices() const {
@@ -101,7 +93,7 @@ std::vector<std::int64_t> StepBlocks::held_indices() const {
     indices.reserve(size());
     for (const StepBlock* block : blocks()) {
         const std::int64_t first = block->number * rules_.segment_frames;
-        each_bit(block->drawable,
+        each_bit(words_of(block->order), words_a_block_,
                  [&](std::size_t place) { indices.push_back(first + static_cast<std::int64_t>(place)); });
     }
     return indices;
@@ -111,7 +103,7 @@ std::vector<std::int64_t> StepBlocks::lost_indices() const {
     std::vector<std::int64_t> indices;
     for (const StepBlock* block : blocks()) {
         for (std::size_t place = 0; place < segment_frames_; ++place) {
-            if (StepRecords::is_taken(record(*block, place)) && !has_bit(block->drawable, place)) {
+            if (StepRecords::is_taken(record(*block, place)) && !has_bit(words_of(block->order), place)) {
                 indices.push_back(block->number * rules_.segment_frames + static_cast<std::int64_t>(place));
             }
         }
@@ -131,7 +123,9 @@ Eviction StepBlocks::let_go(std::size_t sealed_rank) {
     const std::size_t order = sealed_.find(sealed_rank).place;
     const std::unique_ptr<StepBlock> leaving = std::move(blocks_[order]);
     const std::int64_t first = leaving->segment * rules_.segment_frames;
-    drawable_.add(order, std::uint64_t{0} - count_bits(leaving->drawable));
+    drawable_.add(order, std::uint64_t{0} - count_bits(words_of(order), words_a_block_));
+    std::fill_n(words_of(order), words_a_block_, std::uint64_t{0});
+    records_of_[order] = nullptr;
     sealed_.add(order, std::uint64_t{0} - 1);
     num_steps_ -= leaving->num_steps;
     by_segment_[leaving->stream].erase(leaving->segment);
@@ -153,19 +147,22 @@ void StepBlocks::append(const Steps& steps) {
         ++block.num_steps;
         ++num_steps_;
         if (start.is_readable) {
-            flip_bit(block.drawable, place);
+            flip_bit(words_of(block.order), place);
             drawable_.add(block.order, 1);
         }
         arrive(stream);
     }
 }
 
-void StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
     for (std::size_t row = 0; row < count; ++row) {
-        std::size_t place = 0;
-        const StepBlock* block = block_of(indices[row], place);
-        records_.resolve(record(*block, place), row, out);
+        const Slot slot = slot_of(indices[row]);
+        if (!is_drawable(slot)) {
+            return row;
+        }
+        records_.resolve(records_of_[slot.order] + slot.place * records_.bytes(), row, out);
     }
+    return count;
 }
 
 std::size_t StepBlocks::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
@@ -176,9 +173,7 @@ std::size_t StepBlocks::lose(std::size_t stream, std::int64_t first, std::int64_
 std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
     std::size_t num_lost = 0;
     for (const std::int64_t index : indices) {
-        std::size_t place = 0;
-        const StepBlock* block = block_of(index, place);
-        num_lost += block != nullptr && stop_drawing(*blocks_[block->order], place) ? 1 : 0;
+        num_lost += stop_drawing(slot_of(index)) ? 1 : 0;
     }
     return num_lost;
 }
@@ -203,7 +198,7 @@ void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t s
     StepBlock& block = add_block(number, stream, segment);
     for (std::size_t place = 0; records != nullptr && place < segment_frames_; ++place) {
         if (StepRecords::is_taken(records + place * records_.bytes())) {
-            flip_bit(block.drawable, place);
+            flip_bit(words_of(block.order), place);
             ++block.num_steps;
         }
     }
@@ -222,17 +217,21 @@ void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t s
     }
 }
 
-const StepBlock* StepBlocks::block_of(std::int64_t index, std::size_t& place) const {
-    if (index < 0) {
-        return nullptr;
-    }
+// Where a step lies if it is here: in the last block whose number is not above its block's.
+StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
     const std::int64_t number = index / rules_.segment_frames;
-    place = static_cast<std::size_t>(index % rules_.segment_frames);
-    const auto found = std::lower_bound(numbers_.begin(), numbers_.end(), number);
-    if (found == numbers_.end() || *found != number) {
-        return nullptr;
+    std::size_t order = 0;
+    for (std::size_t left = numbers_.size(); left > 1;) {  // without branches: which way is anybody's guess
+        const std::size_t half = left / 2;
+        order += numbers_[order + half] <= number ? half : 0;
+        left -= half;
     }
-    return blocks_[static_cast<std::size_t>(found - numbers_.begin())].get();
+    const bool is_here = index >= 0 && !numbers_.empty() && numbers_[order] == number;
+    return is_here ? Slot{order, static_cast<std::size_t>(index % rules_.segment_frames)} : Slot{numbers_.size(), 0};
+}
+
+bool StepBlocks::is_drawable(const Slot& slot) const {
+    return slot.order < numbers_.size() && has_bit(words_of(slot.order), slot.place);
 }
 
 const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place) const {
@@ -246,9 +245,10 @@ StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::i
     block->stream = stream;
     block->order = blocks_.size();
     block->records.resize(block_bytes());
-    block->drawable.resize((segment_frames_ + kBitsPerWord - 1) / kBitsPerWord);
     by_segment_[stream][segment] = block.get();
     numbers_.push_back(number);
+    records_of_.push_back(block->records.data());
+    words_.resize(words_.size() + words_a_block_);
     drawable_.push_back(0);
     sealed_.push_back(0);
     blocks_.push_back(std::move(block));
@@ -284,12 +284,12 @@ bool StepBlocks::is_sealed_by(std::int64_t segment, std::int64_t newest) const {
     return (segment + 1) * rules_.segment_frames <= newest - rules_.stack + 1;
 }
 
-bool StepBlocks::stop_drawing(StepBlock& block, std::size_t place) {
-    if (!has_bit(block.drawable, place)) {
+bool StepBlocks::stop_drawing(const Slot& slot) {
+    if (!is_drawable(slot)) {
         return false;
     }
-    flip_bit(block.drawable, place);
-    drawable_.add(block.order, std::uint64_t{0} - 1);
+    flip_bit(words_of(slot.order), slot.place);
+    drawable_.add(slot.order, std::uint64_t{0} - 1);
     return true;
 }
 
@@ -304,9 +304,9 @@ std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, st
         const auto found = by_segment_[stream].find(segment);
         for (; found != by_segment_[stream].end() && start < here_until; ++start) {
             const auto place = static_cast<std::size_t>(start - segment * rules_.segment_frames);
-            if (has_bit(found->second->drawable, place) &&
-                records_.first_position_of(record(*found->second, place), stream) < before) {
-                num_stopped += stop_drawing(*found->second, place) ? 1 : 0;
+            const Slot slot{found->second->order, place};
+            if (is_drawable(slot) && records_.first_position_of(record(*found->second, place), stream) < before) {
+                num_stopped += stop_drawing(slot) ? 1 : 0;
             }
         }
         start = here_until;
@@ -316,17 +316,28 @@ std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, st
 
 // Forgets the places of blocks that have left.
 void StepBlocks::close_ranks() {
-    blocks_.erase(std::remove(blocks_.begin(), blocks_.end(), nullptr), blocks_.end());
-    numbers_.clear();
     drawable_.clear();
     sealed_.clear();
-    for (std::size_t order = 0; order < blocks_.size(); ++order) {
-        StepBlock& block = *blocks_[order];
-        block.order = order;
-        numbers_.push_back(block.number);
-        drawable_.push_back(count_bits(block.drawable));
-        sealed_.push_back(block.is_sealed ? 1 : 0);
+    std::size_t order = 0;
+    for (std::size_t before = 0; before < blocks_.size(); ++before) {
+        if (!blocks_[before]) {
+            continue;
+        }
+        std::copy_n(words_of(before), words_a_block_, words_of(order));
+        numbers_[order] = numbers_[before];
+        records_of_[order] = records_of_[before];
+        drawable_.push_back(count_bits(words_of(order), words_a_block_));
+        sealed_.push_back(blocks_[before]->is_sealed ? 1 : 0);
+        blocks_[before]->order = order;
+        if (order != before) {
+            blocks_[order] = std::move(blocks_[before]);
+        }
+        ++order;
     }
+    blocks_.resize(order);
+    numbers_.resize(order);
+    records_of_.resize(order);
+    words_.resize(order * words_a_block_);
     num_left_ = 0;
 }
 

@@ -31,7 +31,6 @@ struct StepBlock {
     std::uint32_t num_steps = 0;
     bool is_sealed = false;
     std::vector<std::uint8_t> records;
-    std::vector<std::uint64_t> drawable;  // a bit a place
 };
 
 class StepBlocks {
@@ -66,7 +65,8 @@ public:
     // Adds steps that may_append and for which there is room.
     void append(const Steps& steps);
 
-    void resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
+    // Returns how many were written: all, or those before the first that is not held.
+    std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
     // Those whose windows touch frames `first` up to, not including, `before` of a stream may not be drawn any more,
     // nor those to come that look back to them. Returns how many could be drawn until now.
@@ -85,23 +85,35 @@ public:
     void restore_next_number(std::int64_t number) { next_number_ = number; }
 
 private:
-    const StepBlock* block_of(std::int64_t index, std::size_t& place) const;
+    struct Slot {
+        std::size_t order;  // of the block
+        std::size_t place;
+    };
+
+    Slot slot_of(std::int64_t index) const;
+    bool is_drawable(const Slot& slot) const;
+    std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
+    const std::uint64_t* words_of(std::size_t order) const { return words_.data() + order * words_a_block_; }
     const std::uint8_t* record(const StepBlock& block, std::size_t place) const;
     StepBlock& add_block(std::int64_t number, std::size_t stream, std::int64_t segment);
     void arrive(std::size_t stream);
     void seal(StepBlock& block);
-    bool stop_drawing(StepBlock& block, std::size_t place);
+    bool stop_drawing(const Slot& slot);
     std::size_t stop_touching(std::size_t stream, std::int64_t first, std::int64_t before);
     void close_ranks();
     bool is_sealed_by(std::int64_t segment, std::int64_t newest) const;
 
     std::size_t capacity_;
     std::size_t segment_frames_;
+    std::size_t words_a_block_;
     StepRules rules_;
     StepRecords records_;
     StreamCourses courses_;
     std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null where one has left
-    std::vector<std::int64_t> numbers_;               // of these, whether they are here or not
+    // By order too, so that a draw and a look-up find what they need of a block in three cached arrays.
+    std::vector<std::int64_t> numbers_;
+    std::vector<const std::uint8_t*> records_of_;
+    std::vector<std::uint64_t> words_;  // words_a_block_ each: a bit a place that may be drawn; none of one that left
     PrefixCounts drawable_;                           // steps of each that may be drawn
     PrefixCounts sealed_;                             // 1 for each that is sealed
     std::size_t num_left_ = 0;

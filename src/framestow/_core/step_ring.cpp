@@ -40,10 +40,14 @@ void StepRing::append(const Steps& steps) {
     }
 }
 
-void StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
     for (std::size_t row = 0; row < count; ++row) {
+        if (!is_held(indices[row])) {
+            return row;
+        }
         records_.resolve(slot(indices[row]), row, out);
     }
+    return count;
 }
 
 std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t before) {

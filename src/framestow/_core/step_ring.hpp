@@ -55,7 +55,8 @@ public:
     // Adds steps that may_append and for which there is room.
     void append(const Steps& steps);
 
-    void resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
+    // Returns how many were written: all, or those before the first that is not held.
+    std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
     // Those whose windows touch frames `first` up to, not including, `before` of a stream may not be drawn any more,
     // nor those to come that look back to them. Returns how many could be drawn until now.

@@ -123,15 +123,13 @@ public:
 
     nb::tuple resolve(nb::handle indices_argument) const {
         const BorrowedColumn indices(indices_argument, "indices");
-        for (std::size_t row = 0; row < indices.size(); ++row) {
-            if (!core().is_held(indices[row])) {
-                throw std::out_of_range("transition " + std::to_string(indices[row]) +
-                                        " is not held: it has gone, or never was");
-            }
-        }
         ResolvedSteps out{};
         nb::tuple columns = staged_.new_columns(indices.size(), out);
-        core().resolve(indices.values(), indices.size(), out);
+        const std::size_t num_resolved = core().resolve(indices.values(), indices.size(), out);
+        if (num_resolved < indices.size()) {
+            throw std::out_of_range("transition " + std::to_string(indices[num_resolved]) +
+                                    " is not held: it has gone, or never was");
+        }
         return columns;
     }
 
