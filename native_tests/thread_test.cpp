@@ -328,11 +328,79 @@ void an_exception_of_a_helper_reaches_the_caller() {
     }
 }
 
+// Noise, which takes as many bytes packed as it has.
+void write_noise(std::int64_t position, std::size_t size, std::uint8_t* out) {
+    std::mt19937 random(static_cast<std::mt19937::result_type>(position));
+    for (std::size_t index = 0; index < size; ++index) {
+        out[index] = static_cast<std::uint8_t>(random());
+    }
+}
+
+void read_segments_until(const std::atomic<bool>& has_ended, PackedStreams& packed, unsigned seed) {
+    std::mt19937 random(seed);
+    const std::size_t frame_bytes = packed.geometry().frame_bytes();
+    const std::int64_t segment_frames = packed.frames_per_segment();
+    std::vector<std::uint8_t> out(8 * kLength * frame_bytes), expected(frame_bytes);
+    do {
+        const Reading reading(packed);
+        const std::vector<std::int64_t> numbers = packed.sealed_numbers(0);
+        const std::vector<std::int32_t> streams(8, 0), counts(8, static_cast<std::int32_t>(kLength));
+        std::vector<std::int64_t> lasts;
+        for (int window = 0; window < 8; ++window) {
+            lasts.push_back((numbers[random() % numbers.size()] + 1) * segment_frames - 1);
+        }
+        gather_windows(reading, WindowRequests{streams.data(), lasts.data(), counts.data(), 8}, kLength,
+                       StackPadding::kFirstFrame, 1, out.data());
+        for (std::size_t window = 0; window < 8; ++window) {
+            write_noise(lasts[window], frame_bytes, expected.data());
+            CHECK(std::memcmp(out.data() + (window * kLength + kLength - 1) * frame_bytes, expected.data(),
+                              frame_bytes) == 0);
+        }
+    } while (!has_ended.load());
+}
+
+// Any segment leaves for each that comes, so that those in sparse blocks are moved while they are read.
+void readers_get_true_frames_of_segments_that_move() {
+    constexpr std::int64_t kHeld = 300, kRounds = 900;
+    PackedStreams packed(1, FrameGeometry{32, 32, 1}, 8);
+    const std::size_t frame_bytes = packed.geometry().frame_bytes();
+    std::vector<std::uint8_t> frame(frame_bytes);
+    const std::int32_t stream = 0;
+    const auto append_segment = [&] {
+        for (int count = 0; count < 8; ++count) {
+            write_noise(packed.next_position(0), frame_bytes, frame.data());
+            packed.append(&stream, frame.data(), 1);
+        }
+    };
+    for (std::int64_t number = 0; number < kHeld; ++number) {
+        append_segment();
+    }
+    std::atomic<bool> has_ended{false};
+    std::vector<std::thread> readers;
+    for (unsigned seed = 0; seed < 2; ++seed) {
+        readers.emplace_back([&, seed] { read_segments_until(has_ended, packed, seed); });
+    }
+    std::mt19937 random(9);
+    for (std::int64_t round = 0; round < kRounds; ++round) {
+        const std::vector<std::int64_t> numbers = packed.sealed_numbers(0);
+        const std::int64_t number = numbers[random() % numbers.size()];
+        packed.evict(0, (number + 1) * 8, number * 8);
+        append_segment();
+    }
+    has_ended.store(true);
+    for (std::thread& reader : readers) {
+        reader.join();
+    }
+    const std::size_t live_bytes = static_cast<std::size_t>(kHeld) * 8 * frame_bytes;
+    CHECK(packed.nbytes().sealed < live_bytes + std::size_t{5} * 1024 * 1024);  // were none moved, 7 MiB and more
+}
+
 }  // namespace
 
 int main() {
     readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 40, 1500, 40, 1, false});
     readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 24, 80, 64, 2, false});
+    readers_get_true_frames_of_segments_that_move();
     readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 80, 1000, 40, 1, true});
     readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 48, 80, 64, 2, true});
     what_is_retired_is_bounded_and_freed_when_its_readers_have_gone();

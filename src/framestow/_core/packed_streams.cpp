@@ -238,16 +238,17 @@ std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& num
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
 
-// Where segments do not leave in the order in which they came. Not while readings keep what was retired: they may look
-// at what would be moved, so nothing would be freed.
+// Where segments do not leave in the order in which they came. Also beside readings, which would else starve it by
+// overlapping all the time: they go on where the bytes were, and a block that they keep is found empty of owners.
 void PackedStreams::empty_sparse_blocks() {
-    for (std::size_t round = 0; round < kMostEmptied && retired_.is_empty(); ++round) {
+    for (std::size_t round = 0; round < kMostEmptied && retired_.has_room_for_moved(); ++round) {
         const SegmentArena::Sparse sparse = arena_.sparsest();
         if (sparse.block == nullptr) {
             return;
         }
         retired_.make_room_for(sparse.owners.size());
         const ReadingLedger::Ticket retirement = readings_.retire();
+        bool has_moved = false;
         for (const SegmentOwner& owner : sparse.owners) {
             SegmentPlace* const place = streams_[owner.stream].sealed.find(owner.number);
             const auto* const stored = place == nullptr ? nullptr : std::get_if<StoredSegment>(place);
@@ -256,9 +257,13 @@ void PackedStreams::empty_sparse_blocks() {
                 std::memcpy(moved.bytes, stored->bytes, stored->size);
                 retired_.add(retirement, owner.stream, owner.number, *place);
                 *place = moved;
+                has_moved = true;
             }
         }
         free_unseen();
+        if (!has_moved) {
+            return;
+        }
     }
 }
 

@@ -24,6 +24,8 @@ public:
 
     bool is_empty() const { return retired_.empty(); }
     bool has_room() const { return retired_.size() < kMaxSegments && nbytes_ < kMaxBytes; }
+    // What is only moved leaves most of that room to what is let go of.
+    bool has_room_for_moved() const { return retired_.size() < kMaxSegments / 4 && nbytes_ < kMaxBytes / 4; }
     Ticket oldest() const { return retired_.front().retirement; }
 
     // Called before anything changes, so that nothing can fail between letting go and retiring.

@@ -1,0 +1,86 @@
+"""Segments that leave in any order let their bytes go: what stays is moved together, and reads as before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow._core import PackedStreams
+
+SIDE, FRAMES, HELD = 40, 16, 400  # of a frame; a segment; segments
+MIB = 1 << 20
+
+
+class FilledStreams:
+    """Two streams of noise, which does not shrink: a segment takes what its frames take."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(0)
+        self.film = self.random.integers(0, 256, (997, SIDE, SIDE), np.uint8)  # frame p of stream s is p + 300 s of it
+        self.packed = PackedStreams(2, SIDE, SIDE, 1, FRAMES)
+        self.here: list[tuple[int, int]] = []
+        self.num_segments = 0
+        for _ in range(HELD):
+            self.add_segment()
+
+    def frames(self, stream: int, number: int) -> np.ndarray:
+        return self.film[(np.arange(number * FRAMES, (number + 1) * FRAMES) + 300 * stream) % len(self.film)]
+
+    def add_segment(self) -> None:
+        stream, number = self.num_segments % 2, self.num_segments // 2
+        self.packed.append(np.full(FRAMES, stream, np.int32), self.frames(stream, number))
+        self.here.append((stream, number))
+        self.num_segments += 1
+
+    def drop_any(self) -> None:
+        stream, number = self.here.pop(int(self.random.integers(len(self.here))))
+        self.packed.evict(stream, (number + 1) * FRAMES, number * FRAMES)
+
+    def assert_reads(self, gather, here: list[tuple[int, int]]) -> None:
+        streams, numbers = (np.array(column) for column in zip(*here, strict=True))
+        out = np.empty((len(here), FRAMES, SIDE, SIDE), np.uint8)
+        lasts = (numbers + 1) * FRAMES - 1
+        gather(streams.astype(np.int32), lasts.astype(np.int64), np.full(len(here), FRAMES, np.int32), out)
+        np.testing.assert_array_equal(np.stack([self.frames(*key) for key in here]), out)
+
+
+def test_bytes_stay_near_what_is_held_however_long_segments_leave_in_any_order():
+    filled = FilledStreams()
+    live = HELD * FRAMES * SIDE * SIDE
+
+    largest = 0
+    for _ in range(3000):
+        filled.drop_any()
+        filled.add_segment()
+        largest = max(largest, filled.packed.sealed_nbytes)
+
+    # An eighth of the full blocks and one may be let go of; the newest, a spare and one that empties come on top.
+    assert live < largest < live * 8 / 7 + 4 * MIB
+    filled.assert_reads(filled.packed.gather, filled.here)
+
+
+def test_a_reading_sees_what_was_held_when_it_began_also_what_moved_and_left_since():
+    filled = FilledStreams()
+    for _ in range(300):
+        filled.drop_any()
+        filled.add_segment()
+    before = list(filled.here)
+
+    reading = filled.packed.start_reading()
+    for _ in range(100):
+        filled.drop_any()
+        filled.add_segment()
+
+    filled.assert_reads(reading.windows, before)
+    reading.stop()
+    filled.assert_reads(filled.packed.gather, filled.here)
+
+
+def test_all_bytes_go_back_when_all_segments_have_left():
+    filled = FilledStreams()
+    for _ in range(200):
+        filled.drop_any()
+
+    while filled.here:
+        filled.drop_any()
+
+    assert filled.packed.sealed_nbytes <= 2 * MIB  # the newest block, and a spare one
