@@ -349,3 +349,13 @@ def test_a_writer_that_skips_a_damaged_segment_goes_on_without_it(tmp_path):
 def test_an_unknown_way_to_treat_damage_is_refused(tmp_path):
     with pytest.raises(InvalidSettingsError, match="on_damage is 'ignore': it must be 'raise' or 'skip'"):
         ReplayMemory(10, FrameSpec(SHAPE), 4, on_damage="ignore")
+
+
+def test_a_saved_memory_is_opened_without_a_warning(tmp_path):
+    memory, oracle = recorded(50)
+    memory.save(tmp_path / "memory")
+
+    again = ReplayMemory.open(tmp_path / "memory", read_only=False, **BY_HAND)
+
+    assert_memory_is_what_the_oracle_holds(again, oracle)
+    again.close()

@@ -15,7 +15,7 @@ from framestow.replay.saving.directory import Directory
 from framestow.replay.saving.saves import open_stored
 from framestow.replay.saving.store_format import Manifest
 from framestow.replay.saving.store_reader import StoredMemory
-from framestow.replay.saving.store_writer import StoreWriter
+from framestow.replay.saving.store_writer import StoreWriter, file_bytes
 from framestow.replay.saving.version_1 import StoredVersion1
 from framestow.storage.files.manifest import MANIFEST, generations
 
@@ -36,7 +36,7 @@ def begin_or_go_on(parts: MemoryParts, folder: Path) -> Directory:
 
     Episodes that were open are closed, since no environment goes on with them. Warns of what a crash left.
     """
-    with _writer(folder) as writer:
+    with _writer(folder, parts.settings) as writer:
         newest = writer.newest
         if newest is None and not (folder / MANIFEST).is_file():
             writer.begin(None)
@@ -59,8 +59,9 @@ def go_on(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory |
 
     Gives what is stored, to build a memory by its settings, and what fills its parts and takes the folder.
     """
-    open_stored(folder, generation).close()  # raises before a folder is made where there is none
-    with _writer(folder) as writer, open_stored(folder, generation) as stored:
+    with open_stored(folder, generation) as there:  # raises before a folder is made where there is none
+        settings = there.settings
+    with _writer(folder, settings) as writer, open_stored(folder, generation) as stored:
 
         def take(parts: MemoryParts) -> Directory:
             stored.fill(parts, in_files=True)
@@ -87,9 +88,9 @@ def fill_to_read(parts: MemoryParts, stored: StoredMemory | StoredVersion1, fold
 
 
 @contextmanager
-def _writer(folder: Path) -> Iterator[StoreWriter]:
+def _writer(folder: Path, settings: MemorySettings) -> Iterator[StoreWriter]:
     """The lock of the folder, let go of if anything fails."""
-    writer = StoreWriter(folder)
+    writer = StoreWriter(folder, file_bytes=file_bytes(settings))
     try:
         writer.read_generations()
         yield writer

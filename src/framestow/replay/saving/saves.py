@@ -12,7 +12,7 @@ from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.saving.store_reader import StoredMemory
-from framestow.replay.saving.store_writer import StoreWriter
+from framestow.replay.saving.store_writer import StoreWriter, file_bytes
 from framestow.replay.saving.version_1 import StoredVersion1
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import MANIFEST, generations
@@ -28,7 +28,7 @@ class Saves:
     """
 
     def __init__(self, parts: MemoryParts, files: FileSystem = DISK) -> None:
-        self._parts, self._disk = parts, files
+        self._parts, self._disk, self._file_bytes = parts, files, file_bytes(parts.settings)
         self._commits: dict[Path, str] = {}
         self._one_at_a_time = threading.Lock()
 
@@ -39,7 +39,7 @@ class Saves:
     def save(self, path: str | PathLike[str], keep_older: bool) -> int:
         """Write what ``path`` lacks and return the number of the generation (see ``ReplayMemory.save``)."""
         folder = Path(path).resolve()
-        with self._one_at_a_time, StoreWriter(folder, files=self._disk) as writer:
+        with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
             try:
                 writer.read_generations()
             except DamagedDataError:
@@ -54,7 +54,7 @@ class Saves:
     def forget_older(self, path: str | PathLike[str], generation: int) -> None:
         """Let go of what only generations before ``generation`` need (see ``ReplayMemory.forget_older``)."""
         folder = Path(path).resolve()
-        with self._one_at_a_time, StoreWriter(folder, files=self._disk) as writer:
+        with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
             writer.read_generations()
             writer.begin(writer.newest)
             writer.forget_before(generation)

@@ -45,7 +45,7 @@ class Manifest(NamedTuple):
     is_pinned: bool
     """Whether this one stays too, when it is no more the newest."""
     is_closed: bool
-    """Whether the memory was closed with it, so that nothing came after."""
+    """Whether nothing that came after is missing: a memory was closed with it, or saved from elsewhere."""
 
 
 def file_names(manifest: Manifest) -> set[str]:

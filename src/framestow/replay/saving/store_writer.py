@@ -13,6 +13,7 @@ import numpy as np
 
 from framestow.errors import FramestowError
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.saving.moment import Moment, held_runs, take_moment
 from framestow.replay.saving.new_blocks import NewBlocks, Numbers, Sealed
 from framestow.replay.saving.state_file import state_name, write_state
@@ -249,6 +250,11 @@ class StoreWriter:
                     self._disk.remove(self.folder / name)
             for log, states in zip(logs, ([one.frames for one in stay], [one.steps for one in stay]), strict=True):
                 log.remove_unneeded(states)
+
+
+def file_bytes(settings: MemorySettings) -> int:
+    """Bytes of a log file before the next one begins: a small part of a budget, since files go as a whole."""
+    return FILE_BYTES if settings.max_bytes is None else max(2**20, min(FILE_BYTES, settings.max_bytes // 16))
 
 
 def _copy_over(
