@@ -29,7 +29,7 @@ from saving import FRAME_SIDE, NUM_STREAMS, Player
 RESULTS = Path(__file__).parent / "results"
 CAPACITY, NEW_STEPS, NUM_FLUSHES = 200_000, 20_000, 15
 PAUSE_S = 200e-6  # between two steps
-ROUND_S, NUM_ROUNDS = 5.0, 5  # rounds of each kind
+ROUND_S, NUM_ROUNDS = 5.0, 3  # rounds of each kind
 BATCH = 32
 
 
@@ -83,17 +83,24 @@ def round_of_steps(memory: ReplayMemory, player: Player, num_steps: int) -> None
         memory.sample(BATCH)
 
 
+def flush_and_note(memory: ReplayMemory, seconds: list[float]) -> None:
+    start = time.thread_time()
+    memory.flush()
+    seconds.append(time.thread_time() - start)
+
+
 def cost(memory: ReplayMemory, player: Player) -> dict[str, float]:
     """Rounds of the same number of steps, each other one with a flush beside it."""
     start = time.process_time()
     round_of_steps(memory, player, 2_000)
     steps = int(2_000 * ROUND_S / (time.process_time() - start))
     cpu: dict[bool, list[float]] = {True: [], False: []}
+    flush_cpu: list[float] = []
     for number in range(2 * NUM_ROUNDS):
         flushes = bool(number % 2)
         if not flushes:
             memory.flush()  # so that the next flush has one round to write
-        beside = threading.Thread(target=memory.flush)
+        beside = threading.Thread(target=flush_and_note, args=(memory, flush_cpu))
         began = time.process_time()
         if flushes:
             beside.start()
@@ -105,7 +112,8 @@ def cost(memory: ReplayMemory, player: Player) -> dict[str, float]:
         "steps_a_round": steps * NUM_STREAMS,
         "round_cpu_s_without": statistics.median(cpu[False]),
         "round_cpu_s_with_a_flush": statistics.median(cpu[True]),
-        "cpu_cost": statistics.median(cpu[True]) / statistics.median(cpu[False]) - 1,
+        "flush_thread_cpu_s": statistics.median(flush_cpu),
+        "flush_thread_cpu_share": statistics.median(flush_cpu) / statistics.median(cpu[False]),
     }
 
 
