@@ -1,0 +1,199 @@
+"""Does a memory of 50,000,000 transitions on the disk sample where 2 GB of RAM are all there is?
+
+    python benchmarks/fifty_million.py                               5,000,000 transitions: a few minutes
+    python benchmarks/fifty_million.py --transitions 50_000_000      results/fifty_million.json
+
+It is built in a folder (`--folder`, beside this file by default) that is removed afterwards, unless `--keep`. 64 streams
+play the ten games of docs/codec.md: recordings of random play (atari_frames.py), 20,000 frames of each, cut into takes
+of 300 to 3,000 frames that are episodes; start, length and one of four mirrorings of each take are drawn (varied_film.py).
+Rewards and actions are random. When all is in, a flush returns, the writer goes on and is killed with SIGKILL.
+
+Another process then opens the folder, under a memory control group that bounds it together with the page cache of what
+it reads (the page cache of the building is dropped before, where this user may). `opening_s` is from the call until the
+memory can be sampled. A group can be made by root; without one the limit is on the process's own memory (RLIMIT_DATA)
+and the result says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from framestow import ReplayMemory
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from framestow.process_memory import resident_bytes
+from memory_limit import MemoryLimit
+
+HERE = Path(__file__).parent
+NUM_STREAMS = 64
+BLOCK_STEPS = 64  # that are made at once
+NUM_ACTIONS = 4
+SPEC = FrameSpec((84, 84))
+WARM_UP_BATCHES, BATCHES = 20, 300
+MB = 10**6
+
+
+def memory_in(folder: Path, capacity: int) -> ReplayMemory:
+    return ReplayMemory(
+        capacity, SPEC, NUM_ACTIONS, num_streams=NUM_STREAMS, seed=0, directory=folder, source="ten Atari games"
+    )
+
+
+def build(folder: Path, capacity: int) -> None:
+    """Fill a memory, flush it, say so, and go on until somebody ends this process."""
+    from atari_frames import GAMES, recorded
+    from varied_film import VariedFilm
+
+    recordings = [recorded(game) for game in GAMES]
+    films = [VariedFilm(recordings[stream % len(GAMES)], stream) for stream in range(NUM_STREAMS)]
+    memory = memory_in(folder, capacity)
+    memory.begin(np.stack([film.first_frame() for film in films]))
+    block = np.empty((BLOCK_STEPS, NUM_STREAMS, *SPEC.shape), np.uint8)
+    random, nothing = np.random.default_rng(0), np.zeros(NUM_STREAMS, np.bool_)
+    start = shown = time.monotonic()
+    is_full = False
+    while True:
+        endings = [film.fill(block[:, stream]) for stream, film in enumerate(films)]
+        for step in range(BLOCK_STEPS):
+            ended = np.array([step in ends for ends in endings])
+            actions = random.integers(NUM_ACTIONS, size=NUM_STREAMS)
+            memory.append(actions, random.random(NUM_STREAMS, np.float32), ended, nothing, block[step])
+            if ended.any():
+                streams = np.flatnonzero(ended)
+                memory.begin(np.stack([endings[stream][step] for stream in streams]), streams=streams)
+        if time.monotonic() - shown > 20:
+            shown = time.monotonic()
+            print(f"{len(memory):>11,} transitions, {len(memory) / (shown - start):,.0f} a second", file=sys.stderr)
+        if not is_full and len(memory) == capacity:
+            is_full = True
+            before = time.monotonic()
+            memory.flush()
+            facts = {"building_s": round(before - start), "last_flush_s": round(time.monotonic() - before, 2)}
+            print(json.dumps(facts | {"resident_mb_of_the_writer": resident_bytes() // MB}), flush=True)
+
+
+def kill_when_built(folder: Path, capacity: int) -> dict[str, Any]:
+    """Start ``build``, wait for its flush, let it go on for a moment, and kill it."""
+    command = [sys.executable, __file__, "--build", str(folder), "--transitions", str(capacity)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
+        assert builder.stdout is not None
+        facts: dict[str, Any] = json.loads(builder.stdout.readline())
+        time.sleep(3)
+        builder.send_signal(signal.SIGKILL)
+    return facts
+
+
+def sample_times(memory: ReplayMemory, batch_size: int) -> dict[str, float]:
+    """Milliseconds: the first batches, when nothing was read yet, and later ones."""
+    times = []
+    for _ in range(WARM_UP_BATCHES + BATCHES):
+        start = time.perf_counter()
+        memory.sample(batch_size)
+        times.append(1e3 * (time.perf_counter() - start))
+    first, later = times[:WARM_UP_BATCHES], times[WARM_UP_BATCHES:]
+    return {
+        "first_batches_ms": round(float(np.median(first)), 2),
+        "median_ms": round(float(np.median(later)), 2),
+        "99th_percentile_ms": round(float(np.percentile(later, 99)), 2),
+    }
+
+
+def sample(folder: Path, capacity: int) -> None:
+    """Open the memory, sample from it, and print what that took."""
+    bare = resident_bytes()
+    start = time.monotonic()
+    memory = memory_in(folder, capacity)
+    opening_s = time.monotonic() - start
+    facts: dict[str, Any] = {"opening_s": round(opening_s, 2), "transitions": len(memory)}
+    facts["resident_mb_before_opening"] = bare // MB
+    facts["resident_mb_after_opening"] = resident_bytes() // MB
+    for batch_size in (32, 256):
+        facts[f"sample({batch_size})"] = sample_times(memory, batch_size)
+    facts["resident_mb_after_sampling"] = resident_bytes() // MB
+    facts["most_resident_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 // MB
+    print(memory.report(), file=sys.stderr)
+    print(json.dumps(facts), flush=True)
+
+
+def sampled_under_limit(folder: Path, capacity: int, limit_bytes: int) -> dict[str, Any]:
+    """What ``sample`` prints, and what the system says of its memory."""
+    limit = MemoryLimit.make(f"framestow-{os.getpid()}", limit_bytes)
+    was_dropped = drop_page_cache()
+
+    def enter() -> None:
+        if limit is not None:
+            limit.enter()
+        else:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+
+    command = [sys.executable, __file__, "--sample", str(folder), "--transitions", str(capacity)]
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=enter) as sampler:
+            assert sampler.stdout is not None
+            line = sampler.stdout.readline()
+            system = limit.figures() if limit is not None else {}
+        if sampler.returncode != 0:
+            raise SystemExit(f"sampling under {limit_bytes // MB} MB ended with {sampler.returncode}")
+    finally:
+        if limit is not None:
+            limit.remove()
+    kind = "memory control group, page cache included" if limit is not None else "RLIMIT_DATA, page cache not limited"
+    facts: dict[str, Any] = json.loads(line)
+    facts["limit"] = {"kind": kind, "page_cache_dropped_before": was_dropped, "mb": limit_bytes // MB}
+    facts["limit"] |= {f"{name}_mb": value // MB for name, value in system.items() if name != "limit"}
+    return facts
+
+
+def drop_page_cache() -> bool:
+    """Make the system forget what files hold; False where this user may not."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+    except OSError:
+        return False
+    return True
+
+
+def bytes_on_disk(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--transitions", type=int, default=5_000_000)
+    parser.add_argument("--limit-mb", type=int, default=2_000)
+    parser.add_argument("--folder", type=Path, default=HERE / ".fifty_million")
+    parser.add_argument("--keep", action="store_true", help="the folder")
+    parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--sample", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.build:
+        build(arguments.build, arguments.transitions)
+    if arguments.sample:
+        return sample(arguments.sample, arguments.transitions)
+    figures = kill_when_built(arguments.folder, arguments.transitions)
+    try:
+        figures["gb_on_disk"] = round(bytes_on_disk(arguments.folder) / 1e9, 2)
+        figures |= sampled_under_limit(arguments.folder, arguments.transitions, arguments.limit_mb * MB)
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(arguments.folder)
+    print(json.dumps(figures, indent=1))
+    if arguments.transitions >= 50_000_000:
+        write_result(HERE / "results" / "fifty_million.json", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""A limit to what a process may keep in RAM, the page cache of what it reads included, where the system has one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """A memory control group of its own for one process and its children; Linux only."""
+
+    folder: Path
+    is_version_2: bool
+
+    @classmethod
+    def make(cls, name: str, num_bytes: int) -> MemoryLimit | None:
+        """Make a group of at most ``num_bytes``; None where this user or this system cannot."""
+        is_version_2 = (CGROUPS / "cgroup.controllers").exists()
+        folder = (CGROUPS if is_version_2 else CGROUPS / "memory") / name
+        limit = cls(folder, is_version_2)
+        try:
+            folder.mkdir()
+            limit._file("memory.max", "memory.limit_in_bytes").write_text(str(num_bytes))
+        except OSError:
+            return None
+        return limit
+
+    def enter(self) -> None:
+        """Put this process, and all that it starts, under the limit."""
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self) -> None:
+        """Remove the group, which no process may be in any more."""
+        self.folder.rmdir()
+
+    def figures(self) -> dict[str, int]:
+        """Bytes under the limit now: of processes, of the page cache; and the most that both ever were."""
+        stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
+        process, cache = ("anon", "file") if self.is_version_2 else ("rss", "cache")
+        return {
+            "limit": int(self._file("memory.max", "memory.limit_in_bytes").read_text()),
+            "of_processes": int(stat[process]),
+            "page_cache": int(stat[cache]),
+            "most": int(self._file("memory.peak", "memory.max_usage_in_bytes").read_text()),
+        }
+
+    def _file(self, version_2: str, version_1: str) -> Path:
+        return self.folder / (version_2 if self.is_version_2 else version_1)

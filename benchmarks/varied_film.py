@@ -1,0 +1,70 @@
+"""Frames for very large memories: real play in takes that do not repeat as a whole, many streams at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHORTEST, LONGEST = 300, 3_000  # frames of a take
+MIRRORED = (np.s_[:, :], np.s_[:, ::-1], np.s_[::-1, :], np.s_[::-1, ::-1])
+
+Frames = NDArray[np.uint8]
+
+
+@dataclass
+class Take:
+    """A piece of a recording as one episode: frames ``start`` up to ``stop``, mirrored in one of four ways."""
+
+    frames: Frames
+    start: int
+    stop: int
+    mirrored: int
+
+    def copy_to(self, out: Frames) -> None:
+        """Write the next ``len(out)`` frames."""
+        rows, columns = MIRRORED[self.mirrored]
+        out[:] = self.frames[self.start : self.start + len(out), rows, columns]
+        self.start += len(out)
+
+    @property
+    def num_left(self) -> int:
+        return self.stop - self.start
+
+
+class VariedFilm:
+    """One stream of takes of one recording: start, length and mirroring of each are drawn anew.
+
+    A segment of a memory begins at any frame of any take, so hardly two of them are alike: with 20,000 recorded frames
+    and four mirrorings there are 80,000 places to begin, and the seams between takes fall anywhere.
+    """
+
+    def __init__(self, recording: Frames, seed: int) -> None:
+        self._recording = recording
+        self._rng = np.random.default_rng(seed)
+        self._take = self._next_take()
+
+    def _next_take(self) -> Take:
+        length = int(self._rng.integers(SHORTEST, LONGEST))
+        start = int(self._rng.integers(len(self._recording) - length))
+        return Take(self._recording, start, start + length, int(self._rng.integers(4)))
+
+    def first_frame(self) -> Frames:
+        """Begin a take; its first frame."""
+        self._take = self._next_take()
+        frame = np.empty((1, *self._recording.shape[1:]), np.uint8)
+        self._take.copy_to(frame)
+        return frame[0]
+
+    def fill(self, out: Frames) -> dict[int, Frames]:
+        """Write what the next ``len(out)`` steps led to; the steps that ended a take, with the next one's first frame."""
+        endings: dict[int, Frames] = {}
+        done = 0
+        while done < len(out):
+            num_taken = min(self._take.num_left, len(out) - done)
+            self._take.copy_to(out[done : done + num_taken])
+            done += num_taken
+            if self._take.num_left == 0:
+                endings[done - 1] = self.first_frame()
+        return endings
