@@ -59,6 +59,7 @@ class Stores:
             os.fsync(file.fileno())
 
     def drop_from_page_cache(self) -> None:
+        """Make the system forget what the file holds."""
         descriptor = os.open(self.path, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)

@@ -3,10 +3,11 @@
     python benchmarks/fifty_million.py                               5,000,000 transitions: a few minutes
     python benchmarks/fifty_million.py --transitions 50_000_000      results/fifty_million.json
 
-It is built in a folder (`--folder`, beside this file by default) that is removed afterwards, unless `--keep`. 64 streams
-play the ten games of docs/codec.md: recordings of random play (atari_frames.py), 20,000 frames of each, cut into takes
-of 300 to 3,000 frames that are episodes; start, length and one of four mirrorings of each take are drawn (varied_film.py).
-Rewards and actions are random. When all is in, a flush returns, the writer goes on and is killed with SIGKILL.
+It is built in a folder (`--folder`, beside this file by default) that is removed afterwards; with `--keep` it stays and
+is not built again the next time. Ten streams, one a game of docs/codec.md: recordings of random play (atari_frames.py),
+20,000 frames of each, cut into takes of 300 to 3,000 frames that are episodes; start, length and which way up of each
+take are drawn (varied_film.py). Rewards and actions are random. When all is in, a flush returns, the writer goes on and
+is killed with SIGKILL.
 
 Another process then opens the folder, under a memory control group that bounds it together with the page cache of what
 it reads (the page cache of the building is dropped before, where this user may). `opening_s` is from the call until the
@@ -30,34 +31,30 @@ from typing import Any
 
 import numpy as np
 
+from atari_frames import GAMES, recorded
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import resident_bytes
 from memory_limit import MemoryLimit
+from varied_film import VariedFilm
 
 HERE = Path(__file__).parent
-NUM_STREAMS = 64
 BLOCK_STEPS = 64  # that are made at once
 NUM_ACTIONS = 4
 SPEC = FrameSpec((84, 84))
+NUM_STREAMS = len(GAMES)
 WARM_UP_BATCHES, BATCHES = 20, 300
 MB = 10**6
 
 
 def memory_in(folder: Path, capacity: int) -> ReplayMemory:
-    return ReplayMemory(
-        capacity, SPEC, NUM_ACTIONS, num_streams=NUM_STREAMS, seed=0, directory=folder, source="ten Atari games"
-    )
+    return ReplayMemory(capacity, SPEC, NUM_ACTIONS, num_streams=NUM_STREAMS, seed=0, directory=folder, source=GAMES)
 
 
 def build(folder: Path, capacity: int) -> None:
     """Fill a memory, flush it, say so, and go on until somebody ends this process."""
-    from atari_frames import GAMES, recorded
-    from varied_film import VariedFilm
-
-    recordings = [recorded(game) for game in GAMES]
-    films = [VariedFilm(recordings[stream % len(GAMES)], stream) for stream in range(NUM_STREAMS)]
+    films = [VariedFilm(recorded(game), stream) for stream, game in enumerate(GAMES)]
     memory = memory_in(folder, capacity)
     memory.begin(np.stack([film.first_frame() for film in films]))
     block = np.empty((BLOCK_STEPS, NUM_STREAMS, *SPEC.shape), np.uint8)
@@ -140,7 +137,7 @@ def sampled_under_limit(folder: Path, capacity: int, limit_bytes: int) -> dict[s
 
     command = [sys.executable, __file__, "--sample", str(folder), "--transitions", str(capacity)]
     try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=enter) as sampler:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=enter) as sampler:  # noqa: PLW1509  no threads
             assert sampler.stdout is not None
             line = sampler.stdout.readline()
             system = limit.figures() if limit is not None else {}
@@ -181,15 +178,25 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.build:
         build(arguments.build, arguments.transitions)
-    if arguments.sample:
-        return sample(arguments.sample, arguments.transitions)
-    figures = kill_when_built(arguments.folder, arguments.transitions)
+    elif arguments.sample:
+        sample(arguments.sample, arguments.transitions)
+    else:
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Build, kill, sample, and write the figures down."""
+    built = arguments.folder.with_suffix(".json")
+    if not built.exists():
+        built.write_text(json.dumps(kill_when_built(arguments.folder, arguments.transitions)))
+    figures = json.loads(built.read_text())
     try:
         figures["gb_on_disk"] = round(bytes_on_disk(arguments.folder) / 1e9, 2)
         figures |= sampled_under_limit(arguments.folder, arguments.transitions, arguments.limit_mb * MB)
     finally:
         if not arguments.keep:
             shutil.rmtree(arguments.folder)
+            built.unlink()
     print(json.dumps(figures, indent=1))
     if arguments.transitions >= 50_000_000:
         write_result(HERE / "results" / "fifty_million.json", figures)

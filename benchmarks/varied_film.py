@@ -8,36 +8,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHORTEST, LONGEST = 300, 3_000  # frames of a take
-MIRRORED = (np.s_[:, :], np.s_[:, ::-1], np.s_[::-1, :], np.s_[::-1, ::-1])
 
 Frames = NDArray[np.uint8]
 
 
 @dataclass
 class Take:
-    """A piece of a recording as one episode: frames ``start`` up to ``stop``, mirrored in one of four ways."""
+    """A piece of a recording as one episode: frames ``start`` up to ``stop``, upside down or not."""
 
     frames: Frames
     start: int
     stop: int
-    mirrored: int
+    is_upside_down: bool
 
     def copy_to(self, out: Frames) -> None:
         """Write the next ``len(out)`` frames."""
-        rows, columns = MIRRORED[self.mirrored]
-        out[:] = self.frames[self.start : self.start + len(out), rows, columns]
+        frames = self.frames[self.start : self.start + len(out)]
+        out[:] = frames[:, ::-1] if self.is_upside_down else frames
         self.start += len(out)
 
     @property
     def num_left(self) -> int:
+        """Frames that were not taken yet."""
         return self.stop - self.start
 
 
 class VariedFilm:
-    """One stream of takes of one recording: start, length and mirroring of each are drawn anew.
+    """One stream of takes of one recording; start, length, and whether it stands on its head, are drawn for each.
 
-    A segment of a memory begins at any frame of any take, so hardly two of them are alike: with 20,000 recorded frames
-    and four mirrorings there are 80,000 places to begin, and the seams between takes fall anywhere.
+    A segment of a memory begins at any frame of any take, so few of them are alike: with 20,000 recorded frames, either
+    way up, there are 40,000 places to begin, and the seams between takes fall anywhere.
     """
 
     def __init__(self, recording: Frames, seed: int) -> None:
@@ -48,7 +48,7 @@ class VariedFilm:
     def _next_take(self) -> Take:
         length = int(self._rng.integers(SHORTEST, LONGEST))
         start = int(self._rng.integers(len(self._recording) - length))
-        return Take(self._recording, start, start + length, int(self._rng.integers(4)))
+        return Take(self._recording, start, start + length, bool(self._rng.integers(2)))
 
     def first_frame(self) -> Frames:
         """Begin a take; its first frame."""
@@ -58,7 +58,7 @@ class VariedFilm:
         return frame[0]
 
     def fill(self, out: Frames) -> dict[int, Frames]:
-        """Write what the next ``len(out)`` steps led to; the steps that ended a take, with the next one's first frame."""
+        """Write what the next ``len(out)`` steps led to; give the steps that ended a take, with what comes then."""
         endings: dict[int, Frames] = {}
         done = 0
         while done < len(out):

@@ -288,6 +288,22 @@ class StorageBattery:
         assert range(8, 21) == restored.held(0)
         np.testing.assert_array_equal(self.frames_of(0, range(8, 21)), self.read(restored, 0, 20, 13))
 
+    def test_segments_that_leave_at_random_for_long_leave_no_bytes_behind(self):
+        storage, rng = self.make(self.spec, 1, frames_per_segment=4), np.random.default_rng(0)
+        frames, held, most = self.frames_of(0, range(200)), list(range(50)), []
+        self.fill(storage, 0, range(200))
+        for round_number in range(1500):
+            for frame in frames[:4]:
+                storage.append(np.zeros(1, np.int32), frame[None])
+            gone = held.pop(int(rng.integers(len(held))))
+            held.append(50 + round_number)
+            storage.evict(0, before=4 * gone + 4, first=4 * gone)
+            if round_number % 500 == 499:
+                most.append(sum(storage.nbytes.values()))
+
+        assert 200 == sum(storage.num_frames.values())
+        assert max(most) <= 1.15 * most[0] + 2**20  # one sparse block more or less
+
     def test_a_reading_sees_what_was_held_when_it_started_and_a_later_one_does_not(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(400))
