@@ -291,3 +291,39 @@ def test_a_budget_holds_in_the_eyes_of_the_system(storage):
 
     assert most < 1.02, told
     assert all(0.96 < ratio < 1.04 for ratio in ratios), told
+
+
+def bytes_in(folder):
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("retention", "content", "max_bytes"),
+    [("fifo", alternating, 6_000_000), ("fifo", noise, 6_000_000), ("random", alternating, 12_000_000)],
+)
+def test_a_memory_on_disk_keeps_its_files_within_the_budget_too(retention, content, max_bytes, tmp_path):
+    settings = {"num_streams": 2, "retention": retention, "max_bytes": max_bytes, "directory": tmp_path, "seed": 0}
+    with ReplayMemory(10**8, SPEC, 4, **settings, flush_every=None) as memory:
+        feed, most, segment_bytes = Feed(memory, content), 0, memory.settings.frames_per_segment * SPEC.nbytes
+        for step in range(9_000):
+            list(feed.step())
+            if step % 10 == 0:
+                most = max(most, memory.nbytes + bytes_in(tmp_path))
+            if step % 400 == 0 and retention == "random":  # the others flush when they have to
+                memory.flush()
+
+    assert 0.5 * max_bytes < most <= max_bytes + 2 * segment_bytes
+    assert memory.report().share_used > 0.8
+
+
+def test_a_memory_on_disk_goes_on_under_another_budget(tmp_path):
+    settings = {"num_streams": 2, "directory": tmp_path, "seed": 0}
+    with ReplayMemory(10**6, SPEC, 4, **settings, flush_every=None) as memory:
+        feed = Feed(memory, noise)
+        for _ in range(3_000):
+            list(feed.step())
+
+    with ReplayMemory(10**6, SPEC, 4, **settings, max_bytes=4_000_000) as smaller:
+        assert 0 < len(smaller) < len(memory)
+        assert smaller.settings.frames_per_segment == memory.settings.frames_per_segment
+        assert smaller.sampleable_indices()[-1] == memory.sampleable_indices()[-1]

@@ -15,6 +15,8 @@ FEWEST_FRAMES = 20  # of a segment; shorter ones hardly shrink
 OUTPUT_ARRAYS = 3  # batches whose arrays are kept: one that is learnt from, one that waits, one that is drawn
 OUTPUT_PART = 8  # of a budget is the most that they may take
 
+DEAD_PART = 8  # of a budget may be dead in files, or twice there while a flush goes on
+
 OTHER_BYTES = 16 * KIB  # of what is small and does not grow: pages that slots use partly, arrays of streams
 
 PACKER_FRAMES = 64  # at most what packing takes besides segments, in frames
@@ -36,7 +38,27 @@ class Budget:
         """Whoever finds more charged after a step calls ``make_fit``."""
         self.output_bytes = 0
         """What the arrays that are kept for batches to come may take, once there is a budget."""
+        self.let_go_bytes = 0
+        """Charged bytes that have left since somebody set this to 0."""
         self._empty_charge = empty_charge
+
+    def count_files(self, is_random: bool) -> None:
+        """Leave room for what is dead in the files of a memory that lives in a folder, until a flush removes it.
+
+        Where segments leave at random, a store lets up to half of its files be dead before it copies the rest.
+        """
+        if self.max_bytes is not None:
+            self.most_charged -= self.max_bytes // DEAD_PART
+            if is_random:
+                self.most_charged -= (self.most_charged - self._empty_charge) // 2
+
+    def wants_flush(self, num_bytes: int) -> bool:
+        """Whether a memory of ``num_bytes``, files and all, is over, and enough has left to be worth a flush."""
+        return (
+            self.max_bytes is not None
+            and num_bytes > self.max_bytes
+            and (self.let_go_bytes > self.max_bytes // (2 * DEAD_PART))
+        )
 
     def reserve_output(self, output_bytes: int) -> None:
         """Keep so much, if it is not too much, for batches to come; ``make_fit`` then makes room for it."""
@@ -53,12 +75,14 @@ class Budget:
 
     def make_fit(self, storage: FrameStorage, timeline: Timeline) -> None:
         """Let transitions go, by the retention's rule, until what is held fits, or nothing is left that could go."""
+        charged_before = storage.charged_bytes
         while storage.charged_bytes > self.most_charged:
             unneeded = timeline.let_go()
             if not unneeded:
-                return
+                break
             for stream, first, before in unneeded:
                 storage.evict(stream, before, first)
+        self.let_go_bytes += charged_before - storage.charged_bytes
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from framestow.replay.memory_settings import MemorySettings, sources_of
 from framestow.replay.retention import Retention
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.saving.lasting_memory import LastingMemory
+from framestow.replay.saving.opening import stored_frames_per_segment
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 
 
@@ -110,7 +112,7 @@ class ReplayMemory(LastingMemory):
             sources_of(source, num_streams),
             retention,
             None if max_bytes is None else parse_bytes(max_bytes),
-            frames_per_segment,
+            frames_per_segment or (None if directory is None else stored_frames_per_segment(Path(directory))),
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
@@ -143,8 +145,11 @@ class ReplayMemory(LastingMemory):
             except BaseException:  # Ctrl-C comes between any two of them
                 self._parts.finish_step(checked, new_frames, lambda: self._timeline.begin(checked))
                 raise
-            if charged_bytes > self._budget.most_charged:
+            is_over = charged_bytes > self._budget.most_charged
+            if is_over:
                 self._parts.make_fit()
+        if is_over and self._directory is not None:
+            self._directory.flush_for_room()
 
     def append(
         self,
@@ -176,8 +181,11 @@ class ReplayMemory(LastingMemory):
             except BaseException:  # Ctrl-C comes between any two of them
                 self._parts.finish_step(numbers, new_frames, self._timeline.append_staged)
                 raise
-            if charged_bytes > self._budget.most_charged:
+            is_over = charged_bytes > self._budget.most_charged
+            if is_over:
                 self._parts.make_fit()
+        if is_over and self._directory is not None:
+            self._directory.flush_for_room()
 
     def observations(self) -> npt.NDArray[Any]:
         """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``.

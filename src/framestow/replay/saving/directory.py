@@ -44,6 +44,17 @@ class Directory:
         """The folder."""
         return self._writer.folder
 
+    def flush_for_room(self) -> None:
+        """Flush where files and memory together are over the budget; what goes wrong the next step raises."""
+        parts = self._parts
+        ram_bytes = sum(parts.storage.nbytes.values()) + parts.timeline.nbytes
+        if parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
+            parts.budget.let_go_bytes = 0
+            try:
+                self.flush()
+            except OSError as error:
+                self._failed(error)
+
     def flush(self) -> int:
         """Return the generation on the disk that holds everything that was appended before."""
         with self._one_at_a_time:

@@ -158,4 +158,7 @@ class LastingMemory:
 
     def _live_in(self, directory: Directory, flush_every: float | None) -> None:
         self._directory = directory
+        self._parts.budget.count_files(self._parts.settings.retention == "random")
+        with self._parts.lock:
+            self._parts.make_fit()
         directory.flush_every(flush_every, memory=self)

@@ -53,6 +53,14 @@ def begin_or_go_on(parts: MemoryParts, folder: Path) -> Directory:
         return Directory(parts, writer)
 
 
+def stored_frames_per_segment(folder: Path) -> int | None:
+    """Frames of a segment of the memory that lies in ``folder``; ``None`` where there is none."""
+    if not (folder / MANIFEST).is_file() and not generations(folder):
+        return None
+    with open_stored(folder) as stored:
+        return stored.settings.frames_per_segment
+
+
 @contextmanager
 def go_on(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory | StoredVersion1, Take]]:
     """Take ``folder`` to go on exactly where that generation, or the newest, was.

@@ -94,6 +94,12 @@ class StoreWriter:
         return self.generations[max(self.generations)] if self.generations else None
 
     @property
+    def file_bytes(self) -> int:
+        """Bytes of the logs and of the newest generation's state."""
+        state = 0 if self._base is None else int(self._base.state["bytes"])
+        return state + sum(log.file_bytes for log in self._logs or ())
+
+    @property
     def pinned(self) -> set[int]:
         """The generations that stay through commits that do not say otherwise."""
         if self._base is None:
