@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from framestow.replay.saving import store_writer
 from framestow.replay.saving.store_format import FRAMES, LOCK, STEPS, checked_manifest
-from framestow.replay.saving.store_writer import StoreWriter
 from framestow.storage.files.block_format import INDEX, LOG, file_name
 from framestow.storage.files.manifest import generations, manifest_path
 
@@ -34,9 +34,8 @@ def unaccounted(folder: Path) -> set[str]:
 @contextmanager
 def log_files_of(num_bytes: int) -> Iterator[None]:
     """Let the logs of stores roll at ``num_bytes``, so that small ones roll, reclaim and compact."""
-    defaults = StoreWriter.__init__.__kwdefaults__
-    usual, defaults["file_bytes"] = defaults["file_bytes"], num_bytes
+    usual, store_writer.FILE_BYTES = store_writer.FILE_BYTES, num_bytes
     try:
         yield
     finally:
-        defaults["file_bytes"] = usual
+        store_writer.FILE_BYTES = usual
