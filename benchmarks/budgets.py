@@ -52,17 +52,21 @@ def microseconds(game: str, num_streams: int) -> dict[str, float]:
     settings = {"num_streams": num_streams, "seed": 0}
     budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **settings, max_bytes=BUDGET * num_streams)
     append_to_budget = appending(budget, rows, False)
+    num_appended = 0
     while budget.report().share_used < 0.99:
         for _ in range(1_000):
             append_to_budget()
+        num_appended += 1_000
     memories = {
         "first": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
         "without a look": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
         "full at its capacity": ReplayMemory(len(budget), FrameSpec(SHAPE), 4, **settings),
     }
     appends = {name: appending(memory, rows, False) for name, memory in memories.items()}
+    enough = len(budget) // num_streams + 400
+    enough += (num_appended - enough) % len(rows)  # so that all go on with the same frames
     for append in appends.values():
-        for _ in range(len(budget) // num_streams + 400):
+        for _ in range(enough):
             append()
     turns = interleaved_turns(appends | {"full at its budget": append_to_budget}, ROUNDS, CALLS)
     means = {name: sorted(map(statistics.fmean, times))[: ROUNDS // 4] for name, times in turns.items()}
