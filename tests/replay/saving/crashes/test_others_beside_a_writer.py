@@ -19,7 +19,7 @@ ALL = pytest.param(30, marks=pytest.mark.exhaustive)
 
 
 @pytest.mark.parametrize("seconds", [1, ALL])
-@pytest.mark.parametrize("how", ["load", "open"])
+@pytest.mark.parametrize("how", [pytest.param("load", marks=pytest.mark.exhaustive), "open"])
 def test_readers_beside_a_writer_see_whole_states_and_keep_them(how, seconds, tmp_path, record_property) -> None:
     """Beside a memory in RAM that is saved, and beside one that lives in the folder."""
     folder, num_steps = tmp_path / "memory", SAVED_AT[0] + 400 * seconds
@@ -57,7 +57,7 @@ def test_readers_beside_a_writer_see_whole_states_and_keep_them(how, seconds, tm
     assert CAPACITY == len(memory)
 
 
-@pytest.mark.parametrize("num_saves", [10, pytest.param(150, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("num_saves", [6, pytest.param(150, marks=pytest.mark.exhaustive)])
 def test_of_two_writers_one_is_turned_away_and_neither_does_harm(num_saves, tmp_path, record_property) -> None:
     folder, script = tmp_path / "memory", "replay.saving.crashes.save_against_another"
     commands = [
