@@ -59,7 +59,7 @@ exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every wa
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive --junitxml=build/exhaustive.xml
 	$(BIN)/python tests/write_exhaustive_result.py build/exhaustive.xml tests/exhaustive.json
 
-kills: $(STAMPS)/test-$(NAMES)  ## kill a training 200 times, resume it and compare: ten minutes
+kills: $(STAMPS)/test-$(NAMES)  ## kill a training 200 times, resume it and compare: a quarter of an hour
 	PYTHONPATH=tests $(BIN)/python tests/training/kills/kill_training.py
 
 crashes: $(STAMPS)/test-$(NAMES)  ## kill, cut the power, fill the disk, flip bytes at every place of a store: ten minutes

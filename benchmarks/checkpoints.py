@@ -7,6 +7,10 @@
 is saved to an empty folder, which is what each checkpoint cost while a save wrote everything. Then, five times, 10,000
 steps are appended and it is saved to the same folder. The same with all of a checkpoint: agent, environments, memory.
 
+*Flushing.* Of a memory in files that holds 100,000 transitions, after every 1,248 new ones: what a training of 250
+agent steps a second makes between two flushes. Seconds of the clock, and of the processor in the thread that flushes,
+which do not depend on what else the machine does.
+
 *Training.* DQN on Breakout, 8 environments, an update of 32 every 4 agent steps, from a memory that holds 100,000
 transitions before the clock starts. In turn: nothing saved; a checkpoint every 2,000 agent steps; a memory in files
 that flushes itself every 5 seconds; and one that never does, which is what reading from files costs. Each turn starts
@@ -40,6 +44,7 @@ RESULTS = Path(__file__).parent / "results"
 NUM_STREAMS, NUM_FRAMES, NUM_ACTIONS = 8, 20_000, 18
 CAPACITY, NEW_STEPS, SAVES = 1_000_000, 10_000, 5
 FILLED, TRAINED_STEPS, CHECKPOINT_EVERY, FLUSH_EVERY_S = 100_000, 4_000, 2_000, 5.0
+FLUSHES, STEPS_A_FLUSH = 30, 1_248  # 250 agent steps a second, 8 at once
 
 
 def new_memory(**settings: Any) -> ReplayMemory:
@@ -63,6 +68,32 @@ class RecordedPlay:
             self._places = (self._places + 1) % NUM_FRAMES
             actions = self._places % NUM_ACTIONS
             self._memory.append(actions, np.zeros(NUM_STREAMS), going, going, self._frames[self._places])
+
+
+def measure_flushing() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder, new_memory(directory=Path(folder), flush_every=None) as memory:
+        play = RecordedPlay(memory)
+        play.append(FILLED)
+        memory.flush()
+        wall, processor = [], []
+        for _ in range(FLUSHES):
+            play.append(STEPS_A_FLUSH)
+            started = time.perf_counter(), time.thread_time()
+            memory.flush()
+            wall.append(time.perf_counter() - started[0])
+            processor.append(time.thread_time() - started[1])
+    share = statistics.median(processor) / FLUSH_EVERY_S
+    print(
+        f"a flush of {STEPS_A_FLUSH:,} new steps: {1e3 * statistics.median(wall):.1f} ms, "
+        f"{1e3 * statistics.median(processor):.2f} ms of the processor, {100 * share:.2f} % of {FLUSH_EVERY_S:g} s"
+    )
+    return {
+        "new_steps": STEPS_A_FLUSH,
+        "seconds": statistics.median(wall),
+        "processor_seconds": statistics.median(processor),
+        "processor_seconds_spread": [min(processor), max(processor)],
+        "processor_share_every_5_s": share,
+    }
 
 
 def new_agent() -> DQN:
@@ -186,11 +217,15 @@ def measure_training(rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    figures = {"saving": measure_saving(), "training": measure_training(arguments.rounds)}
+    figures = {
+        "saving": measure_saving(),
+        "flushing": measure_flushing(),
+        "training": measure_training(arguments.rounds),
+    }
     if arguments.rounds == parser.get_default("rounds"):
         write_result(RESULTS / "checkpoints.json", figures)
 

@@ -1,6 +1,6 @@
 """Kills ``framestow train`` with SIGKILL at random moments, and checks after each that nothing is lost or left over.
 
-    python tests/training/kills/kill_training.py                  200 kills, written to tests/training/kills.json
+    python tests/training/kills/kill_training.py                  200 kills, written to tests/kills.json
     python tests/training/kills/kill_training.py --kills 20 --seed 7
 
 Every run is a short one of Breakout, killed and resumed until it is done, and compared with one that nobody killed:
@@ -22,7 +22,7 @@ from framestow.benchmarking.result_files import write_result
 from training.kills.kinds import KINDS
 from training.kills.rounds import kill_again_and_again
 
-RESULT = Path(__file__).parent.parent / "kills.json"
+RESULT = Path(__file__).parents[2] / "kills.json"
 
 
 def main() -> int:
