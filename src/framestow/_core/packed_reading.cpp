@@ -31,34 +31,30 @@ std::int64_t PackedStreams::View::next_position(std::size_t stream) const {
     return packed_.next_position_of(packed_.streams_[stream]);
 }
 
-bool PackedStreams::View::is_readable(std::size_t stream, std::int64_t last, std::int64_t count) const {
-    if (last < count - 1 || last >= next_position(stream)) {
-        return false;
+const SegmentPlace* PackedStreams::View::find_window(std::size_t stream_number, std::int64_t last,
+                                                     std::int64_t count) const {
+    if (last < count - 1 || last >= next_position(stream_number)) {
+        return nullptr;
     }
-    const std::int64_t frames_per_segment = packed_.frames_per_segment_;
-    for (std::int64_t number = (last - count + 1) / frames_per_segment; number <= last / frames_per_segment; ++number) {
-        if (!holds(stream, number)) {
-            return false;
+    const std::int64_t first = last - count + 1;
+    const std::int64_t first_number = first / packed_.frames_per_segment_;
+    const SegmentPlace* const first_place = find(stream_number, first_number);
+    // Few windows reach over a border; where it is, one multiplication tells.
+    std::int64_t next_number = first_number + 1;
+    for (; first_place != nullptr && next_number * packed_.frames_per_segment_ <= last; ++next_number) {
+        if (find(stream_number, next_number) == nullptr) {
+            return nullptr;
         }
     }
-    return true;
+    return first_place;
 }
 
-bool PackedStreams::View::holds(std::size_t stream_number, std::int64_t number) const {
-    const Stream& stream = packed_.streams_[stream_number];
-    return number == stream.open_number || stream.sealed.find(number) != nullptr ||
-           packed_.retired_.find(stream_number, number, ticket_) != nullptr;
-}
-
-SegmentPlace PackedStreams::View::sealed_segment(std::size_t stream_number, std::int64_t number) const {
+const SegmentPlace* PackedStreams::View::find(std::size_t stream_number, std::int64_t number) const {
     const Stream& stream = packed_.streams_[stream_number];
     if (const SegmentPlace* const sealed = stream.sealed.find(number)) {
-        return *sealed;
+        return sealed;
     }
-    if (number == stream.open_number) {
-        return SegmentPlace{};
-    }
-    return *packed_.retired_.find(stream_number, number, ticket_);
+    return number == stream.open_number ? &kNowhere : packed_.retired_.find(stream_number, number, ticket_);
 }
 
 void PackedStreams::View::unpack_open(std::size_t stream, std::size_t first, std::size_t count,
@@ -68,8 +64,17 @@ void PackedStreams::View::unpack_open(std::size_t stream, std::size_t first, std
 
 void PackedStreams::unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
                                   std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
+    if (const auto* const stored = std::get_if<StoredSegment>(&place)) {
+        unpack_checked(stored->span(), place, stream, number, first, count, scratch, out);
+        return;
+    }
     thread_local SegmentBuffer buffer;
-    const ByteSpan segment = bytes_of(place, stream, number, buffer);
+    unpack_checked(bytes_of(place, stream, number, buffer), place, stream, number, first, count, scratch, out);
+}
+
+void PackedStreams::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
+                                   std::size_t first, std::size_t count, DecodingScratch& scratch,
+                                   std::uint8_t* out) const {
     try {
         const SegmentHeader header = read_header(segment);
         if (header.geometry != geometry_ || header.num_frames != frames_per_segment_) {

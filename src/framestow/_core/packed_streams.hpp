@@ -135,11 +135,12 @@ public:
 
         std::int64_t first_position(std::size_t stream) const;  // of what is held now
         std::int64_t next_position(std::size_t stream) const;
-        bool is_readable(std::size_t stream, std::int64_t last, std::int64_t count) const;
-        bool holds(std::size_t stream, std::int64_t number) const;
 
-        // A sealed segment, which stays there for as long as the reading; nowhere for an open one.
-        SegmentPlace sealed_segment(std::size_t stream, std::int64_t number) const;
+        // Where the segment with a window's first frame lies, if all of its `count` frames up to `last` are readable;
+        // nothing if not. A sealed one stays there for as long as the reading, an open one is nowhere. What is pointed
+        // to is to be copied while the view lives.
+        const SegmentPlace* find_window(std::size_t stream, std::int64_t last, std::int64_t count) const;
+        const SegmentPlace* find(std::size_t stream, std::int64_t number) const;  // the same for one segment
         void unpack_open(std::size_t stream, std::size_t first, std::size_t count, DecodingScratch& scratch,
                          std::uint8_t* out) const;
 
@@ -149,7 +150,7 @@ public:
         std::shared_lock<FairGate> looking_;
     };
 
-    // Frames first .. first + count - 1 of what View::sealed_segment gave for this stream and number. One in a file is
+    // Frames first .. first + count - 1 of the sealed segment that View::find gave for this stream and number. One in a file is
     // read into a buffer of this thread. Throws DamagedHeldSegment.
     void unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
                        std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
@@ -196,6 +197,8 @@ private:
     std::unique_lock<FairGate> lock_with_room_to_retire();
     void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, std::uint32_t checksum);
     ByteSpan bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number, SegmentBuffer& buffer);
+    void unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
+                        std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
     void stop_reading(ReadingLedger::Ticket ticket);
 
     FrameGeometry geometry_;

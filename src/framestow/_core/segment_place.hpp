@@ -18,6 +18,7 @@ struct FilePlace {
 };
 
 using SegmentPlace = std::variant<std::monostate, StoredSegment, FilePlace>;
+inline constexpr SegmentPlace kNowhere{};
 
 inline bool is_nowhere(const SegmentPlace& place) { return std::holds_alternative<std::monostate>(place); }
 

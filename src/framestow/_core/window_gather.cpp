@@ -21,8 +21,8 @@ constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // of output
     throw std::out_of_range("window " + std::to_string(window) + " " + fault);
 }
 
-void check_window(const PackedStreams& packed, const PackedStreams::View& view, const WindowRequests& requests,
-                  std::size_t window, std::size_t length) {
+SegmentPlace look_up_window(const PackedStreams& packed, const PackedStreams::View& view, const WindowRequests& requests,
+                            std::size_t window, std::size_t length) {
     const std::int32_t count = requests.counts[window];
     if (count < 1 || static_cast<std::size_t>(count) > length) {
         refuse_window(window, "has " + std::to_string(count) + " frames: must be 1 to " + std::to_string(length) +
@@ -35,13 +35,15 @@ void check_window(const PackedStreams& packed, const PackedStreams::View& view, 
     }
     const auto stream = static_cast<std::size_t>(number);
     const std::int64_t last = requests.last_positions[window];
-    if (!view.is_readable(stream, last, count)) {
+    const SegmentPlace* const place = view.find_window(stream, last, count);
+    if (place == nullptr) {
         const std::int64_t first_held = view.first_position(stream), next = view.next_position(stream);
         refuse_window(window, "wants the " + std::to_string(count) + " frames up to position " + std::to_string(last) +
                                   " of stream " + std::to_string(number) + ": not all are held; held are " +
                                   std::to_string(first_held) + " to " + std::to_string(next - 1) +
                                   (last >= first_held && last < next ? ", but for what was evicted among them" : ""));
     }
+    return *place;
 }
 
 std::int64_t first_position(const WindowRequests& requests, std::size_t window) {
@@ -55,11 +57,16 @@ DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
 }
 
 // Frames of one segment. An open one is read under the gate; it may have been sealed since it was last looked up.
-void unpack_part(const Reading& reading, SegmentPlace place, std::size_t stream, std::int64_t number, std::size_t first,
-                 std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
-    if (is_nowhere(place)) {
+void unpack_part(const Reading& reading, const SegmentPlace& looked_up, std::size_t stream, std::int64_t number,
+                 std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
+    if (!is_nowhere(looked_up)) {
+        reading.packed().unpack_sealed(looked_up, stream, number, first, count, scratch, out);
+        return;
+    }
+    SegmentPlace place;
+    {
         const PackedStreams::View view(reading);
-        place = view.sealed_segment(stream, number);
+        place = *view.find(stream, number);
         if (is_nowhere(place)) {
             view.unpack_open(stream, first, count, scratch, out);
             return;
@@ -68,15 +75,16 @@ void unpack_part(const Reading& reading, SegmentPlace place, std::size_t stream,
     reading.packed().unpack_sealed(place, stream, number, first, count, scratch, out);
 }
 
-// `place` is that of the segment that the window begins in, or nowhere if that was open.
-void unpack_window(const Reading& reading, SegmentPlace place, std::size_t stream, std::int64_t first,
+// `looked_up` is the place of the segment that the window begins in, or nowhere if that was open.
+void unpack_window(const Reading& reading, const SegmentPlace& looked_up, std::size_t stream, std::int64_t first,
                    std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
     const std::int64_t segment_frames = reading.packed().frames_per_segment();
+    const SegmentPlace* place = &looked_up;
     while (count > 0) {
         const auto within = static_cast<std::size_t>(first % segment_frames);
         const std::size_t taken = std::min(count, static_cast<std::size_t>(segment_frames) - within);
-        unpack_part(reading, place, stream, first / segment_frames, within, taken, scratch, out);
-        place = SegmentPlace{};
+        unpack_part(reading, *place, stream, first / segment_frames, within, taken, scratch, out);
+        place = &kNowhere;
         out += taken * reading.packed().geometry().frame_bytes();
         first += static_cast<std::int64_t>(taken);
         count -= taken;
@@ -96,15 +104,12 @@ struct Batch {
 // Checks all windows and looks their segments up, a few at a time so that a writer never waits for long.
 void look_up_windows(Batch& batch) {
     const PackedStreams& packed = batch.reading.packed();
-    batch.segments.resize(batch.requests.num_windows);
-    for (std::size_t begin = 0; begin < batch.segments.size(); begin += kWindowsALook) {
+    batch.segments.reserve(batch.requests.num_windows);
+    for (std::size_t begin = 0; begin < batch.requests.num_windows; begin += kWindowsALook) {
         const PackedStreams::View view(batch.reading);
-        const std::size_t end = std::min(begin + kWindowsALook, batch.segments.size());
+        const std::size_t end = std::min(begin + kWindowsALook, batch.requests.num_windows);
         for (std::size_t window = begin; window < end; ++window) {
-            check_window(packed, view, batch.requests, window, batch.length);
-            batch.segments[window] =
-                view.sealed_segment(static_cast<std::size_t>(batch.requests.streams[window]),
-                                    first_position(batch.requests, window) / packed.frames_per_segment());
+            batch.segments.push_back(look_up_window(packed, view, batch.requests, window, batch.length));
         }
     }
 }
