@@ -1,6 +1,7 @@
 """Kills a process before each step of a checkpoint's writing that touches the disk; writes old or new for what is left.
 
-A script of its own, because it forks. ``kill_while_saving.py FOLDER packed|on-disk``
+A script of its own, because it forks. ``kill_while_saving.py FOLDER EVERY`` takes one step of so many only, with a
+memory in RAM, then with one in files.
 """
 
 import os
@@ -18,11 +19,11 @@ OLD, NEW = 40, 80
 MAX_OPERATIONS = 300
 
 
-def main(folder: Path, on_disk: bool) -> int:
+def die_at_each_stage(folder: Path, on_disk: bool, every: int) -> int:
     checkpoints = folder / "checkpoints"
     first = run_state(OLD)
     expected = {OLD: contents(first), NEW: contents(grown(first, NEW))}
-    for number in range(0, MAX_OPERATIONS, 3 if on_disk else 1):
+    for number in range(0, MAX_OPERATIONS, every):
         in_a_child(lambda: write_old(folder, on_disk))
         status = in_a_child(lambda number=number: write_new(folder, on_disk, number))
         remove_unfinished(checkpoints)
@@ -71,4 +72,5 @@ def in_a_child(write: Callable[[], None]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2] == "on-disk"))
+    base, step = Path(sys.argv[1]), int(sys.argv[2])
+    sys.exit(die_at_each_stage(base / "ram", False, step) or die_at_each_stage(base / "files", True, step))

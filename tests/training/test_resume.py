@@ -67,7 +67,6 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
     "changes",
     [
         {"memory_on_disk": True},
-        {"retention": "random", "memory": 400},
         {"memory_on_disk": True, "retention": "random", "memory": 400},
         {"memory_bytes": "1 MiB", "storage": "raw"},
     ],
@@ -76,7 +75,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
 def test_a_resumed_run_with_any_kind_of_memory_equals_the_uninterrupted_one(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    settings = catch_settings(steps=900, **changes)
+    settings = catch_settings(steps=900, train_every=60, **changes)
     whole, halves = Transcript(), Transcript()
     expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole, keeps_open=True)
     folder = _folder(tmp_path, "halves", settings)
