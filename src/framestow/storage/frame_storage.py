@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from os import PathLike
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -141,15 +142,17 @@ class FrameStorage(Protocol):
         """Bytes held, by part; what older readings still see is among them."""
 
 
-@runtime_checkable
-class StorageInFiles(FrameStorage, Protocol):
+class StorageInFiles(FrameStorage):
     """A storage whose sealed segments may lie in files, so that it may be larger than RAM.
+
+    To be inherited from: ``isinstance`` tells at once, where for a protocol it would look every attribute up.
 
     A file is opened once, for as long as a segment lies in it, whatever becomes of its name; no other file may get that
     name meanwhile. What is read from one is verified each time: ``windows`` and ``segment`` raise
     ``DamagedSegmentError``, naming file, offset, stream and segment, for bytes that are not the segment's.
     """
 
+    @abstractmethod
     def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
         """Read a sealed segment from a file from now on, and let go of its RAM as ``evict`` does.
 
@@ -158,6 +161,7 @@ class StorageInFiles(FrameStorage, Protocol):
         ``OSError`` if the file cannot be opened; nothing has changed then.
         """
 
+    @abstractmethod
     def restore_in_file(
         self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
     ) -> None:
@@ -168,5 +172,6 @@ class StorageInFiles(FrameStorage, Protocol):
         """
 
     @property
+    @abstractmethod
     def disk_nbytes(self) -> int:
         """Bytes of the segments that lie in files; not among ``nbytes``."""
