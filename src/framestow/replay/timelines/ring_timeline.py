@@ -144,12 +144,16 @@ class RingTimeline(StepRing):
         lost = arrays.get("timeline.lost", np.zeros(0, np.int64))
         slots = slots_of(arrays, self._slots.dtype, self.num_streams)
         is_span = 0 <= oldest <= next_index <= oldest + self.capacity
-        outside = _outside(oldest, next_index, numbers) if is_span else np.zeros(0, np.int64)
-        if not is_span or len(outside) != len(slots) or not _are_ascending_in(lost, oldest, next_index):
+        has_sealed = not numbers or numbers == _numbers_within(oldest, next_index)
+        # Counted before they are listed: what the arrays claim may be far more than there is.
+        num_outside = next_index - oldest - len(numbers) * STEPS_PER_BLOCK
+        fits = is_span and has_sealed and num_outside == len(slots)
+        if not fits or not _are_ascending_in(lost, oldest, next_index):
             raise DamagedDataError(
                 f"transitions {oldest} to {next_index} of {len(slots)} slots, blocks {numbers.start} to {numbers.stop} "
                 f"and {len(lost)} lost ones do not fit a memory of {self.capacity} transitions; take an older save"
             )
+        outside = _outside(oldest, next_index, numbers)
         restore_streams(self, arrays)
         self._slots[outside % self.capacity] = slots
         self.restore_span(oldest, next_index)
