@@ -13,7 +13,7 @@ PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disabl
 
 GAME   ?= Breakout
 ARGS   ?=
-SECONDS ?= 10
+SECONDS ?= 6
 
 .PHONY: help install train test check exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
 
