@@ -120,6 +120,8 @@ bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries b
 	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
+	for question in saving flushing disk_reading retention budgets verifying; do \
+		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
 
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/
 	$(PIP) build
