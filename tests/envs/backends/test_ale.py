@@ -24,6 +24,7 @@ from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidSte
 from framestow.replay.memory import ReplayMemory
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.numbered_frames import ListSink
+from oracles.saved_bytes import saved_bytes
 
 MODES = list(AutoresetMode)
 # Without chance, so that the same seed and actions give the same game on both sides.
@@ -115,7 +116,7 @@ def test_the_three_modes_leave_byte_identical_memories(tmp_path):
                 observations, _ = recorder.reset(options={"reset_mask": np.array([True])})
         memory.save(tmp_path / mode.name)
         recorder.close()
-        return {path.name: path.read_bytes() for path in (tmp_path / mode.name).rglob("*") if path.is_file()}
+        return saved_bytes(tmp_path / mode.name)
 
     next_step, same_step, disabled = (saved(mode) for mode in MODES)
 
