@@ -13,7 +13,7 @@ PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disabl
 
 GAME   ?= Breakout
 ARGS   ?=
-SECONDS ?= 6
+SECONDS ?= 3
 
 .PHONY: help install train test check exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
 

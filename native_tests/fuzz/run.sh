@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fuzzes the packed format: any bytes into the decoder, any frames through the store and back.
 #
-#   native_tests/fuzz/run.sh [SECONDS]          replays corpus and regressions, then tries new inputs (default 20 s; `make test` takes 6)
+#   native_tests/fuzz/run.sh [SECONDS]          replays corpus and regressions, then tries new inputs (default 20 s; `make test` takes 3)
 #   native_tests/fuzz/run.sh --renew [SECONDS]  makes the corpus anew from seeds, the old one and what is found now
 #
 # Both harnesses run side by side, under AddressSanitizer and UndefinedBehaviourSanitizer, by libFuzzer where there is a

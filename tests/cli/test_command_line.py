@@ -229,7 +229,9 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.exhaustive)]
+)
 def test_a_signal_saves_the_run_and_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
     training = subprocess.Popen(
