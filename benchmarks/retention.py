@@ -29,6 +29,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
+from framestow.replay.timelines.step_settings import StepSettings
 
 RESULTS = Path(__file__).parent / "results"
 NUM_FRAMES = 20_000  # recorded
@@ -60,7 +61,7 @@ def share_drawable(segment_frames: int) -> dict[str, float]:
     """Of the capacity, how much may be drawn, and how much lies beside holes; means over the last million steps."""
     frame = FrameSpec((1, 1))
     timeline = BlockTimeline(
-        MANY, 1, STACK, frame, ActionSpec.from_space(4), 0.99, segment_frames, RandomRetention(seed=0)
+        StepSettings(MANY, 1, STACK, frame, ActionSpec.from_space(4), 0.99, segment_frames), RandomRetention(seed=0)
     )
     timeline.begin(np.zeros(1, np.int64))
     step = [0], [0.0], [False], [False], np.zeros((1, *frame.shape), frame.dtype)

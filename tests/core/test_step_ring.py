@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ ARRAYS = {
 }
 
 
+def ring_of(arrays):
+    """A ring of these settings and arrays."""
+    return StepRing(SimpleNamespace(**arrays), SimpleNamespace(**arrays), arrays["slots"])
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -37,11 +43,11 @@ ARRAYS = {
 )
 def test_a_ring_refuses_memory_that_does_not_fit(wrong, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        StepRing(**ARRAYS | wrong)
+        ring_of(ARRAYS | wrong)
 
 
 def test_a_ring_keeps_its_memory_for_as_long_as_it_lives():
-    ring = StepRing(**{name: value.copy() if name == "slots" else value for name, value in ARRAYS.items()})
+    ring = ring_of({name: value.copy() if name == "slots" else value for name, value in ARRAYS.items()})
 
     assert ring.begin(np.array([0, 1]))
     assert ring.stage([0], [3], [1.0], [False], [True], np.ones((1, 2, 2), np.uint8))
@@ -54,7 +60,7 @@ def test_a_ring_keeps_its_memory_for_as_long_as_it_lives():
 
 
 def test_a_refused_step_leaves_nothing_ready_to_append():
-    ring = StepRing(**ARRAYS | {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)})
+    ring = ring_of(ARRAYS | {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)})
     frame = np.ones((1, 2, 2), np.uint8)
     assert ring.stage([0], [3], [1.0], [False], [True], frame)
 
@@ -66,7 +72,7 @@ def test_a_refused_step_leaves_nothing_ready_to_append():
 
 def test_a_transition_that_is_not_held_is_named():
     with pytest.raises(IndexError, match="transition 0 is not held"):
-        StepRing(**ARRAYS).resolve(np.array([0]))
+        ring_of(ARRAYS).resolve(np.array([0]))
 
 
 def test_stacks_refuse_streams_and_frames_that_do_not_fit():

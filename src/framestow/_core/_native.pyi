@@ -245,23 +245,11 @@ class _Steps:
 class StepRing(_Steps):
     """The ring of steps behind ``RingTimeline``.
 
-    ``slots``: the bytes of ``replay.columns.slot_record``, ``(capacity, record)``, borrowed for as long as this lives.
+    ``settings``: a ``StepSettings``; ``streams``: its ``StreamArrays``; ``slots``: the bytes of
+    ``replay.columns.slot_record``, ``(capacity, record)``. The arrays are borrowed for as long as this lives.
     """
 
-    def __init__(
-        self,
-        slots: NDArray[np.uint8],
-        newest_positions: NDArray[np.int64],
-        episode_starts: NDArray[np.int64],
-        unreadable_before: NDArray[np.int64],
-        is_open: NDArray[np.bool_],
-        actions_like: NDArray[Any],
-        frames_like: NDArray[Any],
-        action_range: tuple[int, int] | None,
-        stack: int,
-        segment_frames: int,
-        discount: float,
-    ) -> None: ...
+    def __init__(self, settings: Any, streams: Any, slots: NDArray[np.uint8]) -> None: ...
     @property
     def oldest(self) -> int:
         """Index of the oldest step in the ring."""
@@ -293,23 +281,11 @@ class StepRing(_Steps):
 class StepBlocks(_Steps):
     """The blocks of steps behind ``BlockTimeline``, one a segment of frames.
 
-    A step's index is its block's number times ``segment_frames``, plus its place there.
+    A step's index is its block's number times ``segment_frames``, plus its place there. The arguments are those of
+    ``StepRing``.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        newest_positions: NDArray[np.int64],
-        episode_starts: NDArray[np.int64],
-        unreadable_before: NDArray[np.int64],
-        is_open: NDArray[np.bool_],
-        actions_like: NDArray[Any],
-        frames_like: NDArray[Any],
-        action_range: tuple[int, int] | None,
-        stack: int,
-        segment_frames: int,
-        discount: float,
-    ) -> None: ...
+    def __init__(self, settings: Any, streams: Any) -> None: ...
     @property
     def lacks_room(self) -> bool:
         """Whether the staged step would be too much."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+NO_COLUMNS: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, init=False)
@@ -25,6 +29,7 @@ class Batch:
     weight            ``(B,)``                    float32  importance weight, 1 under uniform sampling
     terminated        ``(B,)``                    bool     the episode ended by its own rules
     truncated         ``(B,)``                    bool     the episode was cut off
+    columns           ``(B, *column)`` each       its own  what else was declared, by name
     ================  ==========================  =======  =======================================================
 
     ``observation`` and ``next_observation`` look at one recycled array and share its frames: treat them as read-only.
@@ -41,6 +46,7 @@ class Batch:
     weight: npt.NDArray[np.float32]
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
+    columns: Mapping[str, npt.NDArray[Any]]
 
     def __init__(
         self,
@@ -53,6 +59,7 @@ class Batch:
         weight: npt.NDArray[np.float32],
         terminated: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
+        columns: Mapping[str, npt.NDArray[Any]] = NO_COLUMNS,
     ) -> None:
         # What the dataclass would do through object.__setattr__, in half the time: a batch is made for every sample.
         fields = self.__dict__
@@ -65,6 +72,7 @@ class Batch:
         fields["weight"] = weight
         fields["terminated"] = terminated
         fields["truncated"] = truncated
+        fields["columns"] = columns
 
     def __len__(self) -> int:
         return len(self.index)

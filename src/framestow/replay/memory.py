@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.batch import Batch
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.damaged_segments import OnDamage
-from framestow.replay.gathering import Gathering
-from framestow.replay.held_episodes import HeldEpisode, held_episodes
+from framestow.replay.drawing.drawn_memory import DrawnMemory
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, sources_of
@@ -29,7 +26,7 @@ from framestow.replay.saving.opening import stored_frames_per_segment
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 
 
-class ReplayMemory(LastingMemory):
+class ReplayMemory(DrawnMemory, LastingMemory):
     """``capacity`` transitions of ``num_streams`` environments, each frame kept once, losslessly.
 
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
@@ -116,8 +113,9 @@ class ReplayMemory(LastingMemory):
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
-        super().__init__(MemoryParts(settings, sampler, seed, on_damage), directory, flush_every)
-        self._gathering = Gathering(self._parts)
+        parts = MemoryParts(settings, sampler, seed, on_damage)
+        LastingMemory.__init__(self, parts, directory, flush_every)
+        DrawnMemory.__init__(self, parts)
         # What every step goes through, without a second look-up.
         self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage
         self._stacker, self._budget = self._parts.stacker, self._parts.budget
@@ -195,34 +193,6 @@ class ReplayMemory(LastingMemory):
         """
         with self._lock:
             return self._stacker.stacks()
-
-    def sample(self, batch_size: int) -> Batch:
-        """Draw ``batch_size`` transitions, with replacement, by the memory's sampler and generator.
-
-        Raises ``NothingToSampleError`` while there is none.
-        """
-        if batch_size < 1:
-            raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
-        return self._gathering.drawn(batch_size)
-
-    def transitions(self, indices: npt.ArrayLike) -> Batch:
-        """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
-
-        Raises ``NothingToSampleError`` for one that is not held.
-        """
-        return self._gathering.chosen(np.atleast_1d(np.asarray(indices, np.int64)))
-
-    def sampleable_indices(self) -> npt.NDArray[np.int64]:
-        """Give the index of every transition that may be drawn, oldest first."""
-        with self._lock:
-            return self._timeline.held_indices()
-
-    def episodes(self) -> Iterator[HeldEpisode]:
-        """Give what is held episode by episode, stream by stream; frames are read when they are asked for.
-
-        Nothing may be appended to a full memory meanwhile: ``NothingToSampleError``.
-        """
-        return held_episodes(self._parts)
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:

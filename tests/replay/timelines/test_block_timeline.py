@@ -7,12 +7,13 @@ import pytest
 
 from framestow.replay.retention import RandomRetention, segment_frames
 from framestow.replay.timelines.block_timeline import BlockTimeline
+from framestow.replay.timelines.step_settings import StepSettings
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
 
 def blocks(capacity: int, num_streams: int, stack: int, frames: int, seed: int = 0) -> BlockTimeline:
-    return BlockTimeline(capacity, num_streams, stack, FRAME, ACTION, 0.9, frames, RandomRetention(seed))
+    return BlockTimeline(StepSettings(capacity, num_streams, stack, FRAME, ACTION, 0.9, frames), RandomRetention(seed))
 
 
 def departures(timeline: BlockTimeline, num_steps: int, streams: list[list[int]]) -> list[tuple[int, int]]:

@@ -8,17 +8,20 @@ import pytest
 from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
+from framestow.replay.timelines.step_settings import StepSettings
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
 STACK, NUM_STREAMS, SEGMENT_FRAMES = 4, 3, 16
 
 
 def ring(capacity: int) -> RingTimeline:
-    return RingTimeline(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES)
+    return RingTimeline(StepSettings(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES))
 
 
 def blocks(capacity: int) -> BlockTimeline:
-    return BlockTimeline(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES, RandomRetention(0))
+    return BlockTimeline(
+        StepSettings(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES), RandomRetention(0)
+    )
 
 
 TIMELINES = [ring, blocks]

@@ -9,12 +9,15 @@ from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.timelines.ring_timeline import RingTimeline
+from framestow.replay.timelines.step_settings import StepSettings
 
 FRAME = FrameSpec((1, 1))
 
 
 def begun(capacity: int, num_streams: int, stack: int, segment_frames: int = 1) -> RingTimeline:
-    timeline = RingTimeline(capacity, num_streams, stack, FRAME, ActionSpec.from_space(2), 0.99, segment_frames)
+    timeline = RingTimeline(
+        StepSettings(capacity, num_streams, stack, FRAME, ActionSpec.from_space(2), 0.99, segment_frames)
+    )
     timeline.begin(np.arange(num_streams))
     return timeline
 

@@ -9,17 +9,20 @@ from framestow.errors import DamagedDataError
 from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK, RingTimeline
+from framestow.replay.timelines.step_settings import StepSettings
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
 STACK, NUM_STREAMS, SEGMENT_FRAMES, CAPACITY = 4, 3, 16, 3500
 
 
 def ring() -> RingTimeline:
-    return RingTimeline(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES)
+    return RingTimeline(StepSettings(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES))
 
 
 def blocks() -> BlockTimeline:
-    return BlockTimeline(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES, RandomRetention(0))
+    return BlockTimeline(
+        StepSettings(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES), RandomRetention(0)
+    )
 
 
 TIMELINES = [ring, blocks]

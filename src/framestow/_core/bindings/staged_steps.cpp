@@ -33,13 +33,18 @@ nb::object to_array(const std::vector<std::int64_t>& values) {
 }
 
 StagedSteps::StagedSteps(const TimelineArguments& arguments)
-    : action_pattern_(arguments.actions_like),
-      frame_pattern_(arguments.frames_like),
-      rules_{arguments.stack, arguments.segment_frames, arguments.discount, ActionLayout{}} {
-    borrow(newest_positions_, arguments.newest_positions, "newest_positions", 1, sizeof(std::int64_t));
-    borrow(episode_starts_, arguments.episode_starts, "episode_starts", 1, sizeof(std::int64_t));
-    borrow(unreadable_before_, arguments.unreadable_before, "unreadable_before", 1, sizeof(std::int64_t));
-    borrow(is_open_, arguments.is_open, "is_open", 1, sizeof(bool));
+    : action_pattern_(arguments.settings.attr("actions_like")),
+      frame_pattern_(arguments.settings.attr("frames_like")),
+      rules_{nb::cast<std::int64_t>(arguments.settings.attr("stack")),
+             nb::cast<std::int64_t>(arguments.settings.attr("segment_frames")),
+             nb::cast<float>(arguments.settings.attr("discount")), ActionLayout{}} {
+    const auto borrow_streams = [&](BorrowedArray& array, const char* name, Py_ssize_t item_bytes) {
+        borrow(array, arguments.streams.attr(name), name, 1, item_bytes);
+    };
+    borrow_streams(newest_positions_, "newest_positions", sizeof(std::int64_t));
+    borrow_streams(episode_starts_, "episode_starts", sizeof(std::int64_t));
+    borrow_streams(unreadable_before_, "unreadable_before", sizeof(std::int64_t));
+    borrow_streams(is_open_, "is_open", sizeof(bool));
     const std::size_t num_streams = is_open_.num_rows();
     if (num_streams < 1 || newest_positions_.num_rows() != num_streams || episode_starts_.num_rows() != num_streams ||
         unreadable_before_.num_rows() != num_streams) {
@@ -51,7 +56,7 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
                                                std::to_string(rules_.segment_frames) +
                                                ": must be 1 to 256 and at least 1");
     }
-    const nb::object& range = arguments.action_range;
+    const nb::object range = arguments.settings.attr("action_range");
     rules_.action = ActionLayout{action_pattern_.row_bytes(), !range.is_none(),
                                  action_pattern_.format().find_first_of("bhilq") != std::string::npos};
     if (rules_.action.is_counted) {
@@ -61,7 +66,7 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
         all_streams_.push_back(static_cast<std::int32_t>(stream));
     }
     action_dtype_ =
-        rules_.action.is_counted ? numpy_dtypes().int64 : nb::object(arguments.actions_like.attr("dtype"));
+        rules_.action.is_counted ? numpy_dtypes().int64 : nb::object(arguments.settings.attr("actions_like").attr("dtype"));
     nb::list sides;
     for (const Py_ssize_t side : action_pattern_.shape()) {
         sides.append(side);

@@ -17,12 +17,10 @@
 
 namespace framestow {
 
+// What a timeline's native half is made of; read by attribute from framestow/replay/timelines/step_settings.py.
 struct TimelineArguments {
-    nb::handle newest_positions, episode_starts, unreadable_before, is_open, actions_like, frames_like;
-    nb::object action_range;
-    std::int64_t stack;
-    std::int64_t segment_frames;
-    float discount;
+    nb::handle settings;  // StepSettings
+    nb::handle streams;   // StreamArrays
 };
 
 // Borrows a writable array of `num_axes` axes and items of that size, or refuses it by name.

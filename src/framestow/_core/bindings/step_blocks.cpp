@@ -11,7 +11,8 @@ namespace {
 
 class BoundStepBlocks : public BoundSteps<StepBlocks> {
 public:
-    BoundStepBlocks(std::int64_t capacity, const TimelineArguments& arguments) : BoundSteps<StepBlocks>(arguments) {
+    explicit BoundStepBlocks(const TimelineArguments& arguments) : BoundSteps<StepBlocks>(arguments) {
+        const auto capacity = nb::cast<std::int64_t>(arguments.settings.attr("capacity"));
         if (capacity < 1) {
             refuse("capacity", "is " + std::to_string(capacity) + ": must be at least 1");
         }
@@ -90,12 +91,8 @@ public:
     }
 };
 
-void py_init(BoundStepBlocks* self, std::int64_t capacity, nb::handle newest_positions, nb::handle episode_starts,
-             nb::handle unreadable_before, nb::handle is_open, nb::handle actions_like, nb::handle frames_like,
-             nb::object action_range, std::int64_t stack, std::int64_t segment_frames, float discount) {
-    new (self) BoundStepBlocks(
-        capacity, TimelineArguments{newest_positions, episode_starts, unreadable_before, is_open, actions_like,
-                                    frames_like, std::move(action_range), stack, segment_frames, discount});
+void py_init(BoundStepBlocks* self, nb::handle settings, nb::handle streams) {
+    new (self) BoundStepBlocks(TimelineArguments{settings, streams});
 }
 
 }  // namespace
@@ -103,9 +100,7 @@ void py_init(BoundStepBlocks* self, std::int64_t capacity, nb::handle newest_pos
 void bind_step_blocks(nb::module_& module) {
     nb::class_<BoundStepBlocks> bound(module, "StepBlocks");
     bound
-        .def("__init__", &py_init, nb::arg("capacity"), nb::arg("newest_positions"), nb::arg("episode_starts"),
-             nb::arg("unreadable_before"), nb::arg("is_open"), nb::arg("actions_like"), nb::arg("frames_like"),
-             nb::arg("action_range").none(), nb::arg("stack"), nb::arg("segment_frames"), nb::arg("discount"))
+        .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"))
         .def("let_sealed_go", &BoundStepBlocks::let_sealed_go, nb::arg("rank"))
         .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)

@@ -59,12 +59,8 @@ private:
     std::vector<Eviction> evictions_;
 };
 
-void py_init(BoundStepRing* self, nb::handle slots, nb::handle newest_positions, nb::handle episode_starts,
-             nb::handle unreadable_before, nb::handle is_open, nb::handle actions_like, nb::handle frames_like,
-             nb::object action_range, std::int64_t stack, std::int64_t segment_frames, float discount) {
-    new (self) BoundStepRing(
-        slots, TimelineArguments{newest_positions, episode_starts, unreadable_before, is_open, actions_like,
-                                 frames_like, std::move(action_range), stack, segment_frames, discount});
+void py_init(BoundStepRing* self, nb::handle settings, nb::handle streams, nb::handle slots) {
+    new (self) BoundStepRing(slots, TimelineArguments{settings, streams});
 }
 
 }  // namespace
@@ -72,9 +68,7 @@ void py_init(BoundStepRing* self, nb::handle slots, nb::handle newest_positions,
 void bind_step_ring(nb::module_& module) {
     nb::class_<BoundStepRing> bound(module, "StepRing");
     bound
-        .def("__init__", &py_init, nb::arg("slots"), nb::arg("newest_positions"), nb::arg("episode_starts"),
-             nb::arg("unreadable_before"), nb::arg("is_open"), nb::arg("actions_like"), nb::arg("frames_like"),
-             nb::arg("action_range").none(), nb::arg("stack"), nb::arg("segment_frames"), nb::arg("discount"))
+        .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"), nb::arg("slots"))
         .def("make_room", &BoundStepRing::make_room)
         .def("let_go", &BoundStepRing::let_go)
         .def("forget", &BoundStepRing::forget, nb::arg("indices"))

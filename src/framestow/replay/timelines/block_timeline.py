@@ -9,17 +9,15 @@ import numpy.typing as npt
 
 from framestow._core import StepBlocks
 from framestow.errors import DamagedDataError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import slot_record
 from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
+from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
 from framestow.replay.timelines.timeline import Arrays, ReadSteps, StepKey, Unneeded, check_windows
 
 OF_BLOCKS = ("numbers", "streams", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
 
 
-class BlockTimeline(StepBlocks):
+class BlockTimeline(StepBlocks, StreamArrays):
     """Up to ``capacity`` transitions over all streams, of which a random segment's leave for those that come.
 
     A *block* has the transitions that start in one segment of frames, and leaves together with it. Blocks are numbered
@@ -35,45 +33,12 @@ class BlockTimeline(StepBlocks):
     The native ``StepBlocks`` does the work, over arrays of the streams that are made here.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        num_streams: int,
-        stack: int,
-        frame: FrameSpec,
-        action: ActionSpec,
-        discount: float,
-        segment_frames: int,
-        retention: RandomRetention,
-    ) -> None:
-        self.capacity = capacity
-        self.stack = stack
-        self.segment_frames = segment_frames
+    def __init__(self, steps: StepSettings, retention: RandomRetention) -> None:
+        StreamArrays.__init__(self, steps.num_streams)
+        self.capacity, self.stack, self.segment_frames = steps.capacity, steps.stack, steps.segment_frames
         self.retention = retention
-        self.all_streams = np.arange(num_streams, dtype=np.int32)
-        self.newest_positions = np.full(num_streams, -1, np.int64)
-        self.episode_starts = np.zeros(num_streams, np.int64)
-        self.unreadable_before = np.zeros(num_streams, np.int64)
-        self.is_open = np.zeros(num_streams, np.bool_)
-        self._record = slot_record(num_streams, action)
-        super().__init__(
-            capacity=capacity,
-            newest_positions=self.newest_positions,
-            episode_starts=self.episode_starts,
-            unreadable_before=self.unreadable_before,
-            is_open=self.is_open,
-            actions_like=np.empty((0, *action.shape), action.stored_dtype),
-            frames_like=np.empty((0, *frame.shape), frame.dtype),
-            action_range=None if action.low is None or action.high is None else (action.low, action.high),
-            stack=stack,
-            segment_frames=segment_frames,
-            discount=discount,
-        )
-
-    @property
-    def num_streams(self) -> int:
-        """How many streams feed the memory."""
-        return len(self.is_open)
+        self._record = steps.record
+        StepBlocks.__init__(self, steps, self)
 
     def make_room(self) -> list[Unneeded]:
         """Let random segments go until the staged step fits; gives the frames of each."""
@@ -87,10 +52,6 @@ class BlockTimeline(StepBlocks):
         if not self.num_sealed:
             return []
         return [self.let_sealed_go(self.retention.choose(self.num_sealed))]
-
-    def close_episodes(self) -> None:
-        """End every open episode as cut off."""
-        self.is_open[:] = False
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""

@@ -6,17 +6,15 @@ import numpy as np
 
 from framestow._core import StepRing
 from framestow.errors import DamagedDataError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import slot_record
 from framestow.replay.slot_pages import SlotPages
 from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
+from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
 from framestow.replay.timelines.timeline import Arrays, Indices, ReadSteps, StepKey, Unneeded, Windows, check_windows
 
 STEPS_PER_BLOCK = 1024  # as a store keeps them: 12 KB of counted actions
 
 
-class RingTimeline(StepRing):
+class RingTimeline(StepRing, StreamArrays):
     """The newest ``capacity`` transitions over all streams (a ``Timeline``).
 
     Transitions are numbered in the order in which they were appended, for ever: that number is a transition's
@@ -29,45 +27,12 @@ class RingTimeline(StepRing):
     sealed while all of them are in the ring, so what is left of the oldest block is saved with the state.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        num_streams: int,
-        stack: int,
-        frame: FrameSpec,
-        action: ActionSpec,
-        discount: float = 0.99,
-        segment_frames: int = 1,
-        gives_pages_back: bool = False,
-    ) -> None:
-        self.capacity = capacity
-        self.stack = stack
-        self.all_streams = np.arange(num_streams, dtype=np.int32)
-        self.newest_positions = np.full(num_streams, -1, np.int64)
-        self.episode_starts = np.zeros(num_streams, np.int64)
-        self.unreadable_before = np.zeros(num_streams, np.int64)
-        self.is_open = np.zeros(num_streams, np.bool_)
-        record = slot_record(num_streams, action)
-        self._pages = SlotPages(capacity, record) if gives_pages_back else None
-        self._slots = np.zeros(capacity, record) if self._pages is None else self._pages.slots
-        super().__init__(
-            slots=self._slots.view(np.uint8).reshape(capacity, -1),
-            newest_positions=self.newest_positions,
-            episode_starts=self.episode_starts,
-            unreadable_before=self.unreadable_before,
-            is_open=self.is_open,
-            actions_like=np.empty((0, *action.shape), action.stored_dtype),
-            frames_like=np.empty((0, *frame.shape), frame.dtype),
-            action_range=None if action.low is None or action.high is None else (action.low, action.high),
-            stack=stack,
-            segment_frames=segment_frames,
-            discount=discount,
-        )
-
-    @property
-    def num_streams(self) -> int:
-        """How many streams feed the memory."""
-        return len(self.is_open)
+    def __init__(self, steps: StepSettings, gives_pages_back: bool = False) -> None:
+        StreamArrays.__init__(self, steps.num_streams)
+        self.capacity, self.stack = steps.capacity, steps.stack
+        self._pages = SlotPages(steps.capacity, steps.record) if gives_pages_back else None
+        self._slots = np.zeros(steps.capacity, steps.record) if self._pages is None else self._pages.slots
+        StepRing.__init__(self, steps, self, self._slots.view(np.uint8).reshape(steps.capacity, -1))
 
     @property
     def nbytes(self) -> int:
@@ -91,10 +56,6 @@ class RingTimeline(StepRing):
     def windows(self, indices: Indices) -> Windows:
         """Where the frames of the held transitions ``indices`` lie: observation and next observation in one window."""
         return Windows(*self.resolve(indices)[0])
-
-    def close_episodes(self) -> None:
-        """End every open episode as cut off."""
-        self.is_open[:] = False
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""

@@ -6,6 +6,7 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
+from framestow.replay.timelines.step_settings import StepSettings
 from framestow.replay.timelines.timeline import Timeline
 
 
@@ -14,8 +15,15 @@ def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | Non
 
     ``seed``: the memory's; who leaves at random is drawn from it, by a generator of its own.
     """
-    shape = settings.capacity, settings.num_streams, settings.stack
-    step = settings.frame, settings.action, settings.discount
+    steps = StepSettings(
+        settings.capacity,
+        settings.num_streams,
+        settings.stack,
+        settings.frame,
+        settings.action,
+        settings.discount,
+        segment_frames,
+    )
     if settings.retention == "random":
-        return BlockTimeline(*shape, *step, segment_frames, RandomRetention(seed))
-    return RingTimeline(*shape, *step, segment_frames, gives_pages_back=settings.max_bytes is not None)
+        return BlockTimeline(steps, RandomRetention(seed))
+    return RingTimeline(steps, gives_pages_back=settings.max_bytes is not None)

@@ -1,0 +1,1 @@
+"""From what a memory holds to what a learner gets: draws, look-ups, batches."""

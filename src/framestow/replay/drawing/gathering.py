@@ -1,0 +1,148 @@
+"""From a draw to a batch: chosen and looked up under the memory's lock, unpacked without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedSegmentError, NothingToSampleError
+from framestow.replay.batch import Batch
+from framestow.replay.budget import OUTPUT_ARRAYS
+from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.output_pool import OutputPool
+from framestow.replay.samplers.sampler import Draw
+from framestow.replay.timelines.timeline import Columns
+from framestow.storage.frame_storage import Reading
+
+Choose = Callable[[], Draw]  # asked under the memory's lock
+
+
+class Gathering:
+    """Makes batches of a memory's transitions, into arrays that it takes back when nobody looks at them any more."""
+
+    def __init__(self, parts: MemoryParts) -> None:
+        self._parts = parts
+        self._has_budget = parts.budget.max_bytes is not None
+        self._pool = OutputPool(max_bytes=parts.budget.output_bytes) if self._has_budget else OutputPool()
+        self._largest_draw = 0
+        self._window_shape = (parts.settings.stack + 1, *parts.settings.frame.shape)
+        self._frame_dtype = parts.settings.frame.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that are kept for batches to come."""
+        return self._pool.nbytes
+
+    def drawn(self, batch_size: int) -> Batch:
+        """Draw by the memory's sampler and generator; raise ``NothingToSampleError`` where there is nothing."""
+        return self._gathered(lambda: self._draw(batch_size))
+
+    def chosen(self, indices: npt.NDArray[np.int64]) -> Batch:
+        """Give the transitions with these indices, all with weight 1; ``NothingToSampleError`` for one not held."""
+        return self._gathered(lambda: self._choose(indices))
+
+    def draw_ahead(self, batch_size: int) -> PendingBatch:
+        """Draw as ``drawn`` does, and leave the unpacking to whoever asks the draw for its batch."""
+        pending = PendingBatch(self, lambda: self._draw(batch_size))
+        try:
+            self._look_up(pending)
+        except BaseException:
+            pending.stop()
+            raise
+        return pending
+
+    def _draw(self, batch_size: int) -> Draw:
+        if not len(self._parts.timeline):
+            raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
+        if batch_size > self._largest_draw and self._has_budget:
+            self._make_room(batch_size)
+        return self._parts.sampler.draw(batch_size, self._parts.timeline, self._parts.generator)
+
+    def _make_room(self, batch_size: int) -> None:
+        """Let the budget keep arrays for such draws, and transitions go for them."""
+        self._largest_draw = batch_size
+        window_bytes = (self._parts.settings.stack + 1) * self._parts.settings.frame.nbytes
+        self._parts.budget.reserve_output(OUTPUT_ARRAYS * batch_size * window_bytes)
+        self._pool.max_bytes = self._parts.budget.output_bytes
+        self._parts.make_fit()
+
+    def _choose(self, indices: npt.NDArray[np.int64]) -> Draw:
+        timeline = self._parts.timeline
+        missing = indices[~timeline.is_held(indices)]
+        if missing.size:
+            raise NothingToSampleError(
+                f"transition {missing[0]} is not held: it has gone or never was; take indices from sampleable_indices()"
+            )
+        return Draw(indices, np.ones(len(indices), np.float32))
+
+    def _gathered(self, choose: Choose) -> Batch:
+        pending = PendingBatch(self, choose)
+        try:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
+            self._look_up(pending)
+            return pending.gather()
+        finally:
+            pending.stop()
+
+    def _look_up(self, pending: PendingBatch) -> None:
+        """Choose the transitions, and take down what they carry and where their frames lie."""
+        parts = self._parts
+        with parts.lock:
+            pending.draw = pending.choose()
+            pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
+            pending.frames = self._pool.take((len(pending.draw.indices), *self._window_shape), self._frame_dtype)
+            pending.reading = parts.storage.start_reading()
+
+    def _unpacked(self, pending: PendingBatch) -> Batch:
+        """The batch of what was looked up; where a damaged segment is skipped, of what is drawn anew without it."""
+        while True:
+            try:
+                return self._unpacked_once(pending)
+            except DamagedSegmentError as error:
+                with self._parts.lock:
+                    self._parts.damage.skip(error)
+                self._look_up(pending)
+
+    def _unpacked_once(self, pending: PendingBatch) -> Batch:
+        frames, reading = pending.frames, pending.reading
+        if reading is None:
+            raise ValueError("a batch that was drawn ahead is gathered once, and not after stop(): draw another one")
+        try:
+            reading.windows(*pending.windows, frames, self._parts.settings.stack_padding)
+        finally:
+            pending.stop()
+        action, reward, discount, terminated, truncated = pending.columns
+        indices, weights = pending.draw
+        return Batch(frames[:, :-1], action, reward, discount, frames[:, 1:], indices, weights, terminated, truncated)
+
+
+class PendingBatch:
+    """Transitions that are drawn and looked up, and whose frames are not unpacked yet.
+
+    What they are is settled: neither steps nor evictions change what ``gather`` gives. It is called once, from any
+    thread. Until then, or until ``stop``, frames that leave the memory stay for it, and a writer that lets much go
+    waits for it (docs/threads.md): whoever draws ahead sees to it that some thread gathers.
+    """
+
+    __slots__ = ("_gathering", "choose", "columns", "draw", "frames", "reading", "windows")
+
+    draw: Draw
+    windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
+    columns: Columns
+    frames: npt.NDArray[Any]
+
+    def __init__(self, gathering: Gathering, choose: Choose) -> None:
+        self._gathering, self.choose = gathering, choose
+        self.reading: Reading | None = None
+
+    def gather(self) -> Batch:
+        """Unpack; raises ``DamagedSegmentError`` where a memory that raises for damage meets some."""
+        return self._gathering._unpacked(self)
+
+    def stop(self) -> None:
+        """Let go of the frames; a batch that was gathered stays as it is."""
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading.stop()
