@@ -419,12 +419,13 @@ def test_a_store_is_verified_beside_a_writer_that_commits_without_a_pause(tmp_pa
     writer.start()
     try:
         verified = [verify_store(tmp_path) for _ in range(8)]
+        while verified[-1].generations[-1] == verified[0].generations[-1]:  # a busy machine keeps the writer waiting
+            verified.append(verify_store(tmp_path))
     finally:
         stop.set()
         writer.join()
 
-    assert [[]] * 8 == [one.findings for one in verified]
-    assert len({one.generations[-1] for one in verified}) > 1
+    assert all(one.findings == [] for one in verified)
 
 
 def test_every_byte_of_every_file_is_verified(store, stored):
