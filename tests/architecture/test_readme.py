@@ -13,12 +13,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def examples_of(*pages):
     """Each block of Python in those pages of the docs that are there, if it imports what it uses."""
-    for page in pages:
-        path = ROOT / "docs" / f"{page}.md"
-        blocks = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL) if path.exists() else []
-        for number, block in enumerate(blocks):
-            if "import " in block:
-                yield pytest.param(page, block, id=f"{page}-{number}")
+    examples = []
+    for path in [ROOT / "docs" / f"{page}.md" for page in pages]:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "import " in block]
+        examples += [pytest.param(path.stem, block, id=f"{path.stem}-{n}") for n, block in enumerate(blocks)]
+    return examples
 
 
 def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
