@@ -70,8 +70,10 @@ def show_verification(verification: Verification, console: Console) -> None:
     if verification.is_whole:
         say(f"all {verification.transitions:,} transitions are whole", "green")
     else:
+        num_findings = len(verification.findings)
+        places = "1 place" if num_findings == 1 else f"{num_findings:,} places"
         say(
-            f"damaged in {len(verification.findings):,} places: {verification.transitions:,} transitions are whole and "
+            f"damaged in {places}: {verification.transitions:,} transitions are whole and "
             f"{verification.lost:,} are lost; keep those that are whole with: framestow repair {verification.folder}"
         )
 
