@@ -15,6 +15,7 @@ The tree; each class also derives from the builtin that a caller would guess::
     │   └── DamagedSegmentError                those of a segment of frames; says of which stream, and which one
     ├── CheckpointError (OSError)              a checkpoint not written; the one before it is still there
     ├── IncompatibleError (ValueError)         a saved memory or run that belongs to other settings
+    ├── ForkedLoaderError (RuntimeError)       a loader asked for a batch in a process that was forked after it
     └── MissingExtraError (ImportError)        a part of framestow whose extra is not installed
 
 Messages read ``what: rule; way out`` and carry the value and its place.
@@ -88,6 +89,10 @@ class CheckpointError(FramestowError, OSError):
 
 class IncompatibleError(FramestowError, ValueError):
     """A saved memory or run that belongs to other settings than those asked for."""
+
+
+class ForkedLoaderError(FramestowError, RuntimeError):
+    """A loader that was asked for a batch in a forked process: its threads stayed in the one that made it."""
 
 
 class MissingExtraError(FramestowError, ImportError):

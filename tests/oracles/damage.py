@@ -36,6 +36,14 @@ def remove(path: Path, _random: np.random.Generator) -> None:
     path.unlink()
 
 
+def damage_a_segment(folder: Path) -> None:
+    """Change a byte in the middle of a store's frames."""
+    log = folder / "frames.000001.log"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+
+
 KINDS = (flip_bit, flip_bit, flip_bit, blank, truncate, move_bytes, remove)
 
 

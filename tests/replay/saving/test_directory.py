@@ -24,6 +24,7 @@ from framestow.errors import (
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
+from oracles.damage import damage_a_segment
 from oracles.list_memory import ListMemory
 from oracles.recorded_play import SHAPE, go_on, recorded
 
@@ -288,16 +289,6 @@ def test_a_time_between_flushes_that_is_none_is_refused(flush_every, tmp_path):
         recorded(0, directory=tmp_path / "memory", flush_every=flush_every)
 
     assert not (tmp_path / "memory").exists()
-
-
-def damage_a_segment(folder: Path) -> int:
-    """Change a byte in the middle of the frames; return where."""
-    log = folder / "frames.000001.log"
-    content = bytearray(log.read_bytes())
-    place = len(content) // 2
-    content[place] ^= 1
-    log.write_bytes(content)
-    return place
 
 
 def test_a_damaged_segment_is_an_error_that_names_file_and_offset_when_it_is_drawn(tmp_path):

@@ -49,10 +49,10 @@ class Gathering:
         pending = PendingBatch(self, lambda: self._draw(batch_size))
         try:
             self._look_up(pending)
+            return pending
         except BaseException:
             pending.stop()
             raise
-        return pending
 
     def _draw(self, batch_size: int) -> Draw:
         if not len(self._parts.timeline):
@@ -96,26 +96,25 @@ class Gathering:
             pending.reading = parts.storage.start_reading()
 
     def _unpacked(self, pending: PendingBatch) -> Batch:
-        """The batch of what was looked up; where a damaged segment is skipped, of what is drawn anew without it."""
-        while True:
-            try:
-                return self._unpacked_once(pending)
-            except DamagedSegmentError as error:
-                with self._parts.lock:
-                    self._parts.damage.skip(error)
-                self._look_up(pending)
-
-    def _unpacked_once(self, pending: PendingBatch) -> Batch:
-        frames, reading = pending.frames, pending.reading
-        if reading is None:
-            raise ValueError("a batch that was drawn ahead is gathered once, and not after stop(): draw another one")
-        try:
+        """The batch of what was looked up; without a lock, so that a writer that waits for it has it done."""
+        frames = pending.frames
+        reading: Reading | None = None
+        try:  # it is taken, so that no stop() ends it while it is read
+            reading, pending.reading = pending.reading, None
+            if reading is None:
+                raise ValueError("a batch drawn ahead is gathered once, and not after stop(): draw another one")
             reading.windows(*pending.windows, frames, self._parts.settings.stack_padding)
         finally:
-            pending.stop()
+            if reading is not None:
+                reading.stop()
         action, reward, discount, terminated, truncated = pending.columns
         indices, weights = pending.draw
         return Batch(frames[:, :-1], action, reward, discount, frames[:, 1:], indices, weights, terminated, truncated)
+
+    def _draw_anew(self, pending: PendingBatch, error: DamagedSegmentError) -> None:
+        with self._parts.lock:
+            self._parts.damage.skip(error)
+            self._look_up(pending)
 
 
 class PendingBatch:
@@ -138,11 +137,30 @@ class PendingBatch:
         self.reading: Reading | None = None
 
     def gather(self) -> Batch:
-        """Unpack; raises ``DamagedSegmentError`` where a memory that raises for damage meets some."""
+        """Unpack; where a damaged segment is skipped, what is drawn anew, among what is left.
+
+        Raises ``DamagedSegmentError`` where a memory that raises for damage meets some.
+        """
+        while True:
+            try:
+                return self.unpack()
+            except DamagedSegmentError as error:
+                self.draw_anew(error)
+
+    def unpack(self) -> Batch:
+        """Unpack without the memory's lock, for a thread that others wait for.
+
+        Any damage raises ``DamagedSegmentError``. Whoever drew then calls ``draw_anew``, in a thread and at a moment
+        of its own, which settles what comes of it.
+        """
         return self._gathering._unpacked(self)
 
+    def draw_anew(self, error: DamagedSegmentError) -> None:
+        """Draw again, without the segment that ``unpack`` raised ``error`` for; a memory that skips none raises it."""
+        self._gathering._draw_anew(self, error)
+
     def stop(self) -> None:
-        """Let go of the frames; a batch that was gathered stays as it is."""
+        """Let go of the frames, unless some thread unpacks them; a batch that was gathered stays as it is."""
         reading, self.reading = self.reading, None
         if reading is not None:
             reading.stop()
