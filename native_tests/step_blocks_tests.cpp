@@ -167,7 +167,7 @@ void rings_skip_what_is_lost() {
     std::mt19937 random(3);
     Play play;
     constexpr std::size_t kCapacity = 200;
-    std::vector<std::uint8_t> slots(kCapacity * StepRecords::record_bytes(kStreams, 1));
+    std::vector<std::uint8_t> slots(kCapacity * StepRecords::record_bytes(kStreams, kRules));
     StepRing ring(slots.data(), kCapacity, play.memory(), kRules);
     for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
         play.begin(ring, stream);

@@ -20,17 +20,30 @@ struct ListedStep {
     std::int64_t episode_start;
     float reward;
     std::uint8_t flags;
-    std::int64_t action;
+    std::vector<std::int64_t> action;
+    std::uint8_t number;
 };
+
+// A byte of what step `number` has in an extra column.
+std::uint8_t column_byte(std::uint8_t number, std::size_t column, std::size_t at) {
+    return static_cast<std::uint8_t>(number * 5U + column * 31U + at);
+}
 
 struct Shape {
     std::size_t capacity;
     std::size_t num_streams;
     std::int64_t stack;
     std::int64_t segment_frames;
-    std::size_t action_bytes;
+    std::size_t integer_bytes;  // of an action's integers
     bool is_signed;
     std::int64_t first_position;  // of every stream's first frame
+    std::size_t num_integers = 1;
+    std::vector<std::size_t> column_bytes = {};
+
+    std::size_t action_bytes() const { return integer_bytes * num_integers; }
+    StepRules rules() const {
+        return {stack, segment_frames, 0.5F, ActionLayout{action_bytes(), true, is_signed, num_integers}, column_bytes};
+    }
 };
 
 // A ring with memory of its own, and beside it what it should hold.
@@ -38,7 +51,7 @@ class TwinRings {
 public:
     explicit TwinRings(const Shape& shape)
         : shape_(shape),
-          slots_(shape.capacity * StepRecords::record_bytes(shape.num_streams, shape.action_bytes)),
+          slots_(shape.capacity * StepRecords::record_bytes(shape.num_streams, shape.rules())),
           newest_(shape.num_streams, shape.first_position - 1),
           starts_(shape.num_streams, 0),
           unreadable_(shape.num_streams, 0),
@@ -46,8 +59,7 @@ public:
           let_go_(shape.num_streams, 0),
           ring_(slots_.data(), shape.capacity,
                 StreamMemory{newest_.data(), starts_.data(), unreadable_.data(), is_open_.get(), shape.num_streams},
-                StepRules{shape.stack, shape.segment_frames, 0.5F,
-                          ActionLayout{shape.action_bytes, true, shape.is_signed}}) {
+                shape.rules()) {
         for (std::size_t stream = 0; stream < shape.num_streams; ++stream) {
             begin(static_cast<std::int32_t>(stream));
         }
@@ -67,21 +79,33 @@ public:
             }
         }
         std::shuffle(streams.begin(), streams.end(), random);
-        std::vector<std::uint8_t> actions(streams.size() * shape_.action_bytes);
+        std::vector<std::uint8_t> actions(streams.size() * shape_.action_bytes());
+        std::vector<std::uint8_t> columns;
         std::vector<float> rewards(streams.size());
         std::vector<std::uint8_t> flags(streams.size());
         for (std::size_t row = 0; row < streams.size(); ++row) {
-            const std::int64_t action = random_action(random);
-            std::memcpy(actions.data() + row * shape_.action_bytes, &action, shape_.action_bytes);  // little-endian
+            std::vector<std::int64_t> action;
+            for (std::size_t at = 0; at < shape_.num_integers; ++at) {
+                action.push_back(random_integer(random));
+                std::memcpy(actions.data() + row * shape_.action_bytes() + at * shape_.integer_bytes, &action.back(),
+                            shape_.integer_bytes);  // little-endian
+            }
+            const std::uint8_t number = next_number_++;
+            for (std::size_t column = 0; column < shape_.column_bytes.size(); ++column) {
+                for (std::size_t at = 0; at < shape_.column_bytes[column]; ++at) {
+                    columns.push_back(column_byte(number, column, at));
+                }
+            }
             rewards[row] = static_cast<float>(random() % 100);
             flags[row] = random() % 5 == 0 ? static_cast<std::uint8_t>(random() % 4) : std::uint8_t{0};
             const auto stream = static_cast<std::size_t>(streams[row]);
             listed_.push_back(ListedStep{streams[row], newest_[stream], starts_[stream], rewards[row], flags[row],
-                                         action});
+                                         action, number});
         }
         CHECK(ring_.may_append(streams.data(), streams.size()));
         make_room(streams.size());
-        ring_.append(Steps{streams.data(), actions.data(), rewards.data(), flags.data(), streams.size()});
+        ring_.append(Steps{streams.data(), actions.data(), rewards.data(), flags.data(), streams.size(),
+                           columns.data()});
         for (std::size_t row = 0; row < streams.size(); ++row) {
             CHECK(ring_.may_append(&streams[row], 1) == (flags[row] == 0));
             if (flags[row] != 0) {
@@ -99,18 +123,32 @@ public:
         CHECK(count == listed_.size());
         CHECK(!ring_.is_held(ring_.oldest() - 1) && !ring_.is_held(ring_.next_index()));
         std::vector<std::int32_t> streams(count), counts(count);
-        std::vector<std::int64_t> lasts(count), actions(count);
+        std::vector<std::int64_t> lasts(count), actions(count * shape_.num_integers);
         std::vector<float> rewards(count), discounts(count);
         const std::unique_ptr<bool[]> terminated(new bool[count]), truncated(new bool[count]);
+        std::vector<std::vector<std::uint8_t>> columns;
+        std::vector<std::uint8_t*> column_places;
+        for (const std::size_t bytes : shape_.column_bytes) {
+            columns.emplace_back(count * bytes);
+            column_places.push_back(columns.back().data());
+        }
         ring_.resolve(indices.data(), count,
                       ResolvedSteps{streams.data(), lasts.data(), counts.data(),
                                     reinterpret_cast<std::uint8_t*>(actions.data()), rewards.data(), discounts.data(),
-                                    terminated.get(), truncated.get()});
+                                    terminated.get(), truncated.get(), column_places.data()});
         for (std::size_t row = 0; row < count; ++row) {
             const ListedStep& step = listed_[row];
             CHECK(streams[row] == step.stream && lasts[row] == step.position + 1);
             CHECK(counts[row] == std::min(step.position - step.episode_start, shape_.stack - 1) + 2);
-            CHECK(rewards[row] == step.reward && actions[row] == step.action);
+            CHECK(rewards[row] == step.reward);
+            CHECK(std::equal(step.action.begin(), step.action.end(),
+                             actions.begin() + static_cast<std::ptrdiff_t>(row * shape_.num_integers)));
+            for (std::size_t column = 0; column < columns.size(); ++column) {
+                const std::size_t bytes = shape_.column_bytes[column];
+                for (std::size_t at = 0; at < bytes; ++at) {
+                    CHECK(columns[column][row * bytes + at] == column_byte(step.number, column, at));
+                }
+            }
             CHECK(terminated[row] == ((step.flags & kTerminated) != 0));
             CHECK(truncated[row] == ((step.flags & kTruncated) != 0));
             CHECK(discounts[row] == (terminated[row] ? 0.0F : 0.5F));
@@ -119,8 +157,8 @@ public:
     }
 
 private:
-    std::int64_t random_action(std::mt19937& random) const {
-        const auto bits = static_cast<unsigned>(8 * shape_.action_bytes);
+    std::int64_t random_integer(std::mt19937& random) const {
+        const auto bits = static_cast<unsigned>(8 * shape_.integer_bytes);
         const auto number = static_cast<std::int64_t>((std::uint64_t{random()} << 32) | random());
         if (bits == 64) {
             return number;
@@ -148,6 +186,7 @@ private:
     std::unique_ptr<bool[]> is_open_;
     std::vector<std::int64_t> let_go_;
     std::deque<ListedStep> listed_;
+    std::uint8_t next_number_ = 0;
     StepRing ring_;
 };
 
@@ -156,7 +195,8 @@ void rings_hold_what_lists_hold() {
     const std::int64_t near_wrap = (std::int64_t{1} << 32) - 20;
     const Shape shapes[] = {{1, 1, 1, 1, 1, false, 0},   {2, 2, 3, 1, 1, true, 0},    {7, 3, 4, 16, 2, false, 0},
                             {50, 4, 2, 5, 2, true, 0},   {33, 5, 256, 8, 4, true, 0}, {40, 2, 4, 4, 4, false, near_wrap},
-                            {300, 257, 4, 3, 8, true, 0}};
+                            {300, 257, 4, 3, 8, true, 0}, {20, 2, 2, 4, 1, true, 0, 3, {4}},
+                            {30, 300, 3, 4, 2, false, 0, 2, {1, 16, 3}}, {9, 1, 1, 2, 8, true, 0, 5, {40}}};
     for (const Shape& shape : shapes) {
         TwinRings rings(shape);
         for (int turn = 0; turn < 120; ++turn) {
@@ -168,13 +208,13 @@ void rings_hold_what_lists_hold() {
 
 void steps_that_may_not_be_appended_are_told() {
     std::uint8_t slots[4 * 12];
-    CHECK(StepRecords::record_bytes(3, 1) == 12);
+    const StepRules rules{1, 1, 0.9F, ActionLayout{1, true, false}};
+    CHECK(StepRecords::record_bytes(3, rules) == 12);
     std::int64_t newest[] = {-1, -1, -1};
     std::int64_t starts[] = {0, 0, 0};
     std::int64_t unreadable[] = {0, 0, 0};
     bool is_open[] = {false, false, false};
-    StepRing ring(slots, 4, StreamMemory{newest, starts, unreadable, is_open, 3},
-                  StepRules{1, 1, 0.9F, ActionLayout{1, true, false}});
+    StepRing ring(slots, 4, StreamMemory{newest, starts, unreadable, is_open, 3}, rules);
     const std::int32_t begun[] = {0, 2};
     ring.begin(begun, 2);
     const auto may = [&](std::vector<std::int32_t> streams) { return ring.may_append(streams.data(), streams.size()); };

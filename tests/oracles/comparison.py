@@ -21,6 +21,10 @@ def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> N
         )
         assert expected == actual, f"transition {index}"
         np.testing.assert_array_equal(step.action, batch.action[row], f"action of transition {index}")
+        assert step.columns.keys() == batch.columns.keys(), f"transition {index}"
+        for name, values in step.columns.items():
+            assert values.dtype == batch.columns[name].dtype
+            np.testing.assert_array_equal(values, batch.columns[name][row], f"{name} of transition {index}")
         np.testing.assert_array_equal(
             oracle.observation_of(index), batch.observation[row], f"observation of transition {index}"
         )

@@ -17,6 +17,7 @@ class Step:
     reward: float
     terminated: bool
     truncated: bool
+    columns: dict[str, np.ndarray]
 
 
 class ListMemory:
@@ -39,13 +40,14 @@ class ListMemory:
             self.current[stream] = [frame.copy()]
             self.is_open[stream] = True
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int]) -> None:
+    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int], columns=None) -> None:
         for row, stream in enumerate(streams):
             episode = self.current[stream]
             assert episode is not None
             ended, cut = bool(terminated[row]), bool(truncated[row])
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
-            self.steps.append(Step(episode, len(episode) - 1, action, float(rewards[row]), ended, cut))
+            extra = {name: np.array(values[row]) for name, values in (columns or {}).items()}
+            self.steps.append(Step(episode, len(episode) - 1, action, float(rewards[row]), ended, cut, extra))
             episode.append(frames[row].copy())
             self.is_open[stream] = not (ended or cut)
 

@@ -28,8 +28,8 @@ class ToldListMemory(ListMemory):
             self.newest[stream] += 1
             self.starts[stream] = self.newest[stream]
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int]) -> None:
-        super().append(actions, rewards, terminated, truncated, frames, streams)
+    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int], columns=None) -> None:
+        super().append(actions, rewards, terminated, truncated, frames, streams, columns)
         for stream in streams:
             first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
             self.newest[stream] += 1

@@ -23,6 +23,7 @@ from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_mem
 from oracles.list_memory import ListMemory
 
 NUM_ACTIONS = 6
+COLUMNS = [{}, {"log_prob": np.float32}, {"state": (np.float64, (2, 3)), "goal": np.int16, "is_greedy": np.bool_}]
 
 
 class MemoryMachine(RuleBasedStateMachine):
@@ -37,10 +38,12 @@ class MemoryMachine(RuleBasedStateMachine):
         stack=st.integers(1, 5),
         stack_padding=st.sampled_from(STACK_PADDINGS),
         shape=st.sampled_from([(84, 84), (40, 40), (1, 1), (5, 4, 3), (3, 9, 7)]),
+        columns=st.sampled_from(COLUMNS),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, capacity, num_streams, stack, stack_padding, shape, seed):
+    def build(self, capacity, num_streams, stack, stack_padding, shape, columns, seed):
         settings = {"stack": stack, "stack_padding": stack_padding, "num_streams": num_streams, "discount": 0.9}
+        settings["columns"] = self.columns = columns
         self.random = np.random.default_rng(seed)
         self.shape = shape
         self.make(max(capacity, num_streams), storage=self.storage, seed=seed, **settings)
@@ -103,7 +106,11 @@ class MemoryMachine(RuleBasedStateMachine):
         actions = self.random.integers(0, NUM_ACTIONS, len(streams))
         terminated, truncated = self.random.random((2, len(streams))) < end_chance
         frames = self.new_frames(len(streams))
-        step = (actions, self.rewards_of(actions), terminated, truncated, frames, streams)
+        columns = {
+            name: self.random.integers(0, 100, (len(streams), *np.dtype(dtype).shape)).astype(np.dtype(dtype).base)
+            for name, dtype in self.columns.items()
+        }
+        step = (actions, self.rewards_of(actions), terminated, truncated, frames, streams, columns)
         self.memory.append(*step)
         self.oracle.append(*step)
         frames[:] = 0

@@ -17,7 +17,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
 from oracles.told_memory import TellingMemory, ToldListMemory
-from replay.test_memory_against_the_oracle import NUM_ACTIONS, MemoryMachine
+from replay.test_memory_against_the_oracle import COLUMNS, NUM_ACTIONS, MemoryMachine
 
 
 def fewest(num_streams: int, stack: int) -> int:
@@ -34,10 +34,11 @@ class RandomRetentionMachine(MemoryMachine):
         stack=st.integers(1, 5),
         stack_padding=st.sampled_from(STACK_PADDINGS),
         shape=st.sampled_from([(1, 1), (5, 4, 3), (3, 9, 7)]),
+        columns=st.sampled_from(COLUMNS),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, extra, num_streams, stack, stack_padding, shape, seed):
-        super().build(fewest(num_streams, stack) + extra, num_streams, stack, stack_padding, shape, seed)
+    def build(self, extra, num_streams, stack, stack_padding, shape, columns, seed):
+        super().build(fewest(num_streams, stack) + extra, num_streams, stack, stack_padding, shape, columns, seed)
         self.begin_anew(list(range(num_streams)))
         while len(self.oracle.steps) < 1.2 * self.memory.capacity:
             self.step_once(end_chance=0.05)
@@ -72,7 +73,7 @@ class RandomRetentionMachine(MemoryMachine):
                 assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
 
     def make(self, capacity, **settings) -> None:
-        storage, seed = settings.pop("storage"), settings.pop("seed")
+        storage, seed, columns = (settings.pop(name) for name in ("storage", "seed", "columns"))
         self.memory = TellingMemory(
             capacity,
             FrameSpec(self.shape),
@@ -80,6 +81,7 @@ class RandomRetentionMachine(MemoryMachine):
             storage=storage,
             seed=seed,
             retention="random",
+            columns=columns,
             **settings,
         )
         self.oracle = ToldListMemory(capacity, **settings)
@@ -96,6 +98,9 @@ class RandomRetentionMachine(MemoryMachine):
         np.testing.assert_array_equal([step.terminated for step in steps], batch.terminated)
         np.testing.assert_array_equal([step.truncated for step in steps], batch.truncated)
         np.testing.assert_array_equal([oracle.discount_of(number) for number in numbers], batch.discount)
+        for name, values in batch.columns.items():
+            np.testing.assert_array_equal([step.columns[name] for step in steps], values)
+        assert self.columns.keys() == batch.columns.keys()
         expected = np.stack([oracle.observation_of(number) for number in numbers])
         np.testing.assert_array_equal(expected, batch.observation)
         expected = np.stack([oracle.next_observation_of(number) for number in numbers])

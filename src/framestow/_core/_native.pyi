@@ -209,7 +209,16 @@ class _Steps:
     def begin(self, streams: NDArray[np.integer[Any]]) -> bool:
         """Start an episode on each of ``streams``, ending an open one; False, and nothing done, for unknown streams."""
 
-    def stage(self, streams: Any, actions: Any, rewards: Any, terminated: Any, truncated: Any, frames: Any) -> bool:
+    def stage(
+        self,
+        streams: Any,
+        actions: Any,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        frames: Any,
+        columns: Any = None,
+    ) -> bool:
         """Check one step of each of ``streams`` (all if None), arrays or lists of numbers, and hold it ready.
 
         False if it breaks a rule or comes in another form than is read here; then nothing is held ready.
@@ -219,15 +228,22 @@ class _Steps:
         """Give the staged step its slots."""
 
     def resolve(
-        self, indices: NDArray[np.int64]
+        self, indices: NDArray[np.int64], with_columns: bool = True
     ) -> tuple[
         tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
-        tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]],
+        tuple[
+            NDArray[Any],
+            NDArray[np.float32],
+            NDArray[np.float32],
+            NDArray[np.bool_],
+            NDArray[np.bool_],
+            dict[str, NDArray[Any]],
+        ],
     ]:
         """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
 
         Windows: streams, last positions, counts. Then actions (counted ones as int64), rewards, discounts, terminated,
-        truncated.
+        truncated, and the extra columns by name, none of them unless ``with_columns``.
         """
 
     def held_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 #include "step_record.hpp"
 
 #include <cstring>
+#include <numeric>
 
 namespace framestow {
 namespace {
@@ -25,8 +26,11 @@ void store(std::uint8_t* bytes, Value value) {
 }
 
 template <typename Value>
-void widen(const std::uint8_t* stored, std::uint8_t* out) {
-    store(out, static_cast<std::int64_t>(load<Value>(stored)));
+void widen(const std::uint8_t* stored, std::size_t count, std::uint8_t* out) {
+    for (std::size_t number = 0; number < count; ++number) {
+        store(out + number * sizeof(std::int64_t),
+              static_cast<std::int64_t>(load<Value>(stored + number * sizeof(Value))));
+    }
 }
 
 }  // namespace
@@ -34,16 +38,20 @@ void widen(const std::uint8_t* stored, std::uint8_t* out) {
 StepRecords::StepRecords(const StreamMemory& streams, const StepRules& rules)
     : streams_(streams),
       action_(rules.action),
-      stream_bytes_(stream_bytes(streams.num_streams)),
-      record_bytes_(record_bytes(streams.num_streams, rules.action.bytes)),
+      column_bytes_(rules.column_bytes),
+      integer_bytes_(rules.action.bytes / rules.action.num_integers),
+      action_at_(kStreamAt + stream_bytes(streams.num_streams)),
+      columns_at_(action_at_ + rules.action.bytes),
+      record_bytes_(record_bytes(streams.num_streams, rules)),
       discount_of_flags_{rules.discount, 0.0F, rules.discount, 0.0F} {}
 
 std::size_t StepRecords::stream_bytes(std::size_t num_streams) {
     return num_streams <= 0x100 ? 1 : num_streams <= 0x10000 ? 2 : 4;
 }
 
-std::size_t StepRecords::record_bytes(std::size_t num_streams, std::size_t action_bytes) {
-    return kStreamAt + stream_bytes(num_streams) + action_bytes;
+std::size_t StepRecords::record_bytes(std::size_t num_streams, const StepRules& rules) {
+    const std::size_t without_columns = kStreamAt + stream_bytes(num_streams) + rules.action.bytes;
+    return std::accumulate(rules.column_bytes.begin(), rules.column_bytes.end(), without_columns);
 }
 
 void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position,
@@ -53,12 +61,16 @@ void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t ro
     store(record + kRewardAt, steps.rewards[row]);
     record[kFlagsAt] = static_cast<std::uint8_t>(steps.flags[row] | more_flags);
     record[kHistoryAt] = static_cast<std::uint8_t>(history);
-    switch (stream_bytes_) {
+    switch (action_at_ - kStreamAt) {
         case 1: store(record + kStreamAt, static_cast<std::uint8_t>(stream)); break;
         case 2: store(record + kStreamAt, static_cast<std::uint16_t>(stream)); break;
         default: store(record + kStreamAt, stream);
     }
-    std::memcpy(record + kStreamAt + stream_bytes_, steps.actions + row * action_.bytes, action_.bytes);
+    std::memcpy(record + action_at_, steps.actions + row * action_.bytes, action_.bytes);
+    const std::size_t columns_bytes = record_bytes_ - columns_at_;
+    if (columns_bytes != 0) {
+        std::memcpy(record + columns_at_, steps.columns + row * columns_bytes, columns_bytes);
+    }
 }
 
 void StepRecords::write_lost(std::uint8_t* record) const {
@@ -67,7 +79,7 @@ void StepRecords::write_lost(std::uint8_t* record) const {
 }
 
 std::size_t StepRecords::stream_of(const std::uint8_t* record) const {
-    switch (stream_bytes_) {
+    switch (action_at_ - kStreamAt) {
         case 1: return load<std::uint8_t>(record + kStreamAt);
         case 2: return load<std::uint16_t>(record + kStreamAt);
         default: return load<std::uint32_t>(record + kStreamAt);
@@ -98,19 +110,31 @@ void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const Res
     out.discounts[row] = discount_of_flags_[flags & 3];
     out.terminated[row] = (flags & kTerminated) != 0;
     out.truncated[row] = (flags & kTruncated) != 0;
-    const std::size_t action_bytes = action_.is_counted ? sizeof(std::int64_t) : action_.bytes;
-    read_action(record + kStreamAt + stream_bytes_, out.actions + row * action_bytes);
+    const std::size_t action_bytes = action_.is_counted ? action_.num_integers * sizeof(std::int64_t) : action_.bytes;
+    read_action(record + action_at_, out.actions + row * action_bytes);
+    if (out.columns != nullptr) {
+        read_columns(record + columns_at_, row, out.columns);
+    }
 }
 
 void StepRecords::read_action(const std::uint8_t* stored, std::uint8_t* out) const {
-    if (!action_.is_counted || action_.bytes == sizeof(std::int64_t)) {
+    if (!action_.is_counted || integer_bytes_ == sizeof(std::int64_t)) {
         std::memcpy(out, stored, action_.bytes);
         return;
     }
-    switch (action_.bytes) {
-        case 1: return action_.is_signed ? widen<std::int8_t>(stored, out) : widen<std::uint8_t>(stored, out);
-        case 2: return action_.is_signed ? widen<std::int16_t>(stored, out) : widen<std::uint16_t>(stored, out);
-        default: return action_.is_signed ? widen<std::int32_t>(stored, out) : widen<std::uint32_t>(stored, out);
+    const std::size_t count = action_.num_integers;
+    const bool is_signed = action_.is_signed;
+    switch (integer_bytes_) {
+        case 1: return is_signed ? widen<std::int8_t>(stored, count, out) : widen<std::uint8_t>(stored, count, out);
+        case 2: return is_signed ? widen<std::int16_t>(stored, count, out) : widen<std::uint16_t>(stored, count, out);
+        default: return is_signed ? widen<std::int32_t>(stored, count, out) : widen<std::uint32_t>(stored, count, out);
+    }
+}
+
+void StepRecords::read_columns(const std::uint8_t* stored, std::size_t row, std::uint8_t* const* out) const {
+    for (std::size_t column = 0; column < column_bytes_.size(); ++column) {
+        std::memcpy(out[column] + row * column_bytes_[column], stored, column_bytes_[column]);
+        stored += column_bytes_[column];
     }
 }
 

@@ -3,7 +3,7 @@
 // framestow/replay/timelines has the rules (index, slot, position, window) and who may be drawn; this follows them.
 // A slot is one record, its fields one behind the other without padding, in the machine's byte order:
 //
-//     position 4 | reward 4 | flags 1 | history 1 | stream 1, 2 or 4 | action
+//     position 4 | reward 4 | flags 1 | history 1 | stream 1, 2 or 4 | action | extra columns
 //
 // One record a slot rather than one ring a field, because a draw of 32 then waits for 32 lines of memory, not 192.
 //
@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace framestow {
 
@@ -21,8 +22,9 @@ constexpr std::uint8_t kTaken = 4;  // a slot of StepBlocks holds a step; the la
 
 struct ActionLayout {
     std::size_t bytes;  // of one action in its slot
-    bool is_counted;    // an integer of 1, 2, 4 or 8 bytes that is handed out as int64; others come back as they are
+    bool is_counted;    // integers of 1, 2, 4 or 8 bytes that are handed out as int64; others come back as they are
     bool is_signed;
+    std::size_t num_integers = 1;  // of one action that is counted
 };
 
 struct StepRules {
@@ -30,6 +32,7 @@ struct StepRules {
     std::int64_t segment_frames;  // a storage lets go of that many frames at once
     float discount;
     ActionLayout action;
+    std::vector<std::size_t> column_bytes = {};  // of a step's value in each extra column
 };
 
 struct StreamMemory {  // one entry a stream in each
@@ -46,6 +49,7 @@ struct Steps {  // one step of each of `count` streams; actions as their slots k
     const float* rewards;
     const std::uint8_t* flags;
     std::size_t count;
+    const std::uint8_t* columns = nullptr;  // step by step, its values one behind the other
 };
 
 struct ResolvedSteps {  // where the frames of some steps lie, and what these carry; one entry a step in each
@@ -57,6 +61,7 @@ struct ResolvedSteps {  // where the frames of some steps lie, and what these ca
     float* discounts;
     bool* terminated;
     bool* truncated;
+    std::uint8_t* const* columns = nullptr;  // where the values of each extra column go; nullptr: they are not asked
 };
 
 struct Eviction {  // no frame of `stream` from `first` up to, not including, `before` is needed any more
@@ -72,7 +77,7 @@ public:
 
     // The narrowest of 1, 2 and 4 bytes that holds every stream number; bytes of a slot with it.
     static std::size_t stream_bytes(std::size_t num_streams);
-    static std::size_t record_bytes(std::size_t num_streams, std::size_t action_bytes);
+    static std::size_t record_bytes(std::size_t num_streams, const StepRules& rules);
 
     std::size_t bytes() const { return record_bytes_; }
 
@@ -93,10 +98,14 @@ public:
 
 private:
     void read_action(const std::uint8_t* stored, std::uint8_t* out) const;
+    void read_columns(const std::uint8_t* stored, std::size_t row, std::uint8_t* const* out) const;
 
     StreamMemory streams_;
     ActionLayout action_;
-    std::size_t stream_bytes_;
+    std::vector<std::size_t> column_bytes_;
+    std::size_t integer_bytes_;  // of a counted action
+    std::size_t action_at_;
+    std::size_t columns_at_;
     std::size_t record_bytes_;
     float discount_of_flags_[4];
 };

@@ -74,9 +74,11 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
 
 
 def _told_actions(action: ActionSpec) -> str:
-    if action.low is None or action.high is None:
-        return f"actions {'x'.join(map(str, action.shape))} {action.dtype}"
-    return f"actions {action.low} to {action.high}"
+    shape = "x".join(map(str, action.shape))
+    if not action.is_counted:
+        return f"actions {shape} {action.dtype}"
+    low, high = action.widest
+    return f"actions {low} to {high}" if not shape else f"actions {shape}, {low} to {high}"
 
 
 def _sources_table(sources: Sequence[SourceInspection]) -> Table:

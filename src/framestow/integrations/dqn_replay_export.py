@@ -225,7 +225,7 @@ def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, 
     frame, action = memory.settings.frame, memory.settings.action
     if frame.dtype != np.uint8:
         raise InvalidSettingsError(f"frames have dtype {frame.dtype}: the layout holds uint8; export to Minari instead")
-    if action.low is None or action.low < 0:
+    if action.shape or not action.is_counted or action.widest[0] < 0:
         raise InvalidSettingsError(
             f"actions are {action}: the layout holds numbers from 0 on; export to Minari instead"
         )

@@ -132,10 +132,15 @@ def _observation_space(frame: FrameSpec) -> Any:
 
 
 def _action_space(action: ActionSpec) -> Any:
-    from gymnasium.spaces import Box, Discrete  # noqa: PLC0415 -- as above
+    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete  # noqa: PLC0415 -- as above
 
-    if action.low is not None:
-        return Discrete(action.num_actions, start=action.low)
+    if action.is_counted and not action.shape:
+        return Discrete(action.num_actions, start=action.widest[0])
+    if isinstance(action.low, tuple):
+        lows, highs = np.array(action.ranges).T.reshape(2, *action.shape)
+        return MultiDiscrete(highs - lows + 1, start=lows)
+    if action.is_counted:
+        return MultiBinary(action.shape)
     dtype = np.dtype(action.dtype)
     low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     return Box(low, high, action.shape, dtype.type)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,56 +12,124 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 
+Bound = int | tuple[int, ...] | None
+INT64 = np.iinfo(np.int64)
+
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """One action: an integer of ``Discrete``, or an array of a ``Box``.
+    """One action: an integer (``Discrete``), several (``MultiDiscrete``, ``MultiBinary``), or an array of a ``Box``.
 
-    Discrete actions are stored in the narrowest integer that holds the range and handed out as ``int64``; those of a
-    ``Box`` keep their dtype. ``low`` and ``high`` are inclusive bounds of every element, ``None`` where there are none.
+    ``low`` and ``high`` are inclusive bounds of counted actions: one of all elements, or one an element, in C order;
+    ``None`` for a ``Box``. Counted actions are stored in the narrowest integer that holds every element's range and
+    handed out as ``int64``; those of a ``Box`` keep their dtype.
     """
 
     shape: tuple[int, ...]
     dtype: str
-    low: int | None = None
-    high: int | None = None
+    low: Bound = None
+    high: Bound = None
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "low", "high"):  # JSON gives lists
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
     def from_space(cls, space: Any) -> ActionSpec:
-        """Read the spec off a Gymnasium ``Discrete`` or ``Box`` by its attributes, without importing Gymnasium.
+        """Read the spec off a Gymnasium space by its attributes, without importing Gymnasium.
 
-        An ``int`` n stands for ``Discrete(n)``. Raises ``InvalidSettingsError`` for any other space.
+        ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``; an ``int`` n stands for ``Discrete(n)``. Raises
+        ``InvalidSettingsError`` for any other space.
+
+        >>> ActionSpec.from_space(18).stored_dtype
+        dtype('uint8')
         """
         if isinstance(space, cls):
             return space
         if isinstance(space, int) and not isinstance(space, bool):
-            num_actions, start = space, 0
-        elif hasattr(space, "n") and getattr(space, "shape", ()) == ():
-            num_actions, start = int(space.n), int(getattr(space, "start", 0))
-        elif hasattr(space, "low") and hasattr(space, "high") and np.dtype(space.dtype).kind in "fiu":
-            return cls(tuple(int(side) for side in space.shape), np.dtype(space.dtype).name)
-        else:
+            return cls._counted((), space, 0)
+        if hasattr(space, "nvec"):
+            counts = np.asarray(space.nvec)
+            starts = np.broadcast_to(getattr(space, "start", 0), counts.shape)
+            return cls._counted(counts.shape, counts.ravel().tolist(), starts.ravel().tolist())
+        if hasattr(space, "n") and getattr(space, "shape", ()) == ():
+            return cls._counted((), int(space.n), int(getattr(space, "start", 0)))
+        if hasattr(space, "n") and _has_elements(space.shape):
+            return cls(_sides(space.shape), "int64", 0, 1)
+        if hasattr(space, "low") and hasattr(space, "high") and np.dtype(space.dtype).kind in "fiu":
+            return cls(_sides(space.shape), np.dtype(space.dtype).name)
+        raise InvalidSettingsError(
+            f"action_space is {space!r}: actions are one integer or one array; give a Discrete, MultiDiscrete, "
+            "MultiBinary or Box, or the number of actions"
+        )
+
+    @classmethod
+    def _counted(cls, shape: tuple[int, ...], counts: int | list[int], starts: int | list[int]) -> ActionSpec:
+        numbers = counts if isinstance(counts, list) else [counts]
+        firsts = starts if isinstance(starts, list) else [starts]
+        if min(numbers, default=0) < 1:
             raise InvalidSettingsError(
-                f"action_space is {space!r}: actions are one integer or one array; give a Discrete, a Box, "
-                "or the number of actions"
+                f"action_space has {counts} actions: every element of an action has at least one value"
             )
-        if num_actions < 1:
-            raise InvalidSettingsError(f"action_space has {num_actions} actions: at least one is needed")
-        return cls((), "int64", start, start + num_actions - 1)
+        lasts = [first + number - 1 for first, number in zip(firsts, numbers, strict=True)]
+        if min(firsts) < INT64.min or max(lasts) > INT64.max:
+            raise InvalidSettingsError(
+                f"action_space runs from {min(firsts)} to {max(lasts)}: actions are handed out as int64; count from 0"
+            )
+        if isinstance(counts, list):
+            return cls(_sides(shape), "int64", tuple(firsts), tuple(lasts))
+        return cls((), "int64", firsts[0], lasts[0])
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether an action is made of integers with bounds, which only a ``Box`` has not."""
+        return self.low is not None
 
     @property
     def num_actions(self) -> int:
-        """How many actions there are; raises ``InvalidSettingsError`` where they are not counted."""
-        if self.low is None or self.high is None:
-            raise InvalidSettingsError("the actions of a Box cannot be counted: only Discrete ones can; use a Discrete")
+        """How many actions there are; raises ``InvalidSettingsError`` unless they are those of a ``Discrete``."""
+        if self.shape or not isinstance(self.low, int) or not isinstance(self.high, int):
+            raise InvalidSettingsError(
+                f"actions of shape {self.shape} cannot be numbered: only those of a Discrete can; use a Discrete"
+            )
         return self.high - self.low + 1
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
         """Element type of the stored column."""
-        if self.low is None or self.high is None:
+        if not self.is_counted:
             return np.dtype(self.dtype)
-        return np.promote_types(np.min_scalar_type(self.low), np.min_scalar_type(self.high))
+        return np.promote_types(*(np.min_scalar_type(bound) for bound in self.widest))
+
+    @property
+    def widest(self) -> tuple[int, int]:
+        """The least and the greatest value of any element of a counted action."""
+        ranges = self.ranges
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Inclusive bounds of each element of a counted action, in C order; none for a ``Box``.
+
+        >>> ActionSpec.from_space(4).ranges
+        [(0, 3)]
+        """
+        if self.low is None or self.high is None:
+            return []
+        count = math.prod(self.shape)
+        lows = self.low if isinstance(self.low, tuple) else (self.low,) * count
+        highs = self.high if isinstance(self.high, tuple) else (self.high,) * count
+        return list(zip(lows, highs, strict=True))
+
+    def are_outside(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which elements of integer ``actions``, ``(n, *shape)``, break their bounds; none does for a ``Box``."""
+        if not self.is_counted:
+            return np.zeros(actions.shape, np.bool_)
+        bounds = np.array(self.ranges, np.int64).reshape(*self.shape, 2)
+        if actions.dtype == np.uint64:  # beside int64, NumPy would compare both as floats
+            return (actions > INT64.max) | self.are_outside(np.minimum(actions, INT64.max).astype(np.int64))
+        return (actions < bounds[..., 0]) | (actions > bounds[..., 1])
 
     def checked(self, actions: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
         """Give ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
@@ -69,16 +139,23 @@ class ActionSpec:
                 f"actions have shape {array.shape}: {num_steps} streams take {(num_steps, *self.shape)}; "
                 "give one action a stream"
             )
-        if self.low is not None and self.high is not None:
-            if array.dtype.kind not in "iu":
-                raise InvalidStepError(f"actions have dtype {array.dtype}: they are counted; give integers")
-            outside = np.flatnonzero((array < self.low) | (array > self.high))
-            if outside.size:
-                raise InvalidStepError(
-                    f"action is {array[outside[0]]} at row {outside[0]}: actions run from {self.low} to {self.high}; "
-                    "check the policy or the action_space"
-                )
-            return np.require(array, self.stored_dtype, ["C", "ALIGNED"])
+        return self._checked_integers(array) if self.is_counted else self._checked_elements(array)
+
+    def _checked_integers(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if array.dtype.kind not in "iu":
+            raise InvalidStepError(f"actions have dtype {array.dtype}: they are counted; give integers")
+        outside = np.argwhere(self.are_outside(array))
+        if outside.size:
+            row, *element = outside[0].tolist()
+            low, high = self.ranges[int(np.ravel_multi_index(element, self.shape)) if element else 0]
+            which = f"element {', '.join(map(str, element))} runs" if element else "actions run"
+            raise InvalidStepError(
+                f"action is {array[row].tolist()} at row {row}: {which} from {low} to {high}; "
+                "check the policy or the action_space"
+            )
+        return np.require(array, self.stored_dtype, ["C", "ALIGNED"])
+
+    def _checked_elements(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise InvalidStepError(f"actions have dtype {array.dtype}: the space keeps {self.dtype}; convert them")
         with np.errstate(over="ignore"):  # what is too large for the dtype becomes infinite, and is refused as such
@@ -87,3 +164,11 @@ class ActionSpec:
             row = int(np.argwhere(~np.isfinite(stored))[0, 0])
             raise InvalidStepError(f"action is {array[row]} at row {row}: actions must be finite; check the policy")
         return stored
+
+
+def _sides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(side) for side in shape)
+
+
+def _has_elements(shape: Sequence[int]) -> bool:
+    return all(side > 0 for side in shape)

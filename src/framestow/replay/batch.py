@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-NO_COLUMNS: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, init=False)
@@ -59,7 +56,7 @@ class Batch:
         weight: npt.NDArray[np.float32],
         terminated: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
-        columns: Mapping[str, npt.NDArray[Any]] = NO_COLUMNS,
+        columns: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         # What the dataclass would do through object.__setattr__, in half the time: a batch is made for every sample.
         fields = self.__dict__
@@ -72,7 +69,7 @@ class Batch:
         fields["weight"] = weight
         fields["terminated"] = terminated
         fields["truncated"] = truncated
-        fields["columns"] = columns
+        fields["columns"] = {} if columns is None else columns
 
     def __len__(self) -> int:
         return len(self.index)

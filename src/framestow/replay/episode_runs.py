@@ -88,7 +88,8 @@ class EpisodeRuns:
 def _runs_of_piece(timeline: Timeline, start: int) -> npt.NDArray[Any]:
     """Runs within the transitions of ranks ``start`` to ``start + STEPS_PER_PIECE``, ``has_beginning`` not told yet."""
     indices = timeline.held_at(np.arange(start, min(start + STEPS_PER_PIECE, len(timeline))))
-    (streams, last_positions, counts), (_, rewards, _, terminated, truncated) = timeline.resolve(indices)
+    windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve(indices, with_columns=False)
+    streams, last_positions, counts = windows
     order = np.lexsort((last_positions, streams))
     streams, positions = streams[order], last_positions[order] - 1  # a window ends in the frame that its step led to
     follows = (streams[1:] == streams[:-1]) & (positions[1:] == positions[:-1] + 1)

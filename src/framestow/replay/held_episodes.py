@@ -38,6 +38,7 @@ class HeldEpisode:
     terminated, truncated   ``(T,)``              bool; only the last can be true
     has_beginning                                 whether frame 0 is what the episode's reset returned
     history                                       how many frames from before frame 0 are known
+    columns                 ``(T, *column)``      of each extra column, by name
     ======================  ====================  ===========================================================
     """
 
@@ -49,6 +50,7 @@ class HeldEpisode:
     truncated: npt.NDArray[np.bool_]
     has_beginning: bool
     history: int
+    columns: dict[str, npt.NDArray[Any]]
     _storage: FrameStorage
     _first_position: int
     _no_frame: npt.NDArray[Any]
@@ -129,9 +131,26 @@ def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) ->
         truncated=run.truncated,
         has_beginning=history == 0 and (is_younger_than_stack or follows_an_end or first_position == 0),
         history=history,
+        columns=_columns_of(parts, run.indices) if parts.settings.columns else {},
         _storage=parts.storage,
         _first_position=first_position,
         _no_frame=np.empty((0, *frame.shape), frame.dtype),
+    )
+
+
+def _columns_of(parts: MemoryParts, indices: Indices) -> dict[str, npt.NDArray[Any]]:
+    """Read the extra columns of one episode; they may be large, so those of no other are looked at."""
+    with parts.lock:
+        missing = indices[~parts.timeline.is_held(indices)]
+        if missing.size:
+            raise _has_left(before=int(missing[0]) + 1)
+        return parts.timeline.resolve(indices)[1][-1]
+
+
+def _has_left(before: int) -> NothingToSampleError:
+    return NothingToSampleError(
+        f"a transition before {before} has left while the episodes were gone through: nothing may be appended to a "
+        "full memory meanwhile; pause what feeds it"
     )
 
 
@@ -158,13 +177,11 @@ def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
         with parts.lock:
             # By ranks and not by all indices, of which fifty million would take 400 MB.
             if start and not np.array_equal(parts.timeline.held_at(np.array([start - 1])), last_seen):
-                raise NothingToSampleError(
-                    f"a transition before {int(last_seen[0])} has left while the episodes were gone through: nothing "
-                    "may be appended to a full memory meanwhile; pause what feeds it"
-                )
+                raise _has_left(before=int(last_seen[0]))
             stop = min(start + TRANSITIONS_AT_ONCE, num_held, len(parts.timeline))
             indices = parts.timeline.held_at(np.arange(start, stop))
-            (streams, last, counts), (actions, rewards, _, terminated, truncated) = parts.timeline.resolve(indices)
+            windows, carried = parts.timeline.resolve(indices, with_columns=False)
+        (streams, last, counts), (actions, rewards, _, terminated, truncated, _) = windows, carried
         last_seen = indices[-1:]
         mine = np.flatnonzero(streams == stream)
         if mine.size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.columns import ColumnsSpec
 from framestow.replay.damaged_segments import OnDamage
 from framestow.replay.drawing.drawn_memory import DrawnMemory
 from framestow.replay.memory_parts import MemoryParts
@@ -63,6 +64,8 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         flush_every: seconds between two flushes in the background; ``None`` leaves it to ``flush``.
         on_damage: ``"raise"`` an error when a damaged segment is asked for, or ``"skip"`` it: it leaves the memory, and
             ``report()`` counts it.
+        columns: what every step has besides, by name: ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}``;
+            what else ``numpy.dtype`` takes of numbers and booleans. docs/sampling.md has what they are for.
 
     Raises ``InvalidSettingsError`` for an argument that cannot work, ``IncompatibleError`` for a directory that holds a
     memory of other settings, or that somebody else is writing to.
@@ -95,6 +98,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         directory: str | PathLike[str] | None = None,
         flush_every: float | None = 5.0,
         on_damage: OnDamage = "raise",
+        columns: Mapping[str, npt.DTypeLike] | ColumnsSpec | None = None,
     ) -> None:
         settings = MemorySettings(
             capacity,
@@ -110,6 +114,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             retention,
             None if max_bytes is None else parse_bytes(max_bytes),
             frames_per_segment or (None if directory is None else stored_frames_per_segment(Path(directory))),
+            ColumnsSpec.from_declared(columns),
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
@@ -157,17 +162,19 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         truncated: npt.ArrayLike,
         frames: npt.ArrayLike,
         streams: Sequence[int] | npt.NDArray[Any] | None = None,
+        columns: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
         """Store one step of each of ``streams`` (all if ``None``) and the frame that it led to.
 
         ``frames``: as ``begin`` takes them, the true last frame where an episode ended; copied. The other arguments
-        have one entry a stream; rewards are stored as ``float32``. A stream whose episode ended takes ``begin`` next.
+        have one entry a stream; rewards are stored as ``float32``. ``columns`` has what the memory was told to keep
+        besides, by name, ``(len(streams), *column)`` each. A stream whose episode ended takes ``begin`` next.
         Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            step = streams, actions, rewards, terminated, truncated, frames
+            step = streams, actions, rewards, terminated, truncated, frames, columns
             numbers, new_frames = stage_step(self._timeline, self.settings, step)
 
             for stream, first, before in self._timeline.make_room():

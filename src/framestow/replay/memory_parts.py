@@ -117,7 +117,7 @@ class MemoryParts:
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""
         self.timeline.check()
-        windows = Windows(*self.timeline.resolve(self.timeline.held_indices())[0])
+        windows = Windows(*self.timeline.resolve(self.timeline.held_indices(), with_columns=False)[0])
         for stream in range(self.settings.num_streams):
             positions = windows.last_positions[windows.streams == stream]
             counts = windows.counts[windows.streams == stream]
@@ -149,6 +149,6 @@ class MemoryParts:
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:
     """The storage that ``settings`` name; what it charges counts the slots too."""
-    step_bytes = slot_record(settings.num_streams, settings.action).itemsize
+    step_bytes = slot_record(settings.num_streams, settings.action, settings.columns).itemsize
     shape = settings.frame, settings.num_streams, settings.threads
     return make_storage(settings.storage, *shape, settings.frames_per_segment, step_bytes)

@@ -12,6 +12,7 @@ from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.budget import SegmentNeeds
 from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.columns import NO_COLUMNS, ColumnsSpec
 from framestow.replay.retention import (
     MIN_SEALED_SEGMENTS,
     Retention,
@@ -42,6 +43,7 @@ class MemorySettings:
     retention: Retention = "fifo"
     max_bytes: int | None = None
     frames_per_segment: int | None = None  # chosen here where nobody said
+    columns: ColumnsSpec = NO_COLUMNS
 
     def __post_init__(self) -> None:
         if self.num_streams < 1:
@@ -97,7 +99,7 @@ class MemorySettings:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: JSON-able values. How many threads unpack is the affair of whoever loads it."""
-        state = asdict(self) | {"frame": self.frame.state()}
+        state = asdict(self) | {"frame": self.frame.state(), "columns": self.columns.state()}
         del state["threads"]
         return state
 
@@ -105,8 +107,9 @@ class MemorySettings:
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
         """Read back what ``state`` gave."""
         frame = FrameSpec.from_state(state["frame"])
-        action = ActionSpec(**state["action"] | {"shape": tuple(state["action"]["shape"])})
-        return cls(**state | {"frame": frame, "action": action, "sources": tuple(state.get("sources", ()))})
+        columns = ColumnsSpec.from_state(state.get("columns", {}))
+        given = {"frame": frame, "action": ActionSpec(**state["action"]), "columns": columns}
+        return cls(**state | given | {"sources": tuple(state.get("sources", ()))})
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of a ``ReplayMemory`` with these settings; how many threads unpack is not among them."""
@@ -121,6 +124,7 @@ class MemorySettings:
             "retention",
             "max_bytes",
             "frames_per_segment",
+            "columns",
         )
         return given | {name: getattr(self, name) for name in names}
 

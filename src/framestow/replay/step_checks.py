@@ -14,7 +14,7 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.timelines.timeline import Timeline
 
 Streams = npt.NDArray[np.int32]
-Step = tuple[Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames
+Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames, columns
 
 LARGEST_REWARD = np.finfo(np.float32).max
 
@@ -34,7 +34,7 @@ def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> tupl
 
 
 def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> Step:
-    streams, actions, rewards, terminated, truncated, frames = step
+    streams, actions, rewards, terminated, truncated, frames, columns = step
     checked = checked_streams(streams, timeline.all_streams)
     num_steps = len(checked)
     check_episodes_are_open(timeline.is_open, checked)
@@ -45,6 +45,7 @@ def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> S
         checked_flags("terminated", terminated, num_steps),
         checked_flags("truncated", truncated, num_steps),
         checked_frames(frames, num_steps, settings.frame),
+        settings.columns.checked(columns, num_steps),
     )
 
 

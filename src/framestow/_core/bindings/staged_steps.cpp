@@ -1,11 +1,24 @@
 #include "staged_steps.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace framestow {
 namespace {
 
 constexpr std::int64_t kMaxStack = 256;  // the history of a slot is one byte
+
+nb::tuple as_tuple(const std::vector<Py_ssize_t>& sides) {
+    nb::list list;
+    for (const Py_ssize_t side : sides) {
+        list.append(side);
+    }
+    return nb::tuple(list);
+}
+
+nb::object rows_of(const nb::object& count, const nb::tuple& row_shape) {
+    return row_shape.size() == 0 ? count : nb::make_tuple(count) + row_shape;
+}
 
 }  // namespace
 
@@ -56,22 +69,38 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
                                                std::to_string(rules_.segment_frames) +
                                                ": must be 1 to 256 and at least 1");
     }
-    const nb::object range = arguments.settings.attr("action_range");
-    rules_.action = ActionLayout{action_pattern_.row_bytes(), !range.is_none(),
-                                 action_pattern_.format().find_first_of("bhilq") != std::string::npos};
-    if (rules_.action.is_counted) {
-        action_range_ = ActionRange{nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1])};
-    }
+    read_action_ranges(arguments.settings.attr("action_ranges"));
+    rules_.action = ActionLayout{action_pattern_.row_bytes(), !action_ranges_.empty(),
+                                 action_pattern_.format().find_first_of("bhilq") != std::string::npos,
+                                 std::max<std::size_t>(action_ranges_.size(), 1)};
+    read_column_patterns(arguments.settings.attr("columns_like"));
     for (std::size_t stream = 0; stream < num_streams; ++stream) {
         all_streams_.push_back(static_cast<std::int32_t>(stream));
     }
-    action_dtype_ =
-        rules_.action.is_counted ? numpy_dtypes().int64 : nb::object(arguments.settings.attr("actions_like").attr("dtype"));
-    nb::list sides;
-    for (const Py_ssize_t side : action_pattern_.shape()) {
-        sides.append(side);
+    action_dtype_ = rules_.action.is_counted ? numpy_dtypes().int64
+                                             : nb::object(arguments.settings.attr("actions_like").attr("dtype"));
+    action_shape_ = as_tuple(action_pattern_.shape());
+}
+
+void StagedSteps::read_action_ranges(nb::handle ranges) {
+    for (const nb::handle range : ranges) {
+        action_ranges_.push_back(ActionRange{nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1])});
     }
-    action_shape_ = nb::tuple(sides);
+    if (!action_ranges_.empty() && action_ranges_.size() != action_pattern_.num_elements()) {
+        refuse("action_ranges", "has " + std::to_string(action_ranges_.size()) + " ranges: an action has " +
+                                    std::to_string(action_pattern_.num_elements()) + " elements");
+    }
+}
+
+void StagedSteps::read_column_patterns(nb::handle columns_like) {
+    for (const auto& [name, array] : nb::cast<nb::dict>(columns_like)) {
+        column_patterns_.push_back(ColumnPattern{nb::borrow(name), RowPattern(array)});
+        const RowPattern& row = column_patterns_.back().row;
+        rules_.column_bytes.push_back(row.row_bytes());
+        columns_bytes_ += row.row_bytes();
+        column_dtypes_.push_back(array.attr("dtype"));
+        column_shapes_.push_back(as_tuple(row.shape()));
+    }
 }
 
 StreamMemory StagedSteps::streams() const {
@@ -80,11 +109,11 @@ StreamMemory StagedSteps::streams() const {
 }
 
 std::size_t StagedSteps::record_bytes() const {
-    return StepRecords::record_bytes(is_open_.num_rows(), rules_.action.bytes);
+    return StepRecords::record_bytes(is_open_.num_rows(), rules_);
 }
 
 bool StagedSteps::read(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated,
-                       nb::handle truncated, nb::handle frames) {
+                       nb::handle truncated, nb::handle frames, nb::handle columns) {
     if (streams.is_none()) {
         streams_ = all_streams_;
     } else if (!read_streams(streams, streams_)) {
@@ -92,18 +121,20 @@ bool StagedSteps::read(nb::handle streams, nb::handle actions, nb::handle reward
     }
     const std::size_t count = streams_.size();
     flags_.assign(count, 0);
-    const bool has_actions = action_range_
-                                 ? read_counted_actions(actions, count, *action_range_, rules_.action.bytes, actions_)
+    const bool has_actions = rules_.action.is_counted
+                                 ? read_counted_actions(actions, count, action_ranges_, action_pattern_, actions_)
                                  : read_array_actions(actions, count, action_pattern_, actions_);
     BorrowedArray frame_rows;
     return has_actions && read_rewards(rewards, count, rewards_) && read_flags(terminated, kTerminated, flags_) &&
            read_flags(truncated, kTruncated, flags_) && frame_rows.borrow(frames) &&
-           frame_pattern_.fits(frame_rows, count);
+           frame_pattern_.fits(frame_rows, count) &&
+           read_columns(columns, count, column_patterns_, columns_bytes_, column_rows_);
 }
 
-nb::tuple StagedSteps::new_columns(std::size_t size, ResolvedSteps& out) const {
+nb::tuple StagedSteps::new_columns(std::size_t size, bool with_extra, ResolvedSteps& out,
+                                   std::vector<std::uint8_t*>& extra) const {
     const nb::object count = nb::int_(size);
-    const nb::object action_shape = action_shape_.size() == 0 ? count : nb::make_tuple(count) + action_shape_;
+    const nb::object action_shape = rows_of(count, action_shape_);
     const NumpyDtypes& dtypes = numpy_dtypes();
     nb::object streams = new_array(count, dtypes.int32, out.streams);
     nb::object last_positions = new_array(count, dtypes.int64, out.last_positions);
@@ -113,8 +144,15 @@ nb::tuple StagedSteps::new_columns(std::size_t size, ResolvedSteps& out) const {
     nb::object discounts = new_array(count, dtypes.float32, out.discounts);
     nb::object terminated = new_array(count, dtypes.boolean, out.terminated);
     nb::object truncated = new_array(count, dtypes.boolean, out.truncated);
+    nb::dict extra_columns;
+    extra.resize(with_extra ? column_patterns_.size() : 0);
+    for (std::size_t column = 0; column < extra.size(); ++column) {
+        extra_columns[column_patterns_[column].name] =
+            new_array(rows_of(count, column_shapes_[column]), column_dtypes_[column], extra[column]);
+    }
+    out.columns = extra.empty() ? nullptr : extra.data();
     return nb::make_tuple(nb::make_tuple(streams, last_positions, counts),
-                          nb::make_tuple(actions, rewards, discounts, terminated, truncated));
+                          nb::make_tuple(actions, rewards, discounts, terminated, truncated, extra_columns));
 }
 
 }  // namespace framestow

@@ -52,20 +52,29 @@ public:
 
     // Reads the arguments of a step; false for what breaks a rule or comes in another form than is read here.
     bool read(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
-              nb::handle frames);
+              nb::handle frames, nb::handle columns);
     const std::vector<std::int32_t>& read_streams_of_step() const { return streams_; }
 
     void stage(bool is_good) { num_staged_ = is_good ? streams_.size() : 0; }
     std::size_t num_staged() const { return num_staged_; }
-    Steps steps() const { return {streams_.data(), actions_.data(), rewards_.data(), flags_.data(), num_staged_}; }
+    Steps steps() const {
+        return {streams_.data(), actions_.data(), rewards_.data(), flags_.data(), num_staged_, column_rows_.data()};
+    }
 
-    // New arrays for `size` steps, and where their elements lie.
-    nb::tuple new_columns(std::size_t size, ResolvedSteps& out) const;
+    // New arrays for `size` steps, and where their elements lie. Where they are asked for, `extra` takes the places of
+    // the extra columns; `out` points there.
+    nb::tuple new_columns(std::size_t size, bool with_extra, ResolvedSteps& out,
+                          std::vector<std::uint8_t*>& extra) const;
 
 private:
+    void read_action_ranges(nb::handle ranges);
+    void read_column_patterns(nb::handle columns_like);
+
     BorrowedArray newest_positions_, episode_starts_, unreadable_before_, is_open_;
     RowPattern action_pattern_, frame_pattern_;
-    std::optional<ActionRange> action_range_;
+    std::vector<ActionRange> action_ranges_;  // an element; none where actions are not counted
+    std::vector<ColumnPattern> column_patterns_;
+    std::size_t columns_bytes_ = 0;  // of a step
     StepRules rules_;
 
     std::vector<std::int32_t> all_streams_;
@@ -73,10 +82,13 @@ private:
     std::vector<float> rewards_;
     std::vector<std::uint8_t> actions_;
     std::vector<std::uint8_t> flags_;
+    std::vector<std::uint8_t> column_rows_;
     std::size_t num_staged_ = 0;
 
     nb::object action_dtype_;
     nb::tuple action_shape_;
+    std::vector<nb::object> column_dtypes_;
+    std::vector<nb::tuple> column_shapes_;
 };
 
 // A core (StepRing, StepBlocks) with what stands before it. `Core` has num_streams, begin, may_append, append, resolve,
@@ -105,9 +117,9 @@ public:
     }
 
     bool stage(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated,
-               nb::handle truncated, nb::handle frames) {
+               nb::handle truncated, nb::handle frames, nb::handle columns) {
         staged_.stage(false);
-        const bool is_good = staged_.read(streams, actions, rewards, terminated, truncated, frames) &&
+        const bool is_good = staged_.read(streams, actions, rewards, terminated, truncated, frames, columns) &&
                              core().may_append(staged_.read_streams_of_step().data(),
                                                staged_.read_streams_of_step().size());
         staged_.stage(is_good);
@@ -119,10 +131,11 @@ public:
         staged_.stage(false);
     }
 
-    nb::tuple resolve(nb::handle indices_argument) const {
+    nb::tuple resolve(nb::handle indices_argument, bool with_columns) const {
         const BorrowedColumn indices(indices_argument, "indices");
         ResolvedSteps out{};
-        nb::tuple columns = staged_.new_columns(indices.size(), out);
+        std::vector<std::uint8_t*> extra;
+        nb::tuple columns = staged_.new_columns(indices.size(), with_columns, out, extra);
         const std::size_t num_resolved = core().resolve(indices.values(), indices.size(), out);
         if (num_resolved < indices.size()) {
             throw std::out_of_range("transition " + std::to_string(indices[num_resolved]) +
@@ -176,10 +189,10 @@ protected:
 template <typename Bound>
 void bind_steps(nb::class_<Bound>& bound) {
     bound.def("stage", &Bound::stage, nb::arg("streams").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
-              nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none())
+              nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(), nb::arg("columns").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("streams"))
-        .def("resolve", &Bound::resolve, nb::arg("indices"))
+        .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_columns") = true)
         .def("held_at", &Bound::held_at, nb::arg("ranks"))
         .def("is_held", &Bound::is_held, nb::arg("indices"))
         .def("lose", &Bound::lose, nb::arg("stream"), nb::arg("first"), nb::arg("before"))

@@ -145,6 +145,26 @@ void store_lowest(std::int64_t number, std::size_t num_bytes, std::uint8_t* out)
     }
 }
 
+bool read_action_rows(nb::handle argument, std::size_t count, const std::vector<ActionRange>& ranges,
+                      const RowPattern& pattern, std::vector<std::uint8_t>& actions) {
+    BorrowedArray array;
+    if (!array.borrow(argument) || !pattern.fits_but_for_dtype(array, count)) {
+        return false;
+    }
+    const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
+    const std::size_t stored_bytes = pattern.row_bytes() / ranges.size();
+    actions.resize(count * pattern.row_bytes());
+    std::int64_t number = 0;
+    for (std::size_t at = 0, element = 0; at < count * ranges.size(); ++at, element = at % ranges.size()) {
+        const bool is_integer = load_integer(array.view().buf, at, scalar, number);
+        if (!is_integer || number < ranges[element].low || number > ranges[element].high) {
+            return false;
+        }
+        store_lowest(number, stored_bytes, actions.data() + at * stored_bytes);
+    }
+    return true;
+}
+
 }  // namespace
 
 BorrowedArray::~BorrowedArray() {
@@ -174,16 +194,19 @@ RowPattern::RowPattern(nb::handle array) {
     const Py_buffer& view = borrowed.view();
     format_ = view.format;
     shape_.assign(view.shape + 1, view.shape + view.ndim);
-    row_bytes_ = static_cast<std::size_t>(view.itemsize);
     for (const Py_ssize_t side : shape_) {
-        row_bytes_ *= static_cast<std::size_t>(side);
+        num_elements_ *= static_cast<std::size_t>(side);
     }
+    row_bytes_ = static_cast<std::size_t>(view.itemsize) * num_elements_;
 }
 
 bool RowPattern::fits(const BorrowedArray& array, std::size_t num_rows) const {
+    return fits_but_for_dtype(array, num_rows) && format_ == array.view().format;
+}
+
+bool RowPattern::fits_but_for_dtype(const BorrowedArray& array, std::size_t num_rows) const {
     const Py_buffer& view = array.view();
-    if (static_cast<std::size_t>(view.ndim) != shape_.size() + 1 || array.num_rows() != num_rows ||
-        format_ != view.format) {
+    if (static_cast<std::size_t>(view.ndim) != shape_.size() + 1 || array.num_rows() != num_rows) {
         return false;
     }
     for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
@@ -238,8 +261,13 @@ bool read_flags(nb::handle argument, std::uint8_t bit, std::vector<std::uint8_t>
         });
 }
 
-bool read_counted_actions(nb::handle argument, std::size_t count, const ActionRange& range, std::size_t stored_bytes,
-                          std::vector<std::uint8_t>& actions) {
+bool read_counted_actions(nb::handle argument, std::size_t count, const std::vector<ActionRange>& ranges,
+                          const RowPattern& pattern, std::vector<std::uint8_t>& actions) {
+    if (!pattern.shape().empty()) {
+        return read_action_rows(argument, count, ranges, pattern, actions);
+    }
+    const ActionRange range = ranges.front();
+    const std::size_t stored_bytes = pattern.row_bytes();
     actions.resize(count * stored_bytes);
     std::int64_t action = 0;
     const auto keep = [&](std::size_t row) {
@@ -268,6 +296,32 @@ bool read_array_actions(nb::handle argument, std::size_t count, const RowPattern
     }
     const auto* bytes = array.values<const std::uint8_t>();
     actions.assign(bytes, bytes + array.view().len);
+    return true;
+}
+
+bool read_columns(nb::handle argument, std::size_t count, const std::vector<ColumnPattern>& patterns,
+                  std::size_t row_bytes, std::vector<std::uint8_t>& rows) {
+    if (argument.is_none()) {
+        return patterns.empty();
+    }
+    if (!PyDict_Check(argument.ptr()) || static_cast<std::size_t>(PyDict_Size(argument.ptr())) != patterns.size()) {
+        return false;
+    }
+    rows.resize(count * row_bytes);
+    std::size_t offset = 0;
+    for (const ColumnPattern& pattern : patterns) {
+        PyObject* values = PyDict_GetItemWithError(argument.ptr(), pattern.name.ptr());
+        BorrowedArray array;
+        if (values == nullptr || !array.borrow(values) || !pattern.row.fits(array, count)) {
+            PyErr_Clear();  // a key that cannot be compared
+            return false;
+        }
+        const std::size_t bytes = pattern.row.row_bytes();
+        for (std::size_t row = 0; row < count; ++row) {
+            std::memcpy(rows.data() + row * row_bytes + offset, array.values<const std::uint8_t>() + row * bytes, bytes);
+        }
+        offset += bytes;
+    }
     return true;
 }
 

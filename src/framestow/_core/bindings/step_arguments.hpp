@@ -43,6 +43,8 @@ public:
     explicit RowPattern(nanobind::handle array);  // its first axis counts the rows
 
     bool fits(const BorrowedArray& array, std::size_t num_rows) const;
+    bool fits_but_for_dtype(const BorrowedArray& array, std::size_t num_rows) const;
+    std::size_t num_elements() const { return num_elements_; }  // of a row
     std::size_t row_bytes() const { return row_bytes_; }
     const std::string& format() const { return format_; }
     const std::vector<Py_ssize_t>& shape() const { return shape_; }
@@ -50,6 +52,7 @@ public:
 private:
     std::string format_;
     std::vector<Py_ssize_t> shape_;
+    std::size_t num_elements_ = 1;
     std::size_t row_bytes_;
 };
 
@@ -66,12 +69,23 @@ bool read_rewards(nanobind::handle argument, std::size_t count, std::vector<floa
 // Sets `bit` of flags[i] where the argument is true.
 bool read_flags(nanobind::handle argument, std::uint8_t bit, std::vector<std::uint8_t>& flags);
 
-// Integers in `range`, each stored in the lowest `stored_bytes` bytes of its number.
-bool read_counted_actions(nanobind::handle argument, std::size_t count, const ActionRange& range,
-                          std::size_t stored_bytes, std::vector<std::uint8_t>& actions);
+// Integers, an element of an action in its one of `ranges`, stored as `pattern` says in the lowest bytes of the number.
+bool read_counted_actions(nanobind::handle argument, std::size_t count, const std::vector<ActionRange>& ranges,
+                          const RowPattern& pattern, std::vector<std::uint8_t>& actions);
 
 // Arrays of exactly `pattern`, finite where they are floats.
 bool read_array_actions(nanobind::handle argument, std::size_t count, const RowPattern& pattern,
                         std::vector<std::uint8_t>& actions);
+
+// An extra column of a step: its name, and what one row of it is.
+struct ColumnPattern {
+    nanobind::object name;
+    RowPattern row;
+};
+
+// A dict with exactly one array of its pattern for each of `patterns`, or None where there is none; whatever is in them.
+// Rows are written one behind the other, `row_bytes` each.
+bool read_columns(nanobind::handle argument, std::size_t count, const std::vector<ColumnPattern>& patterns,
+                  std::size_t row_bytes, std::vector<std::uint8_t>& rows);
 
 }  // namespace framestow

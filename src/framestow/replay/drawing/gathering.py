@@ -107,9 +107,12 @@ class Gathering:
         finally:
             if reading is not None:
                 reading.stop()
-        action, reward, discount, terminated, truncated = pending.columns
+        action, reward, discount, terminated, truncated, columns = pending.columns
         indices, weights = pending.draw
-        return Batch(frames[:, :-1], action, reward, discount, frames[:, 1:], indices, weights, terminated, truncated)
+        observation, next_observation = frames[:, :-1], frames[:, 1:]
+        return Batch(
+            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
+        )
 
     def _draw_anew(self, pending: PendingBatch, error: DamagedSegmentError) -> None:
         with self._parts.lock:

@@ -54,7 +54,7 @@ class StepsCheck:
 
     def __init__(self, settings: MemorySettings) -> None:
         self._settings = settings
-        self._record = slot_record(settings.num_streams, settings.action)
+        self._record = slot_record(settings.num_streams, settings.action, settings.columns)
 
     def __call__(self, _key: BlockKey, block: bytes) -> str | None:
         """Check the fields of each step by itself."""
@@ -62,16 +62,12 @@ class StepsCheck:
         if len(block) % self._record.itemsize:
             return f"its {len(block)} bytes are no steps of {self._record.itemsize} bytes"
         steps = np.frombuffer(block, self._record)
-        low, high = settings.action.low, settings.action.high
-        actions = steps["action"]
         for name, is_wrong in {
             "stream": steps["stream"] >= settings.num_streams,
             "reward": ~np.isfinite(steps["reward"]),
             "history": steps["history"] >= settings.stack,
             "flags": steps["flags"] > MAX_FLAGS,
-            "action": np.zeros(len(steps), np.bool_)
-            if low is None or high is None
-            else (actions < low) | (actions > high),
+            "action": settings.action.are_outside(steps["action"]).reshape(len(steps), -1).any(1),
         }.items():
             if is_wrong.any():
                 place = int(np.flatnonzero(is_wrong)[0])

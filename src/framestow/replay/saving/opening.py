@@ -109,11 +109,11 @@ def _writer(folder: Path, settings: MemorySettings) -> Iterator[StoreWriter]:
 
 def _check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path) -> None:
     wanted, there = _flat(asked.state()), _flat(stored.state())
-    for name, value in there.items():
-        if wanted.get(name) != value and name not in NOT_COMPARED:
+    for name in there | wanted:
+        if wanted.get(name) != there.get(name) and name not in NOT_COMPARED:
             raise IncompatibleError(
-                f"{name} is {wanted.get(name)!r}: the memory in {folder} has {value!r}; give the same, or another "
-                "directory"
+                f"{name} is {wanted.get(name)!r}: the memory in {folder} has {there.get(name)!r}; give the same, or "
+                "another directory"
             )
 
 

@@ -36,7 +36,7 @@ class RebuiltState:
 
     def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
         self._settings, self._length = settings, frames_per_segment
-        self._record = slot_record(settings.num_streams, settings.action)
+        self._record = slot_record(settings.num_streams, settings.action, settings.columns)
         self._firsts = np.full(settings.num_streams, -1, np.int64)  # number of the first segment of each stream
         self._nexts = np.zeros(settings.num_streams, np.int64)  # and of the one behind its last
 

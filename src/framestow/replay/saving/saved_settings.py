@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,27 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     frame, action = settings.inner("frame"), settings.inner("action")
     frame.integers("shape")
     action.integers("shape")
-    for name in ("low", "high"):
-        if action.values.get(name) is not None:
-            action.integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
+    if "columns" in settings.values:
+        settings.inner("columns")
     try:
         if np.dtype(action.text("dtype")).kind not in "biuf":
             raise ValueError("actions are numbers")
+        for name in ("low", "high"):
+            _check_bounds(action, name)
         return MemorySettings.from_state(settings.values)
     except FramestowError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DamagedDataError(f"{file}: settings cannot be what was written ({error}); {WAY_OUT}") from error
+
+
+def _check_bounds(action: CheckedFields, name: str) -> None:
+    """Let a bound be absent, or an integer, or one for each element of an action."""
+    bounds = action.values.get(name)
+    if isinstance(bounds, list):
+        if len(bounds) != math.prod(action.integers("shape")):
+            raise ValueError(f"{len(bounds)} bounds for actions of shape {action.integers('shape')}")
+        for bound in bounds:
+            CheckedFields({name: bound}, "settings").integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
+    elif bounds is not None:
+        action.integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)

@@ -57,7 +57,8 @@ def _broken_courses(timeline: Timeline, stack: int) -> Iterator[str]:
     carried = np.empty((4, 0), np.int64)
     for start in range(0, len(timeline), STEPS_PER_PIECE):
         indices = timeline.held_at(np.arange(start, min(start + STEPS_PER_PIECE, len(timeline))))
-        (streams, lasts, counts), (_, rewards, _, terminated, truncated) = timeline.resolve(indices)
+        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve(indices, with_columns=False)
+        streams, lasts, counts = windows
         piece = np.stack([streams, lasts, counts, terminated | truncated])
         steps = np.concatenate([carried, piece], axis=1)
         steps = steps[:, np.lexsort((steps[1], steps[0]))]

@@ -208,7 +208,7 @@ def check_windows(parts: MemoryParts) -> None:
     ]
     for first in range(0, len(timeline), WINDOWS_AT_ONCE):
         ranks = np.arange(first, min(first + WINDOWS_AT_ONCE, len(timeline)))
-        streams, last_positions, counts = timeline.resolve(timeline.held_at(ranks))[0]
+        streams, last_positions, counts = timeline.resolve(timeline.held_at(ranks), with_columns=False)[0]
         if (counts < 2).any() or (counts > parts.settings.stack + 1).any() or (last_positions < counts - 1).any():
             raise ValueError("a transition has another window than any observation")
         for positions in (last_positions - counts + 1, last_positions):

@@ -55,7 +55,7 @@ class RingTimeline(StepRing, StreamArrays):
 
     def windows(self, indices: Indices) -> Windows:
         """Where the frames of the held transitions ``indices`` lie: observation and next observation in one window."""
-        return Windows(*self.resolve(indices)[0])
+        return Windows(*self.resolve(indices, with_columns=False)[0])
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""

@@ -15,24 +15,30 @@ OF_TIMELINE, OF_COLUMNS = ("stream", "position", "history"), ("action", "reward"
 Slots = npt.NDArray[Any]  # of slot_record
 
 
+def _fields(slots: Slots) -> Arrays:
+    """Views of the fields of ``slots``, by the names that they are saved under."""
+    extra = slots["columns"] if "columns" in (slots.dtype.names or ()) else np.zeros(0, [])
+    return (
+        {f"timeline.{name}": slots[name] for name in OF_TIMELINE}
+        | {f"columns.{name}": slots[name] for name in OF_COLUMNS}
+        | {f"extra.{name}": extra[name] for name in extra.dtype.names or ()}
+    )
+
+
 def arrays_of(slots: Slots) -> Arrays:
     """Give the fields of ``slots``, an array each."""
-    return {f"timeline.{name}": slots[name] for name in OF_TIMELINE} | {
-        f"columns.{name}": slots[name] for name in OF_COLUMNS
-    }
+    return _fields(slots)
 
 
 def slots_of(arrays: Arrays, record: np.dtype[Any], num_streams: int) -> Slots:
     """Give back what ``arrays_of`` was given; ``DamagedDataError`` for fields that do not fit."""
     slots = np.zeros(len(arrays["timeline.stream"]), record)
-    names = [f"timeline.{name}" for name in OF_TIMELINE] + [f"columns.{name}" for name in OF_COLUMNS]
-    for name, field in zip(names, OF_TIMELINE + OF_COLUMNS, strict=True):
-        if arrays[name].shape != slots[field].shape:
+    for name, kept in _fields(slots).items():
+        if arrays[name].shape != kept.shape:
             raise DamagedDataError(
-                f"{name} has shape {arrays[name].shape}: {slots[field].shape} is what these slots take; "
-                "take an older save"
+                f"{name} has shape {arrays[name].shape}: {kept.shape} is what these slots take; take an older save"
             )
-        slots[field] = arrays[name]
+        kept[...] = arrays[name]
     if (arrays["timeline.stream"] >= num_streams).any():
         raise DamagedDataError(
             f"a slot is of stream {arrays['timeline.stream'].max()}: there are {num_streams} streams; "

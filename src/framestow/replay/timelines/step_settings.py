@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import slot_record
+from framestow.replay.columns import NO_COLUMNS, ColumnsSpec, slot_record
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class StepSettings:
     discount: float = 0.99
     segment_frames: int = 1
     """Frames that a storage lets go of at once."""
+    columns: ColumnsSpec = NO_COLUMNS
 
     @property
     def actions_like(self) -> npt.NDArray[Any]:
@@ -37,14 +38,19 @@ class StepSettings:
         return np.empty((0, *self.frame.shape), self.frame.dtype)
 
     @property
-    def action_range(self) -> tuple[int, int] | None:
-        """The first and the last action, where they are counted."""
-        return None if self.action.low is None or self.action.high is None else (self.action.low, self.action.high)
+    def action_ranges(self) -> list[tuple[int, int]]:
+        """Inclusive bounds of each element of an action, where actions are counted."""
+        return self.action.ranges
+
+    @property
+    def columns_like(self) -> dict[str, npt.NDArray[Any]]:
+        """No values of each extra column, by name, in the order in which they lie in a slot."""
+        return self.columns.empty()
 
     @property
     def record(self) -> np.dtype[Any]:
         """What a slot keeps of a step."""
-        return slot_record(self.num_streams, self.action)
+        return slot_record(self.num_streams, self.action, self.columns)
 
 
 class StreamArrays:

@@ -26,8 +26,13 @@ class Windows(NamedTuple):
     counts: npt.NDArray[np.int32]
 
 
-Columns = tuple[  # actions, rewards, discounts, terminated, truncated
-    npt.NDArray[Any], npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]
+Columns = tuple[  # actions, rewards, discounts, terminated, truncated, extra columns by name
+    npt.NDArray[Any],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.bool_],
+    npt.NDArray[np.bool_],
+    dict[str, npt.NDArray[Any]],
 ]
 
 
@@ -74,9 +79,19 @@ class Timeline(Protocol):
     def begin(self, streams: npt.NDArray[np.integer[Any]]) -> bool:
         """Start an episode on each of ``streams``, ending an open one; False, and nothing done, for unknown streams."""
 
-    def stage(self, streams: Any, actions: Any, rewards: Any, terminated: Any, truncated: Any, frames: Any) -> bool:
+    def stage(
+        self,
+        streams: Any,
+        actions: Any,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        frames: Any,
+        columns: Any = None,
+    ) -> bool:
         """Check one step of each of ``streams`` (all if None), arrays or lists of numbers, and hold it ready.
 
+        ``columns``: the extra ones, a dict of arrays; None where there are none.
         False if it breaks a rule or comes in another form than is read here; then nothing is held ready.
         """
 
@@ -105,11 +120,14 @@ class Timeline(Protocol):
     def is_held(self, indices: Indices) -> npt.NDArray[np.bool_]:
         """Which of ``indices`` name a transition that may be drawn."""
 
-    def resolve(self, indices: Indices) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
+    def resolve(
+        self, indices: Indices, with_columns: bool = True
+    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
         """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
 
         Windows: streams, last positions, counts; ``stack + 1`` places, of which ``counts`` are frames, the last being
-        what the step led to. Counted actions come as int64.
+        what the step led to. Counted actions come as int64. Extra columns are given unless they are not asked for,
+        and may be large.
         """
 
     def lose(self, stream: int, first: int, before: int) -> int:
@@ -149,7 +167,7 @@ def check_windows(timeline: Timeline, stack: int) -> None:
         raise AssertionError(f"{len(timeline)} transitions may be drawn, but there are {len(held)} indices")
     if not timeline.is_held(held).all() or (timeline.held_at(np.arange(len(held))) != held).any():
         raise AssertionError("ranks, indices and what is held do not agree")
-    windows = Windows(*timeline.resolve(held)[0])
+    windows = Windows(*timeline.resolve(held, with_columns=False)[0])
     if (windows.last_positions > timeline.newest_positions[windows.streams]).any():
         raise AssertionError("a transition leads to a frame that was never stored")
     if (windows.counts < 2).any() or (windows.counts > stack + 1).any():

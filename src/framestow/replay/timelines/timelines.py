@@ -23,6 +23,7 @@ def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | Non
         settings.action,
         settings.discount,
         segment_frames,
+        settings.columns,
     )
     if settings.retention == "random":
         return BlockTimeline(steps, RandomRetention(seed))
