@@ -20,11 +20,12 @@ built() {
 has_thread_test=
 [ -f native_tests/thread_test.cpp ] && has_thread_test=thread_test
 
-built native_tests "$sanitizers" core_tests screen_tests step_blocks_tests step_ring_tests $has_thread_test
+built native_tests "$sanitizers" core_tests screen_tests step_blocks_tests step_ring_tests sum_tree_tests $has_thread_test
 build/native_tests/native_tests/core_tests
 build/native_tests/native_tests/screen_tests
 build/native_tests/native_tests/step_blocks_tests
 build/native_tests/native_tests/step_ring_tests
+build/native_tests/native_tests/sum_tree_tests
 [ ! "$has_thread_test" ] || build/native_tests/native_tests/thread_test
 
 # ThreadSanitizer excludes the others, so what it watches is built once more. It wants the classic address layout,

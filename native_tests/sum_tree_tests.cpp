@@ -50,7 +50,7 @@ void random_changes_are_those_of_an_array(std::int64_t num_slots, std::uint32_t 
     std::mt19937 random(seed);
     SumTree tree;
     std::map<std::int64_t, float> weights;
-    for (int round = 0; round < 60; ++round) {
+    for (int round = 0; round < 30; ++round) {
         std::vector<std::int64_t> slots;
         std::vector<float> values;
         const std::size_t count = round % 10 == 9 ? 3000 : random() % 70;
@@ -155,5 +155,6 @@ int main() {
     targets_at_the_borders_find_no_zero_weight();
     ten_million_updates_leave_no_drift();
     pages_without_a_weight_are_given_back();
+    std::puts("sum tree tests: all hold");
     return 0;
 }

@@ -252,6 +252,19 @@ class _Steps:
     def is_held(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of ``indices`` name a step that may be drawn."""
 
+    @property
+    def num_slots(self) -> int:
+        """All slots are below this."""
+
+    def slots_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the slots of steps; IndexError for one that may not be drawn."""
+
+    def find_slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the slots of steps, -1 for those that may not be drawn."""
+
+    def indices_in(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the steps in slots, -1 where there is none that may be drawn; IndexError for no slot."""
+
     def lose(self, stream: int, first: int, before: int) -> int:
         """Draw no step any more that looks at frames ``first`` up to ``before`` of a stream; how many could be."""
 
@@ -342,8 +355,15 @@ class StepBlocks(_Steps):
     def records(self, stream: int, segment: int) -> bytes:
         """Give the slots of a block; IndexError for one that is not here."""
 
-    def restore_block(self, number: int, stream: int, segment: int, records: NDArray[np.uint8] | None) -> None:
+    def first_slots(self) -> NDArray[np.int64]:
+        """Of all blocks, oldest first: the first of the slots that belong to it."""
+
+    def restore_block(
+        self, number: int, stream: int, segment: int, records: NDArray[np.uint8] | None, first_slot: int = -1
+    ) -> None:
         """Put back a block, with no step in it if ``records`` is None, after the streams' arrays were filled.
+
+        ``first_slot``: as ``first_slots`` gave it; -1 gives it any that are free.
 
         ValueError for one that does not come after those before it.
         """

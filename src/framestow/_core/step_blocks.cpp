@@ -1,12 +1,14 @@
 #include "step_blocks.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace framestow {
 namespace {
 
 constexpr std::size_t kBitsPerWord = 64;
 constexpr std::size_t kFewLeft = 64;  // blocks
+constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();
 
 bool has_bit(const std::uint64_t* words, std::size_t place) {
     return (words[place / kBitsPerWord] >> (place % kBitsPerWord) & 1) != 0;
@@ -77,7 +79,8 @@ std::size_t StepBlocks::nbytes() const {
     const std::size_t num_blocks = blocks_.size() - num_left_;
     return num_blocks * (block_bytes() + sizeof(StepBlock) + index_entry) +
            (blocks_.capacity() + records_of_.capacity()) * sizeof(void*) + numbers_.capacity() * sizeof(std::int64_t) +
-           words_.capacity() * sizeof(std::uint64_t) + drawable_.nbytes() + sealed_.nbytes();
+           words_.capacity() * sizeof(std::uint64_t) + drawable_.nbytes() + sealed_.nbytes() +
+           order_at_.capacity() * sizeof(std::size_t) + free_ranges_.size() * 4 * sizeof(void*);
 }
 
 bool StepBlocks::is_held(std::int64_t index) const { return is_drawable(slot_of(index)); }
@@ -111,6 +114,19 @@ std::vector<std::int64_t> StepBlocks::lost_indices() const {
     return indices;
 }
 
+std::int64_t StepBlocks::slot_of_held(std::int64_t index) const {
+    const Slot slot = slot_of(index);
+    return blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place);
+}
+
+std::int64_t StepBlocks::index_in(std::int64_t slot_number) const {
+    const std::size_t order = order_at_[static_cast<std::size_t>(slot_number / rules_.segment_frames)];
+    const std::int64_t place = slot_number % rules_.segment_frames;
+    return order != kFree && has_bit(words_of(order), static_cast<std::size_t>(place))
+               ? numbers_[order] * rules_.segment_frames + place
+               : -1;
+}
+
 void StepBlocks::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
         const auto stream = static_cast<std::size_t>(streams[row]);
@@ -128,6 +144,9 @@ Eviction StepBlocks::let_go(std::size_t sealed_rank) {
     records_of_[order] = nullptr;
     sealed_.add(order, std::uint64_t{0} - 1);
     num_steps_ -= leaving->num_steps;
+    const auto range = static_cast<std::size_t>(leaving->first_slot / rules_.segment_frames);
+    order_at_[range] = kFree;
+    free_ranges_.insert(range);
     by_segment_[leaving->stream].erase(leaving->segment);
     stop_touching(leaving->stream, first, first + rules_.segment_frames);
     if (++num_left_ > kFewLeft && num_left_ > blocks_.size() / 2) {
@@ -194,8 +213,15 @@ std::vector<const StepBlock*> StepBlocks::blocks() const {
     return here;
 }
 
-void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records) {
-    StepBlock& block = add_block(number, stream, segment);
+bool StepBlocks::has_free_slots(std::int64_t first_slot) const {
+    const auto range = static_cast<std::size_t>(first_slot / rules_.segment_frames);
+    return first_slot >= 0 && first_slot % rules_.segment_frames == 0 &&
+           (range >= order_at_.size() || order_at_[range] == kFree);
+}
+
+void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records,
+                         std::int64_t first_slot) {
+    StepBlock& block = add_block(number, stream, segment, first_slot);
     for (std::size_t place = 0; records != nullptr && place < segment_frames_; ++place) {
         if (StepRecords::is_taken(records + place * records_.bytes())) {
             flip_bit(words_of(block.order), place);
@@ -238,12 +264,14 @@ const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place
     return block.records.data() + place * records_.bytes();
 }
 
-StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::int64_t segment) {
+StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::int64_t segment,
+                                std::int64_t first_slot) {
     auto block = std::make_unique<StepBlock>();
     block->number = number;
     block->segment = segment;
     block->stream = stream;
     block->order = blocks_.size();
+    block->first_slot = take_slots(first_slot, block->order);
     block->records.resize(block_bytes());
     by_segment_[stream][segment] = block.get();
     numbers_.push_back(number);
@@ -254,6 +282,21 @@ StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::i
     blocks_.push_back(std::move(block));
     next_number_ = number + 1;
     return *blocks_.back();
+}
+
+// Gives a range of slots to the block of that order; the first free one for -1.
+std::int64_t StepBlocks::take_slots(std::int64_t first_slot, std::size_t order) {
+    std::size_t range = free_ranges_.empty() ? order_at_.size() : *free_ranges_.begin();
+    if (first_slot >= 0) {
+        range = static_cast<std::size_t>(first_slot / rules_.segment_frames);
+    }
+    while (range >= order_at_.size()) {
+        free_ranges_.insert(order_at_.size());
+        order_at_.push_back(kFree);
+    }
+    free_ranges_.erase(range);
+    order_at_[range] = order;
+    return static_cast<std::int64_t>(range) * rules_.segment_frames;
 }
 
 // The newest frame of a stream has come.
@@ -329,6 +372,7 @@ void StepBlocks::close_ranks() {
         drawable_.push_back(count_bits(words_of(order), words_a_block_));
         sealed_.push_back(blocks_[before]->is_sealed ? 1 : 0);
         blocks_[before]->order = order;
+        order_at_[static_cast<std::size_t>(blocks_[before]->first_slot / rules_.segment_frames)] = order;
         if (order != before) {
             blocks_[order] = std::move(blocks_[before]);
         }

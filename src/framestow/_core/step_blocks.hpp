@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct StepBlock {
     std::int64_t segment;  // of its stream
     std::size_t stream;
     std::size_t order;  // place among the blocks, oldest first
+    std::int64_t first_slot;
     std::uint32_t num_steps = 0;
     bool is_sealed = false;
     std::vector<std::uint8_t> records;
@@ -49,6 +51,11 @@ public:
     std::int64_t held_at(std::int64_t rank) const;   // by rank among those that may, 0 being the oldest
     std::vector<std::int64_t> held_indices() const;  // of all that may, ascending
     std::vector<std::int64_t> lost_indices() const;  // of those that are here and may not
+
+    // Slots: where a step lies, as a small number that others get when it has left. A block has a range of them.
+    std::int64_t num_slots() const { return static_cast<std::int64_t>(order_at_.size()) * rules_.segment_frames; }
+    std::int64_t slot_of_held(std::int64_t index) const;
+    std::int64_t index_in(std::int64_t slot_number) const;  // -1 where none lies there that may be drawn
 
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
@@ -80,8 +87,10 @@ public:
     std::size_t block_bytes() const { return segment_frames_ * records_.bytes(); }
 
     // Puts back a block with all its records, or with none where they are null; `number` is above all others'. The
-    // caller has filled the streams' memory.
-    void restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records);
+    // caller has filled the streams' memory. `first_slot` is of a range that no other has; -1 takes the first free one.
+    void restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records,
+                 std::int64_t first_slot = -1);
+    bool has_free_slots(std::int64_t first_slot) const;  // whether they are a range, and no block has it
     void restore_next_number(std::int64_t number) { next_number_ = number; }
 
 private:
@@ -95,7 +104,8 @@ private:
     std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
     const std::uint64_t* words_of(std::size_t order) const { return words_.data() + order * words_a_block_; }
     const std::uint8_t* record(const StepBlock& block, std::size_t place) const;
-    StepBlock& add_block(std::int64_t number, std::size_t stream, std::int64_t segment);
+    StepBlock& add_block(std::int64_t number, std::size_t stream, std::int64_t segment, std::int64_t first_slot = -1);
+    std::int64_t take_slots(std::int64_t first_slot, std::size_t order);
     void arrive(std::size_t stream);
     void seal(StepBlock& block);
     bool stop_drawing(const Slot& slot);
@@ -117,6 +127,8 @@ private:
     PrefixCounts drawable_;                           // steps of each that may be drawn
     PrefixCounts sealed_;                             // 1 for each that is sealed
     std::size_t num_left_ = 0;
+    std::vector<std::size_t> order_at_;  // of the block that has a range of slots, by range
+    std::set<std::size_t> free_ranges_;  // of which the first is taken, so that it follows from what is held
     std::vector<std::unordered_map<std::int64_t, StepBlock*>> by_segment_;  // a stream
     std::vector<StepBlock*> newest_;                                        // a stream: that of its newest frame
     std::vector<std::int64_t> next_to_seal_;                                // a stream: segment

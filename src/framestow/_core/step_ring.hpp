@@ -40,6 +40,17 @@ public:
         return lost_.size() == 0 ? oldest_ + rank : lost_.other(oldest_, rank);
     }
 
+    // Slots: where a step lies, as a small number that others get when it has left.
+    std::int64_t num_slots() const { return static_cast<std::int64_t>(capacity_); }
+    std::int64_t slot_of_held(std::int64_t index) const { return index % num_slots(); }
+
+    // The step in a slot, -1 where none lies there that may be drawn.
+    std::int64_t index_in(std::int64_t slot_number) const {
+        const std::int64_t newest = next_index_ - 1;
+        const std::int64_t index = newest - (newest - slot_number + num_slots()) % num_slots();
+        return is_held(index) ? index : -1;
+    }
+
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedSegmentError, IncompatibleError
+from framestow.errors import DamagedSegmentError
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.budget import Budget
 from framestow.replay.columns import slot_record
 from framestow.replay.damaged_segments import DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.sampler import Sampler
+from framestow.replay.samplers.saved_samplers import make_saved_sampler, restore_sampler, saved_sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
@@ -44,6 +45,7 @@ class MemoryParts:
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
         self.sampler: Sampler = Uniform() if sampler is None else sampler
+        self._has_chosen_sampler = sampler is not None
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
         self.refusal: Exception | None = None
@@ -74,26 +76,26 @@ class MemoryParts:
         """Let transitions go until the memory is within its budget."""
         self.budget.make_fit(self.storage, self.timeline)
 
-    def state(self) -> dict[str, Any]:
-        """What a saved memory says of itself besides its arrays and frames: JSON-able values."""
+    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """What a saved memory says of itself besides steps and frames: JSON-able values, and the sampler's arrays."""
+        sampler, arrays = saved_sampler(self.sampler, self.timeline)
         return {
             "settings": self.settings.state(),
-            "sampler": {"kind": type(self.sampler).__name__, "state": self.sampler.state()},
+            "sampler": sampler,
             "generator": self.generator.bit_generator.state,
             "output_bytes": self.budget.output_bytes,
-        }
+        }, arrays
 
-    def check_sampler(self, state: dict[str, Any]) -> None:
-        """Raise ``IncompatibleError`` unless the sampler is of the class that ``state()`` was given with."""
-        saved, present = state["sampler"]["kind"], type(self.sampler).__name__
-        if saved != present:
-            raise IncompatibleError(
-                f"sampler is a {present}: the memory was saved with a {saved}; load it with sampler=that"
-            )
+    def restore(self, state: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take over sampler and generator from what ``state`` gave, and restack; storage and timeline are filled.
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over sampler and generator from what ``state`` gave, and restack; storage and timeline are filled."""
-        self.sampler.restore(state["sampler"]["state"])
+        Where no sampler was given, the saved one is made. One of another class begins afresh. Raises
+        ``IncompatibleError`` where the saved one is not framestow's and none was given.
+        """
+        saved = state["sampler"]
+        if not self._has_chosen_sampler:
+            self.sampler = make_saved_sampler(saved, arrays)
+        restore_sampler(self.sampler, saved, arrays, self.timeline)
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))

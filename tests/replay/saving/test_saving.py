@@ -177,11 +177,11 @@ class Newest(Uniform):
     """A sampler of the user's own."""
 
 
-def test_a_memory_is_loaded_with_a_sampler_of_the_class_it_was_saved_with(tmp_path):
+def test_a_sampler_of_the_users_own_is_given_to_load(tmp_path):
     memory, _ = recorded(20, sampler=Newest())
     memory.save(tmp_path / "memory")
 
-    with pytest.raises(IncompatibleError, match="sampler is a Uniform: the memory was saved with a Newest"):
+    with pytest.raises(IncompatibleError, match="sampler is not given: the memory was saved with a Newest, which is"):
         ReplayMemory.load(tmp_path / "memory")
 
     loaded = ReplayMemory.load(tmp_path / "memory", sampler=Newest())

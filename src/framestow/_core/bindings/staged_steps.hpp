@@ -92,7 +92,7 @@ private:
 };
 
 // A core (StepRing, StepBlocks) with what stands before it. `Core` has num_streams, begin, may_append, append, resolve,
-// size, is_held, held_at and lose.
+// size, is_held, held_at, num_slots, slot_of_held, index_in and lose.
 template <typename Core>
 class BoundSteps {
 public:
@@ -169,6 +169,32 @@ public:
         return array;
     }
 
+    nb::object slots_of(nb::handle indices_argument) const {
+        const BorrowedColumn indices(indices_argument, "indices");
+        return slots(indices, [&](std::size_t row) -> std::int64_t {
+            throw std::out_of_range("transition " + std::to_string(indices[row]) +
+                                    " is not held: it has gone, or never was");
+        });
+    }
+
+    nb::object find_slots(nb::handle indices_argument) const {
+        return slots(BorrowedColumn(indices_argument, "indices"), [](std::size_t) { return std::int64_t{-1}; });
+    }
+
+    nb::object indices_in(nb::handle slots_argument) const {
+        const BorrowedColumn slots(slots_argument, "slots");
+        std::int64_t* indices = nullptr;
+        nb::object array = new_array(nb::int_(slots.size()), numpy_dtypes().int64, indices);
+        for (std::size_t row = 0; row < slots.size(); ++row) {
+            if (slots[row] < 0 || slots[row] >= core().num_slots()) {
+                throw std::out_of_range("slot " + std::to_string(slots[row]) + " is not one of the " +
+                                        std::to_string(core().num_slots()) + " that there are");
+            }
+            indices[row] = core().index_in(slots[row]);
+        }
+        return array;
+    }
+
     std::size_t lose(std::int64_t stream, std::int64_t first, std::int64_t before) {
         if (stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()) {
             throw std::out_of_range("stream is " + std::to_string(stream) + ": must be 0 to " +
@@ -179,6 +205,17 @@ public:
 
     std::size_t lose_indices(nb::handle indices_argument) {
         return core().lose_indices(BorrowedColumn(indices_argument, "indices").copy());
+    }
+
+private:
+    template <typename Missing>
+    nb::object slots(const BorrowedColumn& indices, Missing missing) const {
+        std::int64_t* slots = nullptr;
+        nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().int64, slots);
+        for (std::size_t row = 0; row < indices.size(); ++row) {
+            slots[row] = core().is_held(indices[row]) ? core().slot_of_held(indices[row]) : missing(row);
+        }
+        return array;
     }
 
 protected:
@@ -195,6 +232,10 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_columns") = true)
         .def("held_at", &Bound::held_at, nb::arg("ranks"))
         .def("is_held", &Bound::is_held, nb::arg("indices"))
+        .def("slots_of", &Bound::slots_of, nb::arg("indices"))
+        .def("find_slots", &Bound::find_slots, nb::arg("indices"))
+        .def("indices_in", &Bound::indices_in, nb::arg("slots"))
+        .def_prop_ro("num_slots", [](const Bound& self) { return self.core().num_slots(); })
         .def("lose", &Bound::lose, nb::arg("stream"), nb::arg("first"), nb::arg("before"))
         .def("lose_indices", &Bound::lose_indices, nb::arg("indices"))
         .def("__len__", [](const Bound& self) { return self.core().size(); });

@@ -62,7 +62,16 @@ public:
         return nb::make_tuple(number_array, stream_array, segment_array, num_steps_array, sealed_array);
     }
 
-    void restore_block(std::int64_t number, std::int64_t stream, std::int64_t segment, nb::handle records) {
+    nb::object first_slots() const {
+        std::vector<std::int64_t> slots;
+        for (const StepBlock* block : core().blocks()) {
+            slots.push_back(block->first_slot);
+        }
+        return to_array(slots);
+    }
+
+    void restore_block(std::int64_t number, std::int64_t stream, std::int64_t segment, nb::handle records,
+                       std::int64_t first_slot) {
         const bool is_known = stream >= 0 && static_cast<std::size_t>(stream) < core().num_streams();
         if (!is_known || segment < 0 || number < core().next_number() ||
             core().find(static_cast<std::size_t>(stream), segment) != nullptr) {
@@ -70,8 +79,12 @@ public:
                    "are " + std::to_string(number) + ", " + std::to_string(stream) + " and " +
                        std::to_string(segment) + ": blocks come in the order of their numbers, and each once");
         }
+        if (first_slot != -1 && !core().has_free_slots(first_slot)) {
+            refuse("first_slot", "is " + std::to_string(first_slot) + ": must be a multiple of " +
+                                     std::to_string(core().rules().segment_frames) + " that no other block has, or -1");
+        }
         if (records.is_none()) {
-            core().restore(number, static_cast<std::size_t>(stream), segment, nullptr);
+            core().restore(number, static_cast<std::size_t>(stream), segment, nullptr, first_slot);
             return;
         }
         const ReadArray bytes = as_bytes(records, "records");
@@ -79,7 +92,7 @@ public:
             refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: a block has " +
                                   std::to_string(core().block_bytes()));
         }
-        core().restore(number, static_cast<std::size_t>(stream), segment, span_of(bytes).bytes);
+        core().restore(number, static_cast<std::size_t>(stream), segment, span_of(bytes).bytes, first_slot);
     }
 
     void restore_next_number(std::int64_t number) {
@@ -107,7 +120,8 @@ void bind_step_blocks(nb::module_& module) {
         .def("held_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
         .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
         .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("stream"),
-             nb::arg("segment"), nb::arg("records").none())
+             nb::arg("segment"), nb::arg("records").none(), nb::arg("first_slot") = -1)
+        .def("first_slots", &BoundStepBlocks::first_slots)
         .def("restore_next_number", &BoundStepBlocks::restore_next_number, nb::arg("number"))
         .def_prop_ro("lacks_room", &BoundStepBlocks::lacks_room)
         .def_prop_ro("num_sealed", [](const BoundStepBlocks& self) { return self.core().num_sealed(); })

@@ -2,37 +2,118 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.errors import InvalidSettingsError
+
+Indices = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int64]
+
 
 class Draw(NamedTuple):
     """Indices of the transitions drawn, and their importance weights; both of shape ``(batch,)``."""
 
-    indices: npt.NDArray[np.int64]
+    indices: Indices
     weights: npt.NDArray[np.float32]
 
 
 class Held(Protocol):
-    """The transitions that may be drawn now, by rank: 0 is the oldest, ``len`` minus 1 the newest."""
+    """The transitions that may be drawn now, by rank, by index and by slot; arrays in and out have one axis.
+
+    ::
+
+        rank    0 is the oldest, ``len`` minus 1 the newest; another one whenever something leaves
+        index   which transition it is, of all that ever came; never given twice
+        slot    where it lies: below ``num_slots``, the same while it is held, given to others afterwards
+    """
 
     def __len__(self) -> int:
         """How many there are."""
 
-    def held_at(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Give their indices."""
+    def held_at(self, ranks: Indices) -> Indices:
+        """Give the indices of those ranks."""
+
+    def held_indices(self) -> Indices:
+        """Give all indices, ascending."""
+
+    def held_runs(self) -> Indices:
+        """Give all indices as runs of consecutive ones, ascending: first index and number of each, ``(runs, 2)``."""
+
+    def is_held(self, indices: Indices) -> npt.NDArray[np.bool_]:
+        """Which of ``indices`` may be drawn."""
+
+    @property
+    def num_slots(self) -> int:
+        """All slots are below this; it may grow, and is not much more than the most transitions there may be."""
+
+    def slots_of(self, indices: Indices) -> Slots:
+        """Give the slots of transitions; IndexError for one that may not be drawn."""
+
+    def find_slots(self, indices: Indices) -> Slots:
+        """Give the slots of transitions, -1 for those that may not be drawn."""
+
+    def indices_in(self, slots: Slots) -> Indices:
+        """Give the transitions in ``slots``, -1 where there is none that may be drawn; IndexError for no slot."""
 
 
 class Sampler(Protocol):
-    """Draws transitions by their index. It is told which may be drawn, and sees neither frames nor rewards."""
+    """Draws transitions by their index. It is told which may be drawn, and sees neither frames nor rewards.
 
+    A class of yours takes it as its base and writes ``draw``; the rest says "nothing" until it is written too. All
+    calls come under the memory's lock, one at a time, so none has to think of threads. An interrupt (Ctrl-C) may break
+    off any call between two of its lines.
+    """
+
+    watches_slots: bool = False
+    """Whether ``slots_changed`` is to be called; a constant of the class."""
+    nbytes: int = 0
+    """What it keeps now, in bytes."""
+    bytes_a_step: float = 0.0
+    """What it keeps for each transition at most, in bytes; a memory with a budget sets so much aside."""
+
+    @abstractmethod
     def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
-        """Draw ``batch_size`` of ``held``, which are at least one, with replacement."""
+        """Draw ``batch_size`` of ``held``, which are at least one, with replacement.
 
-    def state(self) -> dict[str, Any]:
-        """What is saved with a memory: JSON-able values."""
+        ``generator`` is the memory's; whoever draws from it alone gives the same draws for the same seed.
+        """
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over what ``state`` gave."""
+    def begin(self, held: Held) -> None:
+        """Begin with a memory, or afresh: what was known before is of another one, or out of date."""
+        if self.watches_slots and len(held):
+            self.slots_changed(held.slots_of(held.held_indices()), held)
+
+    def slots_changed(self, slots: Slots, held: Held) -> None:
+        """Take note that transitions came into ``slots``, ascending, or left them since the last call.
+
+        Called before a draw, an update and a save, if there is such a slot and ``watches_slots`` says so. The same
+        slots are told again where an interrupt broke the call off.
+        """
+        del slots, held
+
+    def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]], held: Held) -> None:
+        """Take new priorities (TD errors, of any sign) of transitions, of which some may have left meanwhile.
+
+        Both have the same shape; all are finite. Raises ``InvalidSettingsError`` where there are no priorities.
+        """
+        del indices, priorities, held
+        raise InvalidSettingsError(
+            f"sampler is a {type(self).__name__}: it draws by no priorities; build the memory with "
+            "sampler=Prioritized()"
+        )
+
+    def state(self, held: Held) -> dict[str, Any]:
+        """What is saved with a memory: JSON-able values and NumPy arrays, in dicts and lists of any depth."""
+        del held
+        return {}
+
+    def restore(self, state: dict[str, Any], held: Held) -> None:
+        """Take over what ``state`` gave; ``held`` may be less than it was then. ``begin`` was not called.
+
+        Raises ``ValueError`` for what ``state`` cannot have given.
+        """
+        del state, held

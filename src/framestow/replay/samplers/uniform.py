@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from framestow._core import draw_uniformly
-from framestow.replay.samplers.sampler import Draw, Held
+from framestow.replay.samplers.sampler import Draw, Held, Sampler
 
 
-class Uniform:
-    """Draws every held transition with the same probability (a ``Sampler``). It keeps nothing."""
+class Uniform(Sampler):
+    """Draws every held transition with the same probability. It keeps nothing."""
 
     def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
         """Draw ``batch_size`` transitions with replacement; the weights are all 1.
@@ -21,10 +19,3 @@ class Uniform:
         """
         ranks, weights = draw_uniformly(generator.random(batch_size), 0, len(held))
         return Draw(held.held_at(ranks), weights)
-
-    def state(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Nothing to take over: which transitions are held is known to the memory."""

@@ -103,14 +103,15 @@ class LastingMemory:
     ) -> Self:
         """Read what was saved or flushed to ``path`` into RAM: the same transitions, generator and open episodes.
 
-        ``sampler``: a new one of the class that the memory was saved with, ``Uniform()`` by default; it takes over
-        the saved one's state. ``threads``: as for a new memory. ``generation``: an older one that was kept, the newest
-        by default. ``max_bytes``: another budget than it was saved with; transitions go until it fits, once all is
-        read. Every byte is verified. A writer may go on beside it.
+        ``sampler``: a new one, which takes over the state of the saved one if it is of the same class, and begins
+        afresh if not; ``None`` makes the one that the memory was saved with, if that is one of framestow's.
+        ``threads``: as for a new memory. ``generation``: an older one that was kept, the newest by default.
+        ``max_bytes``: another budget than it was saved with; transitions go until it fits, once all is read. Every byte
+        is verified. A writer may go on beside it.
 
-        Raises ``IncompatibleError`` for a sampler of another class, ``DamagedDataError``, naming the file, if a byte is
-        not what was written, ``FileNotFoundError`` if nothing was saved there, ``InvalidSettingsError`` for a budget
-        that cannot hold what the streams are filling.
+        Raises ``IncompatibleError`` for no ``sampler`` where the saved one is not framestow's, ``DamagedDataError``,
+        naming the file, if a byte is not what was written, ``FileNotFoundError`` if nothing was saved there,
+        ``InvalidSettingsError`` for a budget that cannot hold what the streams are filling.
         """
         with open_stored(path, generation) as stored:
             make: Callable[..., Self] = cls

@@ -20,7 +20,7 @@ class Moment(NamedTuple):
     memory: dict[str, Any]
     """What ``MemoryParts.state`` gave."""
     arrays: Arrays
-    """Those of the timeline, and of the storage::
+    """Those of the timeline, those of the sampler, whose names begin with ``sampler.``, and of the storage::
 
         frames.next_positions   one a stream
         frames.open_sizes       bytes of each stream's open segment
@@ -37,7 +37,8 @@ def take_moment(parts: MemoryParts) -> Moment:
     arrays[NEXT_POSITIONS] = np.array([storage.held(stream).stop for stream in streams], np.int64)
     arrays[OPEN_SIZES] = np.array([len(segment) for segment in open_segments], np.int64)
     arrays[OPEN_SEGMENTS] = np.frombuffer(b"".join(open_segments), np.uint8)
-    return Moment(parts.state(), arrays, len(parts.timeline))
+    memory, sampler_arrays = parts.state()
+    return Moment(memory, arrays | sampler_arrays, len(parts.timeline))
 
 
 def _open_segment(parts: MemoryParts, stream: int) -> bytes:

@@ -98,8 +98,7 @@ class StoredMemory:
             for error in damaged:
                 parts.damage.skip(error)
             check_windows(parts)
-            parts.check_sampler(self.manifest.memory)
-            parts.restore(self.manifest.memory)
+            parts.restore(self.manifest.memory, self._arrays)
         except DamagedDataError as error:
             if str(self._folder) in str(error):
                 raise

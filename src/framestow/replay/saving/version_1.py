@@ -65,8 +65,7 @@ class StoredVersion1:
             with self._frames_path.open("rb") as file:
                 for stream in range(self.settings.num_streams):
                     self._fill_stream(parts, stream, file)
-            parts.check_sampler(self._state)
-            parts.restore(self._state)
+            parts.restore(self._state, {})
         except FramestowError:
             raise
         except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:

@@ -12,8 +12,9 @@ from framestow.errors import DamagedDataError
 from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
 from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
-from framestow.replay.timelines.timeline import Arrays, ReadSteps, StepKey, Unneeded, check_windows
+from framestow.replay.timelines.timeline import Arrays, Indices, ReadSteps, StepKey, Unneeded, check_windows, runs_of
 
+FARTHEST_RANGE = 1024  # times the blocks that are held: where the slots of one may lie
 OF_BLOCKS = ("numbers", "streams", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
 
 
@@ -53,6 +54,10 @@ class BlockTimeline(StepBlocks, StreamArrays):
             return []
         return [self.let_sealed_go(self.retention.choose(self.num_sealed))]
 
+    def held_runs(self) -> Indices:
+        """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
+        return runs_of(self.held_indices())
+
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
         _, streams, segments, num_steps, are_sealed = self.blocks()
@@ -91,6 +96,7 @@ class BlockTimeline(StepBlocks, StreamArrays):
         return {
             **{f"blocks.{name}": values for name, values in blocks.items()},
             "blocks.next_number": np.array([self.next_number]),
+            "blocks.first_slots": self.first_slots(),
             "timeline.lost": self.lost_indices(),
             "retention.generator": self.retention.state(),
             **streams_state(self),
@@ -103,17 +109,18 @@ class BlockTimeline(StepBlocks, StreamArrays):
         self._check_blocks(arrays, len(slots))
         restore_streams(self, arrays)
         lost = arrays["timeline.lost"]
+        first_slots = self._first_slots(arrays)
         open_blocks = iter(slots.reshape(-1, self.segment_frames))
         num_lost = 0
-        for number, stream, segment, num_steps, is_sealed in zip(
-            *(arrays[f"blocks.{name}"].tolist() for name in OF_BLOCKS), strict=True
+        for first_slot, number, stream, segment, num_steps, is_sealed in zip(
+            first_slots, *(arrays[f"blocks.{name}"].tolist() for name in OF_BLOCKS), strict=True
         ):
             block = next(open_blocks) if not is_sealed else self._sealed_block(stream, segment, num_steps, read_steps)
             if block is None:  # what could not be drawn before is not lost now
                 first = number * self.segment_frames
                 num_lost += num_steps - int(np.diff(np.searchsorted(lost, (first, first + self.segment_frames)))[0])
             records = None if block is None else np.ascontiguousarray(block).view(np.uint8)
-            self.restore_block(number, stream, segment, records)
+            self.restore_block(number, stream, segment, records, first_slot)
         self.restore_next_number(int(arrays["blocks.next_number"][0]))
         self.lose_indices(lost)
         self.retention.restore(arrays["retention.generator"])
@@ -149,6 +156,19 @@ class BlockTimeline(StepBlocks, StreamArrays):
                 f"{len(numbers)} blocks of steps and {num_slots} slots do not fit a memory of {self.num_streams} "
                 f"streams and segments of {self.segment_frames} frames; take an older save"
             )
+
+    def _first_slots(self, arrays: Arrays) -> list[int]:
+        """Where each block's slots began, so that samplers find theirs again; any (-1) where that is not said."""
+        num_blocks = len(arrays["blocks.numbers"])
+        first_slots = arrays.get("blocks.first_slots")
+        if first_slots is None or first_slots.shape != (num_blocks,):
+            return [-1] * num_blocks
+        ranges = first_slots // self.segment_frames
+        most = FARTHEST_RANGE * (num_blocks + 1)  # no array of more than a store of this size can have written
+        is_whole = (first_slots % self.segment_frames == 0).all() and len(np.unique(ranges)) == num_blocks
+        if not is_whole or (ranges < 0).any() or (ranges >= most).any():
+            return [-1] * num_blocks
+        return first_slots.tolist()  # type: ignore[no-any-return]
 
     def _may_leave(self, stream: Any, segment: Any) -> Any:
         """Whether neither the newest observation nor a transition to come looks at these segments."""

@@ -9,7 +9,16 @@ from framestow.errors import DamagedDataError
 from framestow.replay.slot_pages import SlotPages
 from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
 from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
-from framestow.replay.timelines.timeline import Arrays, Indices, ReadSteps, StepKey, Unneeded, Windows, check_windows
+from framestow.replay.timelines.timeline import (
+    Arrays,
+    Indices,
+    ReadSteps,
+    StepKey,
+    Unneeded,
+    Windows,
+    check_windows,
+    runs_of,
+)
 
 STEPS_PER_BLOCK = 1024  # as a store keeps them: 12 KB of counted actions
 
@@ -52,6 +61,10 @@ class RingTimeline(StepRing, StreamArrays):
         """Give the index of every transition that may be drawn, oldest first."""
         span = np.arange(self.oldest, self.next_index)
         return span[~np.isin(span, self.lost)] if self.lost.size else span
+
+    def held_runs(self) -> Indices:
+        """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
+        return runs_of(self.held_indices())
 
     def windows(self, indices: Indices) -> Windows:
         """Where the frames of the held transitions ``indices`` lie: observation and next observation in one window."""

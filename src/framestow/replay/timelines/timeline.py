@@ -8,12 +8,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from framestow.replay.samplers.sampler import Held
+
 Indices = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 
 StepKey = tuple[int, int]  # which block of steps, as stores call it: stream and number
 ReadSteps = Callable[[StepKey], "bytes | None"]  # gives a block's bytes, or None where it is missing or damaged
 Unneeded = tuple[int, int, int]  # of a stream, the frames from that position up to, not including, that one
+
+MOST_SLOTS_CHECKED = 2**20  # of a ring that may be far larger than what it holds
 
 OF_STREAMS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # arrays, one entry a stream
 
@@ -36,7 +40,7 @@ Columns = tuple[  # actions, rewards, discounts, terminated, truncated, extra co
 ]
 
 
-class Timeline(Protocol):
+class Timeline(Held, Protocol):
     """Places of the transitions that a memory keeps, and what each carries besides frames.
 
     A transition's *index* is its own for ever and never comes back: one that is not held names a transition that has
@@ -64,9 +68,6 @@ class Timeline(Protocol):
     """Of the first frame of each stream's newest episode."""
     is_open: npt.NDArray[np.bool_]
     """Whether each stream's newest episode goes on."""
-
-    def __len__(self) -> int:
-        """How many transitions may be drawn."""
 
     @property
     def num_streams(self) -> int:
@@ -111,15 +112,6 @@ class Timeline(Protocol):
         Gives what ``make_room`` gives; nothing, and lets nothing go, where there is no such segment.
         """
 
-    def held_at(self, ranks: Indices) -> Indices:
-        """Give the indices of the transitions of these ranks among those that may be drawn, 0 being the oldest."""
-
-    def held_indices(self) -> Indices:
-        """Give the index of every transition that may be drawn, ascending."""
-
-    def is_held(self, indices: Indices) -> npt.NDArray[np.bool_]:
-        """Which of ``indices`` name a transition that may be drawn."""
-
     def resolve(
         self, indices: Indices, with_columns: bool = True
     ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
@@ -160,11 +152,27 @@ class Timeline(Protocol):
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
 
 
+def runs_of(indices: Indices) -> Indices:
+    """Runs of consecutive ``indices``, which ascend: the first of each and their number, ``(runs, 2)``.
+
+    >>> runs_of(np.array([3, 4, 5, 9])).tolist()
+    [[3, 3], [9, 1]]
+    """
+    starts = np.flatnonzero(np.diff(indices, prepend=-2) != 1)
+    return np.stack([indices[starts], np.diff(starts, append=len(indices))], axis=1)
+
+
 def check_windows(timeline: Timeline, stack: int) -> None:
     """Raise ``AssertionError`` unless the windows of all transitions that may be drawn make sense."""
     held = timeline.held_indices()
     if len(held) != len(timeline) or (np.diff(held) <= 0).any():
         raise AssertionError(f"{len(timeline)} transitions may be drawn, but there are {len(held)} indices")
+    slots = timeline.slots_of(held)
+    if len(np.unique(slots)) != len(held) or (timeline.indices_in(slots) != held).any():
+        raise AssertionError("two transitions have one slot, or slots and indices do not agree")
+    everywhere = timeline.indices_in(np.arange(min(timeline.num_slots, MOST_SLOTS_CHECKED)))
+    if timeline.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != held).any():
+        raise AssertionError("a slot has a transition that may not be drawn")
     if not timeline.is_held(held).all() or (timeline.held_at(np.arange(len(held))) != held).any():
         raise AssertionError("ranks, indices and what is held do not agree")
     windows = Windows(*timeline.resolve(held, with_columns=False)[0])
