@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, Leaf
 from framestow.replay.batch import Batch
 
 MAX_SHOWN = 6  # frames of an observation, the newest ones; more would be too small to see anything
@@ -21,18 +23,34 @@ FONT_SIZE, SMALL_FONT_SIZE = 18, 14
 BACKGROUND, INK, PALE, ALARM, BORDER = (24, 26, 30), (236, 236, 236), (150, 154, 162), (255, 120, 100), (90, 94, 102)
 
 
-def write_filmstrip(path: Path, batch: Batch, spec: FrameSpec, source: str, stream: int, num_padded: int) -> None:
+def write_filmstrip(
+    path: Path, batch: Batch, spec: AnySpec, source: str, stream: int, num_padded: int, key: str = ""
+) -> None:
     """Draw the first transition of ``batch`` into the PNG file ``path``.
 
-    ``num_padded``: how many places at the beginning of the observation hold no frame of the episode.
+    ``num_padded``: how many places at the beginning of the observation hold no frame of the episode. ``key``: which of
+    several arrays is drawn, the largest picture by default; ``InvalidSettingsError`` where there is none of that name.
     """
-    stack = batch.observation.shape[1]
+    leaf = chosen_leaf(spec, key)
+    observation, next_observation = leaf.of(batch.observation), leaf.of(batch.next_observation)
+    stack = observation.shape[1]
     shown = min(stack, MAX_SHOWN)
-    groups = batch.observation[0, -shown:], batch.next_observation[0, -shown:]
-    pictures, scale_told = frame_pictures(np.concatenate(groups), spec)
+    groups = observation[0, -shown:], next_observation[0, -shown:]
+    pictures, scale_told = frame_pictures(np.concatenate(groups), leaf.frame)
+    source = f"{source}, {leaf.key}" if leaf.key else source
     tiles = [_tile(picture, 2 * shown) for picture in pictures]
     captions = _captions(stack, shown, num_padded)
     _drawn(tiles, captions, _headlines(batch, source, stream, stack, shown, scale_told)).save(path, "PNG")
+
+
+def chosen_leaf(spec: AnySpec, key: str) -> Leaf:
+    """The leaf that is called ``key``; where that is empty the largest picture, or the largest vector without one."""
+    leaves = [Leaf((), spec)] if isinstance(spec, FrameSpec) else list(spec.leaves)
+    named = [leaf for leaf in leaves if leaf.key == key] if key else leaves
+    if not named:
+        keys = ", ".join(leaf.key for leaf in leaves if leaf.key) or "one array without a key"
+        raise InvalidSettingsError(f"key is {key!r}: the observations have {keys}; give one of those, or none")
+    return max(named, key=lambda leaf: (len(leaf.frame.shape) > 1, leaf.frame.nbytes))
 
 
 def frame_pictures(frames: npt.NDArray[Any], spec: FrameSpec) -> tuple[npt.NDArray[np.uint8], str]:

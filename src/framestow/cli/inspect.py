@@ -24,6 +24,9 @@ class Inspect:
     filmstrip: Path | None = None
     """PNG file for the transition; None writes NAME-filmstrip.png where you are, and nothing with --json."""
 
+    key: str = ""
+    """Which array is drawn where an observation has several, such as camera or arm.0; the largest picture if empty."""
+
     seed: int = 0
     """Which transition is drawn; each is equally likely."""
 
@@ -44,7 +47,9 @@ class Inspect:
         if picture:
             drawn = draw_transition(memory, self.seed)
             source = inspection.source_of(drawn.stream)
-            write_filmstrip(picture, drawn.batch, memory.settings.frame, source, drawn.stream, drawn.num_padded)
+            write_filmstrip(
+                picture, drawn.batch, memory.settings.frame, source, drawn.stream, drawn.num_padded, self.key
+            )
         if self.json:
             told = inspection.to_dict() | {"filmstrip": None if picture is None else str(picture)}
             print(json.dumps(told, indent=1))

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection
@@ -59,18 +61,28 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
         f"generation {inspection.generation}, written {inspection.written:%Y-%m-%d %H:%M:%S}"
         + (f"\nkept beside it: generation {', '.join(map(str, kept))}" if kept else "")
     )
-    frame, action = settings.frame, settings.action
     yield " · ".join(
         (
-            f"frames {'x'.join(map(str, frame.shape))} {frame.dtype}{' scaled to 0-1' if frame.is_scaled else ''}",
+            _told_frames(settings.frame),
             f"stack {settings.stack}, padded with {settings.stack_padding.replace('_', ' ')}",
-            _told_actions(action),
+            _told_actions(settings.action),
         )
     )
     yield (
         f"capacity {settings.capacity:,} · num_streams {settings.num_streams} · storage {settings.storage} · "
         f"discount {settings.discount:g}"
     )
+
+
+def _told_frames(spec: AnySpec) -> str:
+    if isinstance(spec, FrameSpec):
+        return f"frames {_told_array(spec)}"
+    told = (f"{leaf.key} {_told_array(leaf.frame) if leaf.has_axes else leaf.frame.dtype}" for leaf in spec.leaves)
+    return f"frames of {', '.join(told)}"
+
+
+def _told_array(frame: FrameSpec) -> str:
+    return f"{'x'.join(map(str, frame.shape))} {frame.dtype}{' scaled to 0-1' if frame.is_scaled else ''}"
 
 
 def _told_actions(action: ActionSpec) -> str:

@@ -113,6 +113,19 @@ class FrameSpec:
         """Number of rows that the packer sees."""
         return self.nbytes // self.row_bytes
 
+    @property
+    def leaf_frames(self) -> tuple[FrameSpec, ...]:
+        """The specs of all arrays that an observation is made of, as ``ObservationSpec`` has several: this one."""
+        return (self,)
+
+    def empty(self, *leading: int) -> npt.NDArray[Any]:
+        """Make an array for frames behind the axes ``leading``, with arbitrary contents."""
+        return np.empty((*leading, *self.shape), self.dtype)
+
+    def rebuilt(self, frames: Any) -> Any:
+        """Give frames in the form of the observation: as they are."""
+        return frames
+
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: JSON-able values, the byte order among them."""
         return {"shape": list(self.shape), "dtype": self.dtype.str, "is_scaled": self.is_scaled}

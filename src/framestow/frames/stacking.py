@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow._core import FrameStacks
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
 NOT_BEGUN = -1  # the age of a stream that has never seen a frame
 
@@ -88,3 +89,57 @@ class FrameStacker:
         stacks = np.empty_like(self._recent)
         self._stacks.write(stacks)
         return stacks
+
+
+class Stacker(Protocol):
+    """The last frames of each of n streams, as ``FrameStacker`` and ``KeyedStacker`` keep them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rings."""
+
+    def begin(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
+        """Start an episode on each of ``streams`` with its first frame."""
+
+    def append(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
+        """Add the next frame of each of ``streams``."""
+
+    def stacks(self) -> Any:
+        """Stacks of all streams as they stand, fresh."""
+
+
+class KeyedStacker:
+    """The stacks of an observation of several arrays: a ``FrameStacker`` for each leaf.
+
+    ``begin`` and ``append`` take a tuple of arrays and ``stacks`` gives one, an array a leaf.
+    """
+
+    def __init__(
+        self, spec: ObservationSpec, stack: int, num_streams: int, padding: StackPadding = "first_frame"
+    ) -> None:
+        self._stackers = [FrameStacker(frame, stack, num_streams, padding) for frame in spec.leaf_frames]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rings of all leaves."""
+        return sum(stacker.nbytes for stacker in self._stackers)
+
+    def begin(self, streams: npt.NDArray[np.integer], frames: tuple[npt.NDArray[Any], ...]) -> None:
+        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)`` of each leaf."""
+        for stacker, part in zip(self._stackers, frames, strict=True):
+            stacker.begin(streams, part)
+
+    def append(self, streams: npt.NDArray[np.integer], frames: tuple[npt.NDArray[Any], ...]) -> None:
+        """Add the next frame of each of ``streams``, ``(m, *frame)`` of each leaf."""
+        for stacker, part in zip(self._stackers, frames, strict=True):
+            stacker.append(streams, part)
+
+    def stacks(self) -> tuple[npt.NDArray[Any], ...]:
+        """Stacks of all streams as they stand, fresh arrays ``(num_streams, stack, *frame)``, one a leaf."""
+        return tuple(stacker.stacks() for stacker in self._stackers)
+
+
+def make_stacker(spec: AnySpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> Stacker:
+    """Make the stacker of observations of ``spec``."""
+    kind = KeyedStacker if isinstance(spec, ObservationSpec) else FrameStacker
+    return kind(spec, stack, num_streams, padding)  # type: ignore[arg-type]  # each is given its own kind

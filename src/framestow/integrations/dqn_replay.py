@@ -11,6 +11,7 @@ import numpy as np
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import only_frame
 from framestow.integrations.dqn_checkpoint import Checkpoint, Slots, checkpoint_numbers
 from framestow.integrations.transfer import Progress, Transferred, no_progress
 from framestow.replay.memory import ReplayMemory
@@ -130,7 +131,7 @@ class _Feeder:
         self._memory, self._padding = memory, padding
         self._blanks_to_come, self._is_lost, self._has_begun = 0, True, False
         self._step: tuple[np.ndarray, np.ndarray] | None = None  # an action and reward that wait for the next frame
-        frame = memory.settings.frame
+        frame = only_frame(memory.settings.frame, "the DQN Replay Dataset has")
         self._black = np.zeros((1, *frame.shape), frame.dtype)
         self._no, self._yes, self._first = np.array([False]), np.array([True]), np.zeros(1, np.int32)
 

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import only_frame
 from framestow.integrations.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
 from framestow.integrations.gzip_arrays import GzipArrayWriter
 from framestow.integrations.transfer import Progress, Transferred, no_progress
@@ -106,7 +108,7 @@ class _CheckpointWriter:
 
     def __init__(self, folder: Path, number: int, num_slots: int, memory: ReplayMemory, compression_level: int) -> None:
         self.number = number
-        self._frame = memory.settings.frame
+        self._frame = _frame_of(memory)
         self._files = ExitStack()
         kinds = dict(zip(ELEMENTS, (np.uint8, np.int32, np.float32, np.uint8), strict=True))
         shapes = {"observation": (num_slots, *self._frame.shape)}
@@ -222,7 +224,7 @@ def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compres
 
 
 def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, compression_level: int) -> None:
-    frame, action = memory.settings.frame, memory.settings.action
+    frame, action = _frame_of(memory), memory.settings.action
     if frame.dtype != np.uint8:
         raise InvalidSettingsError(f"frames have dtype {frame.dtype}: the layout holds uint8; export to Minari instead")
     if action.shape or not action.is_counted or action.widest[0] < 0:
@@ -237,6 +239,10 @@ def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, 
         raise InvalidSettingsError(f"compression_level is {compression_level}: gzip has 0 (none) to 9 (smallest)")
 
 
+def _frame_of(memory: ReplayMemory) -> FrameSpec:
+    return only_frame(memory.settings.frame, "the layout of the DQN Replay Dataset holds")
+
+
 def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> list[str]:
     settings, notes = memory.settings, []
     terminal = sum(place.is_terminal for place in places)
@@ -247,8 +253,9 @@ def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> lis
         notes.append(f"no place in the layout for the flag of truncation: {truncated:,} of them")
     if cut_ends == "terminal":
         notes.append("episodes that were truncated or cut off, and that others follow, are marked as terminal")
-    if settings.frame.shape != (84, 84):
-        notes.append(f"frames are {settings.frame.shape}, not (84, 84): Dopamine must be told by observation_shape")
+    shape = _frame_of(memory).shape
+    if shape != (84, 84):
+        notes.append(f"frames are {shape}, not (84, 84): Dopamine must be told by observation_shape")
     if memory.stack > 1 and settings.stack_padding == "first_frame":
         notes.append("this memory pads stacks by an episode's first frame, Dopamine by black ones")
     if memory.num_streams > 1:

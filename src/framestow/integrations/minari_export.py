@@ -11,6 +11,7 @@ import numpy as np
 
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, ObservationSpec
 from framestow.integrations.minari import HAS_BEGINNING, HAS_END
 from framestow.integrations.minari_library import load_minari
 from framestow.integrations.transfer import Progress, Transferred, no_progress
@@ -88,7 +89,7 @@ def _buffers(
         told.append({STREAM: episode.stream, HAS_BEGINNING: episode.has_beginning, HAS_END: episode.has_end})
         transferred.episodes += 1
         transferred.transitions += len(episode)
-        done += frames.nbytes
+        done += (len(episode) + 1) * memory.settings.frame.nbytes
         progress(done)
 
 
@@ -115,8 +116,25 @@ def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: M
         raise InvalidSettingsError(f"data_format is {description.data_format!r}: {error}") from error
 
 
-def _observation_space(frame: FrameSpec) -> Any:
-    from gymnasium.spaces import Box  # noqa: PLC0415 -- it comes with the extra
+def _observation_space(spec: AnySpec) -> Any:
+    if isinstance(spec, FrameSpec):
+        return _space_of_array(spec, spec.shape)
+    return _space_of_part(spec, spec.structure)
+
+
+def _space_of_part(spec: ObservationSpec, structure: Any) -> Any:
+    from gymnasium.spaces import Dict, Tuple  # noqa: PLC0415 -- it comes with the extra
+
+    if isinstance(structure, dict):
+        return Dict({key: _space_of_part(spec, part) for key, part in structure.items()})
+    if isinstance(structure, tuple):
+        return Tuple([_space_of_part(spec, part) for part in structure])
+    leaf = spec.leaves[structure]
+    return _space_of_array(leaf.frame, leaf.frame.shape if leaf.has_axes else ())
+
+
+def _space_of_array(frame: FrameSpec, shape: tuple[int, ...]) -> Any:
+    from gymnasium.spaces import Box  # noqa: PLC0415 -- as above
 
     low: Any
     high: Any
@@ -128,7 +146,7 @@ def _observation_space(frame: FrameSpec) -> Any:
         low, high = 0, 1
     else:
         low, high = np.iinfo(frame.dtype).min, np.iinfo(frame.dtype).max
-    return Box(low, high, frame.shape, frame.dtype.type)
+    return Box(low, high, shape, frame.dtype.type)
 
 
 def _action_space(action: ActionSpec) -> Any:

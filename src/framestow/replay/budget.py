@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.timelines.timeline import Timeline
 from framestow.storage.frame_storage import FrameStorage
@@ -89,7 +89,7 @@ class Budget:
 class SegmentNeeds:
     """What decides how long segments may be under a budget: ``num_sealed`` of them are to fit beside the open ones."""
 
-    frame: FrameSpec
+    frame: AnySpec
     num_streams: int
     stack: int
     num_sealed: int
@@ -121,7 +121,10 @@ class SegmentNeeds:
         """Bytes with which a memory of noise holds something: open segments with room to grow, and sealed ones."""
         segments = (2 * self.num_streams + self.num_sealed) * frames * self.frame.nbytes
         frames_beside = PACKER_FRAMES + self.num_streams * (self.stack + 3)
-        fixed = frames_beside * self.frame.nbytes + self.num_streams * STREAM_BYTES + BLOCK_BYTES + OTHER_BYTES
+        num_leaves = len(self.frame.leaf_frames)
+        num_packed = max(1, sum(not frame.is_column for frame in self.frame.leaf_frames))
+        fixed = num_leaves * self.num_streams * STREAM_BYTES + num_packed * BLOCK_BYTES + OTHER_BYTES
+        fixed += frames_beside * self.frame.nbytes
         needed = segments + segments // 16 + fixed  # what blocks may waste
         return needed + needed // (OUTPUT_PART - 1) + 1
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import NothingToSampleError
+from framestow.frames.observation_spec import AnySpec, each_leaf
 from framestow.replay.memory_parts import MemoryParts
 from framestow.storage.frame_storage import FrameStorage
 
@@ -53,7 +54,7 @@ class HeldEpisode:
     columns: dict[str, npt.NDArray[Any]]
     _storage: FrameStorage
     _first_position: int
-    _no_frame: npt.NDArray[Any]
+    _spec: AnySpec
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -63,9 +64,10 @@ class HeldEpisode:
         """Whether it terminated or was truncated; otherwise it still goes on, or was cut off by the next reset."""
         return bool(self.terminated[-1] or self.truncated[-1])
 
-    def frames(self, first: int = 0, before: int | None = None) -> npt.NDArray[Any]:
+    def frames(self, first: int = 0, before: int | None = None) -> Any:
         """Give the frames ``first`` up to but not including ``before`` (all to the last one by default), a fresh array.
 
+        Of a Dict or Tuple, one such array for each key or part.
         Raises ``IndexError`` for frames that are not of this episode, or that the memory has let go of since.
         """
         stop = len(self) + 1 if before is None else before
@@ -74,13 +76,13 @@ class HeldEpisode:
                 f"frames {first} to {stop} of an episode of {len(self)} transitions: there are {-self.history} to "
                 f"{len(self)}; ask for those"
             )
-        frames = np.empty((stop - first, *self._no_frame.shape[1:]), self._no_frame.dtype)
-        for start in range(0, len(frames), FRAMES_AT_ONCE):
-            piece = frames[None, start : start + FRAMES_AT_ONCE]
-            last = self._first_position + first + start + piece.shape[1] - 1
-            count = np.array([piece.shape[1]], np.int32)
-            self._storage.windows(np.array([self.stream], np.int32), np.array([last]), count, piece)
-        return frames
+        frames = self._spec.empty(1, stop - first)
+        for start in range(0, stop - first, FRAMES_AT_ONCE):
+            count = min(FRAMES_AT_ONCE, stop - first - start)
+            piece = each_leaf(lambda part: part[:, start : start + count], frames)  # noqa: B023 - called at once
+            last = np.array([self._first_position + first + start + count - 1])
+            self._storage.windows(np.array([self.stream], np.int32), last, np.array([count], np.int32), piece)
+        return self._spec.rebuilt(each_leaf(lambda part: part[0], frames))
 
 
 class _Run(NamedTuple):
@@ -121,7 +123,6 @@ def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) ->
     first_position, history = int(run.last[0]) - 1, int(run.counts[0]) - 2
     follows_an_end = before is not None and before.last[-1] == first_position - 1
     is_younger_than_stack = history < parts.settings.stack - 1
-    frame = parts.settings.frame
     return HeldEpisode(
         stream=stream,
         indices=run.indices,
@@ -134,7 +135,7 @@ def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) ->
         columns=_columns_of(parts, run.indices) if parts.settings.columns else {},
         _storage=parts.storage,
         _first_position=first_position,
-        _no_frame=np.empty((0, *frame.shape), frame.dtype),
+        _spec=parts.settings.frame,
     )
 
 

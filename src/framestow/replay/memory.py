@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes
@@ -30,6 +30,7 @@ from framestow.replay.step_checks import checked_frames, checked_streams, stage_
 class ReplayMemory(DrawnMemory, LastingMemory):
     """``capacity`` transitions of ``num_streams`` environments, each frame kept once, losslessly.
 
+    >>> from framestow import FrameSpec
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
@@ -39,8 +40,10 @@ class ReplayMemory(DrawnMemory, LastingMemory):
 
     Arguments:
         capacity: transitions to keep at most; ``retention`` says who leaves for those that come then.
-        observation_space: one frame as the environment gives it (not a stack): a Gymnasium ``Box`` or a ``FrameSpec``.
-            What comes back is bit for bit what came, of any dtype; docs/observations.md says what it takes.
+        observation_space: one frame as the environment gives it (not a stack): a Gymnasium ``Box`` or a ``FrameSpec``,
+            or a ``Dict`` or ``Tuple`` of them (a dict or tuple will do), nested as you like: then frames and
+            observations are dicts or tuples of arrays. What comes back is bit for bit what came, of any dtype;
+            docs/observations.md says what it takes.
         action_space: Gymnasium ``Discrete`` or ``Box``, or the number of actions.
         stack: frames an observation.
         stack_padding: what stands before an episode's first frame f0, in what the policy sees and in what is sampled:
@@ -102,7 +105,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
     ) -> None:
         settings = MemorySettings(
             capacity,
-            FrameSpec.from_space(observation_space),
+            observation_spec(observation_space),
             ActionSpec.from_space(action_space),
             stack,
             num_streams,
@@ -128,10 +131,11 @@ class ReplayMemory(DrawnMemory, LastingMemory):
     def __len__(self) -> int:
         return len(self._timeline)
 
-    def begin(self, frames: npt.ArrayLike, streams: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+    def begin(self, frames: Any, streams: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode on ``streams`` (all if ``None``) with the frames that ``reset`` returned.
 
-        ``frames``: ``(len(streams), *frame)`` of the space's dtype; copied. An episode that is still open on one of
+        ``frames``: ``(len(streams), *frame)`` of the space's dtype; of a Dict or Tuple, one such array for each key or
+        part. They are copied. An episode that is still open on one of
         them ends here as cut off: its transitions stay, and nothing crosses the seam. Raises ``InvalidStepError``
         before anything is stored.
         """
@@ -160,7 +164,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         rewards: npt.ArrayLike,
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
-        frames: npt.ArrayLike,
+        frames: Any,
         streams: Sequence[int] | npt.NDArray[Any] | None = None,
         columns: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
@@ -192,14 +196,14 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         if is_over and self._directory is not None:
             self._directory.flush_for_room()
 
-    def observations(self) -> npt.NDArray[Any]:
-        """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``.
+    def observations(self) -> Any:
+        """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``, of a Dict or Tuple one each key.
 
         A stream whose episode has ended shows the observation that ended it until the next one begins; one that never
         began is all zeros.
         """
         with self._lock:
-            return self._stacker.stacks()
+            return self.settings.frame.rebuilt(self._stacker.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -232,6 +236,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
                 share_used=self._budget.share_used(self._storage),
                 disk_bytes=self._parts.disk_bytes,
                 skipped_segments=self._parts.damage.num_segments,
+                frame_bytes_by_key=self._parts.frame_bytes_by_key,
             )
 
     def check(self) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError
-from framestow.frames.stacking import FrameStacker
+from framestow.frames.observation_spec import Frames, each_leaf
+from framestow.frames.stacking import make_stacker
 from framestow.replay.budget import Budget
 from framestow.replay.columns import slot_record
 from framestow.replay.damaged_segments import DamagedSegments, OnDamage
@@ -21,6 +22,7 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.frame_storage import FrameStorage, StorageInFiles
+from framestow.storage.keyed_storage import KeyedStorage
 from framestow.storage.storages import make_storage
 
 
@@ -37,10 +39,9 @@ class MemoryParts:
         seed: int | None = None,
         on_damage: OnDamage = "raise",
     ) -> None:
-        frame = settings.frame
         self.settings = settings
         self.storage = _make_storage(settings)
-        self.stacker = FrameStacker(frame, settings.stack, settings.num_streams, settings.stack_padding)
+        self.stacker = make_stacker(settings.frame, settings.stack, settings.num_streams, settings.stack_padding)
         self.budget = Budget(settings.max_bytes, self.stacker.nbytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
@@ -56,6 +57,11 @@ class MemoryParts:
     def disk_bytes(self) -> int:
         """Bytes of the segments that lie in files."""
         return self.storage.disk_nbytes if isinstance(self.storage, StorageInFiles) else 0
+
+    @property
+    def frame_bytes_by_key(self) -> dict[str, int]:
+        """Bytes in RAM of the frames of each leaf; empty where observations are single arrays."""
+        return self.storage.nbytes_by_key if isinstance(self.storage, KeyedStorage) else {}
 
     def refuse_steps(self, error: Exception, *, for_good: bool) -> None:
         """Let the next step raise ``error``, ``for_good`` all of them: a closed memory, a flush that failed."""
@@ -100,9 +106,7 @@ class MemoryParts:
         self.budget.reserve_output(state.get("output_bytes", 0))
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
 
-    def finish_step(
-        self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any], give_slots: Callable[[], object]
-    ) -> None:
+    def finish_step(self, streams: npt.NDArray[np.int32], frames: Frames, give_slots: Callable[[], object]) -> None:
         """Do what an interrupt left undone where one more frame of each of ``streams`` was being stored.
 
         A step whose first frame the storage has can only be finished, by ``give_slots``: a storage takes nothing back.
@@ -112,7 +116,7 @@ class MemoryParts:
         is_ahead = stops - 1 > self.timeline.newest_positions[streams]
         if is_ahead.any():
             if not is_ahead.all():
-                self.storage.append(streams[~is_ahead], frames[~is_ahead])
+                self.storage.append(streams[~is_ahead], each_leaf(lambda part: part[~is_ahead], frames))
             give_slots()
             self._restack(streams)
 
@@ -123,17 +127,19 @@ class MemoryParts:
         for stream in range(self.settings.num_streams):
             positions = windows.last_positions[windows.streams == stream]
             counts = windows.counts[windows.streams == stream]
-            frames = self.storage.held(stream)
-            if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
-                raise AssertionError(f"stream {stream} needs frames outside of {frames}")
+            for leaf in range(stream, self.settings.num_frame_streams, self.settings.num_streams):
+                frames = self.storage.held(leaf)
+                if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
+                    raise AssertionError(f"stream {stream} needs frames outside of {frames}")
+                if frames.stop != self.storage.held(stream).stop:
+                    raise AssertionError(f"stream {stream} has other frames of one leaf than of another")
 
     def _restack(self, streams: npt.NDArray[np.int32]) -> None:
         """Rebuild the stacks from the frames of each stream's newest episode; zeros where those are skipped."""
-        frame = self.settings.frame
         for stream in streams:
             newest = self.timeline.newest_positions[stream]
             count = min(newest - self.timeline.episode_starts[stream], self.settings.stack - 1) + 1
-            window = np.empty((1, count, *frame.shape), frame.dtype)
+            window = self.settings.frame.empty(1, count)
             one = np.array([stream], np.int32)
             try:
                 self.storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
@@ -144,9 +150,13 @@ class MemoryParts:
                 if self.damage.num_segments:
                     continue
                 raise
-            self.stacker.begin(one, window[:, 0])
-            for newer in window[0, 1:]:
-                self.stacker.append(one, newer[None])
+            self.stacker.begin(one, _frame_of(window, 0))
+            for place in range(1, count):
+                self.stacker.append(one, _frame_of(window, place))
+
+
+def _frame_of(window: Frames, place: int) -> Frames:
+    return each_leaf(lambda part: part[:, place], window)
 
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:

@@ -16,10 +16,11 @@ class MemoryReport:
 
     ``parts`` gives bytes in RAM by part, ``disk_bytes`` those in the files of a memory that lives in a folder.
     ``stacked_pair_bytes`` is what one transition takes where observation and next observation are both kept whole,
-    ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept.
-    ``max_bytes`` is the memory's budget, ``None`` where it has none, and ``share_used`` how much of the room for
-    transitions in it is taken. ``skipped_segments`` counts the damaged segments that were taken out
-    (``on_damage="skip"``).
+    ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept, and
+    ``frame_bytes_by_key``, where observations are dicts or tuples, the bytes in RAM of each key's frames, with their
+    open segments and index. ``max_bytes`` is the memory's budget, ``None`` where it has none, and ``share_used`` how
+    much of the room for transitions in it is taken. ``skipped_segments`` counts the damaged segments that were taken
+    out (``on_damage="skip"``).
 
     =============  ===============================================================================================
     part           what it counts
@@ -45,6 +46,7 @@ class MemoryReport:
     max_bytes: int | None = None
     share_used: float = 0.0
     skipped_segments: int = 0
+    frame_bytes_by_key: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -115,4 +117,9 @@ class MemoryReport:
         rows = dict(self.parts) | ({"in files": self.disk_bytes} if self.disk_bytes else {})
         width = max(map(len, rows), default=0)
         whole = max(self.all_bytes, 1)
-        return [f"  {name:<{width}}  {format_bytes(size):>10}  {size / whole:>5.1%}" for name, size in rows.items()]
+        table = [f"  {name:<{width}}  {format_bytes(size):>10}  {size / whole:>5.1%}" for name, size in rows.items()]
+        if self.frame_bytes_by_key:
+            width = max(map(len, self.frame_bytes_by_key))
+            table.append("of which the frames of")
+            table += [f"  {key:<{width}}  {format_bytes(size):>10}" for key, size in self.frame_bytes_by_key.items()]
+        return table

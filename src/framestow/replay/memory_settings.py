@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.budget import SegmentNeeds
@@ -31,7 +31,7 @@ class MemorySettings:
     """Settings of a ``ReplayMemory``, as its docstring names them; ``InvalidSettingsError`` where one is wrong."""
 
     capacity: int
-    frame: FrameSpec
+    frame: AnySpec
     action: ActionSpec
     stack: int
     num_streams: int
@@ -93,6 +93,11 @@ class MemorySettings:
         needs.check(self.max_bytes, frames)
         return frames
 
+    @property
+    def num_frame_streams(self) -> int:
+        """How many streams of segments there are: one for each leaf of each stream, as ``KeyedStorage`` counts them."""
+        return self.num_streams * len(self.frame.leaf_frames)
+
     def held_to(self, max_bytes: int | str | None) -> MemorySettings:
         """The same with another budget, with this one where it is ``None``."""
         return self if max_bytes is None else replace(self, max_bytes=parse_bytes(max_bytes))
@@ -106,7 +111,7 @@ class MemorySettings:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
         """Read back what ``state`` gave."""
-        frame = FrameSpec.from_state(state["frame"])
+        frame = spec_from_state(state["frame"])
         columns = ColumnsSpec.from_state(state.get("columns", {}))
         given = {"frame": frame, "action": ActionSpec(**state["action"]), "columns": columns}
         return cls(**state | given | {"sources": tuple(state.get("sources", ()))})

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+MAX_BUFFERS = 8
+
 
 def _count_references(buffers: list[npt.NDArray[Any]], place: int) -> int:
     return sys.getrefcount(buffers[place])
@@ -25,7 +27,7 @@ class OutputPool:
     memoryviews and DLPack, with no call to give anything back.
     """
 
-    def __init__(self, max_buffers: int = 8, max_bytes: int = 128 * 2**20) -> None:
+    def __init__(self, max_buffers: int = MAX_BUFFERS, max_bytes: int = 128 * 2**20) -> None:
         self._buffers: list[npt.NDArray[Any]] = []
         self._max_buffers = max_buffers
         self.max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames

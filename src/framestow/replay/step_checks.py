@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import FRAMES, AnySpec, Frames, Leaf, ObservationSpec
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.timelines.timeline import Timeline
 
@@ -19,18 +20,56 @@ Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, te
 LARGEST_REWARD = np.finfo(np.float32).max
 
 
-def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> tuple[Streams, npt.NDArray[Any]]:
+def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> tuple[Streams, Frames]:
     """Check ``step`` whole and hold it ready in ``timeline``; gives its streams and frames as a storage takes them.
 
     What callers usually hand in is taken by the native ring as it is. The rest is looked at here, converted if it is
     right in another form, and named in ``InvalidStepError`` if it breaks a rule.
     """
+    if type(settings.frame) is ObservationSpec:
+        return _stage_step_of_leaves(timeline, settings, settings.frame, step)
     if not timeline.stage(*step):
         step = _checked_step(timeline, settings, step)
         if not timeline.stage(*step):
             raise AssertionError(f"the timeline refuses a step that passed every check: {step[:5]}")
     streams, frames = step[0], np.asarray(step[5])
     return (timeline.all_streams if streams is None else np.asarray(streams, np.int32)), frames
+
+
+def _stage_step_of_leaves(
+    timeline: Timeline, settings: MemorySettings, spec: ObservationSpec, step: Step
+) -> tuple[Streams, Frames]:
+    """Do the same where frames are of several leaves: the native ring sees those of the first, the others are alike."""
+    frames: Any = _as_usual(spec, step[5])
+    if frames is None or not timeline.stage(*_with_frames(step, frames[0])):
+        step = _checked_step(timeline, settings, step)
+        frames = step[5]
+        if not timeline.stage(*_with_frames(step, frames[0])):
+            raise AssertionError(f"the timeline refuses a step that passed every check: {step[:5]}")
+    streams = step[0]
+    return (timeline.all_streams if streams is None else np.asarray(streams, np.int32)), frames
+
+
+def _with_frames(step: Step, frames: npt.NDArray[Any]) -> Step:
+    streams, actions, rewards, terminated, truncated, _, columns = step
+    return streams, actions, rewards, terminated, truncated, frames, columns
+
+
+def _as_usual(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...] | None:
+    """The arrays of all leaves, as many frames of each, where they come as storages take them; None otherwise."""
+    flat = spec.flattened(frames)
+    num_frames = None
+    for place, (leaf, part) in enumerate(zip(spec.leaves, flat, strict=True)):
+        if type(part) is not np.ndarray or part.dtype != leaf.frame.dtype:
+            return None
+        if not (part.flags.c_contiguous and part.flags.aligned):
+            return None
+        kept = flat[place] = leaf.as_kept(part)
+        if num_frames is None:
+            num_frames = kept.shape[:1]
+        if kept.shape != num_frames + leaf.frame.shape:
+            return None
+    return tuple(flat)
 
 
 def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> Step:
@@ -70,17 +109,24 @@ def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_stream
     return array.astype(np.int32)
 
 
-def checked_frames(frames: npt.ArrayLike, num_steps: int, spec: FrameSpec) -> npt.NDArray[Any]:
-    """Give ``frames`` as an array ``(num_steps, *frame)`` of ``spec.dtype`` in C order; never cast or clip them."""
-    array = np.asarray(frames)
-    if array.dtype != spec.dtype:
+def checked_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
+    """Give ``frames`` as arrays ``(num_steps, *frame)`` of the spec's dtypes in C order; never cast or clip them."""
+    if isinstance(spec, FrameSpec):
+        return _checked_array(frames, num_steps, Leaf((), spec))
+    parts = zip(spec.leaves, spec.flattened(frames), strict=True)
+    return tuple(leaf.as_kept(_checked_array(part, num_steps, leaf)) for leaf, part in parts)
+
+
+def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDArray[Any]:
+    array, shape = np.asarray(frames), leaf.frame.shape if leaf.has_axes else ()
+    if array.dtype != leaf.frame.dtype:
         raise InvalidStepError(
-            f"frames have dtype {array.dtype}: this memory stores {spec.dtype} and never casts; give the frames as "
-            "they are in the observation_space"
+            f"{FRAMES}{leaf.place} have dtype {array.dtype}: this memory stores {leaf.frame.dtype} and never casts; "
+            "give the frames as they are in the observation_space"
         )
-    if array.shape != (num_steps, *spec.shape):
+    if array.shape != (num_steps, *shape):
         raise InvalidStepError(
-            f"frames have shape {array.shape}: {num_steps} streams take {(num_steps, *spec.shape)}; "
+            f"{FRAMES}{leaf.place} have shape {array.shape}: {num_steps} streams take {(num_steps, *shape)}; "
             "give one frame (not a stack) a stream, with the stream as the first axis"
         )
     return np.require(array, requirements=["C", "ALIGNED"])

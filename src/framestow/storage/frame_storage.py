@@ -24,7 +24,7 @@ class Reading(Protocol):
         streams: npt.NDArray[np.int32],
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
-        out: npt.NDArray[np.uint8],
+        out: Any,
         padding: StackPadding = "first_frame",
     ) -> None:
         """Write windows as ``FrameStorage.windows`` does."""
@@ -35,6 +35,9 @@ class Reading(Protocol):
 
 class FrameStorage(Protocol):
     """Frames of n streams, addressed by stream and position; they come back bit for bit, whatever their dtype.
+
+    Of observations of several arrays (``ObservationSpec``) each array has the same positions, and wherever frames go in
+    or out stands a tuple of arrays, one a leaf (``KeyedStorage``).
 
     A position counts the frames of one stream from 0 for ever; a storage holds the frames of the half-open range
     ``held(stream)``, but for segments that were evicted among them. It knows no episode: which frames belong together
@@ -54,7 +57,7 @@ class FrameStorage(Protocol):
     def frames_per_segment(self) -> int:
         """Frames of a stream that go at once when they are evicted, those at a multiple of it and after."""
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
+    def append(self, streams: npt.NDArray[np.int32], frames: Any) -> int:
         """Store ``frames[i]`` at the next position of ``streams[i]``; no stream twice. The frames are copied.
 
         ``frames`` is C-contiguous, of shape ``(m, *frame)`` and the dtype of the frames. Returns ``charged_bytes``,
@@ -66,7 +69,7 @@ class FrameStorage(Protocol):
         streams: npt.NDArray[np.int32],
         last_positions: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
-        out: npt.NDArray[Any],
+        out: Any,
         padding: StackPadding = "first_frame",
     ) -> None:
         """Write one window of consecutive frames for each row of ``out``, ``(batch, length, *frame)`` in C order.
@@ -151,6 +154,10 @@ class StorageInFiles(FrameStorage):
     name meanwhile. What is read from one is verified each time: ``windows`` and ``segment`` raise
     ``DamagedSegmentError``, naming file, offset, stream and segment, for bytes that are not the segment's.
     """
+
+    def lies_in_files(self, stream: int) -> bool:  # noqa: ARG002 - of one array all streams do
+        """Whether the sealed segments of ``stream`` may lie in files."""
+        return True
 
     @abstractmethod
     def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from framestow.errors import InvalidSettingsError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, ObservationSpec
 from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.keyed_storage import KeyedStorage
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
@@ -22,14 +24,19 @@ STORAGES: dict[str, MakeStorage] = {
 }
 
 
-def usual_frames_per_segment(spec: FrameSpec) -> int:
-    """How many frames of ``spec`` lie and leave together where nobody says otherwise: what packs best."""
+def usual_frames_per_segment(spec: AnySpec) -> int:
+    """How many frames of ``spec`` lie and leave together where nobody says otherwise: what packs best.
+
+    Of several arrays, what packs the largest one best: it takes nearly all of the bytes.
+    """
+    if isinstance(spec, ObservationSpec):
+        return usual_frames_per_segment(max(spec.leaf_frames, key=lambda frame: frame.nbytes))
     return SegmentCodec(FrameSpec(spec.shape) if spec.is_scaled else spec).frames_per_segment
 
 
 def make_storage(
     name: str,
-    spec: FrameSpec,
+    spec: AnySpec,
     num_streams: int,
     threads: int = 1,
     frames_per_segment: int | None = None,
@@ -46,6 +53,7 @@ def make_storage(
     vectors of numbers (``is_column``)     ``RawRing``, whatever the name: they would not shrink
     floats in 0 to 1 (``is_scaled``)       the named storage as ``uint8``; those that are not k / 255 beside, exact
     all others                             the named storage, by their bytes
+    several arrays (``ObservationSpec``)   ``KeyedStorage``: each of them as above, in segments of one length
     =====================================  =======================================================================
     """
 
@@ -54,6 +62,13 @@ def make_storage(
 
     if frames_per_segment is not None and frames_per_segment < 1:
         raise InvalidSettingsError(f"frames_per_segment is {frames_per_segment}: a segment has at least 1 frame")
+    if isinstance(spec, ObservationSpec):
+        length = usual_frames_per_segment(spec) if frames_per_segment is None else frames_per_segment
+        # What the step takes elsewhere is charged once, with the first leaf.
+        charges = [step_bytes] + [0] * (len(spec.leaves) - 1)
+        leaves = zip(spec.leaf_frames, charges, strict=True)
+        made = [make_storage(name, frame, num_streams, threads, length, charge) for frame, charge in leaves]
+        return KeyedStorage(spec, made, num_streams)
     if spec.is_column:
         return RawRing(spec, num_streams, frames_per_segment, step_bytes)
     return ScaledPixels(make, spec, num_streams) if spec.is_scaled else make(spec, num_streams)

@@ -9,15 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError, NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import Frames
 from framestow.replay.batch import Batch
 from framestow.replay.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.output_pool import OutputPool
+from framestow.replay.output_pool import MAX_BUFFERS, OutputPool
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.timelines.timeline import Columns
 from framestow.storage.frame_storage import Reading
 
 Choose = Callable[[], Draw]  # asked under the memory's lock
+
+OBSERVATION, NEXT_OBSERVATION = np.s_[:, :-1], np.s_[:, 1:]  # of a window
 
 
 class Gathering:
@@ -26,10 +30,12 @@ class Gathering:
     def __init__(self, parts: MemoryParts) -> None:
         self._parts = parts
         self._has_budget = parts.budget.max_bytes is not None
-        self._pool = OutputPool(max_bytes=parts.budget.output_bytes) if self._has_budget else OutputPool()
+        self._spec = parts.settings.frame
+        self._leaves = [(leaf.shape, leaf.dtype) for leaf in self._spec.leaf_frames]
+        self._pool = OutputPool(max_buffers=MAX_BUFFERS * len(self._leaves))
+        if self._has_budget:
+            self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0
-        self._window_shape = (parts.settings.stack + 1, *parts.settings.frame.shape)
-        self._frame_dtype = parts.settings.frame.dtype
 
     @property
     def nbytes(self) -> int:
@@ -92,7 +98,7 @@ class Gathering:
         with parts.lock:
             pending.draw = pending.choose()
             pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
-            pending.frames = self._pool.take((len(pending.draw.indices), *self._window_shape), self._frame_dtype)
+            pending.frames = self._lent(len(pending.draw.indices), parts.settings.stack + 1)
             pending.reading = parts.storage.start_reading()
 
     def _unpacked(self, pending: PendingBatch) -> Batch:
@@ -109,10 +115,24 @@ class Gathering:
                 reading.stop()
         action, reward, discount, terminated, truncated, columns = pending.columns
         indices, weights = pending.draw
-        observation, next_observation = frames[:, :-1], frames[:, 1:]
+        if isinstance(frames, tuple):
+            observation, next_observation = self._in_form(frames, OBSERVATION), self._in_form(frames, NEXT_OBSERVATION)
+        else:
+            observation, next_observation = frames[OBSERVATION], frames[NEXT_OBSERVATION]
         return Batch(
             observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
         )
+
+    def _lent(self, num_windows: int, length: int) -> Frames:
+        """Arrays of the pool for so many windows of ``length`` frames: one, or where there are several, one a leaf."""
+        if type(self._spec) is FrameSpec:
+            ((shape, dtype),) = self._leaves
+            return self._pool.take((num_windows, length, *shape), dtype)
+        return tuple(self._pool.take((num_windows, length, *shape), dtype) for shape, dtype in self._leaves)
+
+    def _in_form(self, frames: tuple[npt.NDArray[Any], ...], part: Any) -> Any:
+        """That part of the arrays of all leaves, as ``frames[part]`` names it, in the form of an observation: views."""
+        return self._spec.rebuilt(tuple(of_leaf[part] for of_leaf in frames))
 
     def _draw_anew(self, pending: PendingBatch, error: DamagedSegmentError) -> None:
         with self._parts.lock:
@@ -133,7 +153,7 @@ class PendingBatch:
     draw: Draw
     windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
     columns: Columns
-    frames: npt.NDArray[Any]
+    frames: Frames
 
     def __init__(self, gathering: Gathering, choose: Choose) -> None:
         self._gathering, self.choose = gathering, choose

@@ -19,7 +19,7 @@ class SegmentCheck:
     def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
         self._settings, self._frames_per_segment = settings, frames_per_segment
         frames_at_once = max(1, min(UNPACKED_BYTES // settings.frame.nbytes, frames_per_segment))
-        self._unpacked = np.empty((1, frames_at_once, *settings.frame.shape), settings.frame.dtype)
+        self._unpacked = [frame.empty(1, frames_at_once) for frame in settings.frame.leaf_frames]
 
     def __call__(self, key: BlockKey, segment: bytes) -> str | None:
         """Check a sealed segment."""
@@ -29,19 +29,21 @@ class SegmentCheck:
     def contradiction(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
         """What is wrong with a segment that must hold the frames of ``positions``; None where nothing is."""
         settings = self._settings
-        if key.stream >= settings.num_streams:
-            return f"there are {settings.num_streams} streams"
+        if key.stream >= settings.num_frame_streams:
+            return f"there are {settings.num_frame_streams} streams of frames"
+        leaf = key.stream // settings.num_streams
+        frame, unpacked = settings.frame.leaf_frames[leaf], self._unpacked[leaf]
         # One of its own for each segment: what stands in it stands alone.
-        storage = make_storage(settings.storage, settings.frame, 1, frames_per_segment=self._frames_per_segment)
+        storage = make_storage(settings.storage, frame, 1, frames_per_segment=self._frames_per_segment)
         try:
             storage.restore(0, key.number, segment)
             if storage.held(0) != positions:
                 held = storage.held(0)
                 return f"it holds frames {held.start} to {held.stop - 1}, not {positions.start} to {positions.stop - 1}"
-            length = self._unpacked.shape[1]
+            length = unpacked.shape[1]
             for start in range(positions.start, positions.stop, length):
                 count = min(length, positions.stop - start)
-                window = self._unpacked[:, :count]
+                window = unpacked[:, :count]
                 last = np.array([start + count - 1])
                 storage.windows(np.zeros(1, np.int32), last, np.array([count], np.int32), window)
         except (DamagedDataError, ValueError, IndexError) as error:

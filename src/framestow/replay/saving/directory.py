@@ -108,7 +108,7 @@ class Directory:
             return
         while keys:
             with self._parts.lock:
-                for key in keys[:MOVED_AT_ONCE]:
+                for key in filter(lambda key: storage.lies_in_files(key.stream), keys[:MOVED_AT_ONCE]):
                     with suppress(LookupError):  # it has left the memory or the store meanwhile
                         file, offset, size = self._writer.place(key)
                         storage.move_to_file(*key, file, offset, size)

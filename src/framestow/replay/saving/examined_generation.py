@@ -66,8 +66,8 @@ class ExaminedGeneration:
         return cut
 
     def sealed_numbers(self) -> list[Numbers]:
-        """By stream, the numbers of the sealed segments that are whole."""
-        numbers: list[list[int]] = [[] for _ in range(self.settings.num_streams)]
+        """By stream of frames, the numbers of the sealed segments that are whole."""
+        numbers: list[list[int]] = [[] for _ in range(self.settings.num_frame_streams)]
         for stream, number in self.whole_segments:
             numbers[stream].append(number)
         return [np.array(of_stream, np.int64) for of_stream in numbers]
@@ -79,6 +79,7 @@ class ExaminedGeneration:
             self.sealed_numbers(),
             self.arrays[NEXT_POSITIONS],
             self.arrays[OPEN_SIZES] > 0,
+            self.settings.num_streams,
         )
 
 
@@ -102,14 +103,14 @@ def examine_generation(
 
 
 def segments_of(arrays: Arrays) -> Iterator[BlockKey]:
-    """The sealed segments that a generation holds, by stream and number."""
+    """The sealed segments that a generation holds, by stream of frames and number."""
     streams = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])
     for stream, (first, last) in zip(streams.tolist(), arrays[HELD_RUNS].tolist(), strict=True):
         yield from (BlockKey(stream, number) for number in range(first, last + 1))
 
 
 def first_positions(arrays: Arrays, frames_per_segment: int) -> list[int]:
-    """Of each stream, the position of the first frame that is held."""
+    """Of each stream of frames, the position of the first one that is held."""
     firsts = arrays[NEXT_POSITIONS] // frames_per_segment
     for key in segments_of(arrays):
         firsts[key.stream] = min(firsts[key.stream], key.number)
@@ -139,15 +140,15 @@ def _drawable_steps(arrays: Arrays, key: BlockKey, frames_per_segment: int) -> i
 
 
 def _lose_segments(examined: ExaminedGeneration, frames: LogView) -> None:
-    length = examined.manifest.frames_per_segment
+    length, num_streams = examined.manifest.frames_per_segment, examined.settings.num_streams
     for key in segments_of(examined.arrays):
         if frames.whole_place(key):
             examined.whole_segments.append(key)
         else:
             first = key.number * length
-            examined.lost_segments[key] = examined.timeline.lose(key.stream, first, first + length)
+            examined.lost_segments[key] = examined.timeline.lose(key.stream % num_streams, first, first + length)
     for stream, first in enumerate(first_positions(examined.arrays, length)):
-        examined.timeline.lose(stream, LONG_AGO, first)  # nothing in a state that was written
+        examined.timeline.lose(stream % num_streams, LONG_AGO, first)  # nothing in a state that was written
 
 
 def _contradictions_of_open_segments(examined: ExaminedGeneration) -> Iterator[str]:

@@ -22,8 +22,8 @@ class Moment(NamedTuple):
     arrays: Arrays
     """Those of the timeline, those of the sampler, whose names begin with ``sampler.``, and of the storage::
 
-        frames.next_positions   one a stream
-        frames.open_sizes       bytes of each stream's open segment
+        frames.next_positions   one a stream of frames (``MemorySettings.num_frame_streams``)
+        frames.open_sizes       bytes of each one's open segment
         frames.open_segments    those, one behind the other
     """
     num_transitions: int
@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 def take_moment(parts: MemoryParts) -> Moment:
     """Copy what is small; hold ``parts.lock``."""
-    storage, streams = parts.storage, range(parts.settings.num_streams)
+    storage, streams = parts.storage, range(parts.settings.num_frame_streams)
     open_segments = [_open_segment(parts, stream) for stream in streams]
     arrays: Arrays = {name: np.array(array) for name, array in parts.timeline.state().items()}
     arrays[NEXT_POSITIONS] = np.array([storage.held(stream).stop for stream in streams], np.int64)

@@ -42,26 +42,38 @@ class RebuiltState:
 
     def arrays(self, segments: Iterable[BlockKey], steps: LogView) -> Arrays:
         """Give the arrays for these segments and the blocks of steps that are whole."""
-        whole = set(segments)
-        for stream, number in whole:
-            self._cover(stream, number, number)
+        whole = self._whole_in_all_leaves(segments)
         empty = make_timeline(self._settings, self._length).state()
         of_steps = self._of_blocks(whole, steps) if self._settings.retention == "random" else self._of_ring(steps)
         runs = [
             np.arange(first, after) if first >= 0 else np.empty(0, np.int64)
             for first, after in zip(self._firsts.tolist(), self._nexts.tolist(), strict=True)
         ]
+        num_leaves = len(self._settings.frame.leaf_frames)
         newest = self._nexts * self._length - 1
         of_streams: Arrays = {
             "timeline.newest_positions": newest,
             "timeline.episode_starts": np.maximum(newest, 0),
         }
         of_frames: Arrays = {
-            NEXT_POSITIONS: self._nexts * self._length,
-            OPEN_SIZES: np.zeros(self._settings.num_streams, np.int64),
+            NEXT_POSITIONS: np.tile(self._nexts * self._length, num_leaves),
+            OPEN_SIZES: np.zeros(self._settings.num_frame_streams, np.int64),
             OPEN_SEGMENTS: np.empty(0, np.uint8),
         }
-        return empty | of_steps | of_streams | of_frames | held_runs(runs)
+        return empty | of_steps | of_streams | of_frames | held_runs(runs * num_leaves)
+
+    def _whole_in_all_leaves(self, segments: Iterable[BlockKey]) -> set[BlockKey]:
+        """Cover every segment that is there; give those of which no leaf is missing, by the streams of steps."""
+        there = set(segments)
+        num_streams, num_all = self._settings.num_streams, self._settings.num_frame_streams
+        for stream, number in there:
+            self._cover(stream % num_streams, number, number)
+        return {
+            key
+            for key in there
+            if key.stream < num_streams
+            and all(BlockKey(leaf, key.number) in there for leaf in range(key.stream, num_all, num_streams))
+        }
 
     def _of_ring(self, steps: LogView) -> Arrays:
         """Where transitions have one order over all streams: the newest that fit the capacity, in whole blocks."""

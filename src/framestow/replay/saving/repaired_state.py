@@ -23,7 +23,8 @@ def repaired_state(examined: ExaminedGeneration) -> Arrays:
     for stream in examined.streams_cut_short():
         newest = timeline.newest_positions[stream : stream + 1]
         if not held.holds(stream, newest, newest)[0]:
-            _add_blank_frame(arrays, stream, examined.settings, examined.manifest.frames_per_segment)
+            for leaf in range(stream, examined.settings.num_frame_streams, examined.settings.num_streams):
+                _add_blank_frame(arrays, leaf, examined.settings, examined.manifest.frames_per_segment)
             timeline.begin(np.array([stream], np.int32))
         timeline.is_open[stream] = False
         timeline.episode_starts[stream] = timeline.newest_positions[stream]
@@ -31,12 +32,13 @@ def repaired_state(examined: ExaminedGeneration) -> Arrays:
 
 
 def _add_blank_frame(arrays: Arrays, stream: int, settings: MemorySettings, frames_per_segment: int) -> None:
-    """Let the stream, of which no segment is open, go on in a new one."""
+    """Let the stream of frames, of which no segment is open, go on in a new one."""
     next_position = int(arrays[NEXT_POSITIONS][stream])
     number = next_position // frames_per_segment
-    storage = make_storage(settings.storage, settings.frame, 1, frames_per_segment=frames_per_segment)
+    frame = settings.frame.leaf_frames[stream // settings.num_streams]
+    storage = make_storage(settings.storage, frame, 1, frames_per_segment=frames_per_segment)
     storage.begin_at(0, number)
-    storage.append(np.zeros(1, np.int32), np.zeros((1, *settings.frame.shape), settings.frame.dtype))
+    storage.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
     segment = np.frombuffer(storage.segment(0, number), np.uint8)
     sizes = arrays[OPEN_SIZES].copy()
     before: npt.NDArray[np.int64] = np.cumsum(sizes) - sizes

@@ -29,8 +29,8 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     for name in ("max_bytes", "frames_per_segment"):
         if settings.values.get(name) is not None:
             settings.integer(name, 1)
-    frame, action = settings.inner("frame"), settings.inner("action")
-    frame.integers("shape")
+    action = settings.inner("action")
+    _check_frame(settings.inner("frame"))
     action.integers("shape")
     if "columns" in settings.values:
         settings.inner("columns")
@@ -56,3 +56,16 @@ def _check_bounds(action: CheckedFields, name: str) -> None:
             CheckedFields({name: bound}, "settings").integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
     elif bounds is not None:
         action.integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
+
+
+def _check_frame(frame: CheckedFields) -> None:
+    """Check shapes, those of each leaf of a dict or tuple too; the rest is up to whoever reads them back."""
+    if "dict" in frame.values:
+        parts = frame.inner("dict")
+        for key in parts.values:
+            _check_frame(parts.inner(key))
+    elif "tuple" in frame.values:
+        for part in frame.each("tuple"):
+            _check_frame(part)
+    else:
+        frame.integers("shape")

@@ -14,7 +14,10 @@ Numbers = npt.NDArray[np.int64]
 
 
 class HeldFrames:
-    """Which frames there are: whole segments by number, and of each stream an open one's frames behind them."""
+    """Which frames there are: whole segments by number, and of each stream an open one's frames behind them.
+
+    ``sealed``, ``next_positions`` and ``has_open`` have an entry a stream of frames: ``num_streams`` for each leaf.
+    """
 
     def __init__(
         self,
@@ -22,8 +25,9 @@ class HeldFrames:
         sealed: list[Numbers],
         next_positions: Numbers,
         has_open: npt.NDArray[np.bool_],
+        num_streams: int,
     ) -> None:
-        self.frames_per_segment = frames_per_segment
+        self.frames_per_segment, self._num_streams = frames_per_segment, num_streams
         self._next_positions = next_positions
         open_numbers = next_positions // frames_per_segment
         self._numbers = [
@@ -32,12 +36,16 @@ class HeldFrames:
         ]
 
     def holds(self, stream: int, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
-        """Which of the spans of frames ``firsts`` to ``lasts``, both included, are there from end to end."""
-        numbers = self._numbers[stream]
+        """Which of the spans of frames ``firsts`` to ``lasts``, both included, are there from end to end.
+
+        Of every leaf of ``stream``.
+        """
         first_numbers, last_numbers = firsts // self.frames_per_segment, lasts // self.frames_per_segment
-        found = np.searchsorted(numbers, last_numbers, "right") - np.searchsorted(numbers, first_numbers, "left")
-        is_there: npt.NDArray[np.bool_] = (firsts >= 0) & (lasts < self._next_positions[stream])
-        has_all: npt.NDArray[np.bool_] = is_there & (found == last_numbers - first_numbers + 1)
+        has_all: npt.NDArray[np.bool_] = firsts >= 0
+        for leaf in range(stream, len(self._numbers), self._num_streams):
+            numbers = self._numbers[leaf]
+            found = np.searchsorted(numbers, last_numbers, "right") - np.searchsorted(numbers, first_numbers, "left")
+            has_all = has_all & (lasts < self._next_positions[leaf]) & (found == last_numbers - first_numbers + 1)
         return has_all
 
 

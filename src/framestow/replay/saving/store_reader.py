@@ -93,7 +93,7 @@ class StoredMemory:
             )
         try:
             parts.damage.num_transitions += parts.timeline.restore(self._arrays, partial(self._read_steps, parts))
-            damaged = list(self._fill_sealed(parts, in_files and isinstance(parts.storage, StorageInFiles)))
+            damaged = list(self._fill_sealed(parts, in_files))
             self._fill_open(parts)
             for error in damaged:
                 parts.damage.skip(error)
@@ -129,18 +129,18 @@ class StoredMemory:
 
     def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
         """Put back the sealed segments; give those that are left out."""
-        num_frames = parts.storage.frames_per_segment
+        storage, num_frames = parts.storage, parts.storage.frames_per_segment
         for key in self._held_segments():
             try:
-                if in_files and isinstance(parts.storage, StorageInFiles):
+                if in_files and isinstance(storage, StorageInFiles) and storage.lies_in_files(key.stream):
                     file, offset, size = self.frames.place(key)
-                    parts.storage.restore_in_file(key.stream, key.number, file, offset, size, num_frames)
+                    storage.restore_in_file(key.stream, key.number, file, offset, size, num_frames)
                 else:
-                    parts.storage.restore(key.stream, key.number, self.frames.read(key))
+                    storage.restore(key.stream, key.number, self.frames.read(key))
             except (KeyError, DamagedDataError) as error:
                 if not parts.damage.are_skipped:
                     raise
-                yield DamagedSegmentError(str(error), key.stream, key.number)
+                yield DamagedSegmentError(str(error), key.stream % self.settings.num_streams, key.number)
 
     def _fill_open(self, parts: MemoryParts) -> None:
         """Put back the segments that were being filled, and where a stream goes on of which no frame is held."""
@@ -158,7 +158,7 @@ class StoredMemory:
 
     def _held_segments(self) -> Iterator[BlockKey]:
         """The sealed segments that the memory held, by stream and number."""
-        streams = np.repeat(np.arange(self.settings.num_streams), self._arrays[RUN_COUNTS])
+        streams = np.repeat(np.arange(self.settings.num_frame_streams), self._arrays[RUN_COUNTS])
         for stream, (first, last) in zip(streams.tolist(), self._arrays[HELD_RUNS].tolist(), strict=True):
             for number in range(first, last + 1):
                 yield BlockKey(stream, number)
@@ -168,7 +168,7 @@ class StoredMemory:
 
         So a memory that is built by the settings is no larger than what was written for it, and filling it ends.
         """
-        streams = (self.settings.num_streams,)
+        streams = (self.settings.num_frame_streams,)
         self._check_integers(NEXT_POSITIONS, streams, MAX_NUMBER * self.manifest.frames_per_segment)
         num_bytes = self._arrays.get(OPEN_SEGMENTS, _NONE).nbytes
         sizes = self._check_integers(OPEN_SIZES, streams, num_bytes)
@@ -196,15 +196,14 @@ def check_windows(parts: MemoryParts) -> None:
 
     A checksum tells what was changed on the disk; this, what nobody can have written.
     """
-    timeline, storage = parts.timeline, parts.storage
-    stops = [storage.held(stream).stop for stream in timeline.all_streams]
-    if any(newest != stop - 1 for newest, stop in zip(timeline.newest_positions.tolist(), stops, strict=True)):
+    timeline, storage, num_streams = parts.timeline, parts.storage, parts.settings.num_streams
+    frame_streams = range(parts.settings.num_frame_streams)
+    stops = np.array([storage.held(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
+    if (timeline.newest_positions != stops - 1).any():
         raise ValueError("its streams have other frames than steps")
     if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
         raise ValueError("an episode begins where its stream has no frame")
-    numbers = [
-        np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in timeline.all_streams
-    ]
+    numbers = [np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in frame_streams]
     for first in range(0, len(timeline), WINDOWS_AT_ONCE):
         ranks = np.arange(first, min(first + WINDOWS_AT_ONCE, len(timeline)))
         streams, last_positions, counts = timeline.resolve(timeline.held_at(ranks), with_columns=False)[0]
@@ -213,7 +212,7 @@ def check_windows(parts: MemoryParts) -> None:
         for positions in (last_positions - counts + 1, last_positions):
             for stream in np.unique(streams).tolist():
                 needed = np.unique(positions[streams == stream] // storage.frames_per_segment)
-                if not np.isin(needed, numbers[stream]).all():
+                if not all(np.isin(needed, of_leaf).all() for of_leaf in numbers[stream::num_streams]):
                     raise ValueError(f"a transition of stream {stream} leads to frames that are not there")
 
 

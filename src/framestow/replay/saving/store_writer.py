@@ -65,7 +65,7 @@ class StoreWriter:
         self._file_bytes, self._disk = file_bytes, files
         self._lock = WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
         self._base: Manifest | None = None  # what the logs go on from
-        self._num_streams = 0
+        self._num_frame_streams = 0
         self._attempt = ""  # the commit that was begun last
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # frames and steps; none after a failure
         self.generations: dict[int, Manifest] = {}
@@ -201,7 +201,7 @@ class StoreWriter:
             self.read_generations()
             self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
             assert self._logs is not None
-            frames, streams = self._logs[0], range(self._num_streams)
+            frames, streams = self._logs[0], range(self._num_frame_streams)
             self.new_places = [BlockKey(stream, number) for stream in streams for number in frames.numbers(stream)]
         assert self._logs is not None
         return self._logs
@@ -214,7 +214,7 @@ class StoreWriter:
         is_pinned: bool,
         is_closed: bool,
     ) -> Manifest:
-        self._num_streams = parts.settings.num_streams
+        self._num_frame_streams = parts.settings.num_frame_streams
         moment, segments, new = _copy_over(logs, parts)
         frames, steps = logs
         new += frames.compact()
@@ -270,10 +270,10 @@ def _copy_over(
 
     Give that, the sealed segments that it holds then, and those that were appended.
     """
-    streams = range(parts.settings.num_streams)
+    streams, num_streams = range(parts.settings.num_frame_streams), parts.settings.num_streams
     of_frames = Sealed(lambda: [parts.storage.sealed_segments(stream) for stream in streams], parts.storage.segment)
     of_steps = Sealed(
-        lambda: _by_stream(parts.timeline.sealed_steps(), len(streams)),
+        lambda: _by_stream(parts.timeline.sealed_steps(), num_streams),
         lambda stream, number: parts.timeline.step_block((stream, number)),
     )
     frames, steps = (

@@ -20,6 +20,8 @@ from typing import BinaryIO
 import numpy as np
 
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import only_frame
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.saving.array_file import unpack_arrays
 from framestow.replay.saving.checked_fields import WAY_OUT, CheckedFields
@@ -96,7 +98,7 @@ class StoredVersion1:
         segments: Iterator[bytes] = (file.read(size) for size, _ in zip(self._sizes[stream], progress, strict=False))
         storage, first_position = parts.storage, self._first_positions[stream]
         if self._sizes[stream] and _are_scaled(parts):
-            frame, length = self.settings.frame, storage.frames_per_segment
+            frame, length = _frame_of(parts), storage.frames_per_segment
             segments = segments_that_stand_alone(frame, length, first_position, segments)
         try:
             for number, segment in enumerate(segments, first_position // storage.frames_per_segment):
@@ -108,4 +110,8 @@ class StoredVersion1:
 
 
 def _are_scaled(parts: MemoryParts) -> bool:
-    return parts.settings.frame.is_scaled and not parts.settings.frame.is_column
+    return _frame_of(parts).is_scaled and not _frame_of(parts).is_column
+
+
+def _frame_of(parts: MemoryParts) -> FrameSpec:
+    return only_frame(parts.settings.frame, "version 1 kept")

@@ -19,7 +19,7 @@ def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | Non
         settings.capacity,
         settings.num_streams,
         settings.stack,
-        settings.frame,
+        settings.frame.leaf_frames[0],  # those of other leaves are looked at before it is asked
         settings.action,
         settings.discount,
         segment_frames,

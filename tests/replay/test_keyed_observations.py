@@ -1,0 +1,283 @@
+"""Dict and Tuple observations: every key of every transition is what was acted on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import gymnasium.spaces as gym
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.list_memory import ListMemory
+from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join, split
+from replay.test_memory_against_the_oracle import COLUMNS, NUM_ACTIONS, MemoryMachine
+
+SMALL = gym.Dict({"camera": gym.Box(0, 255, (4, 5), np.uint8), "pose": gym.Box(-1, 1, (2,), np.float32)})
+
+
+class KeyedMachine(MemoryMachine):
+    """The same operations on a memory of two pictures, floats and vectors, nested, which the oracle sees as bytes."""
+
+    @initialize(
+        capacity=st.integers(1, 90),
+        num_streams=st.integers(1, 3),
+        stack=st.integers(1, 5),
+        stack_padding=st.sampled_from(STACK_PADDINGS),
+        columns=st.sampled_from(COLUMNS),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def build(self, capacity, num_streams, stack, stack_padding, columns, seed):
+        super().build(capacity, num_streams, stack, stack_padding, (NUM_BYTES,), columns, seed)
+
+    @rule()
+    def save_and_load(self):
+        self.memory.save(self.save_folder)
+        loaded = MemoryOfBytes(ReplayMemory.load(self.save_folder))
+        if len(self.memory):
+            np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
+        self.memory = loaded
+
+    def make(self, capacity, *, num_streams, stack, stack_padding, discount, **settings) -> None:
+        shape = {"num_streams": num_streams, "stack": stack, "discount": discount, "stack_padding": stack_padding}
+        memory = ReplayMemory(capacity, SPACE, NUM_ACTIONS, **shape, frames_per_segment=16, **settings)
+        self.memory = MemoryOfBytes(memory)
+        self.oracle = ListMemory(capacity, **shape)
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+def test_every_key_of_every_transition_is_what_was_acted_on_after_any_operations(storage, tmp_path):
+    machine = type("Machine", (KeyedMachine,), {"storage": storage, "save_folder": tmp_path / "memory"})
+
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=8,
+            stateful_step_count=14,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def filled(
+    num_steps: int = 300, num_streams: int = 2, capacity: int = 200, **arguments: Any
+) -> tuple[MemoryOfBytes, ListMemory]:
+    """A memory that wrapped around, and the oracle beside it: streams of episodes of 7 and 8 steps, all four ends."""
+    random = np.random.default_rng(0)
+    memory = MemoryOfBytes(ReplayMemory(capacity, SPACE, 4, stack=3, num_streams=num_streams, seed=0, **arguments))
+    oracle = ListMemory(capacity, num_streams, 3, 0.99)
+    streams = list(range(num_streams))
+    for target in (memory, oracle):
+        target.begin(np.zeros((num_streams, NUM_BYTES), np.uint8), streams)
+    frames = np.zeros((num_streams, NUM_BYTES), np.uint8)
+    for step in range(num_steps):
+        frames[:, random.integers(0, NUM_BYTES, 5)] = random.integers(0, 256, 5)
+        ends = np.array([step % (7 + stream) == 6 for stream in streams])
+        terminated, truncated = ends & (step % 2 == 0), ends & (step % 3 == 0)
+        ended = [stream for stream in streams if terminated[stream] or truncated[stream]]
+        for target in (memory, oracle):
+            target.append(
+                np.full(num_streams, step % 4), np.arange(num_streams), terminated, truncated, frames, streams
+            )
+            if ended:
+                target.begin(frames[ended] // 2, ended)
+    return memory, oracle
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+def test_every_key_comes_back_from_a_folder_that_a_memory_lived_in(retention, tmp_path):
+    settings = {"retention": retention, "frames_per_segment": 16, "capacity": 400}
+    memory, _ = filled(directory=tmp_path / "lived", flush_every=None, **settings)
+    held = memory.transitions(memory.sampleable_indices())
+    shown, frames = memory.observations(), [join(episode.frames()) for episode in memory.episodes()]
+    memory.close()
+
+    for opened in (ReplayMemory.load(tmp_path / "lived"), ReplayMemory.open(tmp_path / "lived")):
+        again = MemoryOfBytes(opened)
+        again.check()
+        np.testing.assert_array_equal(held.index, again.sampleable_indices())
+        of_again = again.transitions(held.index)
+        np.testing.assert_array_equal(held.observation, of_again.observation)
+        np.testing.assert_array_equal(held.next_observation, of_again.next_observation)
+        np.testing.assert_array_equal(shown, again.observations())
+        for expected, episode in zip(frames, again.episodes(), strict=True):
+            np.testing.assert_array_equal(expected, join(episode.frames()))
+
+
+def test_a_memory_in_a_folder_is_gone_on_with_and_its_pictures_lie_in_the_files(tmp_path):
+    memory, oracle = filled(50, directory=tmp_path / "lived", flush_every=None, frames_per_segment=16)
+    memory.close()
+
+    again = ReplayMemory(
+        200, SPACE, 4, stack=3, num_streams=2, frames_per_segment=16, directory=tmp_path / "lived", flush_every=None
+    )
+    frames = np.full((2, NUM_BYTES), 9, np.uint8)
+    for target in (MemoryOfBytes(again), oracle):
+        target.begin(frames, [0, 1])
+        target.append([1, 2], [0.5, 1.0], [False] * 2, [True] * 2, frames // 3, [0, 1])
+
+    assert_memory_is_what_the_oracle_holds(MemoryOfBytes(again), oracle)
+    again.flush()
+    assert again.report().disk_bytes > 0
+    again.close()
+
+
+def test_a_directory_of_other_keys_is_refused(tmp_path):
+    ReplayMemory(10, SMALL, 3, directory=tmp_path / "lived").close()
+    other = gym.Dict({"camera": SMALL["camera"], "joints": SMALL["pose"]})
+
+    with pytest.raises(ValueError, match=r"'joints'.*the memory in .* has .*'pose'"):
+        ReplayMemory(10, other, 3, directory=tmp_path / "lived")
+
+
+def test_keys_come_back_whatever_order_the_space_and_the_frames_name_them_in():
+    memory = ReplayMemory(10, {"b": FrameSpec((2, 2)), "a": FrameSpec((1,))}, 2, stack=2)
+    memory.begin({"b": np.full((1, 2, 2), 7, np.uint8), "a": np.full((1, 1), 3, np.uint8)})
+    memory.append(
+        [0], [0.0], [True], [False], {"a": np.full((1, 1), 4, np.uint8), "b": np.full((1, 2, 2), 8, np.uint8)}
+    )
+
+    batch = memory.sample(1)
+
+    assert ["a", "b"] == list(batch.observation)
+    assert [[3], [4]] == batch.next_observation["a"][0].tolist()
+    assert [7, 8] == batch.next_observation["b"][0, :, 1, 1].tolist()
+
+
+def test_numbers_without_axes_come_back_without_them():
+    space = gym.Dict({"image": gym.Box(0, 255, (7, 7, 3), np.uint8), "direction": gym.Discrete(4)})  # as of MiniGrid
+    memory = ReplayMemory(10, space, 3, stack=2, num_streams=2)
+    image = np.zeros((2, 7, 7, 3), np.uint8)
+    memory.begin({"image": image, "direction": np.array([1, 3])})
+    memory.append([0, 1], [0, 0], [False] * 2, [False] * 2, {"image": image, "direction": np.array([2, 0])})
+
+    assert [[1, 2], [3, 0]] == memory.observations()["direction"].tolist()
+    assert [[1, 2], [3, 0]] == memory.transitions([0, 1]).next_observation["direction"].tolist()
+    assert np.int64 == memory.sample(5).observation["direction"].dtype
+    assert [1, 2] == next(memory.episodes()).frames()["direction"].tolist()
+
+
+def test_a_batch_stays_as_it_is_while_it_is_looked_at_and_its_arrays_are_used_again_after():
+    memory, _ = filled(60)
+    batch = memory.inner.sample(8)
+    camera, before = (
+        batch.observation["camera"],
+        {place: part.copy() for place, part in enumerate([join(batch.observation)])},
+    )
+    address = camera.__array_interface__["data"][0]
+
+    others = [memory.inner.sample(8) for _ in range(5)]
+    np.testing.assert_array_equal(before[0], join(batch.observation))
+    assert all(address != other.observation["camera"].__array_interface__["data"][0] for other in others)
+    del batch, camera
+
+    assert address == memory.inner.sample(8).observation["camera"].__array_interface__["data"][0]
+
+
+NOT_KEPT = [gym.Text(5), gym.Graph(gym.Box(0, 1, (2,)), None), gym.Sequence(gym.Box(0, 1, (2,))), object()]
+if hasattr(gym, "OneOf"):
+    NOT_KEPT.append(gym.OneOf([gym.Box(0, 1, (2,))]))
+
+
+@pytest.mark.parametrize("space", NOT_KEPT, ids=lambda space: type(space).__name__)
+def test_spaces_that_cannot_be_kept_are_refused_at_construction_by_their_key(space):
+    nested = {"camera": SMALL["camera"], "told": (SMALL["pose"], space)}
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"observation_space['told'][1] is {space!r}: ")):
+        ReplayMemory(10, nested, 3)
+    with pytest.raises(InvalidSettingsError, match=r"^observation_space is "):
+        ReplayMemory(10, space, 3)
+
+
+@pytest.mark.parametrize("space", [{}, (), gym.Dict({}), {"a": {}}, {3: FrameSpec((4,))}])
+def test_an_observation_of_nothing_or_with_keys_that_are_no_strings_is_refused(space):
+    with pytest.raises(InvalidSettingsError, match=r"^observation_space"):
+        ReplayMemory(10, space, 3)
+
+
+WRONG_FRAMES = [
+    (lambda frames: np.zeros((2, 4, 5), np.uint8), "frames are a ndarray: this memory takes a dict of camera, pose"),
+    (lambda frames: {"camera": frames["camera"]}, "frames have the keys camera: this memory takes camera, pose"),
+    (lambda frames: frames | {"extra": np.zeros(2)}, "frames have the keys camera, pose, extra: this memory takes"),
+    (
+        lambda frames: frames | {"pose": np.zeros((2, 2))},
+        "frames['pose'] have dtype float64: this memory stores float32",
+    ),
+    (
+        lambda frames: frames | {"pose": np.zeros((2, 3), np.float32)},
+        "frames['pose'] have shape (2, 3): 2 streams take",
+    ),
+    (
+        lambda frames: frames | {"pose": np.zeros((1, 2), np.float32)},
+        "frames['pose'] have shape (1, 2): 2 streams take",
+    ),
+    (lambda frames: frames | {"camera": np.zeros((2, 3, 4, 5), np.uint8)}, "frames['camera'] have shape (2, 3, 4, 5)"),
+    (
+        lambda frames: {key: part[:1] for key, part in frames.items()},
+        "frames['camera'] have shape (1, 4, 5): 2 streams",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG_FRAMES)
+def test_frames_that_do_not_fit_are_refused_by_their_key_and_leave_no_trace(change, message):
+    memory = ReplayMemory(10, SMALL, 3, stack=2, num_streams=2)
+    frames = {"camera": np.ones((2, 4, 5), np.uint8), "pose": np.ones((2, 2), np.float32)}
+    memory.begin(frames)
+    memory.append([0, 1], [0, 0], [False] * 2, [False] * 2, frames)
+
+    for call in (
+        lambda wrong: memory.append([0, 1], [0, 0], [False] * 2, [False] * 2, wrong),
+        memory.begin,
+    ):
+        with pytest.raises(InvalidStepError, match=re.escape(message)):
+            call(change(frames))
+
+    memory.check()
+    assert [0, 1] == memory.sampleable_indices().tolist()
+    memory.append([2, 2], [1, 1], [True] * 2, [False] * 2, {key: part * 2 for key, part in frames.items()})
+    assert [1, 2] == memory.transitions([2]).next_observation["camera"][0, :, 0, 0].tolist()
+
+
+def test_frames_that_are_right_in_another_form_are_taken():
+    memory = ReplayMemory(10, (FrameSpec((2, 3)), FrameSpec((2,), np.int64)), 3, stack=1, num_streams=2)
+    turned = np.arange(12, dtype=np.uint8).reshape(3, 2, 2).T  # not in C order
+
+    memory.begin([turned, [[1, 2], [3, 4]]])
+
+    np.testing.assert_array_equal(turned, memory.observations()[0][:, 0])
+    assert [[[1, 2]], [[3, 4]]] == memory.observations()[1].tolist()
+
+
+def test_the_budget_counts_all_keys_and_the_memory_stays_within_it():
+    memory = MemoryOfBytes(ReplayMemory(100_000, SPACE, 4, stack=3, num_streams=2, max_bytes="5 MiB", seed=0))
+    noise = np.random.default_rng(0).integers(0, 256, (6_000, 2, NUM_BYTES), dtype=np.uint8)
+    memory.begin(noise[0])
+    for frames in noise:
+        memory.append([0, 0], [0, 0], [False] * 2, [False] * 2, frames)
+    memory.sample(32)
+
+    report = memory.report()
+
+    assert 4_000 < len(memory) < len(noise) * 2
+    assert report.nbytes <= 5 * 2**20
+    assert {"camera", "arm.0.joints", "arm.1", "depth", "seen", "touch"} == set(report.frame_bytes_by_key)
+    others = sum(report.parts[part] for part in ("columns", "stacks", "output pool"))
+    assert report.nbytes - others == sum(report.frame_bytes_by_key.values())
+    assert "\n  arm.0.joints " in str(report)
+
+
+def test_split_and_join_of_this_test_are_each_others_inverse():
+    frames = np.random.default_rng(0).integers(0, 256, (3, 2, NUM_BYTES), dtype=np.uint8)
+
+    np.testing.assert_array_equal(frames, join(split(frames)))
