@@ -5,6 +5,10 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 ==========================  ===============================================================
 ``ReplayMemory``            keeps transitions, hands out batches
 ``Uniform``                 draws every transition with the same probability
+``EmphasizeRecent``         draws from the newest, from fewer of them with every update (ERE)
+``ByAge``                   draws the newer the likelier, by a half-life
+``Mixture``                 draws a share of each batch by each of several samplers
+``Sampler``                 what a sampler of your own derives from; ``Draw`` is what it draws
 ``Batch``                   what a sample is
 ``MemoryReport``            where the bytes are
 ``FrameSpec``               shape and dtype of one frame, where there is no Gymnasium space
@@ -23,12 +27,29 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
+from framestow.replay.samplers.by_age import ByAge
+from framestow.replay.samplers.emphasize_recent import EmphasizeRecent
+from framestow.replay.samplers.mixture import Mixture
+from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.replay.samplers.uniform import Uniform
 
 if TYPE_CHECKING:
     from framestow import envs
 
-__all__ = ["Batch", "FrameSpec", "MemoryReport", "ReplayMemory", "Uniform", "envs", "errors"]
+__all__ = [
+    "Batch",
+    "ByAge",
+    "Draw",
+    "EmphasizeRecent",
+    "FrameSpec",
+    "MemoryReport",
+    "Mixture",
+    "ReplayMemory",
+    "Sampler",
+    "Uniform",
+    "envs",
+    "errors",
+]
 __version__ = "0.1.0"
 
 

@@ -9,6 +9,7 @@ from framestow.replay.retention import RandomRetention, segment_frames
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.step_settings import StepSettings
 from oracles.chi_square import chi_square, chi_square_bound
+from oracles.kolmogorov_smirnov import kolmogorov_smirnov, kolmogorov_smirnov_bound
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
 
@@ -42,11 +43,12 @@ def test_ages_are_geometric_by_segments():
     rounds_lived = np.array([turn - max(segment - (num_sealed - 1), 0) for turn, (_, segment) in enumerate(left)])
 
     assert rounds_lived.min() == 0
-    chances = (1 / num_sealed) * (1 - 1 / num_sealed) ** np.arange(60)
+    lives = (1 / num_sealed) * (1 - 1 / num_sealed) ** np.arange(1000)
     born_late_enough = np.array([segment for _, segment in left]) < len(left) - 500  # all but a few in 10^11 have left
     counts = np.bincount(rounds_lived[born_late_enough], minlength=60)
-    counts, chances = np.append(counts[:60], counts[60:].sum()), np.append(chances, 1 - chances.sum())
+    counts, chances = np.append(counts[:60], counts[60:].sum()), np.append(lives[:60], 1 - lives[:60].sum())
     assert 5000 < counts.sum()
+    assert kolmogorov_smirnov(rounds_lived[born_late_enough], lives) < kolmogorov_smirnov_bound(int(counts.sum()))
     assert chi_square(counts, chances) < chi_square_bound(60)
 
 

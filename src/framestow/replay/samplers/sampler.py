@@ -70,10 +70,16 @@ class Sampler(Protocol):
 
     watches_slots: bool = False
     """Whether ``slots_changed`` is to be called; a constant of the class."""
-    nbytes: int = 0
-    """What it keeps now, in bytes."""
-    bytes_a_step: float = 0.0
-    """What it keeps for each transition at most, in bytes; a memory with a budget sets so much aside."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it keeps now, in bytes."""
+        return 0
+
+    @property
+    def bytes_a_step(self) -> float:
+        """What it keeps for each transition at most, in bytes; a memory with a budget sets so much aside."""
+        return 0.0
 
     @abstractmethod
     def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:

@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import IncompatibleError
+from framestow.replay.samplers.by_age import ByAge
+from framestow.replay.samplers.emphasize_recent import SETTINGS, EmphasizeRecent
+from framestow.replay.samplers.mixture import Mixture
 from framestow.replay.samplers.sampler import Held, Sampler
 from framestow.replay.samplers.uniform import Uniform
 
@@ -20,6 +23,9 @@ PREFIX = "sampler"  # of those names
 
 MADE: dict[str, Making] = {
     "Uniform": lambda _: Uniform(),
+    "ByAge": lambda state: ByAge(state["half_life"]),
+    "EmphasizeRecent": lambda state: EmphasizeRecent(*(state[name] for name in SETTINGS)),
+    "Mixture": lambda state: Mixture(*((_made(part["kind"], part["state"]), part["share"]) for part in state["parts"])),
 }
 
 
@@ -34,13 +40,16 @@ def make_saved_sampler(saved: dict[str, Any], arrays: Arrays) -> Sampler:
 
     Raises ``IncompatibleError`` for a class that is not framestow's.
     """
-    kind = saved["kind"]
+    return _made(saved["kind"], _with_arrays(saved["state"], arrays))
+
+
+def _made(kind: str, state: dict[str, Any]) -> Sampler:
     if kind not in MADE:
         raise IncompatibleError(
             f"sampler is not given: the memory was saved with a {kind}, which is none of framestow's; load it with "
             f"sampler={kind}(...), or with another one, which begins afresh"
         )
-    return MADE[kind](_with_arrays(saved["state"], arrays))
+    return MADE[kind](state)
 
 
 def restore_sampler(sampler: Sampler, saved: dict[str, Any], arrays: Arrays, held: Held) -> None:

@@ -1,0 +1,195 @@
+"""Mixture gives every part its share of every batch, and everything else that it would have alone."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from framestow import ByAge, EmphasizeRecent, Mixture, Uniform
+from framestow.errors import InvalidSettingsError
+from framestow.replay.samplers.sampler import Draw, Sampler
+from oracles.chi_square import chi_square, chi_square_bound
+from oracles.ranks_held import RanksHeld
+
+
+class Always(Sampler):
+    """Draws one rank, with one weight, and keeps what it is told."""
+
+    watches_slots = True
+    nbytes = 10
+    bytes_a_step = 3
+
+    def __init__(self, rank: int, weight: float = 1.0) -> None:
+        self.rank, self.weight = rank, weight
+        self.slots: list[list[int]] = []
+        self.priorities: list[tuple[list[int], list[float]]] = []
+
+    def draw(self, batch_size, held, generator):
+        indices = held.held_at(np.full(batch_size, self.rank, np.int64))
+        return Draw(indices, np.full(batch_size, self.weight, np.float32))
+
+    def slots_changed(self, slots, held):
+        self.slots.append(slots.tolist())
+
+    def update_priorities(self, indices, priorities, held):
+        self.priorities.append((indices.tolist(), priorities.tolist()))
+
+    def state(self, held) -> dict[str, Any]:
+        return {"rank": self.rank, "told": np.array(self.slots)}
+
+    def restore(self, state, held):
+        self.rank, self.slots = state["rank"], state["told"].tolist()
+
+
+HELD = RanksHeld(10)
+
+
+def counts_of(shares: list[float], batch_size: int, num_batches: int) -> np.ndarray:
+    """How many of each batch each part drew."""
+    mixture = Mixture(*((Always(number), share) for number, share in enumerate(shares)))
+    generator = np.random.default_rng(0)
+    drawn = [mixture.draw(batch_size, HELD, generator).indices for _ in range(num_batches)]
+    return np.array([np.bincount(indices, minlength=len(shares)) for indices in drawn])
+
+
+@pytest.mark.parametrize(
+    ("shares", "batch_size", "expected"),
+    [
+        ([0.5, 0.5], 32, [16, 16]),
+        ([0.55, 0.45], 100, [55, 45]),
+        ([0.1, 0.2, 0.7], 10, [1, 2, 7]),
+        ([3, 1], 256, [192, 64]),
+        ([1 / 3, 1 / 3, 1 / 3], 333_333, [111_111, 111_111, 111_111]),
+        ([5], 7, [7]),
+    ],
+)
+def test_shares_that_divide_a_batch_are_exact(shares, batch_size, expected):
+    assert [expected] * 20 == counts_of(shares, batch_size, num_batches=20).tolist()
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5], [0.3, 0.3, 0.4], [1, 1e-3], [0.15, 0.7, 0.15], [2, 3, 5, 7]])
+@pytest.mark.parametrize("batch_size", [1, 3, 10, 33])
+def test_other_shares_are_rounded_to_either_side_and_right_on_average(shares, batch_size):
+    num_batches = 1000
+    counts = counts_of(shares, batch_size, num_batches)
+
+    exact = np.array(shares) / sum(shares) * batch_size
+    assert (counts.sum(axis=1) == batch_size).all()
+    assert (np.abs(counts - exact) < 1).all()
+    parts = exact - np.floor(exact)
+    spread = np.sqrt(parts * (1 - parts) / num_batches)
+    assert (np.abs(counts.mean(axis=0) - exact) <= 4 * spread + 1e-9).all()  # four standard deviations
+
+
+def test_each_part_comes_in_its_place_with_the_weights_of_its_own_sampler():
+    mixture = Mixture((Always(3, weight=0.25), 1), (Always(7, weight=0.5), 2))
+
+    indices, weights = mixture.draw(6, HELD, np.random.default_rng(0))
+
+    assert [3, 3, 7, 7, 7, 7] == indices.tolist()
+    assert [0.25, 0.25, 0.5, 0.5, 0.5, 0.5] == weights.tolist()
+
+
+def test_a_batch_of_one_is_drawn_by_any_of_the_parts():
+    mixture = Mixture((Always(0), 0.25), (Always(1), 0.75))
+    generator = np.random.default_rng(0)
+
+    drawn = [int(mixture.draw(1, HELD, generator).indices[0]) for _ in range(4000)]
+
+    assert chi_square(np.bincount(drawn), np.array([0.25, 0.75])) < chi_square_bound(1)
+
+
+def test_every_part_that_watches_is_told_which_slots_changed():
+    first, second = Always(0), Always(1)
+    mixture = Mixture((Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1))
+
+    mixture.slots_changed(np.array([4, 2]), HELD)
+
+    assert mixture.watches_slots
+    assert [[4, 2]] == first.slots == second.slots
+
+
+def test_every_part_begins_afresh_with_it():
+    first, second = Always(0), Always(1)
+    mixture = Mixture((Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1))
+
+    mixture.begin(RanksHeld(3))
+
+    assert [[0, 1, 2]] == first.slots == second.slots
+
+
+def test_a_part_of_another_class_than_the_saved_one_begins_afresh():
+    saved = Mixture((Uniform(), 1), (Always(2), 1), (Always(3), 1)).state(HELD)
+    first, second, third = Always(5), Always(6), Always(7)
+
+    Mixture((first, 1), (second, 1), (Uniform(), 1), (third, 1)).restore(saved, RanksHeld(2))
+
+    assert ([[0, 1]], [], [[0, 1]]) == (first.slots, second.slots, third.slots)
+    assert (5, 2, 7) == (first.rank, second.rank, third.rank)
+
+
+def test_a_mixture_of_samplers_that_watch_nothing_watches_nothing():
+    assert not Mixture((Uniform(), 1), (ByAge(3), 1), (EmphasizeRecent(), 1)).watches_slots
+
+
+def test_every_part_that_draws_by_priority_is_told_all_priorities():
+    first, second = Always(0), Always(1)
+    mixture = Mixture(
+        (Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1), (Mixture((Uniform(), 1)), 1)
+    )
+
+    mixture.update_priorities(np.array([4, 2]), np.array([0.5, 0.25]), HELD)
+
+    assert [([4, 2], [0.5, 0.25])] == first.priorities == second.priorities
+
+
+def test_priorities_are_refused_where_no_part_draws_by_them():
+    mixture = Mixture((Uniform(), 1), (Mixture((ByAge(3), 1)), 1))
+
+    with pytest.raises(InvalidSettingsError, match="Mixture"):
+        mixture.update_priorities(np.array([4]), np.array([0.5]), HELD)
+
+
+def test_its_bytes_are_those_of_its_parts():
+    mixture = Mixture((Uniform(), 1), (Always(0), 1), (Mixture((Always(1), 1)), 1))
+
+    assert (20, 6) == (mixture.nbytes, mixture.bytes_a_step)
+
+
+def test_what_is_restored_goes_on_part_by_part():
+    def make(rank: int) -> Mixture:
+        return Mixture((Always(rank), 1), (Mixture((EmphasizeRecent(0.99, 7, 1), 1), (Always(rank + 1), 1)), 3))
+
+    mixture = make(rank=2)
+    mixture.slots_changed(np.array([1]), HELD)
+    for _ in range(4):
+        mixture.draw(8, HELD, np.random.default_rng(0))
+    restored = make(rank=5)
+
+    restored.restore(mixture.state(HELD), HELD)
+
+    generators = np.random.default_rng(1), np.random.default_rng(1)
+    for _ in range(10):
+        expected, drawn = (one.draw(9, HELD, by) for one, by in zip((mixture, restored), generators, strict=True))
+        assert expected.indices.tolist() == drawn.indices.tolist()
+
+
+@pytest.mark.parametrize("share", [0, -1, float("inf"), float("nan")])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"the share of ByAge is {share}: ")):
+        Mixture((Uniform(), 1), (ByAge(3), share))
+
+
+def test_a_mixture_of_nothing_is_refused():
+    with pytest.raises(InvalidSettingsError, match="a mixture has no parts: "):
+        Mixture()
+
+
+def test_one_sampler_cannot_be_two_parts():
+    sampler = Always(0)
+
+    with pytest.raises(InvalidSettingsError, match="one sampler is two parts of a mixture: "):
+        Mixture((sampler, 1), (sampler, 1))

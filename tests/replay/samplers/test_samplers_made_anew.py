@@ -1,0 +1,57 @@
+"""A sampler is saved with its settings: a memory that is loaded without one makes it anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow import ByAge, Draw, EmphasizeRecent, Mixture, ReplayMemory, Sampler, Uniform
+from framestow.errors import IncompatibleError
+from oracles.memories_to_draw_from import five_streams_at_different_rates
+
+SAMPLERS = {
+    "uniform": Uniform,
+    "by age": lambda: ByAge(half_life=3.5),
+    "emphasize recent": lambda: EmphasizeRecent(0.99, 6, 20, final_eta=1.0, annealed_over=30),
+    "mixture": lambda: Mixture((Mixture((Uniform(), 1), (ByAge(4), 2)), 0.3), (EmphasizeRecent(0.99, 6, 20), 0.7)),
+}
+
+
+class Oldest(Sampler):
+    def draw(self, batch_size, held, generator):
+        return Draw(held.held_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
+
+
+@pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS.keys())
+def test_a_memory_that_is_loaded_without_a_sampler_goes_on_with_the_saved_one(make, tmp_path):
+    memory = five_streams_at_different_rates(tmp_path, make)
+    for _ in range(4):
+        memory.sample(7)
+    memory.save(tmp_path)
+    loaded = ReplayMemory.load(tmp_path)
+
+    expected = [memory.sample(7).index.tolist() for _ in range(40)]
+
+    assert expected == [loaded.sample(7).index.tolist() for _ in range(40)]
+
+
+def test_a_mixture_with_a_part_that_is_none_of_ours_must_be_given(tmp_path):
+    def make() -> Mixture:
+        return Mixture((Uniform(), 1), (Oldest(), 1))
+
+    memory = five_streams_at_different_rates(tmp_path, make)
+    memory.save(tmp_path)
+
+    with pytest.raises(IncompatibleError, match="the memory was saved with a Oldest, which is none of framestow's"):
+        ReplayMemory.load(tmp_path)
+    loaded = ReplayMemory.load(tmp_path, sampler=make())
+    assert memory.sample(8).index.tolist() == loaded.sample(8).index.tolist()
+
+
+def test_a_sampler_of_another_class_begins_afresh(tmp_path):
+    memory = five_streams_at_different_rates(tmp_path, SAMPLERS["emphasize recent"])
+    memory.save(tmp_path)
+
+    loaded = ReplayMemory.load(tmp_path, sampler=Oldest())
+
+    assert {int(memory.sampleable_indices()[0])} == set(loaded.sample(20).index.tolist())
