@@ -25,12 +25,14 @@ void store(std::uint8_t* bytes, Value value) {
     std::memcpy(bytes, &value, sizeof value);
 }
 
+// At least one, which is what most actions are.
 template <typename Value>
-void widen(const std::uint8_t* stored, std::size_t count, std::uint8_t* out) {
-    for (std::size_t number = 0; number < count; ++number) {
-        store(out + number * sizeof(std::int64_t),
-              static_cast<std::int64_t>(load<Value>(stored + number * sizeof(Value))));
-    }
+void widen(const std::uint8_t* stored, const std::uint8_t* end, std::uint8_t* out) {
+    do {
+        store(out, static_cast<std::int64_t>(load<Value>(stored)));
+        stored += sizeof(Value);
+        out += sizeof(std::int64_t);
+    } while (stored != end);
 }
 
 }  // namespace
@@ -40,6 +42,7 @@ StepRecords::StepRecords(const StreamMemory& streams, const StepRules& rules)
       action_(rules.action),
       column_bytes_(rules.column_bytes),
       integer_bytes_(rules.action.bytes / rules.action.num_integers),
+      given_action_bytes_(action_.is_counted ? action_.num_integers * sizeof(std::int64_t) : action_.bytes),
       action_at_(kStreamAt + stream_bytes(streams.num_streams)),
       columns_at_(action_at_ + rules.action.bytes),
       record_bytes_(record_bytes(streams.num_streams, rules)),
@@ -110,8 +113,7 @@ void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const Res
     out.discounts[row] = discount_of_flags_[flags & 3];
     out.terminated[row] = (flags & kTerminated) != 0;
     out.truncated[row] = (flags & kTruncated) != 0;
-    const std::size_t action_bytes = action_.is_counted ? action_.num_integers * sizeof(std::int64_t) : action_.bytes;
-    read_action(record + action_at_, out.actions + row * action_bytes);
+    read_action(record + action_at_, out.actions + row * given_action_bytes_);
     if (out.columns != nullptr) {
         read_columns(record + columns_at_, row, out.columns);
     }
@@ -122,12 +124,12 @@ void StepRecords::read_action(const std::uint8_t* stored, std::uint8_t* out) con
         std::memcpy(out, stored, action_.bytes);
         return;
     }
-    const std::size_t count = action_.num_integers;
+    const std::uint8_t* end = stored + action_.bytes;
     const bool is_signed = action_.is_signed;
     switch (integer_bytes_) {
-        case 1: return is_signed ? widen<std::int8_t>(stored, count, out) : widen<std::uint8_t>(stored, count, out);
-        case 2: return is_signed ? widen<std::int16_t>(stored, count, out) : widen<std::uint16_t>(stored, count, out);
-        default: return is_signed ? widen<std::int32_t>(stored, count, out) : widen<std::uint32_t>(stored, count, out);
+        case 1: return is_signed ? widen<std::int8_t>(stored, end, out) : widen<std::uint8_t>(stored, end, out);
+        case 2: return is_signed ? widen<std::int16_t>(stored, end, out) : widen<std::uint16_t>(stored, end, out);
+        default: return is_signed ? widen<std::int32_t>(stored, end, out) : widen<std::uint32_t>(stored, end, out);
     }
 }
 

@@ -103,7 +103,8 @@ private:
     StreamMemory streams_;
     ActionLayout action_;
     std::vector<std::size_t> column_bytes_;
-    std::size_t integer_bytes_;  // of a counted action
+    std::size_t integer_bytes_;       // of a counted action
+    std::size_t given_action_bytes_;  // of an action as it is handed out
     std::size_t action_at_;
     std::size_t columns_at_;
     std::size_t record_bytes_;
