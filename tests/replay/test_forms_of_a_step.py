@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from framestow.errors import InvalidStepError
+from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
@@ -143,6 +143,7 @@ def test_what_breaks_a_rule_is_refused_alike_in_every_form(name, values, message
         (-200, 401, [-200, 200]),
         (0, 70_000, [69_999, 0]),
         (2**40, 3, [2**40 + 2] * 2),
+        (-(2**40), 2**41 + 1, [2**40, -(2**40)]),
     ],
 )
 def test_counted_actions_come_back_whatever_their_range(start, num_actions, chosen):
@@ -151,6 +152,104 @@ def test_counted_actions_come_back_whatever_their_range(start, num_actions, chos
     memory.append(chosen, REWARDS, TERMINATED, TRUNCATED, FRAMES)
 
     assert chosen == memory.transitions([0, 1]).action.tolist()
+
+
+def multi_discrete(nvec, start=0) -> Space:
+    counts = np.array(nvec)
+    return Space(nvec=counts, start=np.broadcast_to(start, counts.shape), shape=counts.shape, dtype=np.dtype(np.int64))
+
+
+MANY_INTEGERS = {
+    "MultiDiscrete": (multi_discrete([3, 5, 2]), [[0, 4, 1], [2, 0, 0]], np.uint8),
+    "MultiDiscrete from other numbers": (multi_discrete([3, 300], [-200, 10]), [[-200, 309], [-198, 10]], np.int16),
+    "MultiDiscrete of two axes": (multi_discrete([[2, 70_000], [4, 4]]), [[[1, 69_999], [3, 0]]] * 2, np.uint32),
+    "MultiDiscrete of large numbers": (
+        multi_discrete([3, 3], [-(2**40), 2**40]),
+        [[-(2**40), 2**40 + 2]] * 2,
+        np.int64,
+    ),
+    "MultiDiscrete around 0": (multi_discrete([3, 128], [-1, 0]), [[-1, 127], [1, 0]], np.int8),
+    "MultiBinary": (Space(n=4, shape=(4,), dtype=np.dtype(np.int8)), [[0, 1, 1, 0], [1, 0, 0, 1]], np.uint8),
+    "MultiBinary of two axes": (
+        Space(n=(2, 2), shape=(2, 2), dtype=np.dtype(np.int8)),
+        [[[0, 1], [1, 0]]] * 2,
+        np.uint8,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ACTION_FORMS.values(), ids=ACTION_FORMS)
+@pytest.mark.parametrize(("space", "chosen", "kept"), MANY_INTEGERS.values(), ids=MANY_INTEGERS)
+def test_actions_of_several_integers_come_back_in_every_form(space, chosen, kept, form):
+    memory = begun(space)
+    given = form(np.array(chosen))
+    if np.array_equal(given, chosen):  # the form holds them
+        memory.append(given, REWARDS, TERMINATED, TRUNCATED, FRAMES)
+
+        assert kept == memory.settings.action.stored_dtype
+        actions = memory.transitions([0, 1]).action
+        assert np.int64 == actions.dtype
+        np.testing.assert_array_equal(chosen, actions)
+
+
+@pytest.mark.parametrize("form", ["arrays", "lists"])
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([[0, 12], [2, 15]], "action is [2, 15] at row 1: element 1 runs from 10 to 14; check the policy"),
+        ([[3, 10], [0, 10]], "action is [3, 10] at row 0: element 0 runs from 0 to 2"),
+        ([[0, 10], [0, -1]], "action is [0, -1] at row 1: element 1 runs from 10 to 14"),
+        ([[0.0, 10.0], [0.0, 10.0]], "actions have dtype float64: they are counted; give integers"),
+        ([[0], [1]], "actions have shape (2, 1): 2 streams take (2, 2)"),
+        ([0, 10], "actions have shape (2,): 2 streams take (2, 2)"),
+    ],
+)
+def test_actions_of_several_integers_that_break_a_bound_are_refused_by_element(actions, message, form):
+    memory = begun(multi_discrete([3, 5], [0, 10]))
+
+    with pytest.raises(InvalidStepError, match=re.escape(message)):
+        memory.append(ANY_FORMS[form](actions), REWARDS, TERMINATED, TRUNCATED, FRAMES)
+
+    assert 0 == len(memory)
+
+
+def test_an_action_that_no_int64_holds_is_refused_however_wide_the_bounds_are():
+    memory = begun(multi_discrete([2**62, 2**62], [2**62, 2**62]))
+    actions = np.array([[2**62, 2**62], [2**62, 2**63]], np.uint64)
+
+    with pytest.raises(InvalidStepError, match="9223372036854775808\\] at row 1: element 1 runs from"):
+        memory.append(actions, REWARDS, TERMINATED, TRUNCATED, FRAMES)
+
+
+def test_the_largest_actions_come_back():
+    memory = begun(multi_discrete([2**62, 2**63 - 1], [2**62, 0]))
+    actions = np.array([[2**63 - 1, 2**63 - 2], [2**62, 0]])
+
+    memory.append(actions, REWARDS, TERMINATED, TRUNCATED, FRAMES)
+
+    np.testing.assert_array_equal(actions, memory.transitions([0, 1]).action)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (multi_discrete([3, 0]), "action_space has [3, 0] actions: every element of an action has at least one value"),
+        (multi_discrete([2, 3], [0, 2**63 - 2]), "action_space runs from 0 to 9223372036854775808"),
+        (Space(spaces=(), shape=None), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
+    ],
+)
+def test_action_spaces_that_no_memory_keeps_are_refused(space, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        begun(space)
+
+
+@pytest.mark.parametrize("space", [space for space, _, _ in MANY_INTEGERS.values()], ids=MANY_INTEGERS)
+def test_bounds_an_element_are_saved(space, tmp_path):
+    memory = begun(space)
+
+    memory.save(tmp_path / "memory")
+
+    assert memory.settings == ReplayMemory.load(tmp_path / "memory").settings
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])

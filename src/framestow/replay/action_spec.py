@@ -100,7 +100,13 @@ class ActionSpec:
         """Element type of the stored column."""
         if not self.is_counted:
             return np.dtype(self.dtype)
-        return np.promote_types(*(np.min_scalar_type(bound) for bound in self.widest))
+        low, high = self.widest
+        if low >= 0:
+            return np.min_scalar_type(high)
+        narrowest = np.min_scalar_type(min(low, -1 - high))
+        # One signed integer may be kept a size wider than it needs: so it lies in the stores that there are.
+        wide = np.promote_types(narrowest, np.min_scalar_type(high))
+        return narrowest if self.shape or wide.kind == "f" else wide
 
     @property
     def widest(self) -> tuple[int, int]:

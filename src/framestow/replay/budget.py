@@ -32,9 +32,9 @@ class Budget:
     steps.
     """
 
-    def __init__(self, max_bytes: int | None, stack_bytes: int, empty_charge: int) -> None:
+    def __init__(self, max_bytes: int | None, fixed_bytes: int, empty_charge: int) -> None:
         self.max_bytes = max_bytes
-        self.most_charged = sys.maxsize if max_bytes is None else max_bytes - stack_bytes - OTHER_BYTES
+        self.most_charged = sys.maxsize if max_bytes is None else max_bytes - fixed_bytes - OTHER_BYTES
         """Whoever finds more charged after a step calls ``make_fit``."""
         self.output_bytes = 0
         """What the arrays that are kept for batches to come may take, once there is a budget."""
@@ -94,6 +94,7 @@ class SegmentNeeds:
     stack: int
     num_sealed: int
     fewest_frames: int
+    column_bytes: int = 0  # of extra columns a step, which stay for as long as its segment does
 
     def frames_within(self, max_bytes: int, usual: int) -> int:
         """Choose how many frames a segment has: as usual, or fewer where many streams would fill a small budget.
@@ -112,14 +113,14 @@ class SegmentNeeds:
         least = self._least_bytes(frames)
         if max_bytes < least:
             raise InvalidSettingsError(
-                f"max_bytes is {format_bytes(max_bytes)}: {self.num_streams} streams of {self.frame.nbytes:,} bytes a "
-                f"frame, in segments of {frames}, may need {format_bytes(least)} for what they are filling and "
+                f"max_bytes is {format_bytes(max_bytes)}: {self.num_streams} streams of {self._bytes_a_frame:,} bytes "
+                f"a frame, in segments of {frames}, may need {format_bytes(least)} for what they are filling and "
                 f"{self.num_sealed} sealed; give at least {least:_}"
             )
 
     def _least_bytes(self, frames: int) -> int:
         """Bytes with which a memory of noise holds something: open segments with room to grow, and sealed ones."""
-        segments = (2 * self.num_streams + self.num_sealed) * frames * self.frame.nbytes
+        segments = (2 * self.num_streams + self.num_sealed) * frames * self._bytes_a_frame
         frames_beside = PACKER_FRAMES + self.num_streams * (self.stack + 3)
         num_leaves = len(self.frame.leaf_frames)
         num_packed = max(1, sum(not frame.is_column for frame in self.frame.leaf_frames))
@@ -129,4 +130,8 @@ class SegmentNeeds:
         return needed + needed // (OUTPUT_PART - 1) + 1
 
     def _comfortable_bytes(self, frames: int) -> int:
-        return max(self._least_bytes(frames), 4 * self.num_streams * frames * self.frame.nbytes)
+        return max(self._least_bytes(frames), 4 * self.num_streams * frames * self._bytes_a_frame)
+
+    @property
+    def _bytes_a_frame(self) -> int:
+        return self.frame.nbytes + self.column_bytes

@@ -42,7 +42,8 @@ class MemoryParts:
         self.settings = settings
         self.storage = _make_storage(settings)
         self.stacker = make_stacker(settings.frame, settings.stack, settings.num_streams, settings.stack_padding)
-        self.budget = Budget(settings.max_bytes, self.stacker.nbytes, self.storage.charged_bytes)
+        fixed_bytes = self.stacker.nbytes + _open_column_bytes(settings, self.storage.frames_per_segment)
+        self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
         self.sampler: Sampler = Uniform() if sampler is None else sampler
@@ -157,6 +158,12 @@ class MemoryParts:
 
 def _frame_of(window: Frames, place: int) -> Frames:
     return each_leaf(lambda part: part[:, place], window)
+
+
+def _open_column_bytes(settings: MemorySettings, frames_per_segment: int) -> int:
+    """Bytes of extra columns that no frame is charged for yet: a block of steps is made whole with its first frame."""
+    num_steps = settings.num_streams * frames_per_segment if settings.retention == "random" else 0
+    return num_steps * settings.columns.dtype.itemsize
 
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:

@@ -87,7 +87,8 @@ class MemorySettings:
         if self.max_bytes is None:
             return usual if frames is None else frames
         num_sealed = MIN_SEALED_SEGMENTS if is_random else 1
-        needs = SegmentNeeds(self.frame, self.num_streams, self.stack, num_sealed, min_segment_frames(self.stack))
+        fewest, column_bytes = min_segment_frames(self.stack), self.columns.dtype.itemsize
+        needs = SegmentNeeds(self.frame, self.num_streams, self.stack, num_sealed, fewest, column_bytes)
         if frames is None:
             return needs.frames_within(self.max_bytes, usual)
         needs.check(self.max_bytes, frames)

@@ -1,0 +1,309 @@
+"""Extra columns: declared by name, stored with the step, given back with every batch, and kept for ever."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.columns import ColumnsSpec
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.saving.repair import repair_store
+from framestow.replay.saving.verification import verify_store
+
+FRAME = FrameSpec((2, 3))
+FRAMES = np.zeros((2, 2, 3), np.uint8)
+COLUMNS = {"log_prob": np.float32, "state": (np.float64, (2, 3)), "visits": np.int16, "is_greedy": np.bool_}
+
+
+def memory_with(columns=COLUMNS, capacity: int = 100, **settings) -> ReplayMemory:
+    return ReplayMemory(capacity, FRAME, 4, stack=2, num_streams=2, columns=columns, seed=0, **settings)
+
+
+def values_at(step: int) -> dict[str, np.ndarray]:
+    """What both streams have in the columns at that step; never the same twice."""
+    return {
+        "log_prob": np.array([-step, -step - 0.5], np.float32),
+        "state": step + np.arange(12.0).reshape(2, 2, 3),
+        "visits": np.array([step, 1000 + step], np.int16),
+        "is_greedy": np.array([step % 2 == 0, step % 3 == 0]),
+    }
+
+
+def append(memory: ReplayMemory, columns, ends: bool = False) -> None:
+    memory.append([1, 2], [0.0, 1.0], [ends] * 2, [False] * 2, FRAMES, columns=columns)
+
+
+def played(num_steps: int, **settings) -> ReplayMemory:
+    memory = memory_with(**settings)
+    for step in range(num_steps):
+        if not memory.open_episodes.all():
+            memory.begin(FRAMES)
+        append(memory, values_at(step), ends=step % 7 == 6)
+    return memory
+
+
+def assert_holds_what_was_played(memory: ReplayMemory) -> None:
+    """Index 2 * step + stream has that stream's values of that step."""
+    indices = memory.sampleable_indices()
+    columns = memory.transitions(indices).columns
+    assert COLUMNS.keys() == columns.keys()
+    for row, index in enumerate(indices.tolist()):
+        for name, values in values_at(index // 2).items():
+            np.testing.assert_array_equal(values[index % 2], columns[name][row], f"{name} of transition {index}")
+
+
+def test_a_batch_has_each_column_by_name_in_its_dtype_and_shape():
+    memory = played(9)
+
+    batch = memory.sample(5)
+
+    told = {name: (values.dtype, values.shape) for name, values in batch.columns.items()}
+    assert {
+        "log_prob": (np.float32, (5,)),
+        "state": (np.float64, (5, 2, 3)),
+        "visits": (np.int16, (5,)),
+        "is_greedy": (np.bool_, (5,)),
+    } == told
+    assert_holds_what_was_played(memory)
+
+
+def test_a_memory_without_columns_gives_none():
+    memory = ReplayMemory(10, FRAME, 4)
+    memory.begin(FRAMES[:1])
+    memory.append([0], [0.0], [False], [False], FRAMES[:1], columns={})
+
+    assert {} == memory.sample(1).columns
+
+
+def test_columns_are_copied_when_they_come_and_belong_to_the_batch_when_they_go():
+    memory = memory_with()
+    memory.begin(FRAMES)
+    values = values_at(0)
+    append(memory, values)
+    values["state"][...] = 99.0
+
+    memory.sample(4).columns["state"][...] = 77.0
+
+    assert_holds_what_was_played(memory)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extremes"),
+    [
+        (np.float32, [np.nan, -np.inf]),
+        (np.float64, [np.inf, np.nan]),
+        (np.float16, [np.nan, 6e-8]),
+        (np.complex64, [1j, np.nan]),
+        (np.int64, [-(2**63), 2**63 - 1]),
+        (np.uint64, [0, 2**64 - 1]),
+    ],
+)
+def test_whatever_the_dtype_holds_comes_back_not_finite_numbers_among_it(dtype, extremes):
+    memory = memory_with({"value": dtype})
+    memory.begin(FRAMES)
+    values = np.array(extremes, dtype)
+
+    append(memory, {"value": values})
+
+    assert values.tobytes() == memory.transitions([0, 1]).columns["value"].tobytes()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda array: array.tolist(),
+        lambda array: np.repeat(array, 2, axis=0)[::2],
+        lambda array: array.astype(array.dtype.newbyteorder()),
+        memoryview,
+        lambda array: array.astype(np.float64) if array.dtype == np.float32 else array,
+        lambda array: array.astype(np.int64) if array.dtype == np.int16 else array,
+        np.asfortranarray,
+    ],
+    ids=["lists", "not contiguous", "other byte order", "memoryviews", "wider floats", "wider integers", "Fortran"],
+)
+def test_columns_are_stored_alike_in_every_form(form):
+    memory = memory_with()
+    memory.begin(FRAMES)
+
+    append(memory, {name: form(values) for name, values in values_at(0).items()})
+
+    assert_holds_what_was_played(memory)
+
+
+BAD = [
+    (None, "columns lack is_greedy, log_prob, state, visits: every step of this memory has"),
+    ({"state": ...}, "columns lack state: every step of this memory has"),
+    ({"extra": [1, 2]}, "columns have extra: this memory keeps is_greedy bool, log_prob float32, state float64 2x3"),
+    ({"state": np.zeros((2, 3))}, "column 'state' has shape (2, 3): 2 streams take (2, 2, 3)"),
+    ({"visits": [1]}, "column 'visits' has shape (1,): 2 streams take (2,)"),
+    ({"visits": [1.0, 2.0]}, "column 'visits' has dtype float64: this memory keeps int16 of it; convert it"),
+    ({"visits": [1, 40_000]}, "column 'visits' is 40000 at row 1: int16 does not hold that"),
+    ({"log_prob": [0.0, 1e300]}, "column 'log_prob' is 1e+300 at row 1: float32 does not hold that"),
+    ({"is_greedy": [0, 1]}, "column 'is_greedy' has dtype int64: this memory keeps bool of it"),
+    ([1, 2], "columns is [1, 2]: it must map names to arrays"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD, ids=[message[:40] for _, message in BAD])
+def test_columns_that_break_a_rule_are_refused_before_anything_is_stored(change, message):
+    memory = memory_with()
+    memory.begin(FRAMES)
+    columns = change
+    if isinstance(change, dict):
+        columns = {name: value for name, value in (values_at(0) | change).items() if value is not ...}
+
+    with pytest.raises(InvalidStepError, match=re.escape(message)):
+        append(memory, columns)
+
+    assert 0 == len(memory)
+    memory.check()
+    append(memory, values_at(0))
+    assert_holds_what_was_played(memory)
+
+
+def test_a_memory_without_columns_refuses_them():
+    memory = memory_with(None)
+    memory.begin(FRAMES)
+
+    with pytest.raises(InvalidStepError, match="columns have log_prob: this memory keeps none; leave it out"):
+        append(memory, {"log_prob": np.zeros(2, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"reward": np.float32}, "columns has the name 'reward': a batch has that already; take another name"),
+        ({"mask": np.float32}, "columns has the name 'mask': a batch has that already"),
+        ({"": np.float32}, "columns has the name '': names are letters, digits and underscores"),
+        ({"log prob": np.float32}, "columns has the name 'log prob'"),
+        ({3: np.float32}, "columns has the name 3"),
+        ({"name": object}, "column 'name' is object: a column has numbers or booleans"),
+        ({"name": "U8"}, "column 'name' is <U8: a column has numbers or booleans"),
+        ({"name": [("x", np.int8)]}, "a column has numbers or booleans"),
+        ({"name": np.longdouble}, "a column has numbers or booleans of up to 8 bytes"),
+        ({"name": (np.float32, (0,))}, "at least one a step"),
+        ({"name": "no such dtype"}, "column 'name' is 'no such dtype': NumPy knows no such dtype"),
+        ({"name": (np.uint8, 65_537)}, "columns take 65537 bytes a step: 65536 is the most"),
+        (["log_prob"], "columns is ['log_prob']: it must map names to dtypes"),
+    ],
+)
+def test_declarations_that_cannot_work_are_refused_by_name(declared, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        memory_with(declared)
+
+
+def test_the_order_of_declaration_means_nothing():
+    declared = {"b": np.int8, "a": np.int64}
+
+    assert ColumnsSpec.from_declared(declared) == ColumnsSpec.from_declared(dict(reversed(declared.items())))
+
+
+@pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random", "capacity": 2000}], ids=str)
+@pytest.mark.parametrize("num_steps", [3, 1200])
+def test_columns_are_saved_and_loaded(num_steps, settings, tmp_path):
+    memory = played(num_steps, **{"capacity": 10_000} | settings)
+
+    memory.save(tmp_path / "memory")
+
+    loaded = ReplayMemory.load(tmp_path / "memory")
+    assert memory.settings == loaded.settings
+    expected, actual = (one.transitions(memory.sampleable_indices()) for one in (memory, loaded))
+    for name in COLUMNS:
+        np.testing.assert_array_equal(expected.columns[name], actual.columns[name])
+    if "retention" not in settings:
+        assert_holds_what_was_played(loaded)
+
+
+def test_a_folder_is_gone_on_with_by_the_same_columns_and_by_no_others(tmp_path):
+    folder = {"directory": tmp_path / "memory", "capacity": 10_000, "flush_every": None}
+    with played(1100, **folder):
+        pass
+
+    for declared, message in (
+        (None, "columns.is_greedy is None: the memory in"),
+        (COLUMNS | {"more": np.int8}, "columns.more is ('int8', []): the memory in"),
+        (COLUMNS | {"visits": np.int32}, "columns.visits is ('int32', []): the memory in"),
+    ):
+        with pytest.raises(IncompatibleError, match=re.escape(message)):
+            memory_with(declared, **folder)
+
+    with memory_with(**folder) as memory:
+        assert_holds_what_was_played(memory)
+        memory.begin(FRAMES)
+        append(memory, values_at(1100))
+        assert_holds_what_was_played(memory)
+
+
+def test_steps_with_columns_are_verified_and_repaired_like_others(tmp_path):
+    folder = tmp_path / "memory"
+    with played(3000, directory=folder, capacity=10_000, flush_every=None, frames_per_segment=64):
+        pass
+    assert not verify_store(folder).findings
+    log = max(folder.glob("steps*"), key=lambda path: path.stat().st_size)
+    damaged = bytearray(log.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    log.write_bytes(damaged)
+
+    assert verify_store(folder).findings
+    repair_store(folder)
+
+    repaired = ReplayMemory.load(folder)
+    assert 0 < len(repaired) < 6000
+    assert_holds_what_was_played(repaired)
+
+
+def test_saved_columns_of_another_shape_are_told_as_damage(tmp_path):
+    memory = played(3)
+    arrays = memory._parts.timeline.state(whole=True)
+    arrays["extra.state"] = arrays["extra.state"][:, :1]
+
+    with pytest.raises(DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): (6, 2, 3) is what these")):
+        memory_with()._parts.timeline.restore(arrays, lambda _: None)
+
+
+def test_an_episode_has_its_columns():
+    memory = played(20, capacity=25)
+
+    episodes = list(memory.episodes())
+
+    assert 4 == len(episodes)
+    for episode in episodes:
+        for row, index in enumerate(episode.indices.tolist()):
+            for name, values in values_at(index // 2).items():
+                np.testing.assert_array_equal(values[index % 2], episode.columns[name][row])
+
+
+def test_the_bytes_of_columns_are_reported():
+    per_step = ColumnsSpec.from_declared(COLUMNS).dtype.itemsize
+    reported = played(50, capacity=1000).report()
+    assert 55 == per_step
+    without = memory_with(None, capacity=1000)
+    for step in range(50):
+        if not without.open_episodes.all():
+            without.begin(FRAMES)
+        append(without, None, ends=step % 7 == 6)
+
+    assert 100 * per_step == reported.parts["columns"] - without.report().parts["columns"]
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize(("retention", "fewest_held"), [("fifo", 1000), ("random", 800)])
+def test_columns_count_against_a_budget(retention, fewest_held, storage):
+    budget, state = 3 << 20, np.zeros((2, 2000), np.uint8)
+    memory = memory_with(
+        {"state": (np.uint8, 2000)}, capacity=100_000, max_bytes=budget, retention=retention, storage=storage
+    )
+    memory.begin(FRAMES)
+
+    for step in range(1200):
+        append(memory, {"state": state}, ends=step % 50 == 49)
+        if step % 50 == 49:
+            memory.begin(FRAMES)
+        assert memory._timeline.nbytes <= budget
+
+    assert memory.report().all_bytes <= budget
+    assert fewest_held < len(memory) < 1573  # of which the columns alone would take it all
