@@ -23,6 +23,7 @@ ARRAYS = {
     "stack": 4,
     "segment_frames": 1,
     "discount": 0.9,
+    "n_step": 1,
 }
 
 
@@ -40,6 +41,8 @@ def ring_of(arrays):
         ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is not a writable array"),
         ({"stack": 257}, "stack and segment_frames are 257 and 1"),
         ({"segment_frames": 0}, "stack and segment_frames are 4 and 0"),
+        ({"n_step": 0}, "n_step is 0: must be 1 to 255"),
+        ({"n_step": 256}, "n_step is 256: must be 1 to 255"),
     ],
 )
 def test_a_ring_refuses_memory_that_does_not_fit(wrong, message):

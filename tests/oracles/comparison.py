@@ -11,8 +11,8 @@ from oracles.list_memory import ListMemory
 
 def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> None:
     for row, index in enumerate(batch.index.tolist()):
-        step = oracle.steps[index]
-        expected = (np.float32(step.reward), oracle.discount_of(index), step.terminated, step.truncated)
+        step, last = oracle.steps[index], oracle.steps_of(index)[-1]
+        expected = (oracle.reward_of(index), oracle.discount_of(index), last.terminated, last.truncated)
         actual = (
             batch.reward[row],
             batch.discount[row],
@@ -36,7 +36,7 @@ def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> N
 def assert_memory_is_what_the_oracle_holds(memory: ReplayMemory, oracle: ListMemory) -> None:
     memory.check()
     indices = memory.sampleable_indices()
-    assert list(oracle.held) == indices.tolist()
+    assert oracle.held == indices.tolist()
     assert len(oracle.held) == len(memory)
     if len(indices):
         assert_batch_is_what_the_oracle_holds(memory.transitions(indices), oracle)

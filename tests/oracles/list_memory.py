@@ -9,9 +9,10 @@ import numpy as np
 
 @dataclass
 class Step:
-    """One transition by reference: which episode, and where in it."""
+    """One step by reference: which episode, and where in it; ``course`` are all steps of that."""
 
     episode: list[np.ndarray]
+    course: list[Step]
     start: int
     action: int | np.ndarray
     reward: float
@@ -24,20 +25,43 @@ class ListMemory:
     """The oracle of ``ReplayMemory``: every episode is a list of frames, every transition points into one."""
 
     def __init__(
-        self, capacity: int, num_streams: int, stack: int, discount: float, stack_padding: str = "first_frame"
+        self,
+        capacity: int,
+        num_streams: int,
+        stack: int,
+        discount: float,
+        stack_padding: str = "first_frame",
+        n_step: int = 1,
     ) -> None:
         self.capacity, self.stack, self.discount, self.stack_padding = capacity, stack, discount, stack_padding
+        self.n_step = n_step
         self.current: list[list[np.ndarray] | None] = [None] * num_streams
+        self.courses: list[list[Step]] = [[] for _ in range(num_streams)]
         self.is_open = [False] * num_streams
         self.steps: list[Step] = []
 
     @property
-    def held(self) -> range:
+    def held(self) -> list[int]:
+        return [index for index in self.kept if not self.is_pending(index)]
+
+    @property
+    def kept(self) -> range:
         return range(max(0, len(self.steps) - self.capacity), len(self.steps))
+
+    def is_pending(self, index: int) -> bool:
+        """Whether steps that belong to this transition may still come."""
+        going_on = [course for course, is_open in zip(self.courses, self.is_open, strict=True) if is_open]
+        is_over = not any(self.steps[index].course is course for course in going_on)
+        return not is_over and len(self.steps_of(index)) < self.n_step
+
+    def steps_of(self, index: int) -> list[Step]:
+        """The steps whose rewards the transition's return has."""
+        step = self.steps[index]
+        return step.course[step.start : step.start + self.n_step]
 
     def begin(self, frames: np.ndarray, streams: list[int]) -> None:
         for stream, frame in zip(streams, frames, strict=True):
-            self.current[stream] = [frame.copy()]
+            self.current[stream], self.courses[stream] = [frame.copy()], []
             self.is_open[stream] = True
 
     def append(self, actions, rewards, terminated, truncated, frames, streams: list[int], columns=None) -> None:
@@ -46,8 +70,10 @@ class ListMemory:
             assert episode is not None
             ended, cut = bool(terminated[row]), bool(truncated[row])
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
+            course = self.courses[stream]
             extra = {name: np.array(values[row]) for name, values in (columns or {}).items()}
-            self.steps.append(Step(episode, len(episode) - 1, action, float(rewards[row]), ended, cut, extra))
+            self.steps.append(Step(episode, course, len(course), action, float(rewards[row]), ended, cut, extra))
+            course.append(self.steps[-1])
             episode.append(frames[row].copy())
             self.is_open[stream] = not (ended or cut)
 
@@ -64,7 +90,12 @@ class ListMemory:
         return self.stacked(self.steps[index].episode, self.steps[index].start)
 
     def next_observation_of(self, index: int) -> np.ndarray:
-        return self.stacked(self.steps[index].episode, self.steps[index].start + 1)
+        return self.stacked(self.steps[index].episode, self.steps[index].start + len(self.steps_of(index)))
+
+    def reward_of(self, index: int) -> np.float32:
+        rewards = [float(np.float32(step.reward)) for step in self.steps_of(index)]
+        return np.float32(sum(self.discount**power * reward for power, reward in enumerate(rewards)))
 
     def discount_of(self, index: int) -> np.float32:
-        return np.float32(0.0 if self.steps[index].terminated else self.discount)
+        steps = self.steps_of(index)
+        return np.float32(0.0 if steps[-1].terminated else self.discount ** len(steps))

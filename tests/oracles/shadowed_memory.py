@@ -13,7 +13,9 @@ class ShadowedMemory(ReplayMemory):
 
     def __init__(self, *args, **settings) -> None:
         super().__init__(*args, **settings)
-        self.oracle = ListMemory(self.capacity, self.num_streams, self.stack, self.settings.discount)
+        self.oracle = ListMemory(
+            self.capacity, self.num_streams, self.stack, self.settings.discount, n_step=self.settings.n_step
+        )
 
     def begin(self, frames, streams=None):
         super().begin(frames, streams)

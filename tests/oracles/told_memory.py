@@ -15,12 +15,12 @@ class ToldListMemory(ListMemory):
         super().__init__(capacity, num_streams, **settings)
         self.newest = [-1] * num_streams
         self.starts = [0] * num_streams
-        self.windows: list[tuple[int, int, int]] = []  # stream, first and last frame of each transition
+        self.windows: list[tuple[int, int, int]] = []  # stream, first frame looked at and that the step started at
         self.drawable: set[int] = set()
 
     @property
     def held(self) -> list[int]:
-        return sorted(self.drawable)
+        return sorted(number for number in self.drawable if not self.is_pending(number))
 
     def begin(self, frames: np.ndarray, streams: list[int]) -> None:
         super().begin(frames, streams)
@@ -32,9 +32,9 @@ class ToldListMemory(ListMemory):
         super().append(actions, rewards, terminated, truncated, frames, streams, columns)
         for stream in streams:
             first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
-            self.newest[stream] += 1
             self.drawable.add(len(self.windows))
             self.windows.append((stream, first, self.newest[stream]))
+            self.newest[stream] += 1
 
     def frames_left(self, stream: int, first: int, before: int) -> None:
         self.drawable = {
@@ -43,7 +43,7 @@ class ToldListMemory(ListMemory):
             if not (
                 self.windows[number][0] == stream
                 and self.windows[number][1] < before
-                and self.windows[number][2] >= first
+                and self.windows[number][2] + len(self.steps_of(number)) >= first
             )
         }
 

@@ -39,14 +39,16 @@ class MemoryMachine(RuleBasedStateMachine):
         stack_padding=st.sampled_from(STACK_PADDINGS),
         shape=st.sampled_from([(84, 84), (40, 40), (1, 1), (5, 4, 3), (3, 9, 7)]),
         columns=st.sampled_from(COLUMNS),
+        n_step=st.integers(1, 10),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, capacity, num_streams, stack, stack_padding, shape, columns, seed):
+    def build(self, capacity, num_streams, stack, stack_padding, shape, columns, n_step, seed):
         settings = {"stack": stack, "stack_padding": stack_padding, "num_streams": num_streams, "discount": 0.9}
-        settings["columns"] = self.columns = columns
+        settings |= {"columns": columns, "n_step": n_step}
+        self.columns = columns
         self.random = np.random.default_rng(seed)
         self.shape = shape
-        self.make(max(capacity, num_streams), storage=self.storage, seed=seed, **settings)
+        self.make(max(capacity, n_step * num_streams), storage=self.storage, seed=seed, **settings)
         self.background = self.random.integers(0, 256, shape, dtype=np.uint8)
 
     @rule(streams=st.sets(st.integers(0, 2), min_size=1))
@@ -91,26 +93,27 @@ class MemoryMachine(RuleBasedStateMachine):
     def everything_sampleable_is_what_the_oracle_holds(self):
         assert_memory_is_what_the_oracle_holds(self.memory, self.oracle)
 
-    def make(self, capacity, *, num_streams, stack, stack_padding, discount, **settings) -> None:
+    def make(self, capacity, *, num_streams, stack, stack_padding, discount, n_step, **settings) -> None:
         shape = {"num_streams": num_streams, "stack": stack, "discount": discount, "stack_padding": stack_padding}
+        shape["n_step"] = n_step
         self.memory = ReplayMemory(capacity, FrameSpec(self.shape), NUM_ACTIONS, **shape, **settings)
         self.oracle = ListMemory(capacity, **shape)
 
-    def rewards_of(self, actions: np.ndarray) -> np.ndarray:
-        return actions.astype(np.float64)
+    def new_actions(self, count: int) -> np.ndarray:
+        return self.random.integers(0, NUM_ACTIONS, count)
 
     def step_once(self, end_chance: float) -> None:
         streams = [stream for stream, is_open in enumerate(self.oracle.is_open) if is_open]
         if self.random.random() < 0.2:  # as when another environment only resets
             streams = streams[: self.random.integers(1, len(streams) + 1)]
-        actions = self.random.integers(0, NUM_ACTIONS, len(streams))
+        actions = self.new_actions(len(streams))
         terminated, truncated = self.random.random((2, len(streams))) < end_chance
         frames = self.new_frames(len(streams))
         columns = {
             name: self.random.integers(0, 100, (len(streams), *np.dtype(dtype).shape)).astype(np.dtype(dtype).base)
             for name, dtype in self.columns.items()
         }
-        step = (actions, self.rewards_of(actions), terminated, truncated, frames, streams, columns)
+        step = (actions, actions.astype(np.float64), terminated, truncated, frames, streams, columns)
         self.memory.append(*step)
         self.oracle.append(*step)
         frames[:] = 0

@@ -17,7 +17,9 @@ from framestow.replay.memory import ReplayMemory
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
 from oracles.told_memory import TellingMemory, ToldListMemory
-from replay.test_memory_against_the_oracle import COLUMNS, NUM_ACTIONS, MemoryMachine
+from replay.test_memory_against_the_oracle import COLUMNS, MemoryMachine
+
+MOST_STEPS = 10**6
 
 
 def fewest(num_streams: int, stack: int) -> int:
@@ -26,7 +28,7 @@ def fewest(num_streams: int, stack: int) -> int:
 
 
 class RandomRetentionMachine(MemoryMachine):
-    """The same operations on a memory of which random segments leave; rewards are the transitions' numbers."""
+    """The same operations on a memory of which random segments leave; actions are the transitions' numbers."""
 
     @initialize(
         extra=st.integers(0, 100),
@@ -35,10 +37,12 @@ class RandomRetentionMachine(MemoryMachine):
         stack_padding=st.sampled_from(STACK_PADDINGS),
         shape=st.sampled_from([(1, 1), (5, 4, 3), (3, 9, 7)]),
         columns=st.sampled_from(COLUMNS),
+        n_step=st.one_of(st.integers(1, 10), st.sampled_from([20, 70])),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, extra, num_streams, stack, stack_padding, shape, columns, seed):
-        super().build(fewest(num_streams, stack) + extra, num_streams, stack, stack_padding, shape, columns, seed)
+    def build(self, extra, num_streams, stack, stack_padding, shape, columns, n_step, seed):
+        capacity = fewest(num_streams, stack) + extra
+        super().build(capacity, num_streams, stack, stack_padding, shape, columns, n_step, seed)
         self.begin_anew(list(range(num_streams)))
         while len(self.oracle.steps) < 1.2 * self.memory.capacity:
             self.step_once(end_chance=0.05)
@@ -77,7 +81,7 @@ class RandomRetentionMachine(MemoryMachine):
         self.memory = TellingMemory(
             capacity,
             FrameSpec(self.shape),
-            NUM_ACTIONS,
+            MOST_STEPS,
             storage=storage,
             seed=seed,
             retention="random",
@@ -88,18 +92,18 @@ class RandomRetentionMachine(MemoryMachine):
         self.memory.tell(self.oracle.frames_left)
         self.number_of: dict[int, int] = {}
 
-    def rewards_of(self, actions: np.ndarray) -> np.ndarray:
-        return np.arange(len(self.oracle.steps), len(self.oracle.steps) + len(actions)).astype(np.float64)
+    def new_actions(self, count: int) -> np.ndarray:
+        return np.arange(len(self.oracle.steps), len(self.oracle.steps) + count)
 
     def assert_is_what_the_oracle_holds(self, batch) -> list[int]:
-        numbers, oracle = batch.reward.astype(int).tolist(), self.oracle
-        steps = [oracle.steps[number] for number in numbers]
-        np.testing.assert_array_equal([step.action for step in steps], batch.action)
-        np.testing.assert_array_equal([step.terminated for step in steps], batch.terminated)
-        np.testing.assert_array_equal([step.truncated for step in steps], batch.truncated)
+        numbers, oracle = batch.action.tolist(), self.oracle
+        last_steps = [oracle.steps_of(number)[-1] for number in numbers]
+        np.testing.assert_array_equal([oracle.reward_of(number) for number in numbers], batch.reward)
+        np.testing.assert_array_equal([step.terminated for step in last_steps], batch.terminated)
+        np.testing.assert_array_equal([step.truncated for step in last_steps], batch.truncated)
         np.testing.assert_array_equal([oracle.discount_of(number) for number in numbers], batch.discount)
         for name, values in batch.columns.items():
-            np.testing.assert_array_equal([step.columns[name] for step in steps], values)
+            np.testing.assert_array_equal([oracle.steps[number].columns[name] for number in numbers], values)
         assert self.columns.keys() == batch.columns.keys()
         expected = np.stack([oracle.observation_of(number) for number in numbers])
         np.testing.assert_array_equal(expected, batch.observation)

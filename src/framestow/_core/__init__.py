@@ -21,7 +21,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 7
+EXPECTED_ABI_VERSION = 8
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(

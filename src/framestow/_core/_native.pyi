@@ -246,6 +246,35 @@ class _Steps:
         truncated, and the extra columns by name, none of them unless ``with_columns``.
         """
 
+    def resolve_steps(
+        self, indices: NDArray[np.int64], with_columns: bool = True
+    ) -> tuple[
+        tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
+        tuple[
+            NDArray[Any],
+            NDArray[np.float32],
+            NDArray[np.float32],
+            NDArray[np.bool_],
+            NDArray[np.bool_],
+            dict[str, NDArray[Any]],
+        ],
+    ]:
+        """Give what ``resolve`` would give if ``n_step`` were 1, of pending steps too."""
+
+    def close_episodes(self) -> None:
+        """End every open episode as cut off."""
+
+    def restore_pending(self) -> None:
+        """Find the pending steps, after everything was put back and what is lost was named."""
+
+    @property
+    def pending(self) -> NDArray[np.int64]:
+        """The indices of the steps that may be drawn once their returns have all their steps, ascending."""
+
+    @property
+    def n_step(self) -> int:
+        """How many rewards a return has."""
+
     def held_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Give indices by rank among the steps that may be drawn, 0 being the oldest; IndexError for no such rank."""
 
@@ -289,7 +318,7 @@ class StepRing(_Steps):
 
     @property
     def lost(self) -> NDArray[np.int64]:
-        """The indices between those two that may not be drawn, ascending."""
+        """The indices between those two that may not be drawn any more, ascending."""
 
     def make_room(self) -> list[tuple[int, int, int]]:
         """Let go of the oldest steps until the staged one fits.
@@ -301,11 +330,14 @@ class StepRing(_Steps):
     def let_go(self) -> list[tuple[int, int, int]]:
         """Let go of the oldest steps until a segment can go; of none where none would."""
 
-    def forget(self, indices: NDArray[np.int64]) -> None:
-        """Overwrite the slots of these indices with what stands for lost steps."""
+    def forget(self, indices: NDArray[np.int64]) -> int:
+        """Overwrite the slots of these indices, ascending, with what stands for lost steps; how many could be drawn.
+
+        Nor are those drawn any more whose returns may go on to them.
+        """
 
     def restore_span(self, oldest: int, next_index: int) -> None:
-        """Say which indices are in the ring, after the slots were filled from elsewhere; none is lost."""
+        """Say which indices are in the ring, after the slots were filled from elsewhere; none is lost or pending."""
 
 class StepBlocks(_Steps):
     """The blocks of steps behind ``BlockTimeline``, one a segment of frames.
@@ -357,6 +389,9 @@ class StepBlocks(_Steps):
 
     def first_slots(self) -> NDArray[np.int64]:
         """Of all blocks, oldest first: the first of the slots that belong to it."""
+
+    def lose_leading_to(self, stream: int, position: int) -> int:
+        """Draw no step any more whose return may go on to one that started at ``position`` and is gone; how many."""
 
     def restore_block(
         self, number: int, stream: int, segment: int, records: NDArray[np.uint8] | None, first_slot: int = -1

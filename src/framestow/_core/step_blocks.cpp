@@ -70,6 +70,7 @@ StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const 
       rules_(rules),
       records_(streams, rules),
       courses_(streams, rules.stack),
+      pending_(streams.num_streams, rules.n_step),
       by_segment_(streams.num_streams),
       newest_(streams.num_streams, nullptr),
       next_to_seal_(streams.num_streams, 0) {}
@@ -106,8 +107,10 @@ std::vector<std::int64_t> StepBlocks::lost_indices() const {
     std::vector<std::int64_t> indices;
     for (const StepBlock* block : blocks()) {
         for (std::size_t place = 0; place < segment_frames_; ++place) {
-            if (StepRecords::is_taken(record(*block, place)) && !has_bit(words_of(block->order), place)) {
-                indices.push_back(block->number * rules_.segment_frames + static_cast<std::int64_t>(place));
+            const std::int64_t index = block->number * rules_.segment_frames + static_cast<std::int64_t>(place);
+            if (StepRecords::is_taken(record(*block, place)) && !has_bit(words_of(block->order), place) &&
+                !is_pending(index)) {
+                indices.push_back(index);
             }
         }
     }
@@ -127,20 +130,37 @@ std::int64_t StepBlocks::index_in(std::int64_t slot_number) const {
                : -1;
 }
 
+bool StepBlocks::is_pending(std::int64_t index) const {
+    const Slot slot = slot_of(index);
+    if (pending_.is_unused() || slot.order >= numbers_.size()) {
+        return false;
+    }
+    const StepBlock& block = *blocks_[slot.order];
+    const std::int64_t position = block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
+    return pending_.contains(block.stream, position, index);
+}
+
 void StepBlocks::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
         const auto stream = static_cast<std::size_t>(streams[row]);
         courses_.begin(stream);
+        settle(stream);
         arrive(stream);
+    }
+}
+
+void StepBlocks::close_episodes() {
+    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
+        courses_.close(stream);
+        settle(stream);
     }
 }
 
 Eviction StepBlocks::let_go(std::size_t sealed_rank) {
     const std::size_t order = sealed_.find(sealed_rank).place;
+    stop_drawing_all(*blocks_[order]);
     const std::unique_ptr<StepBlock> leaving = std::move(blocks_[order]);
     const std::int64_t first = leaving->segment * rules_.segment_frames;
-    drawable_.add(order, std::uint64_t{0} - count_bits(words_of(order), words_a_block_));
-    std::fill_n(words_of(order), words_a_block_, std::uint64_t{0});
     records_of_[order] = nullptr;
     sealed_.add(order, std::uint64_t{0} - 1);
     num_steps_ -= leaving->num_steps;
@@ -165,9 +185,11 @@ void StepBlocks::append(const Steps& steps) {
                        kTaken);
         ++block.num_steps;
         ++num_steps_;
-        if (start.is_readable) {
-            flip_bit(words_of(block.order), place);
-            drawable_.add(block.order, 1);
+        if (!pending_.is_unused()) {
+            append_pending(block.number * rules_.segment_frames + static_cast<std::int64_t>(place), stream, start,
+                           steps.flags[row]);
+        } else if (start.is_readable) {
+            start_drawing(Slot{block.order, place});
         }
         arrive(stream);
     }
@@ -177,6 +199,22 @@ std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, 
     for (std::size_t row = 0; row < count; ++row) {
         const Slot slot = slot_of(indices[row]);
         if (!is_drawable(slot)) {
+            return row;
+        }
+        const std::uint8_t* record = records_of_[slot.order] + slot.place * records_.bytes();
+        if (pending_.is_unused()) {
+            records_.resolve(record, row, out);
+        } else {
+            records_.resolve_return(record, return_of(slot), row, count, out);
+        }
+    }
+    return count;
+}
+
+std::size_t StepBlocks::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+    for (std::size_t row = 0; row < count; ++row) {
+        const Slot slot = slot_of(indices[row]);
+        if (!is_drawable(slot) && !is_pending(indices[row])) {
             return row;
         }
         records_.resolve(records_of_[slot.order] + slot.place * records_.bytes(), row, out);
@@ -192,7 +230,26 @@ std::size_t StepBlocks::lose(std::size_t stream, std::int64_t first, std::int64_
 std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
     std::size_t num_lost = 0;
     for (const std::int64_t index : indices) {
-        num_lost += stop_drawing(slot_of(index)) ? 1 : 0;
+        const Slot slot = slot_of(index);
+        if (slot.order < numbers_.size()) {
+            const StepBlock& block = *blocks_[slot.order];
+            const std::int64_t position =
+                block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
+            num_lost += lose_step(TakenSlot{slot, index, nullptr}, block.stream, position) ? 1 : 0;
+        }
+    }
+    return num_lost;
+}
+
+std::size_t StepBlocks::lose_leading_to(std::size_t stream, std::int64_t position) {
+    std::size_t num_lost = 0;
+    const std::int64_t lowest = std::max<std::int64_t>(position - rules_.n_step + 1, 0);
+    for (std::int64_t at = position - 1; at >= lowest; --at) {
+        const TakenSlot step = taken_at(stream, at);
+        if (step.record == nullptr || StepRecords::ends_episode(step.record)) {
+            break;
+        }
+        num_lost += lose_step(step, stream, at) ? 1 : 0;
     }
     return num_lost;
 }
@@ -243,6 +300,20 @@ void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t s
     }
 }
 
+void StepBlocks::restore_pending() {
+    for (std::size_t stream = 0; stream < num_streams() && !pending_.is_unused(); ++stream) {
+        const std::int64_t newest = courses_.newest_position(stream);
+        std::int64_t position = std::max(courses_.episode_start(stream), newest - rules_.n_step + 1);
+        for (; courses_.is_open(stream) && position < newest; ++position) {
+            const TakenSlot step = taken_at(stream, position);
+            if (step.record != nullptr && is_drawable(step.slot)) {
+                stop_drawing(step.slot);
+                pending_.exchange(stream, position, step.index);
+            }
+        }
+    }
+}
+
 // Where a step lies if it is here: in the last block whose number is not above its block's.
 StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
     const std::int64_t number = index / rules_.segment_frames;
@@ -258,6 +329,34 @@ StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
 
 bool StepBlocks::is_drawable(const Slot& slot) const {
     return slot.order < numbers_.size() && has_bit(words_of(slot.order), slot.place);
+}
+
+StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t stream, std::int64_t position) const {
+    const StepBlock* block = find(stream, position / rules_.segment_frames);
+    const auto place = static_cast<std::size_t>(position % rules_.segment_frames);
+    if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
+        return TakenSlot{Slot{numbers_.size(), 0}, -1, nullptr};
+    }
+    const std::int64_t index = block->number * rules_.segment_frames + static_cast<std::int64_t>(place);
+    return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
+}
+
+// The return of a step that has all its steps: they have the places behind it, at its segment's end those of the next.
+StepReturn StepBlocks::return_of(const Slot& slot) const {
+    const StepBlock* block = blocks_[slot.order].get();
+    std::size_t place = slot.place;
+    StepReturn sum = records_.begin_return(record(*block, place));
+    while (sum.num_steps < static_cast<std::size_t>(rules_.n_step) && !StepRecords::ends_episode(sum.last)) {
+        if (++place == segment_frames_) {
+            block = find(block->stream, block->segment + 1);
+            place = 0;
+        }
+        if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
+            break;  // the episode was cut off: of one whose steps are gone, this one may not be drawn
+        }
+        records_.go_on(sum, record(*block, place));
+    }
+    return sum;
 }
 
 const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place) const {
@@ -327,29 +426,75 @@ bool StepBlocks::is_sealed_by(std::int64_t segment, std::int64_t newest) const {
     return (segment + 1) * rules_.segment_frames <= newest - rules_.stack + 1;
 }
 
-bool StepBlocks::stop_drawing(const Slot& slot) {
-    if (!is_drawable(slot)) {
-        return false;
+// The newest step waits for its return, where it has not got it, and one before it may have got its own.
+void StepBlocks::append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags) {
+    const std::int64_t settled =
+        pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
+    if (settled != PendingSteps::kNone) {
+        start_drawing(slot_of(settled));
     }
+    if (flags != 0) {
+        settle(stream);
+    }
+}
+
+// No step of the stream waits any more: its episode is over.
+void StepBlocks::settle(std::size_t stream) {
+    pending_.take(stream, [&](std::int64_t index) { start_drawing(slot_of(index)); });
+}
+
+// Everything that makes a step drawable comes through here once, but for `restore`; and through one of the next two when it
+// is so no more.
+void StepBlocks::start_drawing(const Slot& slot) {
+    flip_bit(words_of(slot.order), slot.place);
+    drawable_.add(slot.order, 1);
+}
+
+void StepBlocks::stop_drawing(const Slot& slot) {
     flip_bit(words_of(slot.order), slot.place);
     drawable_.add(slot.order, std::uint64_t{0} - 1);
+}
+
+// The same for all steps of a block that leaves.
+void StepBlocks::stop_drawing_all(const StepBlock& block) {
+    drawable_.add(block.order, std::uint64_t{0} - count_bits(words_of(block.order), words_a_block_));
+    std::fill_n(words_of(block.order), words_a_block_, std::uint64_t{0});
+    const std::int64_t first = block.segment * rules_.segment_frames;
+    const std::int64_t newest = courses_.newest_position(block.stream);
+    for (std::int64_t position = std::max(first, newest - rules_.n_step + 1);
+         position < std::min(first + rules_.segment_frames, newest); ++position) {
+        pending_.remove(block.stream, position, block.number * rules_.segment_frames + position - first);
+    }
+}
+
+// Returns whether the step could be drawn; one that is pending will not be either.
+bool StepBlocks::lose_step(const TakenSlot& step, std::size_t stream, std::int64_t position) {
+    if (!is_drawable(step.slot)) {
+        pending_.remove(stream, position, step.index);
+        return false;
+    }
+    stop_drawing(step.slot);
     return true;
 }
 
-// The steps of a stream whose windows touch frames `first` up to, not including, `before` are not drawn any more.
+// The steps of a stream that look at frames `first` up to, not including, `before` are not drawn any more.
 std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, std::int64_t before) {
     std::size_t num_stopped = 0;
     std::int64_t start = std::max<std::int64_t>(first - 1, 0);
+    if (first > 0 && rules_.n_step > 1 && taken_at(stream, start).record != nullptr) {
+        num_stopped += lose_leading_to(stream, start);  // and by it to `first`
+    }
     const std::int64_t stop = std::min(before + rules_.stack - 1, courses_.newest_position(stream));
     while (start < stop) {
         const std::int64_t segment = start / rules_.segment_frames;
         const std::int64_t here_until = std::min(stop, (segment + 1) * rules_.segment_frames);
-        const auto found = by_segment_[stream].find(segment);
-        for (; found != by_segment_[stream].end() && start < here_until; ++start) {
+        const StepBlock* block = find(stream, segment);
+        for (; block != nullptr && start < here_until; ++start) {
             const auto place = static_cast<std::size_t>(start - segment * rules_.segment_frames);
-            const Slot slot{found->second->order, place};
-            if (is_drawable(slot) && records_.first_position_of(record(*found->second, place), stream) < before) {
-                num_stopped += stop_drawing(slot) ? 1 : 0;
+            const TakenSlot step{Slot{block->order, place}, block->number * rules_.segment_frames + static_cast<std::int64_t>(place),
+                                 record(*block, place)};
+            if (StepRecords::is_taken(step.record) && records_.first_position_of(step.record, stream) < before) {
+                num_stopped += lose_step(step, stream, start) ? 1 : 0;
             }
         }
         start = here_until;

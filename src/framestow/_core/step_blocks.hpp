@@ -5,7 +5,9 @@
 // which their first frames came, for ever, and a step's index is `number * segment_frames + place`: none comes back.
 //
 // A block is sealed when no step to come looks at its frames: from then on it never changes, and may leave. The steps
-// of its neighbours that look at frames of it stay where they are, and may not be drawn any more.
+// of its neighbours that look at frames of it stay where they are, and may not be drawn any more. Nor may a step be drawn
+// while it is pending: while its return lacks steps that may still come. The step that follows another one in its stream
+// has the next place, or the first one of the stream's next block, which one look-up finds.
 //
 // Ownership: has the records; works on the streams' memory of the caller, who keeps it in place. Threads: none of its
 // own; the caller keeps all calls apart. Nothing is checked but where it is said.
@@ -18,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "pending_steps.hpp"
 #include "prefix_counts.hpp"
 #include "step_record.hpp"
 #include "stream_courses.hpp"
@@ -50,7 +53,9 @@ public:
     bool is_held(std::int64_t index) const;          // whether a step may be drawn
     std::int64_t held_at(std::int64_t rank) const;   // by rank among those that may, 0 being the oldest
     std::vector<std::int64_t> held_indices() const;  // of all that may, ascending
-    std::vector<std::int64_t> lost_indices() const;  // of those that are here and may not
+    std::vector<std::int64_t> lost_indices() const;  // of those that are here and may not, ever
+    std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
+    bool is_pending(std::int64_t index) const;
 
     // Slots: where a step lies, as a small number that others get when it has left. A block has a range of them.
     std::int64_t num_slots() const { return static_cast<std::int64_t>(order_at_.size()) * rules_.segment_frames; }
@@ -59,6 +64,9 @@ public:
 
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
+
+    // Ends every open episode as cut off.
+    void close_episodes();
 
     // Whether all streams are known, distinct, and in an open episode.
     bool may_append(const std::int32_t* streams, std::size_t count) { return courses_.may_append(streams, count); }
@@ -72,15 +80,22 @@ public:
     // Adds steps that may_append and for which there is room.
     void append(const Steps& steps);
 
-    // Returns how many were written: all, or those before the first that is not held.
+    // Writes transitions. Returns how many: all, or those before the first that is not held.
     std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Those whose windows touch frames `first` up to, not including, `before` of a stream may not be drawn any more,
-    // nor those to come that look back to them. Returns how many could be drawn until now.
+    // Writes steps as if n_step were 1; pending ones too.
+    std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
+
+    // Those that look at frames `first` up to, not including, `before` of a stream may not be drawn any more, nor those
+    // to come that look back to them. Returns how many could be drawn until now.
     std::size_t lose(std::size_t stream, std::int64_t first, std::int64_t before);
 
     // Steps that may not be drawn any more; those that are not here do not matter. Returns how many could be.
     std::size_t lose_indices(const std::vector<std::int64_t>& indices);
+
+    // Steps before `position` whose returns may go on to one that started there and is gone. Returns how many could be
+    // drawn.
+    std::size_t lose_leading_to(std::size_t stream, std::int64_t position);
 
     const StepBlock* find(std::size_t stream, std::int64_t segment) const;  // null where it is not here
     std::vector<const StepBlock*> blocks() const;                           // oldest first
@@ -93,13 +108,24 @@ public:
     bool has_free_slots(std::int64_t first_slot) const;  // whether they are a range, and no block has it
     void restore_next_number(std::int64_t number) { next_number_ = number; }
 
+    // Finds the pending ones among what was put back, after those that are lost were named.
+    void restore_pending();
+
 private:
     struct Slot {
         std::size_t order;  // of the block
         std::size_t place;
     };
 
+    struct TakenSlot {
+        Slot slot;
+        std::int64_t index;
+        const std::uint8_t* record;  // null where no step lies
+    };
+
     Slot slot_of(std::int64_t index) const;
+    TakenSlot taken_at(std::size_t stream, std::int64_t position) const;
+    StepReturn return_of(const Slot& slot) const;
     bool is_drawable(const Slot& slot) const;
     std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
     const std::uint64_t* words_of(std::size_t order) const { return words_.data() + order * words_a_block_; }
@@ -108,7 +134,12 @@ private:
     std::int64_t take_slots(std::int64_t first_slot, std::size_t order);
     void arrive(std::size_t stream);
     void seal(StepBlock& block);
-    bool stop_drawing(const Slot& slot);
+    void append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags);
+    void settle(std::size_t stream);
+    void start_drawing(const Slot& slot);
+    void stop_drawing(const Slot& slot);
+    void stop_drawing_all(const StepBlock& block);
+    bool lose_step(const TakenSlot& step, std::size_t stream, std::int64_t position);
     std::size_t stop_touching(std::size_t stream, std::int64_t first, std::int64_t before);
     void close_ranks();
     bool is_sealed_by(std::int64_t segment, std::int64_t newest) const;
@@ -119,6 +150,7 @@ private:
     StepRules rules_;
     StepRecords records_;
     StreamCourses courses_;
+    PendingSteps pending_;
     std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null where one has left
     // By order too, so that a draw and a look-up find what they need of a block in three cached arrays.
     std::vector<std::int64_t> numbers_;

@@ -1,5 +1,6 @@
 #include "step_record.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -12,6 +13,7 @@ constexpr std::size_t kFlagsAt = 8;
 constexpr std::size_t kHistoryAt = 9;
 constexpr std::size_t kStreamAt = 10;
 constexpr std::int64_t kFarBack = std::int64_t{1} << 31;  // frames
+constexpr std::int64_t kFarthest = std::int64_t{1} << 30;  // frames from a stream's newest to any that a slot names
 
 template <typename Value>
 Value load(const std::uint8_t* bytes) {
@@ -40,13 +42,18 @@ void widen(const std::uint8_t* stored, const std::uint8_t* end, std::uint8_t* ou
 StepRecords::StepRecords(const StreamMemory& streams, const StepRules& rules)
     : streams_(streams),
       action_(rules.action),
+      stack_(rules.stack),
       column_bytes_(rules.column_bytes),
       integer_bytes_(rules.action.bytes / rules.action.num_integers),
       given_action_bytes_(action_.is_counted ? action_.num_integers * sizeof(std::int64_t) : action_.bytes),
       action_at_(kStreamAt + stream_bytes(streams.num_streams)),
       columns_at_(action_at_ + rules.action.bytes),
       record_bytes_(record_bytes(streams.num_streams, rules)),
-      discount_of_flags_{rules.discount, 0.0F, rules.discount, 0.0F} {}
+      discount_of_flags_{static_cast<float>(rules.discount), 0.0F, static_cast<float>(rules.discount), 0.0F} {
+    for (std::int64_t power = 0; power <= rules.n_step; ++power) {
+        discounts_.push_back(std::pow(rules.discount, static_cast<double>(power)));
+    }
+}
 
 std::size_t StepRecords::stream_bytes(std::size_t num_streams) {
     return num_streams <= 0x100 ? 1 : num_streams <= 0x10000 ? 2 : 4;
@@ -103,6 +110,29 @@ std::int64_t StepRecords::first_position_of(const std::uint8_t* record, std::siz
 
 bool StepRecords::is_taken(const std::uint8_t* record) { return (record[kFlagsAt] & kTaken) != 0; }
 
+bool StepRecords::ends_episode(const std::uint8_t* record) {
+    return (record[kFlagsAt] & (kTerminated | kTruncated)) != 0;
+}
+
+bool StepRecords::is_step_at(const std::uint8_t* record, std::size_t stream, std::int64_t position) const {
+    return load<std::uint32_t>(record + kPositionAt) == static_cast<std::uint32_t>(position) &&
+           stream_of(record) == stream;
+}
+
+bool StepRecords::is_forgotten(const std::uint8_t* record) const {
+    return stream_of(record) == 0 && position_of(record, 0) < streams_.newest_positions[0] - kFarthest;
+}
+
+StepReturn StepRecords::begin_return(const std::uint8_t* record) const {
+    return StepReturn{record, 1, load<float>(record + kRewardAt)};
+}
+
+void StepRecords::go_on(StepReturn& sum, const std::uint8_t* record) const {
+    sum.last = record;
+    sum.reward += discounts_[sum.num_steps] * static_cast<double>(load<float>(record + kRewardAt));
+    ++sum.num_steps;
+}
+
 void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
     const std::size_t stream = stream_of(record);
     const std::uint8_t flags = record[kFlagsAt];
@@ -113,6 +143,29 @@ void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const Res
     out.discounts[row] = discount_of_flags_[flags & 3];
     out.terminated[row] = (flags & kTerminated) != 0;
     out.truncated[row] = (flags & kTruncated) != 0;
+    read_carried(record, row, out);
+}
+
+void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& sum, std::size_t row,
+                                 std::size_t count, const ResolvedSteps& out) const {
+    const std::size_t stream = stream_of(record), next_row = row + count;
+    const std::int64_t position = position_of(record, stream);
+    const std::uint8_t flags = sum.last[kFlagsAt];
+    const std::int64_t next_count = std::int64_t{sum.last[kHistoryAt]} + 2;
+    out.streams[row] = out.streams[next_row] = static_cast<std::int32_t>(stream);
+    out.last_positions[row] = position;
+    out.counts[row] = record[kHistoryAt] + 1;
+    out.last_positions[next_row] = position + static_cast<std::int64_t>(sum.num_steps);
+    out.counts[next_row] = static_cast<std::int32_t>(next_count < stack_ ? next_count : stack_);
+    out.rewards[row] = static_cast<float>(sum.reward);
+    out.discounts[row] = (flags & kTerminated) != 0 ? 0.0F : static_cast<float>(discounts_[sum.num_steps]);
+    out.terminated[row] = (flags & kTerminated) != 0;
+    out.truncated[row] = (flags & kTruncated) != 0;
+    read_carried(record, row, out);
+}
+
+// What a transition has from its first step, whatever its return.
+void StepRecords::read_carried(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
     read_action(record + action_at_, out.actions + row * given_action_bytes_);
     if (out.columns != nullptr) {
         read_columns(record + columns_at_, row, out.columns);

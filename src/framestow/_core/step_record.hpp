@@ -30,9 +30,10 @@ struct ActionLayout {
 struct StepRules {
     std::int64_t stack;           // frames an observation
     std::int64_t segment_frames;  // a storage lets go of that many frames at once
-    float discount;
+    double discount;
     ActionLayout action;
     std::vector<std::size_t> column_bytes = {};  // of a step's value in each extra column
+    std::int64_t n_step = 1;  // a transition's return has that many rewards, fewer at an episode's end
 };
 
 struct StreamMemory {  // one entry a stream in each
@@ -52,7 +53,10 @@ struct Steps {  // one step of each of `count` streams; actions as their slots k
     const std::uint8_t* columns = nullptr;  // step by step, its values one behind the other
 };
 
-struct ResolvedSteps {  // where the frames of some steps lie, and what these carry; one entry a step in each
+// Where the frames of some steps lie, and what these carry; one entry a step in each. Steps that are told one by one have
+// one window, observation and next observation together. n-step transitions have two: the first half of the windows are
+// those of all observations, the second half those of all next observations.
+struct ResolvedSteps {
     std::int32_t* streams;
     std::int64_t* last_positions;
     std::int32_t* counts;
@@ -62,6 +66,12 @@ struct ResolvedSteps {  // where the frames of some steps lie, and what these ca
     bool* terminated;
     bool* truncated;
     std::uint8_t* const* columns = nullptr;  // where the values of each extra column go; nullptr: they are not asked
+};
+
+struct StepReturn {  // of a step and those that follow it
+    const std::uint8_t* last;  // record of the last one
+    std::size_t num_steps;
+    double reward;
 };
 
 struct Eviction {  // no frame of `stream` from `first` up to, not including, `before` is needed any more
@@ -92,16 +102,33 @@ public:
     std::int64_t position_of(const std::uint8_t* record, std::size_t stream) const;
     std::int64_t first_position_of(const std::uint8_t* record, std::size_t stream) const;  // of its window
     static bool is_taken(const std::uint8_t* record);
+    static bool ends_episode(const std::uint8_t* record);  // by a flag
 
-    // Writes entry `row` of each of the columns.
+    // Whether a slot has the step of a stream that starts at a position which it may hold.
+    bool is_step_at(const std::uint8_t* record, std::size_t stream, std::int64_t position) const;
+
+    // Whether a slot says nothing any more: write_lost wrote it.
+    bool is_forgotten(const std::uint8_t* record) const;
+
+    // A return begins with a step and goes on, in their order, with those that follow it in its episode.
+    StepReturn begin_return(const std::uint8_t* record) const;
+    void go_on(StepReturn& sum, const std::uint8_t* record) const;
+
+    // Writes entry `row` of each of the columns, of the step alone.
     void resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const;
 
+    // Writes entry `row` of `count` of each of the columns, of an n-step transition: `sum` is the return of `record`.
+    void resolve_return(const std::uint8_t* record, const StepReturn& sum, std::size_t row, std::size_t count,
+                        const ResolvedSteps& out) const;
+
 private:
+    void read_carried(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const;
     void read_action(const std::uint8_t* stored, std::uint8_t* out) const;
     void read_columns(const std::uint8_t* stored, std::size_t row, std::uint8_t* const* out) const;
 
     StreamMemory streams_;
     ActionLayout action_;
+    std::int64_t stack_;
     std::vector<std::size_t> column_bytes_;
     std::size_t integer_bytes_;       // of a counted action
     std::size_t given_action_bytes_;  // of an action as it is handed out
@@ -109,6 +136,7 @@ private:
     std::size_t columns_at_;
     std::size_t record_bytes_;
     float discount_of_flags_[4];
+    std::vector<double> discounts_;  // discount to the powers 0 to n_step
 };
 
 }  // namespace framestow

@@ -1,5 +1,8 @@
 #include "step_ring.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 namespace framestow {
 
 StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory& streams, const StepRules& rules)
@@ -8,12 +11,38 @@ StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory
       rules_(rules),
       records_(streams, rules),
       courses_(streams, rules.stack),
+      pending_(streams.num_streams, rules.n_step),
       segments_let_go_(streams.num_streams, 0) {}
+
+std::vector<std::int64_t> StepRing::lost_indices() const {
+    const std::vector<std::int64_t> pending = pending_.indices();
+    std::vector<std::int64_t> lost;
+    std::set_difference(hidden_.begin(), hidden_.end(), pending.begin(), pending.end(), std::back_inserter(lost));
+    return lost;
+}
+
+bool StepRing::is_pending(std::int64_t index) const {
+    if (pending_.is_unused() || index < oldest_ || index >= next_index_) {
+        return false;
+    }
+    const std::size_t stream = records_.stream_of(slot(index));
+    return pending_.contains(stream, records_.position_of(slot(index), stream), index);
+}
 
 void StepRing::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
         courses_.begin(static_cast<std::size_t>(streams[row]));
+        settle(static_cast<std::size_t>(streams[row]));
     }
+    draw_settled();
+}
+
+void StepRing::close_episodes() {
+    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
+        courses_.close(stream);
+        settle(stream);
+    }
+    draw_settled();
 }
 
 void StepRing::make_room(std::size_t count, std::vector<Eviction>& evictions) {
@@ -32,17 +61,39 @@ void StepRing::let_go(std::vector<Eviction>& evictions) {
 
 void StepRing::append(const Steps& steps) {
     for (std::size_t row = 0; row < steps.count; ++row) {
-        const StepStart start = courses_.advance(static_cast<std::size_t>(steps.streams[row]), steps.flags[row]);
-        if (!start.is_readable) {
-            lost_.push(next_index_);
+        const auto stream = static_cast<std::size_t>(steps.streams[row]);
+        const StepStart start = courses_.advance(stream, steps.flags[row]);
+        const std::int64_t index = next_index_++;
+        records_.write(slot(index), steps, row, start.position, start.history);
+        if (!pending_.is_unused()) {
+            append_pending(index, stream, start, steps.flags[row]);
+        } else if (start.is_readable) {
+            start_drawing(index);
+        } else {
+            hidden_.push(index);
         }
-        records_.write(slot(next_index_++), steps, row, start.position, start.history);
     }
+    draw_settled();
 }
 
 std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
     for (std::size_t row = 0; row < count; ++row) {
         if (!is_held(indices[row])) {
+            return row;
+        }
+        const std::uint8_t* record = slot(indices[row]);
+        if (pending_.is_unused()) {
+            records_.resolve(record, row, out);
+        } else {
+            records_.resolve_return(record, return_of(indices[row]), row, count, out);
+        }
+    }
+    return count;
+}
+
+std::size_t StepRing::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+    for (std::size_t row = 0; row < count; ++row) {
+        if (!is_held(indices[row]) && !is_pending(indices[row])) {
             return row;
         }
         records_.resolve(slot(indices[row]), row, out);
@@ -53,29 +104,139 @@ std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, co
 std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
     courses_.lose(stream, before);
     std::vector<std::int64_t> touched;
-    for (std::int64_t index = first_from(stream, first - 1); index < next_index_; index = next_of(stream, index + 1)) {
+    const std::uint8_t* record = nullptr;
+    std::int64_t index = first_from(stream, first - rules_.n_step);
+    for (; index < next_index_; index = next_of(stream, index + 1)) {  // whose returns may go on to `first`
+        const std::uint8_t* next = slot(index);
+        const std::int64_t position = records_.position_of(next, stream);
+        if (position >= first) {
+            break;
+        }
+        if (record != nullptr &&
+            (StepRecords::ends_episode(record) || position != records_.position_of(record, stream) + 1)) {
+            touched.clear();
+        }
+        record = next;
+        touched.push_back(index);
+    }
+    if (record != nullptr && records_.position_of(record, stream) != first - 1) {
+        touched.clear();
+    }
+    for (; index < next_index_; index = next_of(stream, index + 1)) {
         if (records_.first_position_of(slot(index), stream) >= before) {
             break;  // windows of a stream begin no earlier than those before them
         }
         touched.push_back(index);
     }
-    return lost_.add(touched);
+    return lose_indices(touched);
 }
 
-void StepRing::forget(const std::vector<std::int64_t>& indices) {
-    for (const std::int64_t index : indices) {
+std::size_t StepRing::lose_indices(const std::vector<std::int64_t>& ascending) {
+    std::size_t num_lost = 0;
+    for (const std::int64_t index : ascending) {
+        if (is_held(index)) {
+            stop_drawing(index);
+            ++num_lost;
+        } else if (is_pending(index)) {
+            const std::size_t stream = records_.stream_of(slot(index));
+            pending_.remove(stream, records_.position_of(slot(index), stream), index);
+        }
+    }
+    hidden_.add(ascending);
+    return num_lost;
+}
+
+std::size_t StepRing::forget(const std::vector<std::int64_t>& ascending) {
+    for (const std::int64_t index : ascending) {
         records_.write_lost(slot(index));
     }
+    std::vector<std::int64_t> lost = ascending;
+    for (std::size_t row = 0; row < ascending.size() && !pending_.is_unused();) {
+        const std::int64_t first = ascending[row];
+        std::int64_t behind = first;
+        for (; row < ascending.size() && ascending[row] == behind; ++row) {
+            ++behind;
+        }
+        find_leading_into(first, behind, lost);
+    }
+    std::sort(lost.begin(), lost.end());
+    lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
+    return lose_indices(lost);
 }
 
 void StepRing::restore_span(std::int64_t oldest, std::int64_t next_index) {
     oldest_ = oldest;
     next_index_ = next_index;
-    lost_ = LostIndices();
+    hidden_ = HiddenIndices();
+    pending_.clear();
+    num_drawable_ = static_cast<std::size_t>(next_index - oldest);
+}
+
+void StepRing::restore_pending() {
+    if (pending_.is_unused()) {
+        return;
+    }
+    std::int64_t num_missing = 0;  // of the steps that may be pending: those behind `lowest` in open episodes
+    const auto lowest = [&](std::size_t stream) {
+        return std::max(courses_.newest_position(stream) - rules_.n_step + 1, courses_.episode_start(stream));
+    };
+    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
+        num_missing += courses_.is_open(stream) ? courses_.newest_position(stream) - lowest(stream) : 0;
+    }
+    std::vector<std::int64_t> waiting;
+    for (std::int64_t index = next_index_ - 1; index >= oldest_ && num_missing > 0; --index) {
+        const std::size_t stream = records_.stream_of(slot(index));
+        const std::int64_t position = records_.position_of(slot(index), stream);
+        if (courses_.is_open(stream) && position >= lowest(stream)) {
+            --num_missing;
+            if (is_held(index)) {
+                stop_drawing(index);
+                pending_.exchange(stream, position, index);
+                waiting.push_back(index);
+            }
+        }
+    }
+    std::reverse(waiting.begin(), waiting.end());
+    hidden_.add(waiting);
 }
 
 std::uint8_t* StepRing::slot(std::int64_t index) const {
     return slots_ + static_cast<std::size_t>(index) % capacity_ * records_.bytes();
+}
+
+// Everything that makes a step drawable comes through here once; and through the next one when it is so no more.
+void StepRing::start_drawing(std::int64_t) { ++num_drawable_; }
+
+void StepRing::stop_drawing(std::int64_t) { --num_drawable_; }
+
+// The newest step waits for its return, where it has not got it, and one before it may have got its own.
+void StepRing::append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags) {
+    hidden_.push(index);
+    const std::int64_t settled =
+        pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
+    if (settled != PendingSteps::kNone) {
+        settled_.push_back(settled);
+    }
+    if (flags != 0) {
+        settle(stream);
+    }
+}
+
+// No step of the stream waits any more: its episode is over.
+void StepRing::settle(std::size_t stream) {
+    pending_.take(stream, [&](std::int64_t index) { settled_.push_back(index); });
+}
+
+void StepRing::draw_settled() {
+    if (settled_.empty()) {
+        return;
+    }
+    std::sort(settled_.begin(), settled_.end());
+    hidden_.remove(settled_);
+    for (const std::int64_t index : settled_) {
+        start_drawing(index);
+    }
+    settled_.clear();
 }
 
 // Position of the first frame of its stream that is still needed once the step has left.
@@ -94,16 +255,63 @@ void StepRing::leave(std::int64_t until, std::vector<Eviction>& evictions) {
             segments_let_go_[stream] = before / rules_.segment_frames;
             evictions.push_back(Eviction{static_cast<std::int32_t>(stream), 0, before});
         }
+        if (!hidden_.contains(oldest_)) {
+            stop_drawing(oldest_);
+        } else {
+            pending_.remove(stream, records_.position_of(slot(oldest_), stream), oldest_);
+        }
     }
-    if (lost_.size() != 0) {
-        lost_.drop_before(oldest_);
+    if (hidden_.size() != 0) {
+        hidden_.drop_before(oldest_);
     }
 }
 
-// The first step of the stream at or after `index` that may be drawn; the record of another one may say nothing.
+// The return of a step that has all its steps.
+StepReturn StepRing::return_of(std::int64_t index) const {
+    StepReturn sum = records_.begin_return(slot(index));
+    const std::size_t stream = records_.stream_of(sum.last);
+    std::int64_t position = records_.position_of(sum.last, stream);
+    std::size_t stride = num_streams();
+    while (sum.num_steps < static_cast<std::size_t>(rules_.n_step) && !StepRecords::ends_episode(sum.last)) {
+        const std::uint8_t* next = following(index, stream, ++position, stride);
+        if (next == nullptr) {
+            break;
+        }
+        records_.go_on(sum, next);
+    }
+    return sum;
+}
+
+// The step of the stream that starts at `position`, behind that of `index`, which is set to it; null where the episode was
+// cut off before it. `stride` says how much farther it is looked for first, and then how far it was.
+const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t stream, std::int64_t position,
+                                        std::size_t& stride) const {
+    if (position >= courses_.newest_position(stream)) {
+        return nullptr;
+    }
+    const auto num_newer = static_cast<std::size_t>(next_index_ - index) - 1;
+    std::size_t at = static_cast<std::size_t>(index) % capacity_ + stride;
+    at -= at < capacity_ ? 0 : capacity_;
+    if (stride <= num_newer && records_.is_step_at(slots_ + at * records_.bytes(), stream, position)) {
+        index += static_cast<std::int64_t>(stride);
+        return slots_ + at * records_.bytes();
+    }
+    const std::int64_t next = next_of(stream, index + 1);
+    if (next == next_index_ || records_.position_of(slot(next), stream) != position) {
+        return nullptr;
+    }
+    stride = static_cast<std::size_t>(next - index);
+    index = next;
+    return slot(next);
+}
+
+// The first step of the stream at or after `index` whose slot says anything.
 std::int64_t StepRing::next_of(std::size_t stream, std::int64_t index) const {
-    while (index < next_index_ && (records_.stream_of(slot(index)) != stream || !is_held(index))) {
-        ++index;
+    for (; index < next_index_; ++index) {
+        const std::uint8_t* record = slot(index);
+        if (records_.stream_of(record) == stream && !records_.is_forgotten(record)) {
+            break;
+        }
     }
     return index;
 }
@@ -121,6 +329,44 @@ std::int64_t StepRing::first_from(std::size_t stream, std::int64_t position) con
         }
     }
     return next_of(stream, low);
+}
+
+// Whether it is sure that no step of the stream stood before index `behind` after the one that starts at `position`.
+bool StepRing::goes_on_behind(std::size_t stream, std::int64_t position, std::int64_t behind) const {
+    if (courses_.newest_position(stream) == position + 1) {
+        return true;
+    }
+    const std::int64_t next = next_of(stream, behind);
+    return next < next_index_ && records_.is_step_at(slot(next), stream, position + 1);
+}
+
+// Adds the steps before `first` whose returns may go on to one from `first` up to `behind`, whose slots say nothing.
+void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const {
+    struct Course {
+        std::int64_t num_left;          // steps that may still be found
+        std::int64_t next_position = -1;  // of the one found last
+    };
+    std::vector<Course> courses(num_streams(), Course{rules_.n_step - 1});
+    std::size_t num_done = 0;
+    for (std::int64_t index = first - 1; index >= oldest_ && num_done < courses.size(); --index) {
+        const std::uint8_t* record = slot(index);
+        const std::size_t stream = records_.stream_of(record);
+        Course& course = courses[stream];
+        if (course.num_left == 0 || records_.is_forgotten(record)) {
+            continue;
+        }
+        const std::int64_t position = records_.position_of(record, stream);
+        const bool is_newest = course.next_position < 0;
+        const bool leads_on = !StepRecords::ends_episode(record) &&
+                              (is_newest ? !goes_on_behind(stream, position, behind)
+                                         : position + 1 == course.next_position);
+        course.num_left = leads_on ? course.num_left - 1 : 0;
+        course.next_position = position;
+        if (leads_on) {
+            found.push_back(index);
+        }
+        num_done += course.num_left == 0 ? 1 : 0;
+    }
 }
 
 }  // namespace framestow

@@ -2,6 +2,12 @@
 //
 // framestow/replay/timelines/ring_timeline.py has the rules (index, slot, position, window); this follows them.
 //
+// A step is *hidden*, which is: here but not to be drawn, while it is *pending* (its return lacks steps that may still
+// come) or when it is *lost*. The step that follows another one in its stream is looked for where it is when all
+// streams step in turn, then one by one behind it. Over all steps of a ring, that passes as many others on the average
+// as there are streams, however unevenly these step: the gaps of one stream add up to the ring. One look-up passes the
+// whole ring at worst, for a stream that paused as long.
+//
 // Ownership: works on memory of the caller, who keeps it in place. Threads: none of its own; the caller keeps all calls
 // apart. Nothing is checked but where it is said: streams must be known, indices held.
 #pragma once
@@ -10,7 +16,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "lost_indices.hpp"
+#include "hidden_indices.hpp"
+#include "pending_steps.hpp"
 #include "step_record.hpp"
 #include "stream_courses.hpp"
 
@@ -25,20 +32,22 @@ public:
     std::int64_t next_index() const { return next_index_; }
     std::size_t num_streams() const { return courses_.num_streams(); }
     const StepRules& rules() const { return rules_; }
-    const LostIndices& lost() const { return lost_; }
+    std::vector<std::int64_t> lost_indices() const;  // ascending
+    std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
 
     // How many steps may be drawn.
-    std::size_t size() const { return static_cast<std::size_t>(next_index_ - oldest_) - lost_.size(); }
+    std::size_t size() const { return num_drawable_; }
 
     // Whether a step may be drawn.
     bool is_held(std::int64_t index) const {
-        return index >= oldest_ && index < next_index_ && (lost_.size() == 0 || !lost_.contains(index));
+        return index >= oldest_ && index < next_index_ && !hidden_.contains(index);
     }
 
+    // Whether a step is pending.
+    bool is_pending(std::int64_t index) const;
+
     // The step of rank `rank` among those that may be drawn, 0 being the oldest.
-    std::int64_t held_at(std::int64_t rank) const {
-        return lost_.size() == 0 ? oldest_ + rank : lost_.other(oldest_, rank);
-    }
+    std::int64_t held_at(std::int64_t rank) const { return hidden_.other(oldest_, rank); }
 
     // Slots: where a step lies, as a small number that others get when it has left.
     std::int64_t num_slots() const { return static_cast<std::int64_t>(capacity_); }
@@ -54,6 +63,9 @@ public:
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
 
+    // Ends every open episode as cut off.
+    void close_episodes();
+
     // Whether all streams are known, distinct, and in an open episode.
     bool may_append(const std::int32_t* streams, std::size_t count) { return courses_.may_append(streams, count); }
 
@@ -66,35 +78,55 @@ public:
     // Adds steps that may_append and for which there is room.
     void append(const Steps& steps);
 
-    // Returns how many were written: all, or those before the first that is not held.
+    // Writes transitions. Returns how many: all, or those before the first that is not held.
     std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Those whose windows touch frames `first` up to, not including, `before` of a stream may not be drawn any more,
-    // nor those to come that look back to them. Returns how many could be drawn until now.
+    // Writes steps as if n_step were 1; pending ones too.
+    std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
+
+    // Those that look at frames `first` up to, not including, `before` of a stream may not be drawn any more, nor those
+    // to come that look back to them. Returns how many could be drawn until now.
     std::size_t lose(std::size_t stream, std::int64_t first, std::int64_t before);
 
-    // Held steps that may not be drawn any more, ascending. Returns how many could be until now.
-    std::size_t lose_indices(const std::vector<std::int64_t>& ascending) { return lost_.add(ascending); }
+    // Steps of the ring that may not be drawn any more, ascending. Returns how many could be until now.
+    std::size_t lose_indices(const std::vector<std::int64_t>& ascending);
 
-    // Writes what stands for lost steps into the slots of the indices.
-    void forget(const std::vector<std::int64_t>& indices);
+    // Writes what stands for lost steps into the slots of ascending indices, which may not be drawn any more, nor may
+    // those whose returns may go on to them. Returns how many could be until now.
+    std::size_t forget(const std::vector<std::int64_t>& ascending);
 
-    // Says which indices are held, after their slots were filled from elsewhere; none is lost.
+    // Says which indices are in the ring, after their slots were filled from elsewhere; none is lost or pending.
     void restore_span(std::int64_t oldest, std::int64_t next_index);
+
+    // Finds the pending ones among them, after those that are lost were named.
+    void restore_pending();
 
 private:
     std::uint8_t* slot(std::int64_t index) const;
+    void start_drawing(std::int64_t index);
+    void stop_drawing(std::int64_t index);
+    void append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags);
+    void settle(std::size_t stream);
+    void draw_settled();
     std::int64_t needed_from(std::int64_t index, std::size_t& stream) const;
     void leave(std::int64_t until, std::vector<Eviction>& evictions);
+    StepReturn return_of(std::int64_t index) const;
+    const std::uint8_t* following(std::int64_t& index, std::size_t stream, std::int64_t position,
+                                  std::size_t& stride) const;
     std::int64_t next_of(std::size_t stream, std::int64_t index) const;
     std::int64_t first_from(std::size_t stream, std::int64_t position) const;
+    bool goes_on_behind(std::size_t stream, std::int64_t position, std::int64_t behind) const;
+    void find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const;
 
     std::uint8_t* slots_;
     std::size_t capacity_;
     StepRules rules_;
     StepRecords records_;
     StreamCourses courses_;
-    LostIndices lost_;
+    PendingSteps pending_;
+    HiddenIndices hidden_;
+    std::vector<std::int64_t> settled_;  // were pending, and are about to be drawable
+    std::size_t num_drawable_ = 0;
     std::int64_t oldest_ = 0;
     std::int64_t next_index_ = 0;
     std::vector<std::int64_t> segments_let_go_;  // a stream: how many were reported

@@ -24,12 +24,17 @@ public:
 
     std::size_t num_streams() const { return memory_.num_streams; }
     std::int64_t newest_position(std::size_t stream) const { return memory_.newest_positions[stream]; }
+    std::int64_t episode_start(std::size_t stream) const { return memory_.episode_starts[stream]; }
+    bool is_open(std::size_t stream) const { return memory_.is_open[stream]; }
 
     // Starts an episode on a stream; one that was open ends there.
     void begin(std::size_t stream) {
         memory_.episode_starts[stream] = ++memory_.newest_positions[stream];
         memory_.is_open[stream] = true;
     }
+
+    // Ends an open episode as cut off.
+    void close(std::size_t stream) { memory_.is_open[stream] = false; }
 
     // Whether all streams are known, distinct, and in an open episode.
     bool may_append(const std::int32_t* streams, std::size_t count);

@@ -19,13 +19,13 @@ class Batch:
     ================  ==========================  =======  =======================================================
     observation       ``(B, stack, *frame)``      frame's  what the policy saw
     action            ``(B, *action)``            int64    what it did (of a Box: its own dtype)
-    reward            ``(B,)``                    float32  what that gave
+    reward            ``(B,)``                    float32  what that gave; with n steps, Σ γᵏ rₖ over them
     discount          ``(B,)``                    float32  weight of the bootstrap value: 0 only after termination
-    next_observation  ``(B, stack, *frame)``      frame's  what it saw then; ends in the true last frame
+    next_observation  ``(B, stack, *frame)``      frame's  what it saw after them; ends in the true last frame
     index             ``(B,)``                    int64    number of the transition, never given twice
     weight            ``(B,)``                    float32  importance weight, 1 under uniform sampling
-    terminated        ``(B,)``                    bool     the episode ended by its own rules
-    truncated         ``(B,)``                    bool     the episode was cut off
+    terminated        ``(B,)``                    bool     the episode ended by its own rules, at the last of them
+    truncated         ``(B,)``                    bool     the episode was cut off there
     columns           ``(B, *column)`` each       its own  what else was declared, by name
     ================  ==========================  =======  =======================================================
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.replay.timelines.timeline import Timeline
+from framestow.replay.timelines.timeline import Indices, Timeline, steps_in_pieces
 
 STEPS_PER_PIECE = 1 << 18  # looked at together, some 40 bytes each: memory stays small beside millions of steps
 
@@ -50,8 +50,8 @@ class EpisodeRuns:
 
     @classmethod
     def of(cls, timeline: Timeline, stack: int) -> EpisodeRuns:
-        """Walk over every transition that may be drawn, in pieces of bounded size; ``stack``: frames an observation."""
-        pieces = [_runs_of_piece(timeline, start) for start in range(0, len(timeline), STEPS_PER_PIECE)]
+        """Walk over every step that is there, in pieces of bounded size; ``stack``: frames an observation."""
+        pieces = [_runs_of_piece(timeline, indices) for indices in steps_in_pieces(timeline, STEPS_PER_PIECE)]
         runs = np.concatenate([np.empty(0, RUN), *pieces])
         runs = _joined(runs[np.lexsort((runs["first"], runs["stream"]))])
         _tell_beginnings(runs, stack)
@@ -85,10 +85,9 @@ class EpisodeRuns:
         return EpisodeRuns(self.runs[np.isin(self.runs["stream"], streams)])
 
 
-def _runs_of_piece(timeline: Timeline, start: int) -> npt.NDArray[Any]:
-    """Runs within the transitions of ranks ``start`` to ``start + STEPS_PER_PIECE``, ``has_beginning`` not told yet."""
-    indices = timeline.held_at(np.arange(start, min(start + STEPS_PER_PIECE, len(timeline))))
-    windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve(indices, with_columns=False)
+def _runs_of_piece(timeline: Timeline, indices: Indices) -> npt.NDArray[Any]:
+    """Runs within some steps, ``has_beginning`` not told yet."""
+    windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_columns=False)
     streams, last_positions, counts = windows
     order = np.lexsort((last_positions, streams))
     streams, positions = streams[order], last_positions[order] - 1  # a window ends in the frame that its step led to

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import AnySpec, each_leaf
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.timelines.timeline import Columns
 from framestow.storage.frame_storage import FrameStorage
 
 TRANSITIONS_AT_ONCE = 1 << 16  # looked up together
@@ -142,10 +143,7 @@ def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) ->
 def _columns_of(parts: MemoryParts, indices: Indices) -> dict[str, npt.NDArray[Any]]:
     """Read the extra columns of one episode; they may be large, so those of no other are looked at."""
     with parts.lock:
-        missing = indices[~parts.timeline.is_held(indices)]
-        if missing.size:
-            raise _has_left(before=int(missing[0]) + 1)
-        return parts.timeline.resolve(indices)[1][-1]
+        return _looked_up(parts, indices, with_columns=True)[1][-1]
 
 
 def _has_left(before: int) -> NothingToSampleError:
@@ -172,8 +170,9 @@ def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
 
 
 def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
-    """Give the transitions of ``stream``, the oldest first, some tens of thousands at once."""
-    num_held, last_seen = len(parts.timeline), np.zeros(0, np.int64)
+    """Give the steps of ``stream``, the oldest first, some tens of thousands at once; pending ones are its newest."""
+    with parts.lock:
+        num_held, pending, last_seen = len(parts.timeline), parts.timeline.pending, np.zeros(0, np.int64)
     for start in range(0, num_held, TRANSITIONS_AT_ONCE):
         with parts.lock:
             # By ranks and not by all indices, of which fifty million would take 400 MB.
@@ -181,9 +180,26 @@ def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
                 raise _has_left(before=int(last_seen[0]))
             stop = min(start + TRANSITIONS_AT_ONCE, num_held, len(parts.timeline))
             indices = parts.timeline.held_at(np.arange(start, stop))
-            windows, carried = parts.timeline.resolve(indices, with_columns=False)
-        (streams, last, counts), (actions, rewards, _, terminated, truncated, _) = windows, carried
+            run = _steps_of(parts, indices, stream)
         last_seen = indices[-1:]
-        mine = np.flatnonzero(streams == stream)
-        if mine.size:
-            yield _Run(indices, last, counts, actions, rewards, terminated, truncated).part(mine)
+        if len(run.indices):
+            yield run
+    with parts.lock:
+        run = _steps_of(parts, pending, stream)
+    if len(run.indices):
+        yield run
+
+
+def _steps_of(parts: MemoryParts, indices: Indices, stream: int) -> _Run:
+    """Look up those of the steps that are of ``stream``."""
+    windows, (actions, rewards, _, terminated, truncated, _) = _looked_up(parts, indices, with_columns=False)
+    streams, last, counts = windows
+    return _Run(indices, last, counts, actions, rewards, terminated, truncated).part(np.flatnonzero(streams == stream))
+
+
+def _looked_up(parts: MemoryParts, indices: Indices, with_columns: bool) -> tuple[Any, Columns]:
+    try:
+        return parts.timeline.resolve_steps(indices, with_columns)
+    except IndexError:
+        missing = np.setdiff1d(indices[~parts.timeline.is_held(indices)], parts.timeline.pending)
+        raise _has_left(before=int(missing[0]) + 1) from None

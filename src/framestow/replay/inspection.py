@@ -106,6 +106,6 @@ def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
         raise NothingToSampleError("the memory holds no transition: there is nothing to draw; append steps first")
     rank = int(np.random.default_rng(seed).integers(len(memory)))
     index = timeline.held_at(np.array([rank]))
-    (streams, _, counts), _ = timeline.resolve(index, with_columns=False)
+    (streams, _, counts), _ = timeline.resolve_steps(index, with_columns=False)
     batch = memory.transitions(index)
     return DrawnTransition(batch, int(streams[0]), memory.stack + 1 - int(counts[0]))

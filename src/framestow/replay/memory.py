@@ -50,7 +50,9 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             ``"first_frame"``, ``f0 f0 f0 f0 | f0 f0 f0 f1 | ...``, or ``"zeros"``, ``0 0 0 f0 | 0 0 f0 f1 | ...``.
             The default is Gymnasium's, and shows a policy nothing that no environment emitted.
         num_streams: environments that feed this memory.
-        discount: γ; what a transition's ``discount`` is unless its episode terminated.
+        n_step: rewards that a transition's return has, 1 to 255; fewer where its episode ends before. Until they are
+            there, a transition waits: it is not counted, and cannot be drawn. docs/sampling.md has the rules.
+        discount: γ; a transition's ``discount`` is γ to the power of its rewards' number, 0 if its episode terminated.
         sampler: what draws the transitions of a batch; ``Uniform()`` by default.
         storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
         retention: ``"fifo"``: the oldest transition leaves; ``"random"``: all of a random segment's, so that every
@@ -89,6 +91,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         stack: int = 4,
         stack_padding: StackPadding = "first_frame",
         num_streams: int = 1,
+        n_step: int = 1,
         discount: float = 0.99,
         sampler: Sampler | None = None,
         storage: str = "packed",
@@ -118,6 +121,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             None if max_bytes is None else parse_bytes(max_bytes),
             frames_per_segment or (None if directory is None else stored_frames_per_segment(Path(directory))),
             ColumnsSpec.from_declared(columns),
+            n_step,
         )
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams

@@ -24,6 +24,7 @@ from framestow.storage.storages import STORAGES, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
 MAX_THREADS = 64
+MAX_N_STEP = 255  # steps
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class MemorySettings:
     max_bytes: int | None = None
     frames_per_segment: int | None = None  # chosen here where nobody said
     columns: ColumnsSpec = NO_COLUMNS
+    n_step: int = 1  # what a memory saved before it could be chosen had
 
     def __post_init__(self) -> None:
         if self.num_streams < 1:
@@ -62,6 +64,13 @@ class MemorySettings:
             )
         if not 0.0 <= self.discount <= 1.0:
             raise InvalidSettingsError(f"discount is {self.discount}: γ lies in 0 to 1")
+        if not 1 <= self.n_step <= MAX_N_STEP:
+            raise InvalidSettingsError(f"n_step is {self.n_step}: a return has 1 to {MAX_N_STEP} rewards")
+        if self.capacity < self.n_step * self.num_streams:
+            raise InvalidSettingsError(
+                f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_streams} streams must fit, "
+                f"or no return of {self.n_step} rewards is ever whole; raise it to {self.n_step * self.num_streams}"
+            )
         if self.storage not in STORAGES:
             raise InvalidSettingsError(
                 f"storage is {self.storage!r}: it must be one of {', '.join(map(repr, STORAGES))}; take 'packed'"
@@ -131,6 +140,7 @@ class MemorySettings:
             "max_bytes",
             "frames_per_segment",
             "columns",
+            "n_step",
         )
         return given | {name: getattr(self, name) for name in names}
 

@@ -7,6 +7,7 @@ namespace framestow {
 namespace {
 
 constexpr std::int64_t kMaxStack = 256;  // the history of a slot is one byte
+constexpr std::int64_t kMaxSteps = 255;  // of a return: memory_settings.py has the rule
 
 nb::tuple as_tuple(const std::vector<Py_ssize_t>& sides) {
     nb::list list;
@@ -50,7 +51,8 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
       frame_pattern_(arguments.settings.attr("frames_like")),
       rules_{nb::cast<std::int64_t>(arguments.settings.attr("stack")),
              nb::cast<std::int64_t>(arguments.settings.attr("segment_frames")),
-             nb::cast<float>(arguments.settings.attr("discount")), ActionLayout{}} {
+             nb::cast<double>(arguments.settings.attr("discount")), ActionLayout{}} {
+    rules_.n_step = nb::cast<std::int64_t>(arguments.settings.attr("n_step"));
     const auto borrow_streams = [&](BorrowedArray& array, const char* name, Py_ssize_t item_bytes) {
         borrow(array, arguments.streams.attr(name), name, 1, item_bytes);
     };
@@ -68,6 +70,9 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
         refuse("stack and segment_frames", "are " + std::to_string(rules_.stack) + " and " +
                                                std::to_string(rules_.segment_frames) +
                                                ": must be 1 to 256 and at least 1");
+    }
+    if (rules_.n_step < 1 || rules_.n_step > kMaxSteps) {
+        refuse("n_step", "is " + std::to_string(rules_.n_step) + ": must be 1 to " + std::to_string(kMaxSteps));
     }
     read_action_ranges(arguments.settings.attr("action_ranges"));
     rules_.action = ActionLayout{action_pattern_.row_bytes(), !action_ranges_.empty(),
@@ -131,14 +136,15 @@ bool StagedSteps::read(nb::handle streams, nb::handle actions, nb::handle reward
            read_columns(columns, count, column_patterns_, columns_bytes_, column_rows_);
 }
 
-nb::tuple StagedSteps::new_columns(std::size_t size, bool with_extra, ResolvedSteps& out,
+nb::tuple StagedSteps::new_columns(std::size_t size, std::size_t num_windows, bool with_extra, ResolvedSteps& out,
                                    std::vector<std::uint8_t*>& extra) const {
     const nb::object count = nb::int_(size);
+    const nb::object window_count = num_windows == size ? count : nb::int_(num_windows);
     const nb::object action_shape = rows_of(count, action_shape_);
     const NumpyDtypes& dtypes = numpy_dtypes();
-    nb::object streams = new_array(count, dtypes.int32, out.streams);
-    nb::object last_positions = new_array(count, dtypes.int64, out.last_positions);
-    nb::object counts = new_array(count, dtypes.int32, out.counts);
+    nb::object streams = new_array(window_count, dtypes.int32, out.streams);
+    nb::object last_positions = new_array(window_count, dtypes.int64, out.last_positions);
+    nb::object counts = new_array(window_count, dtypes.int32, out.counts);
     nb::object actions = new_array(action_shape, action_dtype_, out.actions);
     nb::object rewards = new_array(count, dtypes.float32, out.rewards);
     nb::object discounts = new_array(count, dtypes.float32, out.discounts);

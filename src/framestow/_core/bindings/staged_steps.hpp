@@ -61,9 +61,9 @@ public:
         return {streams_.data(), actions_.data(), rewards_.data(), flags_.data(), num_staged_, column_rows_.data()};
     }
 
-    // New arrays for `size` steps, and where their elements lie. Where they are asked for, `extra` takes the places of
-    // the extra columns; `out` points there.
-    nb::tuple new_columns(std::size_t size, bool with_extra, ResolvedSteps& out,
+    // New arrays for `size` steps with that many windows, and where their elements lie. Where they are asked for, `extra`
+    // takes the places of the extra columns; `out` points there.
+    nb::tuple new_columns(std::size_t size, std::size_t num_windows, bool with_extra, ResolvedSteps& out,
                           std::vector<std::uint8_t*>& extra) const;
 
 private:
@@ -91,8 +91,7 @@ private:
     std::vector<nb::tuple> column_shapes_;
 };
 
-// A core (StepRing, StepBlocks) with what stands before it. `Core` has num_streams, begin, may_append, append, resolve,
-// size, is_held, held_at, num_slots, slot_of_held, index_in and lose.
+// A core (StepRing, StepBlocks) with what stands before it. `Core` has what is called here.
 template <typename Core>
 class BoundSteps {
 public:
@@ -135,14 +134,24 @@ public:
         const BorrowedColumn indices(indices_argument, "indices");
         ResolvedSteps out{};
         std::vector<std::uint8_t*> extra;
-        nb::tuple columns = staged_.new_columns(indices.size(), with_columns, out, extra);
-        const std::size_t num_resolved = core().resolve(indices.values(), indices.size(), out);
-        if (num_resolved < indices.size()) {
-            throw std::out_of_range("transition " + std::to_string(indices[num_resolved]) +
-                                    " is not held: it has gone, or never was");
-        }
+        const std::size_t num_windows = staged_.rules().n_step == 1 ? indices.size() : 2 * indices.size();
+        nb::tuple columns = staged_.new_columns(indices.size(), num_windows, with_columns, out, extra);
+        refuse_missing(indices, core().resolve(indices.values(), indices.size(), out));
         return columns;
     }
+
+    nb::tuple resolve_steps(nb::handle indices_argument, bool with_columns) const {
+        const BorrowedColumn indices(indices_argument, "indices");
+        ResolvedSteps out{};
+        std::vector<std::uint8_t*> extra;
+        nb::tuple columns = staged_.new_columns(indices.size(), indices.size(), with_columns, out, extra);
+        refuse_missing(indices, core().resolve_steps(indices.values(), indices.size(), out));
+        return columns;
+    }
+
+    nb::object pending() const { return to_array(core().pending_indices()); }
+
+    void close_episodes() { core().close_episodes(); }
 
     nb::object held_at(nb::handle ranks_argument) const {
         const BorrowedColumn ranks(ranks_argument, "ranks");
@@ -221,6 +230,14 @@ private:
 protected:
     StagedSteps staged_;
     std::optional<Core> core_;
+
+private:
+    static void refuse_missing(const BorrowedColumn& indices, std::size_t num_resolved) {
+        if (num_resolved < indices.size()) {
+            throw std::out_of_range("transition " + std::to_string(indices[num_resolved]) +
+                                    " is not held: it has gone, or never was");
+        }
+    }
 };
 
 template <typename Bound>
@@ -229,7 +246,9 @@ void bind_steps(nb::class_<Bound>& bound) {
               nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(), nb::arg("columns").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("streams"))
+        .def("close_episodes", &Bound::close_episodes)
         .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_columns") = true)
+        .def("resolve_steps", &Bound::resolve_steps, nb::arg("indices"), nb::arg("with_columns") = true)
         .def("held_at", &Bound::held_at, nb::arg("ranks"))
         .def("is_held", &Bound::is_held, nb::arg("indices"))
         .def("slots_of", &Bound::slots_of, nb::arg("indices"))
@@ -238,6 +257,9 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def_prop_ro("num_slots", [](const Bound& self) { return self.core().num_slots(); })
         .def("lose", &Bound::lose, nb::arg("stream"), nb::arg("first"), nb::arg("before"))
         .def("lose_indices", &Bound::lose_indices, nb::arg("indices"))
+        .def("restore_pending", [](Bound& self) { self.core().restore_pending(); })
+        .def_prop_ro("pending", &Bound::pending)
+        .def_prop_ro("n_step", [](Bound& self) { return self.staged().rules().n_step; })
         .def("__len__", [](const Bound& self) { return self.core().size(); });
 }
 

@@ -95,6 +95,14 @@ public:
         core().restore(number, static_cast<std::size_t>(stream), segment, span_of(bytes).bytes, first_slot);
     }
 
+    std::size_t lose_leading_to(std::int64_t stream, std::int64_t position) {
+        if (stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()) {
+            refuse("stream", "is " + std::to_string(stream) + ": must be 0 to " +
+                                 std::to_string(core().num_streams() - 1));
+        }
+        return core().lose_leading_to(static_cast<std::size_t>(stream), position);
+    }
+
     void restore_next_number(std::int64_t number) {
         if (number < core().next_number()) {
             refuse("number", "is " + std::to_string(number) + ": block " + std::to_string(core().next_number() - 1) +
@@ -119,6 +127,7 @@ void bind_step_blocks(nb::module_& module) {
         .def("blocks", &BoundStepBlocks::blocks)
         .def("held_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
         .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
+        .def("lose_leading_to", &BoundStepBlocks::lose_leading_to, nb::arg("stream"), nb::arg("position"))
         .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("stream"),
              nb::arg("segment"), nb::arg("records").none(), nb::arg("first_slot") = -1)
         .def("first_slots", &BoundStepBlocks::first_slots)

@@ -32,8 +32,8 @@ public:
         return listed();
     }
 
-    void forget(nb::handle indices_argument) {
-        core().forget(BorrowedColumn(indices_argument, "indices").copy());
+    std::size_t forget(nb::handle indices_argument) {
+        return core().forget(BorrowedColumn(indices_argument, "indices").copy());
     }
 
     void restore_span(std::int64_t oldest, std::int64_t next_index) {
@@ -44,7 +44,7 @@ public:
         core().restore_span(oldest, next_index);
     }
 
-    nb::object lost() const { return to_array(std::vector<std::int64_t>(core().lost().begin(), core().lost().end())); }
+    nb::object lost() const { return to_array(core().lost_indices()); }
 
 private:
     nb::list listed() const {

@@ -21,7 +21,7 @@ from framestow.storage.frame_storage import Reading
 
 Choose = Callable[[], Draw]  # asked under the memory's lock
 
-OBSERVATION, NEXT_OBSERVATION = np.s_[:, :-1], np.s_[:, 1:]  # of a window
+OBSERVATION, NEXT_OBSERVATION = np.s_[:, :-1], np.s_[:, 1:]  # of a window that they share
 
 
 class Gathering:
@@ -36,6 +36,9 @@ class Gathering:
         if self._has_budget:
             self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0
+        self._n_step = parts.settings.n_step
+        # One window a transition, whose frames both observations share, or one for each of them.
+        self._window_length = parts.settings.stack + (1 if self._n_step == 1 else 0)
 
     @property
     def nbytes(self) -> int:
@@ -70,8 +73,8 @@ class Gathering:
     def _make_room(self, batch_size: int) -> None:
         """Let the budget keep arrays for such draws, and transitions go for them."""
         self._largest_draw = batch_size
-        window_bytes = (self._parts.settings.stack + 1) * self._parts.settings.frame.nbytes
-        self._parts.budget.reserve_output(OUTPUT_ARRAYS * batch_size * window_bytes)
+        drawn_bytes = self._window_length * (1 if self._n_step == 1 else 2) * self._parts.settings.frame.nbytes
+        self._parts.budget.reserve_output(OUTPUT_ARRAYS * batch_size * drawn_bytes)
         self._pool.max_bytes = self._parts.budget.output_bytes
         self._parts.make_fit()
 
@@ -98,7 +101,7 @@ class Gathering:
         with parts.lock:
             pending.draw = pending.choose()
             pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
-            pending.frames = self._lent(len(pending.draw.indices), parts.settings.stack + 1)
+            pending.frames = self._lent(len(pending.windows[0]), self._window_length)
             pending.reading = parts.storage.start_reading()
 
     def _unpacked(self, pending: PendingBatch) -> Batch:
@@ -115,10 +118,12 @@ class Gathering:
                 reading.stop()
         action, reward, discount, terminated, truncated, columns = pending.columns
         indices, weights = pending.draw
+        shared, apart = (OBSERVATION, NEXT_OBSERVATION), (np.s_[: len(indices)], np.s_[len(indices) :])
+        first, second = shared if self._n_step == 1 else apart
         if isinstance(frames, tuple):
-            observation, next_observation = self._in_form(frames, OBSERVATION), self._in_form(frames, NEXT_OBSERVATION)
+            observation, next_observation = self._in_form(frames, first), self._in_form(frames, second)
         else:
-            observation, next_observation = frames[OBSERVATION], frames[NEXT_OBSERVATION]
+            observation, next_observation = frames[first], frames[second]
         return Batch(
             observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
         )

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.replay.episode_runs import STEPS_PER_PIECE, EpisodeRuns
-from framestow.replay.timelines.timeline import Timeline
+from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
 
 Numbers = npt.NDArray[np.int64]
 
@@ -63,9 +63,8 @@ def contradictions(timeline: Timeline, held: HeldFrames, stack: int) -> Iterator
 def _broken_courses(timeline: Timeline, stack: int) -> Iterator[str]:
     """Within each stream: positions ascend, nothing follows an end, and histories grow by a frame a step."""
     carried = np.empty((4, 0), np.int64)
-    for start in range(0, len(timeline), STEPS_PER_PIECE):
-        indices = timeline.held_at(np.arange(start, min(start + STEPS_PER_PIECE, len(timeline))))
-        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve(indices, with_columns=False)
+    for indices in steps_in_pieces(timeline, STEPS_PER_PIECE):
+        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_columns=False)
         streams, lasts, counts = windows
         piece = np.stack([streams, lasts, counts, terminated | truncated])
         steps = np.concatenate([carried, piece], axis=1)

@@ -17,7 +17,7 @@ from framestow.replay.saving.checked_fields import WAY_OUT
 from framestow.replay.saving.moment import HELD_RUNS, NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, RUN_COUNTS
 from framestow.replay.saving.saved_settings import checked_settings
 from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
-from framestow.replay.timelines.timeline import StepKey
+from framestow.replay.timelines.timeline import StepKey, steps_in_pieces
 from framestow.storage.files.block_format import BlockKey
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -204,16 +204,36 @@ def check_windows(parts: MemoryParts) -> None:
     if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
         raise ValueError("an episode begins where its stream has no frame")
     numbers = [np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in frame_streams]
-    for first in range(0, len(timeline), WINDOWS_AT_ONCE):
-        ranks = np.arange(first, min(first + WINDOWS_AT_ONCE, len(timeline)))
-        streams, last_positions, counts = timeline.resolve(timeline.held_at(ranks), with_columns=False)[0]
-        if (counts < 2).any() or (counts > parts.settings.stack + 1).any() or (last_positions < counts - 1).any():
+    of_leaves = [numbers[stream::num_streams] for stream in range(num_streams)]
+    for indices in steps_in_pieces(timeline, WINDOWS_AT_ONCE):
+        windows = timeline.resolve_steps(indices, with_columns=False)[0]
+        if (windows[2] < 2).any() or (windows[2] > parts.settings.stack + 1).any():
             raise ValueError("a transition has another window than any observation")
-        for positions in (last_positions - counts + 1, last_positions):
-            for stream in np.unique(streams).tolist():
-                needed = np.unique(positions[streams == stream] // storage.frames_per_segment)
-                if not all(np.isin(needed, of_leaf).all() for of_leaf in numbers[stream::num_streams]):
-                    raise ValueError(f"a transition of stream {stream} leads to frames that are not there")
+        _check_frames(windows, of_leaves, storage.frames_per_segment)
+    if timeline.n_step > 1:
+        for first in range(0, len(timeline), WINDOWS_AT_ONCE):
+            ranks = np.arange(first, min(first + WINDOWS_AT_ONCE, len(timeline)))
+            windows = timeline.resolve(timeline.held_at(ranks), with_columns=False)[0]
+            _check_frames(windows, of_leaves, storage.frames_per_segment)
+
+
+def _check_frames(
+    windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]],
+    of_leaves: list[list[npt.NDArray[np.int64]]],
+    frames_per_segment: int,
+) -> None:
+    """Raise ``ValueError`` unless the first and the last frame of each window lie in segments that are there.
+
+    ``of_leaves``: by stream, the numbers of the segments that each leaf of its frames has.
+    """
+    streams, last_positions, counts = windows
+    if (last_positions < counts - 1).any():
+        raise ValueError("a transition has another window than any observation")
+    for positions in (last_positions - counts + 1, last_positions):
+        for stream in np.unique(streams).tolist():
+            needed = np.unique(positions[streams == stream] // frames_per_segment)
+            if not all(np.isin(needed, numbers).all() for numbers in of_leaves[stream]):
+                raise ValueError(f"a transition of stream {stream} leads to frames that are not there")
 
 
 _NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)

@@ -61,7 +61,8 @@ class BlockTimeline(StepBlocks, StreamArrays):
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
         _, streams, segments, num_steps, are_sealed = self.blocks()
-        if num_steps.sum() != self.num_steps or len(self) + len(self.lost_indices()) != self.num_steps:
+        num_told = len(self) + len(self.lost_indices()) + len(self.pending)
+        if num_steps.sum() != self.num_steps or num_told != self.num_steps:
             raise AssertionError(f"{self.num_steps} transitions are here, but blocks have {num_steps.sum()}")
         if self.num_steps > self.capacity:
             raise AssertionError(f"{self.num_steps} transitions are more than {self.capacity}")
@@ -111,7 +112,7 @@ class BlockTimeline(StepBlocks, StreamArrays):
         lost = arrays["timeline.lost"]
         first_slots = self._first_slots(arrays)
         open_blocks = iter(slots.reshape(-1, self.segment_frames))
-        num_lost = 0
+        num_lost, missing = 0, []
         for first_slot, number, stream, segment, num_steps, is_sealed in zip(
             first_slots, *(arrays[f"blocks.{name}"].tolist() for name in OF_BLOCKS), strict=True
         ):
@@ -119,10 +120,13 @@ class BlockTimeline(StepBlocks, StreamArrays):
             if block is None:  # what could not be drawn before is not lost now
                 first = number * self.segment_frames
                 num_lost += num_steps - int(np.diff(np.searchsorted(lost, (first, first + self.segment_frames)))[0])
+                missing += [(stream, segment * self.segment_frames)] * (num_steps > 0)
             records = None if block is None else np.ascontiguousarray(block).view(np.uint8)
             self.restore_block(number, stream, segment, records, first_slot)
         self.restore_next_number(int(arrays["blocks.next_number"][0]))
         self.lose_indices(lost)
+        num_lost += sum(self.lose_leading_to(*place) for place in missing)
+        self.restore_pending()
         self.retention.restore(arrays["retention.generator"])
         return num_lost
 

@@ -29,7 +29,7 @@ class RingTimeline(StepRing, StreamArrays):
     Transitions are numbered in the order in which they were appended, for ever: that number is a transition's
     *index*, and ``index % capacity`` is its *slot*. Appending to a full memory overwrites the oldest transition, of
     whatever stream, so exactly ``capacity`` are kept: ``oldest`` up to but not including ``next_index``. All of these
-    may be drawn but those that were lost.
+    may be drawn but those that were lost or are pending.
 
     The arrays are NumPy's and are made here; the native ``StepRing`` does the work on them (docs/decisions.md has what
     that saves). A store's block n has the steps of ``STEPS_PER_BLOCK`` indices, from ``n * STEPS_PER_BLOCK`` on. It is
@@ -59,15 +59,15 @@ class RingTimeline(StepRing, StreamArrays):
 
     def held_indices(self) -> Indices:
         """Give the index of every transition that may be drawn, oldest first."""
-        span = np.arange(self.oldest, self.next_index)
-        return span[~np.isin(span, self.lost)] if self.lost.size else span
+        hidden, span = np.concatenate([self.lost, self.pending]), np.arange(self.oldest, self.next_index)
+        return np.delete(span, hidden - self.oldest) if hidden.size else span
 
     def held_runs(self) -> Indices:
         """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
         return runs_of(self.held_indices())
 
     def windows(self, indices: Indices) -> Windows:
-        """Where the frames of the held transitions ``indices`` lie: observation and next observation in one window."""
+        """Where the frames of the held transitions ``indices`` lie, as ``resolve`` gives them."""
         return Windows(*self.resolve(indices, with_columns=False)[0])
 
     def check(self) -> None:
@@ -134,7 +134,9 @@ class RingTimeline(StepRing, StreamArrays):
         if self._pages is not None:
             self._pages.restart(oldest)
         self.lose_indices(lost)
-        return self._restore_blocks(numbers, _all_lost(lost), read_steps)
+        num_lost = self._restore_blocks(numbers, _all_lost(lost), read_steps)
+        self.restore_pending()
+        return num_lost
 
     def _restore_blocks(self, numbers: range, all_lost: set[int], read_steps: ReadSteps) -> int:
         missing = [np.zeros(0, np.int64)]
@@ -146,8 +148,7 @@ class RingTimeline(StepRing, StreamArrays):
                 missing.append(indices)
             else:
                 self._slots[indices % self.capacity] = slots
-        self.forget(np.concatenate(missing))
-        return self.lose_indices(np.concatenate(missing))
+        return self.forget(np.concatenate(missing))
 
 
 def _numbers_within(oldest: int, next_index: int) -> range:

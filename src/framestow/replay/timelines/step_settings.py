@@ -26,6 +26,8 @@ class StepSettings:
     segment_frames: int = 1
     """Frames that a storage lets go of at once."""
     columns: ColumnsSpec = NO_COLUMNS
+    n_step: int = 1
+    """Rewards that a transition's return has, unless its episode ends before."""
 
     @property
     def actions_like(self) -> npt.NDArray[Any]:
@@ -67,7 +69,3 @@ class StreamArrays:
     def num_streams(self) -> int:
         """How many streams feed the memory."""
         return len(self.is_open)
-
-    def close_episodes(self) -> None:
-        """End every open episode as cut off."""
-        self.is_open[:] = False

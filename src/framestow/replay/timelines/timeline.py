@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -47,12 +47,14 @@ class Timeline(Held, Protocol):
     gone, or that was lost. Frames are numbered within their stream (a *position*). A transition that starts at position
     p has, ``stack`` being the depth of an observation and e the first position of its episode::
 
-        observation        max(e, p - stack + 1) .. p       padded at its beginning
-        next observation   max(e, p - stack + 2) .. p + 1   where p + 1 may be the episode's last frame
+        observation        max(e, p - stack + 1) .. p          padded at its beginning
+        next observation   max(e, p + m - stack + 1) .. p + m  where p + m may be the episode's last frame
 
-    Its window is the union of both, so a window never crosses an episode: p + 1 was appended to the episode of p.
-    Every transition is stored together with the frame that it led to. It may be drawn until it leaves, or until a frame
-    of its window does.
+    m is ``n_step``, or what its episode had left where that is fewer: it ended by a flag, or was cut off. So no window
+    crosses an episode. Every step is stored together with the frame that it led to. A transition looks at all frames
+    from its observation's first to p + m. It may be drawn from when its m steps are there until it leaves, or until a
+    frame that it looks at does. Before that, while its episode goes on and m is not settled, it is *pending*: of each
+    stream at most ``n_step - 1`` transitions, its newest. What is pending follows from the steps, and is not saved.
 
     A step is taken in three calls, so that nothing has changed when it is refused: ``stage`` checks it whole,
     ``make_room`` says which frames are needed no more, ``append_staged`` gives it its slots.
@@ -117,10 +119,24 @@ class Timeline(Held, Protocol):
     ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
         """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
 
-        Windows: streams, last positions, counts; ``stack + 1`` places, of which ``counts`` are frames, the last being
-        what the step led to. Counted actions come as int64. Extra columns are given unless they are not asked for,
-        and may be large.
+        Windows: streams, last positions, counts. With ``n_step`` 1 a transition has one of ``stack + 1`` places, of
+        which ``counts`` are frames, the last being what the step led to. Otherwise it has two of ``stack``: those of
+        all observations come first, then those of all next observations. Counted actions come as int64. Extra columns
+        are given unless they are not asked for, and may be large.
         """
+
+    def resolve_steps(
+        self, indices: Indices, with_columns: bool = True
+    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
+        """Give what ``resolve`` would with an ``n_step`` of 1: the steps alone; of pending ones too."""
+
+    @property
+    def n_step(self) -> int:
+        """How many rewards a transition's return has, unless its episode ends before."""
+
+    @property
+    def pending(self) -> Indices:
+        """The indices of the pending transitions, ascending: of each stream the newest of all that may be drawn."""
 
     def lose(self, stream: int, first: int, before: int) -> int:
         """Take out of the draw what looks at frames ``first`` up to, not including, ``before`` of ``stream``.
@@ -162,6 +178,15 @@ def runs_of(indices: Indices) -> Indices:
     return np.stack([indices[starts], np.diff(starts, append=len(indices))], axis=1)
 
 
+def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
+    """Give the indices of all steps that are there, at most so many at once: held ones in their order, then pending."""
+    for start in range(0, len(timeline), most):
+        yield timeline.held_at(np.arange(start, min(start + most, len(timeline))))
+    pending = timeline.pending
+    for start in range(0, len(pending), most):
+        yield pending[start : start + most]
+
+
 def check_windows(timeline: Timeline, stack: int) -> None:
     """Raise ``AssertionError`` unless the windows of all transitions that may be drawn make sense."""
     held = timeline.held_indices()
@@ -175,7 +200,8 @@ def check_windows(timeline: Timeline, stack: int) -> None:
         raise AssertionError("a slot has a transition that may not be drawn")
     if not timeline.is_held(held).all() or (timeline.held_at(np.arange(len(held))) != held).any():
         raise AssertionError("ranks, indices and what is held do not agree")
-    windows = Windows(*timeline.resolve(held, with_columns=False)[0])
+    _check_pending(timeline)
+    windows = Windows(*timeline.resolve_steps(held, with_columns=False)[0])
     if (windows.last_positions > timeline.newest_positions[windows.streams]).any():
         raise AssertionError("a transition leads to a frame that was never stored")
     if (windows.counts < 2).any() or (windows.counts > stack + 1).any():
@@ -183,3 +209,14 @@ def check_windows(timeline: Timeline, stack: int) -> None:
     places = set(zip(windows.streams.tolist(), windows.last_positions.tolist(), strict=True))
     if len(places) != len(held):
         raise AssertionError("two transitions lead to the same frame")
+
+
+def _check_pending(timeline: Timeline) -> None:
+    pending = timeline.pending
+    if timeline.is_held(pending).any():
+        raise AssertionError("a transition that may be drawn is pending")
+    streams, lasts, _ = timeline.resolve_steps(pending, with_columns=False)[0]
+    if not timeline.is_open[streams].all():
+        raise AssertionError("a transition of an episode that is over is pending")
+    if (timeline.newest_positions[streams] - lasts + 1 >= timeline.n_step).any():
+        raise AssertionError("a transition that has all its steps is pending")

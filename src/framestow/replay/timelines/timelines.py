@@ -24,6 +24,7 @@ def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | Non
         settings.discount,
         segment_frames,
         settings.columns,
+        settings.n_step,
     )
     if settings.retention == "random":
         return BlockTimeline(steps, RandomRetention(seed))
