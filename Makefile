@@ -15,7 +15,13 @@ GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 3
 
-.PHONY: help install train test check exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
+# Tests wait for processes and timeouts for as long as they compute, so a core takes two workers.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 16))')
+# Compiling, type checking and installing beside one another, each with its own lines where make can keep them apart.
+BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+.PHONY: help install train test prepared check native-tests sanitized-module harnesses films \
+        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -45,8 +51,11 @@ install: $(STAMPS)/train-$(NAMES)  ## make .venv with the package and all that t
 train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong and ARGS='--steps 100_000' change that
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
-test: check sanitize fuzz  ## lint, types, native tests, a little fuzzing and all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not exhaustive"
+test: $(STAMPS)/build-tools  ## lint, types, native tests, a little fuzzing and all tests
+	@$(MAKE) $(BESIDE) check native-tests harnesses sanitized-module films
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
+
+prepared: $(STAMPS)/test-$(NAMES)  # .venv with all that the tests need
 
 check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 	$(BIN)/ruff check .
@@ -72,12 +81,20 @@ crashes: $(STAMPS)/test-$(NAMES)  ## kill, cut the power, fill the disk, flip by
 golden: $(STAMPS)/test-$(NAMES)  ## write the golden files anew, after a deliberate change
 	$(BIN)/python tests/golden/write_golden.py
 
-sanitize: $(STAMPS)/test-$(NAMES)  ## the native tests, and the tests of packing and replay, under sanitizers
+sanitize: native-tests sanitized-module  ## the native tests, and the tests of packing and replay, under sanitizers
+
+native-tests: $(STAMPS)/build-tools
 	native_tests/run.sh
+
+sanitized-module: native-tests $(STAMPS)/test-$(NAMES)
 	native_tests/sanitized_module.sh
 
-fuzz: $(STAMPS)/test-$(NAMES)  ## replay the fuzz corpus and try new inputs and films; SECONDS=600 changes how long
+fuzz: harnesses films  ## replay the fuzz corpus and try new inputs and films; SECONDS=600 changes how long
+
+harnesses: $(STAMPS)/build-tools
 	native_tests/fuzz/run.sh $(SECONDS)
+
+films: $(STAMPS)/test-$(NAMES)
 	EXAMPLES=$$((20 * $(SECONDS))) $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=search \
 		tests/core/test_random_films.py
 

@@ -25,16 +25,17 @@ packages=$($own/bin/python -c 'import sysconfig; print(sysconfig.get_path("purel
 # Folders that a path file names are searched, but path files in them are not followed: no editable install comes in.
 .venv/bin/python -c 'import sys; print(*[path for path in sys.path if path.endswith("-packages")], sep="\n")' \
     > "$packages/borrowed.pth"
-CXX=${CXX:-g++} PATH="$root/.venv/bin:$PATH" .venv/bin/python -m pip --disable-pip-version-check install --quiet \
-    --root-user-action=ignore --upgrade --no-deps --no-build-isolation --target "$packages" \
-    -C build-dir=build/sanitized-module -C cmake.build-type=RelWithDebInfo -C cmake.define.FRAMESTOW_WERROR=ON \
-    -C cmake.define.FRAMESTOW_SANITIZE=address,undefined .
+native_tests/build.sh native_tests address,undefined _native
+rm -rf "$packages/framestow"
+cp -R src/framestow "$packages"
+cp build/native_tests/_native.* "$packages/framestow/_core"
 
 grep -q __asan_init "$packages"/framestow/_core/_native*  # it is the sanitized one
 
 # What is written in Python alone is left out. What the system counts is not tested: the sanitizer's own memory is in it. Leaks are looked for in the native tests: CPython and NumPy keep what they need until the very end.
 LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
     "$own/bin/python" -m pytest -q -m 'not slow' -p no:cacheprovider -p no:faulthandler -n 2 --dist worksteal \
+    --hypothesis-profile=sanitized \
     --deselect tests/replay/test_memory_report.py::test_memory_is_what_nbytes_says_within_two_percent_of_what_the_system_sees \
     --deselect tests/replay/test_slot_pages.py::test_a_ring_of_a_few_hundred_megabytes_takes_what_it_holds \
     --ignore tests/storage/files --ignore tests/replay/saving --ignore tests/replay/test_interrupted_calls.py \

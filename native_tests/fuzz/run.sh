@@ -44,6 +44,7 @@ binaries=$build/$driver
 mkdir -p $binaries
 {
     "$cmake" -S . -B $binaries -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRAMESTOW_NATIVE_TESTS=ON -DFRAMESTOW_WERROR=ON \
+        -DFRAMESTOW_MODULE=OFF \
         -DFRAMESTOW_SANITIZE="$sanitizers" ${CXX:+-DCMAKE_CXX_COMPILER="$CXX"} \
         -DFRAMESTOW_LIBFUZZER=$([ $driver = libfuzzer ] && echo ON || echo OFF) &&
         "$cmake" --build $binaries --parallel 2 --target any_segment round_trip write_seeds
