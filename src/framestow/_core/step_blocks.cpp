@@ -1,65 +1,13 @@
 #include "step_blocks.hpp"
 
 #include <algorithm>
-#include <limits>
+
+#include "bit_words.hpp"
 
 namespace framestow {
 namespace {
 
-constexpr std::size_t kBitsPerWord = 64;
 constexpr std::size_t kFewLeft = 64;  // blocks
-constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();
-
-bool has_bit(const std::uint64_t* words, std::size_t place) {
-    return (words[place / kBitsPerWord] >> (place % kBitsPerWord) & 1) != 0;
-}
-
-void flip_bit(std::uint64_t* words, std::size_t place) {
-    words[place / kBitsPerWord] ^= std::uint64_t{1} << (place % kBitsPerWord);
-}
-
-std::uint64_t count_bits(std::uint64_t word) {
-    word -= (word >> 1) & 0x5555555555555555U;
-    word = (word & 0x3333333333333333U) + ((word >> 2) & 0x3333333333333333U);
-    return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0FU) * 0x0101010101010101U >> 56;
-}
-
-std::uint64_t count_bits(const std::uint64_t* words, std::size_t num_words) {
-    std::uint64_t count = 0;
-    for (std::size_t at = 0; at < num_words; ++at) {
-        count += count_bits(words[at]);
-    }
-    return count;
-}
-
-// Place of the set bit that has `rank` others before it. Halves without branches: which way is anybody's guess.
-std::size_t place_of(const std::uint64_t* words, std::uint64_t rank) {
-    std::size_t place = 0;
-    for (std::uint64_t count = count_bits(*words); count <= rank; count = count_bits(*++words)) {
-        rank -= count;
-        place += kBitsPerWord;
-    }
-    std::uint64_t word = *words;
-    for (std::size_t half = kBitsPerWord / 2; half != 0; half /= 2) {
-        const std::uint64_t num_lower = count_bits(word & ((std::uint64_t{1} << half) - 1));
-        const std::uint64_t is_upper = num_lower <= rank ? 1 : 0;
-        rank -= num_lower & (0 - is_upper);
-        place += half * static_cast<std::size_t>(is_upper);
-        word >>= half * static_cast<std::size_t>(is_upper);
-    }
-    return place;
-}
-
-template <typename Use>
-void each_bit(const std::uint64_t* words, std::size_t num_words, Use use) {
-    for (std::size_t start = 0; start < num_words; ++start) {
-        for (std::uint64_t word = words[start], bit = 0; word != 0; word >>= 1, ++bit) {
-            if ((word & 1) != 0) {
-                use(start * kBitsPerWord + static_cast<std::size_t>(bit));
-            }
-        }
-    }
-}
 
 }  // namespace
 
@@ -74,71 +22,6 @@ StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const 
       by_segment_(streams.num_streams),
       newest_(streams.num_streams, nullptr),
       next_to_seal_(streams.num_streams, 0) {}
-
-std::size_t StepBlocks::nbytes() const {
-    const std::size_t index_entry = sizeof(std::int64_t) + 4 * sizeof(void*);  // of by_segment_
-    const std::size_t num_blocks = blocks_.size() - num_left_;
-    return num_blocks * (block_bytes() + sizeof(StepBlock) + index_entry) +
-           (blocks_.capacity() + records_of_.capacity()) * sizeof(void*) + numbers_.capacity() * sizeof(std::int64_t) +
-           words_.capacity() * sizeof(std::uint64_t) + drawable_.nbytes() + sealed_.nbytes() +
-           order_at_.capacity() * sizeof(std::size_t) + free_ranges_.size() * 4 * sizeof(void*);
-}
-
-bool StepBlocks::is_held(std::int64_t index) const { return is_drawable(slot_of(index)); }
-
-std::int64_t StepBlocks::held_at(std::int64_t rank) const {
-    const PrefixCounts::Found found = drawable_.find(static_cast<std::uint64_t>(rank));
-    return numbers_[found.place] * rules_.segment_frames +
-           static_cast<std::int64_t>(place_of(words_of(found.place), found.rank));
-}
-
-std::vector<std::int64_t> StepBlocks::held_indices() const {
-    std::vector<std::int64_t> indices;
-    indices.reserve(size());
-    for (const StepBlock* block : blocks()) {
-        const std::int64_t first = block->number * rules_.segment_frames;
-        each_bit(words_of(block->order), words_a_block_,
-                 [&](std::size_t place) { indices.push_back(first + static_cast<std::int64_t>(place)); });
-    }
-    return indices;
-}
-
-std::vector<std::int64_t> StepBlocks::lost_indices() const {
-    std::vector<std::int64_t> indices;
-    for (const StepBlock* block : blocks()) {
-        for (std::size_t place = 0; place < segment_frames_; ++place) {
-            const std::int64_t index = block->number * rules_.segment_frames + static_cast<std::int64_t>(place);
-            if (StepRecords::is_taken(record(*block, place)) && !has_bit(words_of(block->order), place) &&
-                !is_pending(index)) {
-                indices.push_back(index);
-            }
-        }
-    }
-    return indices;
-}
-
-std::int64_t StepBlocks::slot_of_held(std::int64_t index) const {
-    const Slot slot = slot_of(index);
-    return blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place);
-}
-
-std::int64_t StepBlocks::index_in(std::int64_t slot_number) const {
-    const std::size_t order = order_at_[static_cast<std::size_t>(slot_number / rules_.segment_frames)];
-    const std::int64_t place = slot_number % rules_.segment_frames;
-    return order != kFree && has_bit(words_of(order), static_cast<std::size_t>(place))
-               ? numbers_[order] * rules_.segment_frames + place
-               : -1;
-}
-
-bool StepBlocks::is_pending(std::int64_t index) const {
-    const Slot slot = slot_of(index);
-    if (pending_.is_unused() || slot.order >= numbers_.size()) {
-        return false;
-    }
-    const StepBlock& block = *blocks_[slot.order];
-    const std::int64_t position = block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
-    return pending_.contains(block.stream, position, index);
-}
 
 void StepBlocks::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
@@ -195,33 +78,6 @@ void StepBlocks::append(const Steps& steps) {
     }
 }
 
-std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    for (std::size_t row = 0; row < count; ++row) {
-        const Slot slot = slot_of(indices[row]);
-        if (!is_drawable(slot)) {
-            return row;
-        }
-        const std::uint8_t* record = records_of_[slot.order] + slot.place * records_.bytes();
-        if (pending_.is_unused()) {
-            records_.resolve(record, row, out);
-        } else {
-            records_.resolve_return(record, return_of(slot), row, count, out);
-        }
-    }
-    return count;
-}
-
-std::size_t StepBlocks::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    for (std::size_t row = 0; row < count; ++row) {
-        const Slot slot = slot_of(indices[row]);
-        if (!is_drawable(slot) && !is_pending(indices[row])) {
-            return row;
-        }
-        records_.resolve(records_of_[slot.order] + slot.place * records_.bytes(), row, out);
-    }
-    return count;
-}
-
 std::size_t StepBlocks::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
     courses_.lose(stream, before);
     return stop_touching(stream, first, before);
@@ -252,28 +108,6 @@ std::size_t StepBlocks::lose_leading_to(std::size_t stream, std::int64_t positio
         num_lost += lose_step(step, stream, at) ? 1 : 0;
     }
     return num_lost;
-}
-
-const StepBlock* StepBlocks::find(std::size_t stream, std::int64_t segment) const {
-    const auto found = by_segment_[stream].find(segment);
-    return found == by_segment_[stream].end() ? nullptr : found->second;
-}
-
-std::vector<const StepBlock*> StepBlocks::blocks() const {
-    std::vector<const StepBlock*> here;
-    here.reserve(blocks_.size() - num_left_);
-    for (const std::unique_ptr<StepBlock>& block : blocks_) {
-        if (block) {
-            here.push_back(block.get());
-        }
-    }
-    return here;
-}
-
-bool StepBlocks::has_free_slots(std::int64_t first_slot) const {
-    const auto range = static_cast<std::size_t>(first_slot / rules_.segment_frames);
-    return first_slot >= 0 && first_slot % rules_.segment_frames == 0 &&
-           (range >= order_at_.size() || order_at_[range] == kFree);
 }
 
 void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records,
@@ -312,55 +146,6 @@ void StepBlocks::restore_pending() {
             }
         }
     }
-}
-
-// Where a step lies if it is here: in the last block whose number is not above its block's.
-StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
-    const std::int64_t number = index / rules_.segment_frames;
-    std::size_t order = 0;
-    for (std::size_t left = numbers_.size(); left > 1;) {  // without branches: which way is anybody's guess
-        const std::size_t half = left / 2;
-        order += numbers_[order + half] <= number ? half : 0;
-        left -= half;
-    }
-    const bool is_here = index >= 0 && !numbers_.empty() && numbers_[order] == number;
-    return is_here ? Slot{order, static_cast<std::size_t>(index % rules_.segment_frames)} : Slot{numbers_.size(), 0};
-}
-
-bool StepBlocks::is_drawable(const Slot& slot) const {
-    return slot.order < numbers_.size() && has_bit(words_of(slot.order), slot.place);
-}
-
-StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t stream, std::int64_t position) const {
-    const StepBlock* block = find(stream, position / rules_.segment_frames);
-    const auto place = static_cast<std::size_t>(position % rules_.segment_frames);
-    if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
-        return TakenSlot{Slot{numbers_.size(), 0}, -1, nullptr};
-    }
-    const std::int64_t index = block->number * rules_.segment_frames + static_cast<std::int64_t>(place);
-    return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
-}
-
-// The return of a step that has all its steps: they have the places behind it, at its segment's end those of the next.
-StepReturn StepBlocks::return_of(const Slot& slot) const {
-    const StepBlock* block = blocks_[slot.order].get();
-    std::size_t place = slot.place;
-    StepReturn sum = records_.begin_return(record(*block, place));
-    while (sum.num_steps < static_cast<std::size_t>(rules_.n_step) && !StepRecords::ends_episode(sum.last)) {
-        if (++place == segment_frames_) {
-            block = find(block->stream, block->segment + 1);
-            place = 0;
-        }
-        if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
-            break;  // the episode was cut off: of one whose steps are gone, this one may not be drawn
-        }
-        records_.go_on(sum, record(*block, place));
-    }
-    return sum;
-}
-
-const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place) const {
-    return block.records.data() + place * records_.bytes();
 }
 
 StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::int64_t segment,

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -112,6 +113,8 @@ public:
     void restore_pending();
 
 private:
+    static constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();  // order of no block
+
     struct Slot {
         std::size_t order;  // of the block
         std::size_t place;

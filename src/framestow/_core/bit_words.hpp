@@ -1,0 +1,62 @@
+// Bits in words of 64: which are set, how many, and where the n-th of them is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace framestow {
+
+constexpr std::size_t kBitsPerWord = 64;
+
+inline bool has_bit(const std::uint64_t* words, std::size_t place) {
+    return (words[place / kBitsPerWord] >> (place % kBitsPerWord) & 1) != 0;
+}
+
+inline void flip_bit(std::uint64_t* words, std::size_t place) {
+    words[place / kBitsPerWord] ^= std::uint64_t{1} << (place % kBitsPerWord);
+}
+
+inline std::uint64_t count_bits(std::uint64_t word) {
+    word -= (word >> 1) & 0x5555555555555555U;
+    word = (word & 0x3333333333333333U) + ((word >> 2) & 0x3333333333333333U);
+    return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0FU) * 0x0101010101010101U >> 56;
+}
+
+inline std::uint64_t count_bits(const std::uint64_t* words, std::size_t num_words) {
+    std::uint64_t count = 0;
+    for (std::size_t at = 0; at < num_words; ++at) {
+        count += count_bits(words[at]);
+    }
+    return count;
+}
+
+// Place of the set bit that has `rank` others before it. Halves without branches: which way is anybody's guess.
+inline std::size_t place_of(const std::uint64_t* words, std::uint64_t rank) {
+    std::size_t place = 0;
+    for (std::uint64_t count = count_bits(*words); count <= rank; count = count_bits(*++words)) {
+        rank -= count;
+        place += kBitsPerWord;
+    }
+    std::uint64_t word = *words;
+    for (std::size_t half = kBitsPerWord / 2; half != 0; half /= 2) {
+        const std::uint64_t num_lower = count_bits(word & ((std::uint64_t{1} << half) - 1));
+        const std::uint64_t is_upper = num_lower <= rank ? 1 : 0;
+        rank -= num_lower & (0 - is_upper);
+        place += half * static_cast<std::size_t>(is_upper);
+        word >>= half * static_cast<std::size_t>(is_upper);
+    }
+    return place;
+}
+
+template <typename Use>
+inline void each_bit(const std::uint64_t* words, std::size_t num_words, Use use) {
+    for (std::size_t start = 0; start < num_words; ++start) {
+        for (std::uint64_t word = words[start], bit = 0; word != 0; word >>= 1, ++bit) {
+            if ((word & 1) != 0) {
+                use(start * kBitsPerWord + static_cast<std::size_t>(bit));
+            }
+        }
+    }
+}
+
+}  // namespace framestow
