@@ -200,6 +200,15 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         if is_over and self._directory is not None:
             self._directory.flush_for_room()
 
+    def checked_columns(
+        self, columns: Mapping[str, npt.ArrayLike] | None, num_steps: int
+    ) -> dict[str, npt.NDArray[Any]] | None:
+        """Give ``columns`` as ``append`` stores them; ``None`` where the memory keeps none.
+
+        Raises the ``InvalidStepError`` that ``append`` would: a `Recorder` asks before it steps an environment.
+        """
+        return self.settings.columns.checked(columns, num_steps)
+
     def observations(self) -> Any:
         """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``, of a Dict or Tuple one each key.
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from framestow.envs.recording.attached_columns import AttachedColumns, Columns
 from framestow.envs.recording.begun_anew import NO_STATE, NOT_IN_MEMORY, BegunAnew, VectorStep
 from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
 from framestow.envs.recording.frame_rows import newest_of, stacked_space, take_rows
@@ -84,6 +85,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._has_ended = np.zeros(self.num_envs, np.bool_)
         self._has_begun = np.zeros(self.num_envs, np.bool_)
         self._whole, self._sent = WholeStep(env), SentSteps(env)
+        self._columns = AttachedColumns(memory)
         self._begun_anew: BegunAnew | None = None
         ask_to_lend(env)
 
@@ -115,6 +117,15 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._begun_anew = None
         return self.memory.observations(), infos
 
+    def attach(self, **columns: npt.ArrayLike) -> None:
+        """Give the extra columns of the next `step`, `step_async` or `send`: a row for each of its actions; copied.
+
+        ``recorder.attach(log_prob=log_probs)`` for a memory with ``columns={"log_prob": np.float32}``. May be called
+        more than once before a step. What the memory would refuse, a column that is missing among it, that step refuses
+        before any environment is stepped; then attach all of them again.
+        """
+        self._columns.attach(columns)
+
     def step(self, actions: Any) -> VectorStep:
         """Step all environments and record it.
 
@@ -128,16 +139,20 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_idle()
         self._require_running(self._all_streams)
         kept_actions = self._one_each(actions)
+        columns = self._columns.checked(self.num_envs)
         with _MarkingDoubt(self):
+            self._columns.detach()
             answer = self.env.step(actions) if self._begun_anew is None else self._begun_anew.step()
-            return self._recorded(kept_actions, answer)
+            return self._recorded(kept_actions, answer, columns)
 
     def step_async(self, actions: Any) -> None:
         """Start to step all environments with a copy of ``actions``; `step_wait` ends it."""
         self._require_idle()
         self._require_running(self._all_streams)
         self._one_each(actions)
+        self._columns.put_in_flight(self._columns.checked(self.num_envs))
         self._whole.start(actions, None if self._begun_anew is None else self._begun_anew.step)
+        self._columns.detach()
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
         """Wait for the step that `step_async` began, record it and return what `step` returns.
@@ -150,7 +165,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         with _MarkingDoubt(self, but_for=self._whole.leaves_it_in_flight):
             answer = self._whole.take()
         with _MarkingDoubt(self):
-            outcome = self._recorded(np.array(actions), answer)
+            outcome = self._recorded(np.array(actions), answer, self._columns.of_whole)
             self._whole.drop()  # only now: an interrupt before this line leaves something to wait for
         return outcome
 
@@ -168,8 +183,11 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_running(streams)
         if self._begun_anew is not None:
             raise InvalidStepError("environments keep no state: the resumed run begins anew; call reset() before send")
+        columns = self._columns.checked(len(streams))
         with _MarkingDoubt(self, but_for=(InvalidStepError,)):
+            self._columns.put_in_flight(columns, streams)
             self._sent.send(actions, streams)
+            self._columns.detach()
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
         """Wait until ``min_envs`` steps that `send` began are done, record all that are, and give one row each.
@@ -183,7 +201,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         with _MarkingDoubt(self, but_for=(StepTimeoutError,)):
             actions, ready = self._sent.take(min_envs, timeout)
             streams = np.asarray(ready.env_ids)
-            rows = SteppedRows(streams, False, actions, *ready[1:])
+            rows = SteppedRows(streams, False, actions, *ready[1:], self._columns.of_sent(streams))
             infos = self._into_memory(rows)
         return ready._replace(observations=take_rows(self.memory.observations(), streams), infos=infos)
 
@@ -250,9 +268,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             )
         self._has_ended, self._has_begun = has_ended, has_begun
 
-    def _recorded(self, actions: Any, answer: VectorStep) -> VectorStep:
+    def _recorded(self, actions: Any, answer: VectorStep, columns: Columns | None) -> VectorStep:
         frames, rewards, terminated, truncated, infos = answer
-        rows = SteppedRows(self._all_streams, True, actions, frames, rewards, terminated, truncated, infos)
+        rows = SteppedRows(self._all_streams, True, actions, frames, rewards, terminated, truncated, infos, columns)
         infos = self._into_memory(rows)
         if self._begun_anew is not None and self._begun_anew.is_over:
             self._begun_anew = None
@@ -315,3 +333,4 @@ class _MarkingDoubt:
             self._recorder._has_begun[:] = False
             self._recorder._whole.drop()
             self._recorder._sent.drop()
+            self._recorder._columns.drop()

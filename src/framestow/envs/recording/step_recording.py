@@ -41,6 +41,8 @@ class SteppedRows(NamedTuple):
     terminated: npt.NDArray[Any]
     truncated: npt.NDArray[Any]
     infos: dict[str, Any]
+    columns: dict[str, npt.NDArray[Any]] | None = None
+    """Extra columns of the step, a row each; ``None`` where the memory keeps none."""
 
     @property
     def ended(self) -> Flags:
@@ -110,10 +112,14 @@ def begin(memory: StepSink, step: SteppedRows, mask: Flags) -> None:
 
 def append(memory: StepSink, step: SteppedRows, mask: Flags, led_to: Any) -> None:
     """Append the rows of ``mask``; those of all streams go as they are, without a copy in between."""
-    if step.are_all and mask.all():
-        memory.append(step.actions, step.rewards, step.terminated, step.truncated, led_to)
-    elif mask.any():
-        rows = np.flatnonzero(mask)
+    is_whole = step.are_all and mask.all()
+    rows = None if is_whole else np.flatnonzero(mask)
+    extra: dict[str, Any] = {}
+    if step.columns is not None:
+        extra["columns"] = step.columns if rows is None else take_rows(step.columns, rows)
+    if rows is None:
+        memory.append(step.actions, step.rewards, step.terminated, step.truncated, led_to, **extra)
+    elif rows.size:
         memory.append(
             step.actions[rows],
             step.rewards[rows],
@@ -121,4 +127,5 @@ def append(memory: StepSink, step: SteppedRows, mask: Flags, led_to: Any) -> Non
             step.truncated[rows],
             led_to if mask.all() else take_rows(led_to, rows),
             step.streams[rows],
+            **extra,
         )

@@ -33,7 +33,11 @@ class StepSink(Protocol):
         frames: Any,
         streams: Streams | None = None,
     ) -> None:
-        """Add what a step of each of ``streams`` led to, true final frames included. The frames are copied."""
+        """Add what a step of each of ``streams`` led to, true final frames included. The frames are copied.
+
+        A memory with extra columns has a method ``checked_columns(columns, num_steps)``, as `framestow.ReplayMemory`
+        has, and takes what that gives as ``columns=``.
+        """
 
     def observations(self) -> npt.NDArray[Any]:
         """Give what the policy sees now, a fresh array ``(n, stack, *frame)``."""

@@ -1,0 +1,161 @@
+"""Columns that are attached to a recorder are stored with the step that follows, whoever steps and however it ends."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from framestow.envs import Recorder, SerialVectorEnv
+from framestow.errors import EnvironmentFailedError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
+from oracles.toy_vector import ToyVector
+
+LENGTHS = [(4, 5), (3,), (1, 6, 4)]
+ENDINGS = [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
+MODES = list(AutoresetMode)
+
+
+def vector_env(mode=AutoresetMode.NEXT_STEP, *, sends: bool = False, **settings):
+    shapes = enumerate(zip(LENGTHS, ENDINGS, strict=True))
+    envs = [NumberedEnv(stream, lengths, endings, **settings) for stream, (lengths, endings) in shapes]
+    return ToyVector(envs, mode) if sends else SerialVectorEnv([lambda env=env: env for env in envs], mode)
+
+
+def recorder_with(mode=AutoresetMode.NEXT_STEP, *, columns=None, **settings) -> Recorder:
+    declared = {"number": np.int64, "noise": (np.float32, (2,))} if columns is None else columns
+    memory = ReplayMemory(1000, FrameSpec(SHAPE), NUM_ACTIONS, stack=2, num_streams=3, columns=declared, seed=0)
+    return Recorder(vector_env(mode, **settings), memory)
+
+
+def attach(recorder: Recorder, call: int, streams=(0, 1, 2)) -> np.ndarray:
+    """Attach what tells call and stream; gives actions that tell the call."""
+    numbers = np.array([10 * call + stream for stream in streams])
+    recorder.attach(number=numbers, noise=np.stack([numbers, -numbers], axis=1).astype(np.float32))
+    numbers[:] = -1  # they are copied
+    return np.full(len(streams), call % NUM_ACTIONS)
+
+
+def assert_each_step_has_its_own(recorder: Recorder) -> int:
+    memory = recorder.memory
+    memory.check()
+    batch = memory.transitions(memory.sampleable_indices())
+    numbers = batch.columns["number"]
+    np.testing.assert_array_equal(numbers // 10 % NUM_ACTIONS, batch.action)
+    np.testing.assert_array_equal(numbers % 10, batch.observation[:, -1, 0, 0], "a frame tells its stream")
+    np.testing.assert_array_equal(np.stack([numbers, -numbers], axis=1), batch.columns["noise"])
+    assert len(numbers) == len(set(numbers.tolist()))
+    for stream in range(3):
+        assert (np.diff(numbers[numbers % 10 == stream]) > 0).all()
+    return len(numbers)
+
+
+@pytest.mark.parametrize("in_halves", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_attached_columns_are_stored_with_the_next_step_in_every_mode(mode, in_halves):
+    recorder = recorder_with(mode)
+    recorder.reset()
+
+    for call in range(30):
+        actions = attach(recorder, call)
+        if in_halves:
+            recorder.step_async(actions)
+            *_, terminated, truncated, _ = recorder.step_wait()
+        else:
+            *_, terminated, truncated, _ = recorder.step(actions)
+        if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+            recorder.reset(options={"reset_mask": terminated | truncated})
+
+    assert sum(env.num_steps for env in recorder.env.envs) == assert_each_step_has_its_own(recorder)
+    recorder.close()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_columns_of_steps_that_are_sent_come_back_to_them_in_any_order(mode):
+    recorder = recorder_with(mode, sends=True)
+    recorder.reset()
+    calls, idle = np.zeros(3, int), [0, 1, 2]
+
+    while min(calls) < 20:
+        for stream in idle:
+            actions = attach(recorder, calls[stream], [stream])
+            recorder.send(actions, [stream])
+            calls[stream] += 1
+        idle = recorder.recv().env_ids.tolist()
+
+    arrived = assert_each_step_has_its_own(recorder)
+    assert 40 < arrived <= sum(env.num_steps for env in recorder.env.envs)
+    recorder.close()
+
+
+REFUSED = [
+    ({}, "columns lack noise, number: every step of this memory has noise, number"),
+    ({"number": [1, 2, 3]}, "columns lack noise"),
+    ({"number": [1, 2, 3], "noise": np.zeros((2, 2))}, "column 'noise' has shape (2, 2): 3 streams take (3, 2)"),
+    ({"number": [1, 2, 3], "noise": np.zeros((3, 2)), "more": [1, 2, 3]}, "columns have more: this memory keeps"),
+]
+
+
+@pytest.mark.parametrize("call", ["step", "step_async", "send"])
+@pytest.mark.parametrize(("attached", "message"), REFUSED)
+def test_a_step_whose_columns_would_be_refused_is_refused_before_the_environment_moves(attached, message, call):
+    recorder = recorder_with(sends=call == "send")
+    recorder.reset()
+    envs = recorder.env.envs
+    recorder.attach(**attached)
+
+    with pytest.raises(InvalidStepError, match=re.escape(message)):
+        getattr(recorder, call)(np.zeros(3, int))
+
+    assert [0, 0, 0] == [env.num_steps for env in envs]
+    actions = attach(recorder, 1)
+    if call == "send":
+        recorder.send(actions)
+        recorder.recv(3)
+    else:
+        recorder.step(actions)
+    assert 3 == assert_each_step_has_its_own(recorder)
+
+
+def test_columns_are_attached_for_one_step_alone():
+    recorder = recorder_with()
+    recorder.reset()
+    recorder.step(attach(recorder, 0))
+
+    with pytest.raises(InvalidStepError, match="columns lack noise, number"):
+        recorder.step([1, 1, 1])
+
+    recorder.step(attach(recorder, 1))
+    assert 5 == assert_each_step_has_its_own(recorder)  # one of the second calls only reset
+
+
+def test_what_a_memory_does_not_keep_is_refused_by_name():
+    recorder = recorder_with(columns={})
+    recorder.reset()
+    recorder.attach(log_prob=np.zeros(3))
+    with pytest.raises(InvalidStepError, match="columns have log_prob: this memory keeps none"):
+        recorder.step([1, 1, 1])
+
+    recorder = Recorder(vector_env(), ListSink(3))
+    recorder.reset()
+    recorder.attach(log_prob=np.zeros(3))
+    with pytest.raises(InvalidStepError, match="columns have log_prob: the memory keeps none"):
+        recorder.step([1, 1, 1])
+
+
+def test_a_step_that_breaks_off_takes_its_columns_with_it():
+    recorder = recorder_with(raises_at=2)
+    recorder.reset()
+    recorder.step(attach(recorder, 0))
+    with pytest.raises((KeyError, EnvironmentFailedError)):
+        recorder.step(attach(recorder, 1))
+
+    recorder.reset()
+
+    with pytest.raises(InvalidStepError, match="columns lack"):
+        recorder.step([1, 1, 1])
+    assert 3 == assert_each_step_has_its_own(recorder)
