@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,17 @@ from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.list_memory import ListMemory
+from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
 SHAPE = (3, 5)
+KEYED = "keyed"  # two pictures, floats and vectors, nested; in bytes, so that the oracle fits
 PIXELS, SCALED = FrameSpec(SHAPE), FrameSpec(SHAPE, np.dtype(np.float32), is_scaled=True)
 
 
-def frames_of(spec: FrameSpec, number: int, count: int) -> np.ndarray:
+def frames_of(spec: FrameSpec | str, number: int, count: int) -> np.ndarray:
     """Different ones for each number; of scaled floats every second is none that a pixel over 255 is."""
+    if spec == KEYED:
+        return np.random.default_rng(number).integers(0, 256, (count, NUM_BYTES), dtype=np.uint8)
     frames = np.random.default_rng(number).integers(0, 256, (count, *SHAPE)).astype(spec.dtype)
     if spec.is_scaled:
         frames /= 255
@@ -26,8 +31,11 @@ def frames_of(spec: FrameSpec, number: int, count: int) -> np.ndarray:
     return frames
 
 
-def filled(spec: FrameSpec, storage: str) -> tuple[ReplayMemory, ListMemory]:
-    memory = ReplayMemory(12, spec, 3, stack=3, num_streams=2, storage=storage, seed=0)
+def filled(spec: FrameSpec | str, storage: str) -> tuple[ReplayMemory, ListMemory]:
+    space = SPACE if spec == KEYED else spec
+    memory: Any = ReplayMemory(12, space, 3, stack=3, num_streams=2, storage=storage, seed=0)
+    if spec == KEYED:
+        memory = MemoryOfBytes(memory)
     oracle = ListMemory(12, 2, 3, 0.99)
     for target in (memory, oracle):
         target.begin(frames_of(spec, 0, 2), [0, 1])
@@ -37,18 +45,25 @@ def filled(spec: FrameSpec, storage: str) -> tuple[ReplayMemory, ListMemory]:
     return memory, oracle
 
 
-def append(spec: FrameSpec, number: int) -> Callable[[ReplayMemory | ListMemory], None]:
+def append(spec: FrameSpec | str, number: int) -> Callable[[ReplayMemory | ListMemory], None]:
     step = [1, 2], [0.5, number], [False, False], [False, False], frames_of(spec, number, 2), [0, 1]
     return lambda target: target.append(*step)
 
 
-def begin(spec: FrameSpec, number: int) -> Callable[[ReplayMemory | ListMemory], None]:
+def begin(spec: FrameSpec | str, number: int) -> Callable[[ReplayMemory | ListMemory], None]:
     return lambda target: target.begin(frames_of(spec, number, 2), [1, 0])
 
 
 @pytest.mark.parametrize("call", [append, begin])
 @pytest.mark.parametrize(
-    ("spec", "storage"), [(PIXELS, "packed"), (PIXELS, "raw"), (SCALED, "packed"), (SCALED, "raw")]
+    ("spec", "storage"),
+    [
+        (PIXELS, "packed"),
+        (PIXELS, "raw"),
+        (SCALED, "packed"),
+        (SCALED, "raw"),
+        pytest.param(KEYED, "packed", marks=pytest.mark.exhaustive),  # tests/storage has the quick one
+    ],
 )
 def test_ctrl_c_at_any_line_leaves_a_step_whole_or_away_and_the_memory_goes_on(spec, storage, call):
     outcomes, is_interrupted = [], True

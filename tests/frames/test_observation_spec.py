@@ -1,0 +1,87 @@
+"""Specs of observations of several arrays."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import gymnasium.spaces as gym
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import observation_spec, only_frame, spec_from_state
+
+CAMERA, JOINTS = gym.Box(0, 255, (6, 7, 3), np.uint8), gym.Box(-1, 1, (7,), np.float64)
+NESTED = gym.Dict(
+    {
+        "wrist": gym.Tuple([CAMERA, gym.Dict({"b": gym.MultiBinary(3), "a": gym.Discrete(5)})]),
+        "depth": gym.Box(0, 1, (4, 4), np.float32),
+        "counts": gym.MultiDiscrete([3, 4, 5]),
+    }
+)
+
+
+def test_a_box_stays_a_frame_spec_and_is_saved_as_ever():
+    spec = observation_spec(CAMERA)
+
+    assert FrameSpec((6, 7, 3)) == spec == spec_from_state(spec.state())
+    assert {"shape": [6, 7, 3], "dtype": "|u1", "is_scaled": False} == spec.state()
+
+
+def test_leaves_have_one_order_whatever_order_the_space_has():
+    spec = observation_spec(NESTED)
+    turned = observation_spec(dict(reversed(NESTED.spaces.items())))
+
+    assert spec == turned
+    assert ["counts", "depth", "wrist.0", "wrist.1.a", "wrist.1.b"] == [leaf.key for leaf in spec.leaves]
+    expected = [((3,), "int64"), ((4, 4), "float32"), ((6, 7, 3), "uint8"), ((1,), "int64"), ((3,), "int8")]
+    assert expected == [(frame.shape, frame.dtype.name) for frame in spec.leaf_frames]
+    assert [False, True, False, False, False] == [frame.is_scaled for frame in spec.leaf_frames]
+
+
+def test_what_a_space_samples_is_taken_apart_and_put_together_again():
+    spec = observation_spec(NESTED)
+    samples = [NESTED.sample() for _ in range(4)]
+    frames = {
+        "wrist": (
+            np.stack([sample["wrist"][0] for sample in samples]),
+            {key: np.stack([sample["wrist"][1][key] for sample in samples]) for key in ("a", "b")},
+        ),
+        "depth": np.stack([sample["depth"] for sample in samples]),
+        "counts": np.stack([sample["counts"] for sample in samples]),
+    }
+
+    flat = tuple(leaf.as_kept(part) for leaf, part in zip(spec.leaves, spec.flattened(frames), strict=True))
+    rebuilt = spec.rebuilt(flat)
+
+    assert [(4, *frame.shape) for frame in spec.leaf_frames] == [part.shape for part in flat]
+    np.testing.assert_equal(frames, rebuilt)
+    for leaf, part in zip(spec.leaves, flat, strict=True):
+        np.testing.assert_array_equal(part, leaf.of(rebuilt))
+
+
+def test_a_spec_comes_back_from_what_a_snapshot_keeps_of_it():
+    spec = observation_spec((NESTED, {"one": FrameSpec((2,), np.int16)}))
+
+    assert spec == spec_from_state(json.loads(json.dumps(spec.state())))
+
+
+def test_parts_of_a_tuple_that_are_too_few_are_named_by_their_place():
+    spec = observation_spec({"views": (CAMERA, (JOINTS, JOINTS))})
+
+    with pytest.raises(
+        InvalidStepError, match=re.escape("frames['views'][1] are 1 parts: this memory takes a tuple of 2")
+    ):
+        spec.flattened({"views": (1, (2,))})
+    with pytest.raises(InvalidStepError, match=re.escape("frames['views'] are a dict: this memory takes a tuple of 2")):
+        spec.flattened({"views": {"a": 1}})
+
+
+def test_whoever_takes_one_array_names_the_keys_that_are_too_many():
+    assert FrameSpec((7,), np.float64) == only_frame(observation_spec(JOINTS), "an export takes")
+    with pytest.raises(
+        InvalidSettingsError, match=r"^observations are of a, b\.0: an export takes one array a frame; "
+    ):
+        only_frame(observation_spec({"a": CAMERA, "b": [JOINTS]}), "an export takes")
