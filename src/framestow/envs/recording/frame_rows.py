@@ -1,55 +1,75 @@
-"""Rows of batched frames, whether one array or a dictionary of them."""
+"""Rows of batched frames, whether one array, or dicts and tuples of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
 from framestow.errors import InvalidSettingsError
 
 
-def take_rows(frames: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """Copy those rows of ``frames``, ``(n, *frame)`` or a dictionary of such arrays."""
+def each_array(change: Callable[..., Any], frames: Any, *others: Any) -> Any:
+    """Apply ``change`` to the one array, or to each in the dicts and tuples; ``others`` are made alike.
+
+    >>> each_array(lambda frames: frames[:1], {"camera": np.array([1, 2]), "arm": (np.array([3, 4]),)})
+    {'camera': array([1]), 'arm': (array([3]),)}
+    """
     if isinstance(frames, Mapping):
-        return {key: take_rows(part, rows) for key, part in frames.items()}
-    return frames[rows]
+        return {key: each_array(change, part, *(other[key] for other in others)) for key, part in frames.items()}
+    if isinstance(frames, tuple):
+        return tuple(each_array(change, *parts) for parts in zip(frames, *others, strict=True))
+    return change(frames, *others)
+
+
+def take_rows(frames: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Copy those rows of ``frames``, ``(n, *frame)`` or dicts and tuples of such arrays."""
+    return each_array(lambda array: array[rows], frames)
 
 
 def take_row(frames: Any, row: Any) -> Any:
     """One row of ``frames``, a view."""
-    if isinstance(frames, Mapping):
-        return {key: take_row(part, row) for key, part in frames.items()}
-    return frames[row]
+    return each_array(lambda array: array[row], frames)
 
 
 def newest_of(stacks: Any) -> Any:
     """Take the newest frame of each stack, ``(n, *frame)``, a view."""
-    if isinstance(stacks, Mapping):
-        return {key: newest_of(part) for key, part in stacks.items()}
-    return stacks[:, -1]
+    return each_array(lambda array: array[:, -1], stacks)
 
 
 def put_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
     """Make a copy of ``frames`` in which each of ``rows`` is replaced."""
-    if isinstance(frames, Mapping):
-        return {key: put_rows(part, {row: frame[key] for row, frame in rows.items()}) for key, part in frames.items()}
-    replaced = np.array(frames)
-    for row, frame in rows.items():
-        replaced[row] = frame
-    return replaced
+
+    def replaced(array: Any, *of_rows: Any) -> Any:
+        copy = np.array(array)
+        for row, frame in zip(rows, of_rows, strict=True):
+            copy[row] = frame
+        return copy
+
+    return each_array(replaced, frames, *rows.values())
 
 
 def stacked_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]:
     """Make the space of ``stack`` frames of ``space``, along a new first axis."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return gymnasium.spaces.Dict({key: stacked_space(part, stack) for key, part in space.spaces.items()})
-    if isinstance(space, gymnasium.spaces.Box):
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: stacked_space(part, stack) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([stacked_space(part, stack) for part in space.spaces])
+    if isinstance(space, spaces.Box):
         low, high = (np.repeat(bound[None], stack, axis=0) for bound in (space.low, space.high))
-        return gymnasium.spaces.Box(low, high, dtype=space.dtype.type)
+        return spaces.Box(low, high, dtype=space.dtype.type)
+    if isinstance(space, spaces.MultiBinary):
+        return spaces.MultiBinary((stack, *space.shape))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = (np.repeat(array[None], stack, axis=0) for array in (space.nvec, space.start))
+        return spaces.MultiDiscrete(counts, dtype=space.dtype.type, start=starts)
+    if isinstance(space, spaces.Discrete):
+        return spaces.MultiDiscrete([space.n] * stack, dtype=space.dtype.type, start=[space.start] * stack)
     raise InvalidSettingsError(
-        f"observation space {space}: a recorder stacks frames of a Box, or of a Dict of them; convert it in a wrapper"
+        f"observation space {space}: a recorder stacks frames of a Box, MultiBinary, MultiDiscrete or Discrete, and of "
+        "Dicts and Tuples of them; convert it in a wrapper"
     )

@@ -32,7 +32,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     table). Where ``infos["episode_lost"]`` tells that nobody saw how an episode ended, nothing is stored of that step,
     and the memory closes the episode as cut off.
 
-    spaces: one frame ``Box(frame)`` in, ``Box(stack, *frame)`` out; a ``Dict`` of them key by key. In SAME_STEP,
+    spaces: one frame ``Box(frame)`` in, ``Box(stack, *frame)`` out; a ``Dict`` or ``Tuple`` part by part. In SAME_STEP,
     ``infos["final_obs"]`` holds stacks too. ``reset`` in mid-episode begins anew: the memory closes what was open.
 
     An environment with the attribute ``copies_observations`` is told to lend its observations, and the memory packs
