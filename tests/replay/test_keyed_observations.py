@@ -9,34 +9,21 @@ import gymnasium.spaces as gym
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join, split
-from replay.test_memory_against_the_oracle import COLUMNS, NUM_ACTIONS, MemoryMachine
+from replay.test_memory_against_the_oracle import NUM_ACTIONS, MemoryMachine
 
 SMALL = gym.Dict({"camera": gym.Box(0, 255, (4, 5), np.uint8), "pose": gym.Box(-1, 1, (2,), np.float32)})
 
 
 class KeyedMachine(MemoryMachine):
     """The same operations on a memory of two pictures, floats and vectors, nested, which the oracle sees as bytes."""
-
-    @initialize(
-        capacity=st.integers(1, 90),
-        num_streams=st.integers(1, 3),
-        stack=st.integers(1, 5),
-        stack_padding=st.sampled_from(STACK_PADDINGS),
-        columns=st.sampled_from(COLUMNS),
-        seed=st.integers(0, 2**32 - 1),
-    )
-    def build(self, capacity, num_streams, stack, stack_padding, columns, seed):
-        super().build(capacity, num_streams, stack, stack_padding, (NUM_BYTES,), columns, seed)
 
     @rule()
     def save_and_load(self):
@@ -46,11 +33,9 @@ class KeyedMachine(MemoryMachine):
             np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
         self.memory = loaded
 
-    def make(self, capacity, *, num_streams, stack, stack_padding, discount, **settings) -> None:
-        shape = {"num_streams": num_streams, "stack": stack, "discount": discount, "stack_padding": stack_padding}
-        memory = ReplayMemory(capacity, SPACE, NUM_ACTIONS, **shape, frames_per_segment=16, **settings)
-        self.memory = MemoryOfBytes(memory)
-        self.oracle = ListMemory(capacity, **shape)
+    def memory_of(self, capacity, **settings):
+        self.shape = (NUM_BYTES,)
+        return MemoryOfBytes(ReplayMemory(capacity, SPACE, NUM_ACTIONS, frames_per_segment=16, **settings))
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])

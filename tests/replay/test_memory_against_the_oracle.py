@@ -49,7 +49,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.random = np.random.default_rng(seed)
         self.shape = shape
         self.make(max(capacity, n_step * num_streams), storage=self.storage, seed=seed, **settings)
-        self.background = self.random.integers(0, 256, shape, dtype=np.uint8)
+        self.background = self.random.integers(0, 256, self.shape, dtype=np.uint8)
 
     @rule(streams=st.sets(st.integers(0, 2), min_size=1))
     def begin(self, streams):
@@ -96,8 +96,11 @@ class MemoryMachine(RuleBasedStateMachine):
     def make(self, capacity, *, num_streams, stack, stack_padding, discount, n_step, **settings) -> None:
         shape = {"num_streams": num_streams, "stack": stack, "discount": discount, "stack_padding": stack_padding}
         shape["n_step"] = n_step
-        self.memory = ReplayMemory(capacity, FrameSpec(self.shape), NUM_ACTIONS, **shape, **settings)
+        self.memory = self.memory_of(capacity, **shape, **settings)
         self.oracle = ListMemory(capacity, **shape)
+
+    def memory_of(self, capacity, **settings):
+        return ReplayMemory(capacity, FrameSpec(self.shape), NUM_ACTIONS, **settings)
 
     def new_actions(self, count: int) -> np.ndarray:
         return self.random.integers(0, NUM_ACTIONS, count)
