@@ -12,6 +12,7 @@ import pytest
 from framestow.cli import main
 from framestow.cli.saved_memory import SavedMemory, find_memory
 from framestow.errors import InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.inspection import draw_transition, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.manifest import write_manifest
@@ -85,6 +86,15 @@ def test_a_memory_without_transitions_is_told_and_not_drawn(tmp_path, monkeypatc
 
     assert re.search(r"^transitions +0$", capsys.readouterr().out, re.MULTILINE)
     assert [] == list(Path().glob("*.png"))
+
+
+def test_columns_are_told_by_name_dtype_and_shape(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ReplayMemory(10, FrameSpec((1, 1)), 2, columns={"log_prob": "f4", "state": ("f8", (2, 3))}).save("empty")
+
+    assert 0 == main(["inspect", "empty"])
+
+    assert "columns log_prob float32, state float64 2x3" in capsys.readouterr().out
 
 
 def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, MultiDiscrete
 from hypothesis import given, settings
 
 from framestow import ReplayMemory
@@ -179,3 +179,20 @@ def test_an_option_that_cannot_work_is_refused(option: dict, message: str, tmp_p
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         export_dqn_replay(memory, tmp_path / "logs", **option)
+
+
+def test_columns_have_no_place_in_the_layout(tmp_path):
+    memory = ReplayMemory(10, FrameSpec((84, 84)), 4, stack=1, columns={"log_prob": np.float32})
+    memory.begin(np.zeros((1, 84, 84), np.uint8))
+    memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8), columns={"log_prob": [-1.0]})
+
+    told = export_dqn_replay(memory, tmp_path / "logs")
+
+    assert "no place in the layout for extra columns: log_prob float32" in told.notes
+
+
+def test_actions_of_several_integers_have_no_place_in_the_layout(tmp_path):
+    memory = ReplayMemory(10, FrameSpec((84, 84)), MultiDiscrete([2, 3]), stack=1)
+
+    with pytest.raises(InvalidSettingsError, match="the layout holds numbers from 0 on"):
+        export_dqn_replay(memory, tmp_path / "logs")

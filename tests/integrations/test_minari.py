@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 
 from framestow import ReplayMemory
@@ -230,7 +230,7 @@ def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
     [
         (Dict({"screen": PIXELS}), Discrete(6), "a memory holds pictures or vectors, a Box; map them to one"),
         (Discrete(16), Discrete(6), "a memory holds pictures or vectors, a Box; map them to one"),
-        (PIXELS, MultiDiscrete([3, 3]), "give a Discrete, a Box, or the number of actions"),
+        (PIXELS, Dict({"arm": Discrete(3)}), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
     ],
 )
 def test_spaces_that_no_memory_takes_are_refused(observations, actions, message: str, tmp_path: Path):
@@ -313,3 +313,35 @@ def test_without_minari_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
     with pytest.raises(MissingExtraError, match=re.escape('pip install "framestow[offline]"')):
         MinariData.open(tmp_path)
+
+
+def test_columns_and_actions_of_several_integers_are_exported_an_entry_a_transition(tmp_path: Path):
+    space, frames = MultiDiscrete([3, 5], start=[0, -2]), np.arange(8, dtype=np.uint8).reshape(8, 1, 1)
+    columns = {"log_prob": np.float32, "state": (np.float64, (2,))}
+    memory = ReplayMemory(100, FrameSpec((1,)), space, stack=1, columns=columns)
+    memory.begin(frames[0])
+    for step in range(7):
+        extra = {"log_prob": [-step], "state": [[step, 2 * step]]}
+        memory.append([[step % 3, step % 5 - 2]], [0.0], [step == 6], [False], frames[step + 1], columns=extra)
+
+    transferred = export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
+
+    assert ["columns lie in infos, an entry a transition: log_prob float32, state float64 2"] == transferred.notes
+    (data,) = minari.MinariDataset(tmp_path / "made/here-v0/data")
+    np.testing.assert_array_equal(-np.arange(7, dtype=np.float32), data.infos["log_prob"])
+    np.testing.assert_array_equal(np.outer(np.arange(7), [1, 2]), data.infos["state"])
+    back, _ = imported(tmp_path / "made/here-v0")
+    assert memory.settings.action == back.settings.action
+    np.testing.assert_array_equal(memory.transitions(range(7)).action, back.transitions(range(7)).action)
+
+
+def test_binary_actions_come_and_go(tmp_path: Path):
+    memory = ReplayMemory(100, FrameSpec((1,)), MultiBinary(3), stack=1)
+    memory.begin(np.zeros((1, 1), np.uint8))
+    memory.append([[0, 1, 1]], [0.0], [True], [False], np.ones((1, 1), np.uint8))
+
+    export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
+
+    back, _ = imported(tmp_path / "made/here-v0")
+    assert memory.settings.action == back.settings.action
+    assert [[0, 1, 1]] == back.sample(1).action.tolist()

@@ -72,6 +72,8 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
         f"capacity {settings.capacity:,} · num_streams {settings.num_streams} · storage {settings.storage} · "
         f"discount {settings.discount:g}"
     )
+    if settings.columns:
+        yield f"columns {settings.columns.told}"
 
 
 def _told_frames(spec: AnySpec) -> str:

@@ -260,4 +260,6 @@ def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> lis
         notes.append("this memory pads stacks by an episode's first frame, Dopamine by black ones")
     if memory.num_streams > 1:
         notes.append(f"the {memory.num_streams} streams lie one after the other; which is which has no place")
+    if settings.columns:
+        notes.append(f"no place in the layout for extra columns: {settings.columns.told}")
     return notes

@@ -47,7 +47,8 @@ def export_minari(
     Observations are single frames, T + 1 of an episode of T transitions, the true last one among them; losslessly,
     where Minari by itself keeps pictures as JPEG. One episode after the other, stream by stream; in RAM is one episode.
     Minari wants every episode to end: one that is open or cut off gets a truncation at its last step, and its metadata
-    says ``framestow_has_end`` false; one whose first steps have left says ``framestow_has_beginning`` false.
+    says ``framestow_has_end`` false; one whose first steps have left says ``framestow_has_beginning`` false. Extra
+    columns lie in ``infos``, by name, an entry a transition.
     ``progress`` counts bytes of frames.
 
     Raises ``InvalidSettingsError``, before anything is written, for an id that Minari does not take, an environment
@@ -85,6 +86,7 @@ def _buffers(
             rewards=episode.rewards,
             terminations=episode.terminated,
             truncations=_truncations(episode),
+            infos=episode.columns or None,
         )
         told.append({STREAM: episode.stream, HAS_BEGINNING: episode.has_beginning, HAS_END: episode.has_end})
         transferred.episodes += 1
@@ -187,9 +189,13 @@ def _env_spec(environment: str | None) -> Any:
 
 
 def _notes(memory: ReplayMemory) -> list[str]:
-    if memory.stack == 1:
-        return []
-    return [
-        f"observations are single frames: that the policy saw stacks of {memory.stack}, and how they were padded, has "
-        "no place in the dataset"
-    ]
+    notes = []
+    if memory.stack > 1:
+        notes.append(
+            f"observations are single frames: that the policy saw stacks of {memory.stack}, and how they were padded, "
+            "has no place in the dataset"
+        )
+    columns = memory.settings.columns
+    if columns:
+        notes.append(f"columns lie in infos, an entry a transition: {columns.told}")
+    return notes

@@ -28,7 +28,7 @@ class MemoryReport:
     frames         sealed segments; of a raw memory, frames as they came
     open segments  the segments that are being filled, and what packing and unpacking needs beside them
     index          where each segment lies
-    columns        action, reward and flags of each transition, and where its frames are
+    columns        action, reward, flags and extra columns of each transition, and where its frames are
     stacks         what the policy sees now
     output pool    arrays that are kept for batches to come
     =============  ===============================================================================================
