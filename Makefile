@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 BENCH  := .venv-bench
 SCENES := .venv-scenes
+JAX    := .venv-jax
 # The editable install knows modules by name, so it is made anew when one is added, moved or removed.
 NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
@@ -21,7 +22,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 16))')
 BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .PHONY: help install train test prepared check native-tests sanitized-module harnesses films \
-        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes wheel clean
+        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes jax wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -140,9 +141,19 @@ bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries b
 	for question in saving flushing disk_reading retention budgets verifying; do \
 		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
 
+# JAX is 600 MB with what it needs, too much for every submission.
+$(JAX)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
+	$(PYTHON) -m venv $(JAX)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(JAX)/bin/python -m pip --disable-pip-version-check install --quiet \
+		'.[jax]' pytest hypothesis
+	@touch $@
+
+jax: $(JAX)/ready  ## the tests of batches for JAX, in an environment of their own: a minute
+	$(JAX)/bin/python -m pytest tests/integrations/test_jax.py src/framestow/integrations/jax.py
+
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/
 	$(PIP) build
 	$(BIN)/python -m build --no-isolation
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) $(BENCH) $(SCENES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

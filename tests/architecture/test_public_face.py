@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import framestow
 
 SOURCE = Path(__file__).parents[2] / "src" / "framestow"
@@ -47,3 +49,31 @@ def test_no_module_is_a_bag():
     bags = {"utils", "helpers", "common", "base", "misc", "manager", "types"}
 
     assert {path.name for path in SOURCE.rglob("*.py") if path.stem in bags} == set()
+
+
+def test_the_face_for_pytorch_is_no_pytorch_and_brings_it():
+    code = (
+        "import sys; from framestow.integrations import torch as face; import torch;"
+        "print(face is not torch, face.torch is torch, [name for name in face.__all__ if not hasattr(face, name)])"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "True True []" == result.stdout.strip()
+
+
+@pytest.mark.parametrize(("library", "extra"), [("torch", "torch"), ("jax", "jax")])
+def test_a_face_without_its_library_says_what_to_install(library, extra):
+    code = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "from framestow.errors import MissingExtraError\n"
+        f"try:\n    import framestow.integrations.{library}\n"
+        "except MissingExtraError as error:\n    print(error)"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert (
+        f"framestow.integrations.{library} needs {library}: it is part of the extra '{extra}', which is not "
+        f'installed; run: pip install "framestow[{extra}]"'
+    ) == result.stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from framestow.replay.output_pool import OutputPool
 from oracles.numbered_steps import numbered_memory, play_episode
@@ -97,3 +98,23 @@ def test_more_arrays_than_the_pool_keeps_can_be_held_at_once():
         array[:] = number
 
     assert [0, 1, 2, 3, 4] == [int(array[0, 0]) for array in held]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_what_is_lent_is_aligned_for_those_that_look_at_it_without_a_copy(dtype):
+    pool = OutputPool(max_buffers=4)
+
+    held = [pool.take((3, size, 7), dtype) for size in range(1, 9)]
+
+    assert {0} == {address(array) % 64 for array in held}
+    assert {(3, size, 7) for size in range(1, 9)} == {array.shape for array in held}
+    assert all(array.flags.c_contiguous and array.flags.writeable and array.dtype == dtype for array in held)
+
+
+def test_an_array_is_not_lent_again_while_the_very_array_or_a_view_of_another_dtype_is_held():
+    pool = OutputPool()
+    held = [pool.take(SHAPE, np.float32), pool.take(SHAPE, np.float32)[2:].view(np.uint8)]
+
+    lent = pool.take(SHAPE, np.float32)
+
+    assert not any(np.shares_memory(lent, array) for array in held)

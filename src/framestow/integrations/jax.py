@@ -1,0 +1,163 @@
+"""Batches for JAX: as its arrays, through DLPack, prepared while the learner runs.
+
+Needs the extra ``framestow[jax]``. docs/loaders.md has examples, and what to know of memory that is looked at without
+a copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import InvalidSettingsError, MissingExtraError
+from framestow.replay.batch import Batch
+from framestow.replay.drawing.array_trees import map_arrays
+from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending
+from framestow.replay.output_pool import aligned_empty
+
+try:
+    import jax  # an absolute import: JAX, not this module
+except ModuleNotFoundError as missing:
+    raise MissingExtraError(
+        f"framestow.integrations.jax needs {missing.name}: it is part of the extra 'jax', which is not installed; "
+        'run: pip install "framestow[jax]"'
+    ) from missing
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+__all__ = ["BatchLoader", "JaxBatch", "to_jax"]
+
+
+@dataclasses.dataclass(frozen=True)
+class JaxBatch:
+    """A :class:`~framestow.replay.batch.Batch` as JAX arrays, of the same shapes and of the dtypes that JAX has.
+
+    Unless ``jax_enable_x64`` is set that is none of 64 bits: actions are ``int32`` then, ``float64`` is ``float32``.
+    ``index`` therefore stays a NumPy array, as ``memory.update_priorities`` wants it. Where the batch has dicts or
+    tuples of arrays, these are dicts and tuples.
+
+    A pytree of all fields but ``index``, which is ``None`` within a function that is traced.
+    """
+
+    observation: Any
+    action: Any
+    reward: jax.Array
+    discount: jax.Array
+    next_observation: Any
+    index: npt.NDArray[np.int64] | None
+    weight: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    columns: dict[str, jax.Array]
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+
+_LEAVES = tuple(field.name for field in dataclasses.fields(JaxBatch) if field.name != "index")
+
+
+def _flatten(batch: JaxBatch) -> tuple[tuple[Any, ...], None]:
+    return tuple(getattr(batch, name) for name in _LEAVES), None
+
+
+def _unflatten(_: None, leaves: tuple[Any, ...]) -> JaxBatch:
+    return JaxBatch(index=None, **dict(zip(_LEAVES, leaves, strict=True)))
+
+
+jax.tree_util.register_pytree_node(JaxBatch, _flatten, _unflatten)
+
+
+def to_jax(batch: Batch, device: jax.Device | None = None) -> JaxBatch:
+    """Bring ``batch`` to ``device``, JAX's default one by default.
+
+    On the CPU an array that lies as JAX lays its own (C-contiguous, at a multiple of 64 bytes) is looked at through
+    DLPack, not copied, and lent for as long as JAX looks at it, computations under way included; any other is copied
+    once. Do not write to the batch's arrays afterwards: JAX counts on its arrays never to change. To another device
+    each array is copied asynchronously; what is computed with it waits for that.
+
+    >>> import numpy as np
+    >>> from framestow import FrameSpec, ReplayMemory
+    >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=3, seed=0)
+    >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+    >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
+    >>> batch = to_jax(memory.sample(8))
+    >>> batch.next_observation.shape, batch.next_observation[0, :, 0, 0].tolist(), batch.reward.dtype
+    ((8, 3, 2, 2), [0, 0, 1], dtype('float32'))
+    """
+    device = jax.local_devices()[0] if device is None else device
+    convert = _on_cpu if device.platform == "cpu" else partial(jax.device_put, device=device)
+    leaves = {name: map_arrays(convert, getattr(batch, name)) for name in _LEAVES}
+    return JaxBatch(index=batch.index, **leaves)
+
+
+class BatchLoader:
+    """An endless iterator over a memory's batches as JAX arrays, the next of which are prepared on threads.
+
+    ::
+
+        with BatchLoader(memory, batch_size=256) as loader:
+            for batch in loader:
+                parameters, td_error = train_step(parameters, batch)
+
+    ``device``: where the arrays are to be, JAX's default by default. All else is as for the loader of
+    ``framestow.integrations.torch``: batch k is drawn in the calling thread when batch k - ``ahead`` is asked for, so
+    the same program gives the same batches whatever the ``threads`` do; ``draw`` may draw something else than
+    ``memory.draw_ahead``. A batch is handed over when it is on the device.
+    """
+
+    def __init__(
+        self,
+        memory: DrawsAhead[Batch],
+        batch_size: int,
+        device: jax.Device | None = None,
+        *,
+        ahead: int = 2,
+        threads: int = 1,
+        draw: Callable[[int], Pending[Batch]] | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
+        self._batches = BatchesAhead(
+            partial(draw or memory.draw_ahead, batch_size), partial(_arrived, device=device), ahead, threads
+        )
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> JaxBatch:
+        """Give the next batch, and wait for it where it is not prepared yet."""
+        return next(self._batches)
+
+    def close(self) -> None:
+        """End the threads, once each has finished the batch it is at; closing again does nothing."""
+        self._batches.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _arrived(batch: Batch, device: jax.Device | None) -> JaxBatch:
+    """``to_jax``, for a thread that may wait until all of it is on the device."""
+    arrays = to_jax(batch, device)
+    jax.block_until_ready(arrays)
+    return arrays
+
+
+def _on_cpu(array: npt.NDArray[Any]) -> jax.Array:
+    if not array.flags.c_contiguous or not array.flags.writeable:  # NumPy exports nothing that is read-only
+        compact = aligned_empty(array.shape, array.dtype)
+        np.copyto(compact, array)
+        array = compact
+    return jax.numpy.from_dlpack(array)

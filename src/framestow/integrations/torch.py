@@ -1,0 +1,50 @@
+"""Batches for PyTorch: as tensors, prepared while the learner runs, scaled and augmented on its device.
+
+Needs the extra ``framestow[torch]``. docs/loaders.md has examples and figures.
+
+=====================  ==========================================================================
+``BatchLoader``        batches as tensors on a device, prepared on threads ahead of the learner
+``to_tensors``         one batch as tensors: a ``TensorBatch``, without a copy on the CPU
+``scale_pixels``       ``uint8`` to floats from 0 to 1
+``RandomShift``        DrQ's augmentation
+``RandomCrop``         CURL's and RAD's; ``CenterCrop`` for acting
+``Intensity``          DrQ's
+``HorizontalFlip``     left for right
+``Cutout``             RAD's
+=====================  ==========================================================================
+"""
+
+from framestow.errors import MissingExtraError
+
+try:
+    import torch  # noqa: F401 -- an absolute import: PyTorch, not this module
+except ModuleNotFoundError as missing:
+    raise MissingExtraError(
+        f"framestow.integrations.torch needs {missing.name}: it is part of the extra 'torch', which is not installed; "
+        'run: pip install "framestow[torch]"'
+    ) from missing
+
+from framestow.torch_batches.batch_loader import BatchLoader
+from framestow.torch_batches.pixel_augmentation import (
+    CenterCrop,
+    Cutout,
+    HorizontalFlip,
+    Intensity,
+    RandomCrop,
+    RandomShift,
+    scale_pixels,
+)
+from framestow.torch_batches.tensor_batch import TensorBatch, to_tensors
+
+__all__ = [
+    "BatchLoader",
+    "CenterCrop",
+    "Cutout",
+    "HorizontalFlip",
+    "Intensity",
+    "RandomCrop",
+    "RandomShift",
+    "TensorBatch",
+    "scale_pixels",
+    "to_tensors",
+]

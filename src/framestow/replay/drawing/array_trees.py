@@ -1,0 +1,22 @@
+"""Arrays alone, by key or in a tuple, as observations and columns come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+
+def map_arrays(change: Callable[[npt.NDArray[Any]], Any], arrays: Any) -> Any:
+    """Give ``arrays``, nested dicts and tuples of them, with each replaced by what ``change`` makes of it.
+
+    >>> import numpy as np
+    >>> map_arrays(len, {"camera": np.zeros((3, 8, 8)), "joints": (np.zeros(3), np.zeros(3))})
+    {'camera': 3, 'joints': (3, 3)}
+    """
+    if isinstance(arrays, Mapping):
+        return {key: map_arrays(change, part) for key, part in arrays.items()}
+    if isinstance(arrays, tuple):
+        return tuple(map_arrays(change, part) for part in arrays)
+    return change(arrays)

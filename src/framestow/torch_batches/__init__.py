@@ -1,0 +1,1 @@
+"""Batches as PyTorch tensors: converted, loaded ahead, augmented. ``integrations.torch`` is its public face."""

@@ -1,0 +1,191 @@
+"""Batches as JAX arrays are the batches, and what JAX looks at is not used again meanwhile."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from framestow import FrameSpec, ReplayMemory
+from framestow.errors import InvalidSettingsError
+from framestow.replay.batch import Batch
+from framestow.replay.output_pool import OutputPool
+
+jax = pytest.importorskip("jax", reason="make jax runs this in an environment of its own")
+from framestow.integrations.jax import BatchLoader, JaxBatch, to_jax  # noqa: E402 -- it needs JAX
+
+SHAPE = (12, 7)
+FIELDS = [
+    "observation", "action", "reward", "discount", "next_observation", "index", "weight", "terminated", "truncated",
+]  # fmt: skip
+
+
+def filled(num_steps: int = 60) -> ReplayMemory:
+    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, stack=3, seed=0)
+    memory.begin(frame(0))
+    for step in range(1, num_steps):
+        append(memory, step)
+    return memory
+
+
+def frame(step: int) -> np.ndarray:
+    return np.random.default_rng(step).integers(0, 256, (1, *SHAPE), dtype=np.uint8)
+
+
+def append(memory: ReplayMemory, step: int) -> None:
+    has_ended = step % 17 == 0
+    memory.append([step % 4], [step / 8], [has_ended], [False], frame(step))
+    if has_ended:
+        memory.begin(frame(step + 5000))
+
+
+def assert_same(expected: Batch, actual: JaxBatch) -> None:
+    assert len(expected) == len(actual)
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(expected, name), np.asarray(getattr(actual, name)), name)
+
+
+def address(array: np.ndarray | jax.Array) -> int:
+    return array.unsafe_buffer_pointer() if isinstance(array, jax.Array) else array.__array_interface__["data"][0]
+
+
+def test_a_batch_becomes_jax_arrays_of_the_same_values():
+    batch = filled().sample(32)
+
+    arrays = to_jax(batch)
+
+    assert_same(batch, arrays)
+    assert all(isinstance(getattr(arrays, name), jax.Array) for name in FIELDS if name != "index")
+    assert np.uint8 == arrays.observation.dtype
+    assert np.float32 == arrays.reward.dtype
+
+
+def test_the_index_stays_as_it_is_since_jax_has_no_64_bits():
+    batch = filled().sample(4)
+
+    assert to_jax(batch).index is batch.index
+
+
+def test_dicts_tuples_and_columns_keep_their_form():
+    batch = filled().sample(4)
+    parts = {name: getattr(batch, name) for name in FIELDS if "observation" not in name}
+    joints = np.arange(8, dtype=np.float32).reshape(4, 2)
+    whole = Batch(
+        **parts,
+        observation={"camera": batch.observation, "arm": (joints,)},
+        next_observation={"camera": batch.next_observation, "arm": (joints + 1,)},
+        columns={"log_prob": np.arange(4.0, dtype=np.float32)},
+    )
+
+    arrays = to_jax(whole)
+
+    np.testing.assert_array_equal(batch.observation, arrays.observation["camera"])
+    np.testing.assert_array_equal(joints + 1, arrays.next_observation["arm"][0])
+    np.testing.assert_array_equal(np.arange(4.0), arrays.columns["log_prob"])
+
+
+def test_a_lent_array_is_looked_at_without_a_copy_and_lent_to_nobody_else_meanwhile():
+    pool = OutputPool(max_buffers=2)
+    windows = pool.take((32, 5, 84, 84))
+    windows[...] = 7
+    array = jax.numpy.from_dlpack(windows)
+    place = address(windows)
+    assert place == address(array)
+    del windows
+    gc.collect()
+
+    for _ in range(4):
+        pool.take((32, 5, 84, 84))[...] = 0
+
+    assert (np.asarray(array) == 7).all()
+    del array
+    gc.collect()
+    assert place in {address(lent) for lent in [pool.take((32, 5, 84, 84)), pool.take((32, 5, 84, 84))]}
+
+
+def test_a_lent_array_is_lent_to_nobody_else_while_a_computation_runs_that_nobody_waits_for():
+    pool = OutputPool(max_buffers=1)
+    matrix = pool.take((700, 700), np.float32)
+    matrix[...] = 1 / 700
+
+    @jax.jit
+    def to_a_power(matrix: jax.Array) -> jax.Array:
+        for _ in range(40):
+            matrix = matrix @ matrix
+        return matrix.sum()
+
+    expected = float(to_a_power(jax.numpy.from_dlpack(matrix.copy())))
+    result = to_a_power(jax.numpy.from_dlpack(matrix))
+    del matrix
+    pool.take((700, 700), np.float32)[...] = 3  # which is other memory unless the computation has ended
+
+    assert expected == pytest.approx(float(result), rel=1e-5)
+
+
+def test_halves_of_one_lent_array_are_looked_at_without_a_copy():
+    frames = OutputPool().take((64, 4, 84, 84))
+    batch = filled().sample(32)
+    parts = {name: getattr(batch, name) for name in FIELDS if "observation" not in name}
+
+    arrays = to_jax(Batch(**parts, observation=frames[:32], next_observation=frames[32:]))
+
+    assert address(frames[:32]) == address(arrays.observation)
+    assert address(frames[32:]) == address(arrays.next_observation)
+
+
+def test_read_only_arrays_are_copied():
+    batch = filled().sample(32)
+    for name in FIELDS:
+        getattr(batch, name).flags.writeable = False
+
+    assert_same(batch, to_jax(batch))
+
+
+def test_a_batch_goes_into_a_function_that_is_traced_and_maps_as_a_tree():
+    batch = filled().sample(32)
+    indices = []
+
+    @jax.jit
+    def total(batch: JaxBatch) -> jax.Array:
+        indices.append(batch.index)
+        return batch.reward.sum() + batch.observation.astype("float32").sum()
+
+    result = total(to_jax(batch))
+
+    assert [None] == indices
+    assert float(batch.reward.sum() + batch.observation.sum(dtype=np.float64)) == pytest.approx(float(result), rel=1e-5)
+    doubled = jax.tree_util.tree_map(lambda leaf: leaf + leaf, to_jax(batch))
+    np.testing.assert_array_equal(2 * batch.reward, doubled.reward)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_loader_gives_what_sample_gives_in_the_same_order_and_what_is_kept_stays(threads):
+    sampled, kept = filled(), []
+
+    with BatchLoader(filled(), 32, threads=threads) as loader:
+        for _ in range(20):
+            kept.append(next(loader))
+
+    for batch in kept:
+        assert_same(sampled.sample(32), batch)
+    assert [] == list(loader)
+
+
+def test_a_loader_on_a_named_device_and_with_another_draw():
+    memory, sampled = filled(), filled()
+    sizes = []
+
+    def draw(batch_size: int):
+        sizes.append(batch_size)
+        return memory.draw_ahead(batch_size)
+
+    with BatchLoader(memory, 8, jax.devices("cpu")[0], ahead=1, draw=draw) as loader:
+        assert_same(sampled.sample(8), next(loader))
+
+    assert [8, 8] == sizes
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(InvalidSettingsError, match="batch_size is 0: a batch has at least 1 transition"):
+        BatchLoader(filled(), 0)

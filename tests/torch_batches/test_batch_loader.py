@@ -1,0 +1,135 @@
+"""A loader's tensors are the batches that the memory would have given."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from framestow import FrameSpec, ReplayMemory
+from framestow.errors import InvalidSettingsError
+from framestow.torch_batches.batch_loader import BatchLoader
+from framestow.torch_batches.tensor_batch import TensorBatch, to_tensors
+
+SHAPE = (9, 7)
+CPU = torch.device("cpu")
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
+    ),
+]
+
+
+def filled(num_steps: int = 60) -> ReplayMemory:
+    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, stack=3, seed=0)
+    memory.begin(frame(0))
+    for step in range(1, num_steps):
+        append(memory, step)
+    return memory
+
+
+def frame(step: int) -> np.ndarray:
+    return np.random.default_rng(step).integers(0, 256, (1, *SHAPE), dtype=np.uint8)
+
+
+def append(memory: ReplayMemory, step: int) -> None:
+    has_ended = step % 17 == 0
+    memory.append([step % 4], [step / 8], [has_ended], [False], frame(step))
+    if has_ended:
+        memory.begin(frame(step + 5000))
+
+
+def assert_same(expected: TensorBatch, actual: TensorBatch) -> None:
+    for name in ("observation", "action", "reward", "discount", "next_observation", "index", "weight", "terminated"):
+        assert torch.equal(getattr(expected, name), getattr(actual, name).cpu()), name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_loader_gives_what_sample_gives_in_the_same_order(device, threads):
+    sampled = filled()
+
+    with BatchLoader(filled(), 32, device, threads=threads) as loader:
+        for _ in range(20):
+            batch = next(loader)
+            assert device == batch.observation.device.type
+            assert_same(to_tensors(sampled.sample(32), CPU), batch)
+
+
+def test_batches_that_are_kept_stay_as_they_are_while_others_come():
+    sampled = filled()
+    expected = [to_tensors(sampled.sample(32), CPU) for _ in range(20)]
+
+    with BatchLoader(filled(), 32) as loader:
+        kept = [next(loader) for _ in range(20)]
+
+    for batches in zip(expected, kept, strict=True):
+        assert_same(*batches)
+
+
+def test_steps_that_come_after_a_batch_was_drawn_are_not_in_it():
+    memory = filled(30)
+    with BatchLoader(memory, 32, ahead=2) as loader:
+        newest = memory.sampleable_indices()[-1]
+        next(loader)
+        for step in range(100, 140):
+            append(memory, step)
+
+        are_new = [bool((next(loader).index > newest).any()) for _ in range(4)]
+
+    assert [False, False, True, True] == are_new
+
+
+def test_the_next_batches_are_unpacked_while_the_learner_is_busy():
+    memory = filled()
+    threads = set()
+
+    class Watched:
+        def __init__(self, batch_size: int) -> None:
+            self._pending = memory.draw_ahead(batch_size)
+            threads.add(("draw", threading.current_thread()))
+            self.draw_anew, self.stop = self._pending.draw_anew, self._pending.stop
+
+        def unpack(self):
+            threads.add(("unpack", threading.current_thread()))
+            unpacked.release()
+            return self._pending.unpack()
+
+    unpacked = threading.Semaphore(0)
+    with BatchLoader(memory, 8, ahead=3, draw=Watched) as loader:
+        next(loader)
+        for _ in range(4):  # without another call
+            assert unpacked.acquire(timeout=10)
+
+    here = threading.current_thread()
+    assert {("draw", here)} == {(what, thread) for what, thread in threads if thread is here}
+    assert {"draw", "unpack"} == {what for what, _ in threads}
+
+
+def test_a_loader_ends_with_its_block():
+    with BatchLoader(filled(), 8) as loader:
+        next(loader)
+
+    assert [] == list(loader)
+    deadline = time.monotonic() + 5
+    while any(thread.name.startswith("framestow-loader") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0: a batch has at least 1 transition"),
+        ({"ahead": 0}, "ahead is 0: at least 1 batch is prepared ahead; without, call sample()"),
+        ({"threads": 0}, "threads is 0: batches are prepared on at least 1 thread; give 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        BatchLoader(filled(), **({"batch_size": 8} | settings))
