@@ -5,6 +5,7 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 ==========================  ===============================================================
 ``ReplayMemory``            keeps transitions, hands out batches
 ``Uniform``                 draws every transition with the same probability
+``Prioritized``             draws in proportion to priorities (TD errors)
 ``EmphasizeRecent``         draws from the newest, from fewer of them with every update (ERE)
 ``ByAge``                   draws the newer the likelier, by a half-life
 ``Mixture``                 draws a share of each batch by each of several samplers
@@ -30,6 +31,7 @@ from framestow.replay.memory_report import MemoryReport
 from framestow.replay.samplers.by_age import ByAge
 from framestow.replay.samplers.emphasize_recent import EmphasizeRecent
 from framestow.replay.samplers.mixture import Mixture
+from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.replay.samplers.uniform import Uniform
 
@@ -44,6 +46,7 @@ __all__ = [
     "FrameSpec",
     "MemoryReport",
     "Mixture",
+    "Prioritized",
     "ReplayMemory",
     "Sampler",
     "Uniform",

@@ -96,6 +96,9 @@ MEMORIES = [
     with_lost_frames,
     nearly_all_lost,
     loaded,
+    switched,
+    with_pending_steps,
+    nearly_all_pending,
 ]
 
 

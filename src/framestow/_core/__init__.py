@@ -9,8 +9,10 @@ from framestow._core._native import (
     PackedReading,
     PackedStreams,
     PaletteScreen,
+    Priorities,
     StepBlocks,
     StepRing,
+    are_priorities,
     checksum,
     default_frames_per_segment,
     draw_uniformly,
@@ -21,7 +23,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 8
+EXPECTED_ABI_VERSION = 9
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -34,8 +36,10 @@ __all__ = [
     "PackedReading",
     "PackedStreams",
     "PaletteScreen",
+    "Priorities",
     "StepBlocks",
     "StepRing",
+    "are_priorities",
     "checksum",
     "default_frames_per_segment",
     "draw_uniformly",

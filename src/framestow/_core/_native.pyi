@@ -83,6 +83,9 @@ class PackedStreams:
     def charged_bytes(self) -> int:
         """What counts against a budget: all bytes, and ``step_bytes`` for each frame, by what is held alone."""
 
+    def charge_steps(self, step_bytes: int) -> None:
+        """Charge so much for each frame from now on, instead of the ``step_bytes`` of the constructor."""
+
     def gather(
         self,
         streams: NDArray[np.int32],
@@ -285,6 +288,19 @@ class _Steps:
     def num_slots(self) -> int:
         """All slots are below this."""
 
+    @property
+    def has_changed_slots(self) -> bool:
+        """Whether a step came into a slot or left it, since somebody watches."""
+
+    def watch_slots(self, is_watched: bool) -> None:
+        """Note which slots change from now on, or none any more; then what was noted is forgotten."""
+
+    def changed_slots(self) -> NDArray[np.int64]:
+        """Give the first 65,536 slots that changed, ascending, each once."""
+
+    def forget_changed_slots(self) -> None:
+        """Forget those that were given last."""
+
     def slots_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Give the slots of steps; IndexError for one that may not be drawn."""
 
@@ -428,3 +444,50 @@ class PaletteScreen:
 
     def write(self, of_two: bool, out: NDArray[np.uint8]) -> None:
         """Write the picture of the newest raw frame, or of the maximum of the last two; ValueError before any."""
+
+def are_priorities(indices: Any, priorities: Any) -> bool:
+    """Whether these are arrays of int64 and of finite float32 or float64, as many of each, in C order with one axis."""
+
+class Priorities:
+    """Priorities of the steps in slots, and draws in proportion to ``(|priority| + epsilon) ** alpha``, their weights.
+
+    Both are finite and not negative, ValueError otherwise.
+    """
+
+    def __init__(self, alpha: float, epsilon: float) -> None: ...
+    @property
+    def total(self) -> float:
+        """Sum of all weights."""
+
+    @property
+    def smallest(self) -> float:
+        """The smallest weight above zero; infinite where there is none."""
+
+    @property
+    def largest(self) -> float:
+        """The largest weight that ever was, at least 1; what a step which comes gets."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights and of their sums."""
+
+    def take_note(self, slots: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
+        """Give a slot the largest weight where a step has come into it, and none where its index is -1."""
+
+    def update(self, slots: NDArray[np.int64], priorities: NDArray[np.floating[Any]]) -> bool:
+        """Take new priorities, float32 or float64, of any sign; rows with a negative slot are left out.
+
+        Where a slot comes twice the last one counts. False, and nothing changed, where a weight is not finite.
+        """
+
+    def draw(self, random: NDArray[np.float64], beta: float) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Draw a slot from each of as many equal parts of the sum as there are numbers, which lie in 0 to 1.
+
+        Gives the slots, and (smallest weight / weight) ** beta of each. ValueError while there is no weight.
+        """
+
+    def weights(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Give the weights of slots, 0 for a negative slot."""
+
+    def restore(self, slots: NDArray[np.int64], weights: NDArray[np.float32], largest: float) -> None:
+        """Put back weights, and the largest; ValueError for what is not finite or negative."""

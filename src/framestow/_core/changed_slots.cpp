@@ -5,25 +5,37 @@
 namespace framestow {
 
 void ChangedSlots::watch(bool is_watching) {
+    if (!is_watching) {
+        *this = ChangedSlots();
+    }
     is_watching_ = is_watching;
-    runs_ = std::vector<Run>();
-    join_at_ = kFewRuns;
 }
 
-std::vector<std::int64_t> ChangedSlots::slots() {
+std::vector<std::int64_t> ChangedSlots::first_slots(std::size_t most) {
     join();
     std::vector<std::int64_t> slots;
-    std::size_t count = 0;
     for (const Run& run : runs_) {
-        count += static_cast<std::size_t>(run.stop - run.first);
-    }
-    slots.reserve(count);
-    for (const Run& run : runs_) {
-        for (std::int64_t slot = run.first; slot < run.stop; ++slot) {
+        for (std::int64_t slot = run.first; slot < run.stop && slots.size() < most; ++slot) {
             slots.push_back(slot);
         }
     }
+    num_given_ = slots.size();
     return slots;
+}
+
+void ChangedSlots::forget_first() {
+    std::size_t num_runs = 0;
+    for (; num_runs < runs_.size() && num_given_ > 0; ++num_runs) {
+        Run& run = runs_[num_runs];
+        const std::size_t count = static_cast<std::size_t>(run.stop - run.first);
+        if (count > num_given_) {
+            run.first += static_cast<std::int64_t>(num_given_);
+            num_given_ = 0;
+            break;
+        }
+        num_given_ -= count;
+    }
+    runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(num_runs));
 }
 
 void ChangedSlots::add_run(std::int64_t first, std::int64_t count) {

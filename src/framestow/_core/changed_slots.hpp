@@ -14,11 +14,9 @@ namespace framestow {
 
 class ChangedSlots {
 public:
-    // Nothing is noted until somebody watches; whoever begins is told of nothing before.
-    void watch(bool is_watching);
+    void watch(bool is_watching);  // notes nothing before, and forgets everything when it ends
 
     bool is_empty() const { return runs_.empty(); }
-    std::size_t nbytes() const { return runs_.capacity() * sizeof(Run); }
 
     void add(std::int64_t slot) { add(slot, 1); }
 
@@ -36,10 +34,11 @@ public:
         add_run(first, count);
     }
 
-    // All of them, ascending, each once.
-    std::vector<std::int64_t> slots();
+    // The first `most` of them, ascending, each once.
+    std::vector<std::int64_t> first_slots(std::size_t most);
 
-    void forget() { runs_.clear(); }
+    // Forgets what first_slots gave last; nothing was added since.
+    void forget_first();
 
 private:
     static constexpr std::size_t kOpenRuns = 4;  // that are looked at whether they go on: steps come and leave in turn
@@ -55,6 +54,7 @@ private:
     bool is_watching_ = false;
     std::vector<Run> runs_;
     std::size_t join_at_ = kFewRuns;
+    std::size_t num_given_ = 0;
 };
 
 }  // namespace framestow

@@ -83,6 +83,7 @@ public:
     // see. It follows from what is held alone, not from what was held before or where it lies, so whoever lets go by
     // it does the same after saving and loading. For the one who appends.
     std::size_t charged_bytes() const;
+    void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; for the one who appends
 
     // Appends frame i to streams[i]; a stream may occur more than once. The second stops, and returns how many it has
     // appended, where it would have to wait for readers longer than they take to look something up.

@@ -233,17 +233,20 @@ void StepBlocks::settle(std::size_t stream) {
 void StepBlocks::start_drawing(const Slot& slot) {
     flip_bit(words_of(slot.order), slot.place);
     drawable_.add(slot.order, 1);
+    changed_.add(blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place));
 }
 
 void StepBlocks::stop_drawing(const Slot& slot) {
     flip_bit(words_of(slot.order), slot.place);
     drawable_.add(slot.order, std::uint64_t{0} - 1);
+    changed_.add(blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place));
 }
 
 // The same for all steps of a block that leaves.
 void StepBlocks::stop_drawing_all(const StepBlock& block) {
     drawable_.add(block.order, std::uint64_t{0} - count_bits(words_of(block.order), words_a_block_));
     std::fill_n(words_of(block.order), words_a_block_, std::uint64_t{0});
+    changed_.add(block.first_slot, rules_.segment_frames);
     const std::int64_t first = block.segment * rules_.segment_frames;
     const std::int64_t newest = courses_.newest_position(block.stream);
     for (std::int64_t position = std::max(first, newest - rules_.n_step + 1);

@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "changed_slots.hpp"
 #include "pending_steps.hpp"
 #include "prefix_counts.hpp"
 #include "step_record.hpp"
@@ -62,6 +63,10 @@ public:
     std::int64_t num_slots() const { return static_cast<std::int64_t>(order_at_.size()) * rules_.segment_frames; }
     std::int64_t slot_of_held(std::int64_t index) const;
     std::int64_t index_in(std::int64_t slot_number) const;  // -1 where none lies there that may be drawn
+
+    // Slots that a step came into, so that it may be drawn, or left; `restore` notes none.
+    ChangedSlots& changed_slots() { return changed_; }
+    const ChangedSlots& changed_slots() const { return changed_; }
 
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
@@ -154,6 +159,7 @@ private:
     StepRecords records_;
     StreamCourses courses_;
     PendingSteps pending_;
+    ChangedSlots changed_;
     std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null where one has left
     // By order too, so that a draw and a look-up find what they need of a block in three cached arrays.
     std::vector<std::int64_t> numbers_;

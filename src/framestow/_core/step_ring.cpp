@@ -205,9 +205,15 @@ std::uint8_t* StepRing::slot(std::int64_t index) const {
 }
 
 // Everything that makes a step drawable comes through here once; and through the next one when it is so no more.
-void StepRing::start_drawing(std::int64_t) { ++num_drawable_; }
+void StepRing::start_drawing(std::int64_t index) {
+    ++num_drawable_;
+    changed_.add(slot_of_held(index));
+}
 
-void StepRing::stop_drawing(std::int64_t) { --num_drawable_; }
+void StepRing::stop_drawing(std::int64_t index) {
+    --num_drawable_;
+    changed_.add(slot_of_held(index));
+}
 
 // The newest step waits for its return, where it has not got it, and one before it may have got its own.
 void StepRing::append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "changed_slots.hpp"
 #include "hidden_indices.hpp"
 #include "pending_steps.hpp"
 #include "step_record.hpp"
@@ -59,6 +60,10 @@ public:
         const std::int64_t index = newest - (newest - slot_number + num_slots()) % num_slots();
         return is_held(index) ? index : -1;
     }
+
+    // Slots that a step came into, so that it may be drawn, or left; `restore` notes none.
+    ChangedSlots& changed_slots() { return changed_; }
+    const ChangedSlots& changed_slots() const { return changed_; }
 
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
@@ -124,6 +129,7 @@ private:
     StepRecords records_;
     StreamCourses courses_;
     PendingSteps pending_;
+    ChangedSlots changed_;
     HiddenIndices hidden_;
     std::vector<std::int64_t> settled_;  // were pending, and are about to be drawable
     std::size_t num_drawable_ = 0;

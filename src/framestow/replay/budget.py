@@ -41,6 +41,7 @@ class Budget:
         self.let_go_bytes = 0
         """Charged bytes that have left since somebody set this to 0."""
         self._empty_charge = empty_charge
+        self._sampler_bytes = 0
 
     def count_files(self, is_random: bool) -> None:
         """Leave room for what is dead in the files of a memory that lives in a folder, until a flush removes it.
@@ -66,6 +67,12 @@ class Budget:
             allowed = max(self.output_bytes, min(output_bytes, self.max_bytes // OUTPUT_PART))
             self.most_charged -= allowed - self.output_bytes
             self.output_bytes = allowed
+
+    def count_sampler(self, fixed_bytes: int) -> None:
+        """Leave room for what a sampler keeps besides what is charged for each step, instead of for the last one's."""
+        if self.max_bytes is not None:
+            self.most_charged -= fixed_bytes - self._sampler_bytes
+            self._sampler_bytes = fixed_bytes
 
     def share_used(self, storage: FrameStorage) -> float:
         """How much of what a full memory takes is taken, from 0 to 1; 0 without a budget."""

@@ -232,11 +232,15 @@ class ReplayMemory(DrawnMemory, LastingMemory):
     def report(self) -> MemoryReport:
         """What is held, where the bytes are, and the ratio achieved."""
         with self._lock:
-            parts = self._storage.nbytes | {
-                "columns": self._timeline.nbytes,
-                "stacks": self._stacker.nbytes,
-                "output pool": self._gathering.nbytes,
-            }
+            parts = (
+                self._storage.nbytes
+                | {
+                    "columns": self._timeline.nbytes,
+                    "stacks": self._stacker.nbytes,
+                    "output pool": self._gathering.nbytes,
+                }
+                | self._parts.sampler_bytes
+            )
             frame_bytes = self.settings.frame.nbytes
             return MemoryReport(
                 len(self),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,17 +14,20 @@ from framestow.errors import DamagedSegmentError
 from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.frames.stacking import make_stacker
 from framestow.replay.budget import Budget
+from framestow.replay.byte_amounts import KIB
 from framestow.replay.columns import slot_record
 from framestow.replay.damaged_segments import DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.samplers.sampler import Sampler
-from framestow.replay.samplers.saved_samplers import make_saved_sampler, restore_sampler, saved_sampler
-from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.samplers.sampler import Draw, Indices, Sampler
+from framestow.replay.samplers.told_sampler import ToldSampler
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.frame_storage import FrameStorage, StorageInFiles
 from framestow.storage.keyed_storage import KeyedStorage
 from framestow.storage.storages import make_storage
+
+SAMPLER_BYTES = 64 * KIB  # of pages of weights that are used in part, and of a draw's
+SLOTS_A_BYTE = 64  # of what finds those pages
 
 
 class MemoryParts:
@@ -46,13 +50,13 @@ class MemoryParts:
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
-        self.sampler: Sampler = Uniform() if sampler is None else sampler
-        self._has_chosen_sampler = sampler is not None
+        self.told = ToldSampler(sampler, self.timeline)
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
         self.refusal: Exception | None = None
         """What the next step raises instead of being stored; see ``refuse_steps``."""
         self._refuses_for_good = False
+        self._charge_sampler()
 
     @property
     def disk_bytes(self) -> int:
@@ -63,6 +67,12 @@ class MemoryParts:
     def frame_bytes_by_key(self) -> dict[str, int]:
         """Bytes in RAM of the frames of each leaf; empty where observations are single arrays."""
         return self.storage.nbytes_by_key if isinstance(self.storage, KeyedStorage) else {}
+
+    @property
+    def sampler_bytes(self) -> dict[str, int]:
+        """Bytes of what the sampler keeps, as a part of the report; no part where it keeps nothing."""
+        nbytes = self.told.sampler.nbytes
+        return {"priorities": nbytes} if nbytes else {}
 
     def refuse_steps(self, error: Exception, *, for_good: bool) -> None:
         """Let the next step raise ``error``, ``for_good`` all of them: a closed memory, a flush that failed."""
@@ -79,13 +89,29 @@ class MemoryParts:
                     self.refusal = None
                 raise error
 
+    def draw(self, batch_size: int) -> Draw:
+        """Draw by the sampler and the generator, among at least one transition; hold ``lock``."""
+        return self.told.draw(batch_size, self.generator)
+
+    def switch_sampler(self, sampler: Sampler) -> None:
+        """Go on with another sampler, told of all that is held; transitions go where it needs more of the budget."""
+        with self.lock:
+            self.told.switch(sampler)
+            self._charge_sampler()
+            self.make_fit()
+
+    def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]]) -> None:
+        """Give the sampler checked priorities."""
+        with self.lock:
+            self.told.update_priorities(indices, priorities)
+
     def make_fit(self) -> None:
         """Let transitions go until the memory is within its budget."""
         self.budget.make_fit(self.storage, self.timeline)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """What a saved memory says of itself besides steps and frames: JSON-able values, and the sampler's arrays."""
-        sampler, arrays = saved_sampler(self.sampler, self.timeline)
+        sampler, arrays = self.told.state()
         return {
             "settings": self.settings.state(),
             "sampler": sampler,
@@ -96,13 +122,10 @@ class MemoryParts:
     def restore(self, state: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take over sampler and generator from what ``state`` gave, and restack; storage and timeline are filled.
 
-        Where no sampler was given, the saved one is made. One of another class begins afresh. Raises
-        ``IncompatibleError`` where the saved one is not framestow's and none was given.
+        ``IncompatibleError`` where the saved sampler is not framestow's and none was given.
         """
-        saved = state["sampler"]
-        if not self._has_chosen_sampler:
-            self.sampler = make_saved_sampler(saved, arrays)
-        restore_sampler(self.sampler, saved, arrays, self.timeline)
+        self.told.restore(state["sampler"], arrays)
+        self._charge_sampler()
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
@@ -155,6 +178,13 @@ class MemoryParts:
             for place in range(1, count):
                 self.stacker.append(one, _frame_of(window, place))
 
+    def _charge_sampler(self) -> None:
+        """Let the budget count what the sampler keeps."""
+        bytes_a_step = self.told.sampler.bytes_a_step
+        fixed_bytes = SAMPLER_BYTES + self.timeline.num_slots // SLOTS_A_BYTE if bytes_a_step else 0
+        self.budget.count_sampler(fixed_bytes)
+        self.storage.charge_steps(_step_bytes(self.settings) + math.ceil(bytes_a_step))
+
 
 def _frame_of(window: Frames, place: int) -> Frames:
     return each_leaf(lambda part: part[:, place], window)
@@ -168,6 +198,9 @@ def _open_column_bytes(settings: MemorySettings, frames_per_segment: int) -> int
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:
     """The storage that ``settings`` name; what it charges counts the slots too."""
-    step_bytes = slot_record(settings.num_streams, settings.action, settings.columns).itemsize
     shape = settings.frame, settings.num_streams, settings.threads
-    return make_storage(settings.storage, *shape, settings.frames_per_segment, step_bytes)
+    return make_storage(settings.storage, *shape, settings.frames_per_segment, _step_bytes(settings))
+
+
+def _step_bytes(settings: MemorySettings) -> int:
+    return slot_record(settings.num_streams, settings.action, settings.columns).itemsize

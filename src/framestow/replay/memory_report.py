@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from framestow.replay.byte_amounts import format_bytes
 
-PARTS_THAT_GROW = ("frames", "other floats", "index", "columns")  # with the transitions; the others depend on settings
+# The others depend on settings, not on how many transitions are held.
+PARTS_THAT_GROW = ("frames", "other floats", "index", "columns", "priorities")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class MemoryReport:
     open segments  the segments that are being filled, and what packing and unpacking needs beside them
     index          where each segment lies
     columns        action, reward, flags and extra columns of each transition, and where its frames are
+    priorities     what the sampler keeps of each transition, where it keeps anything
     stacks         what the policy sees now
     output pool    arrays that are kept for batches to come
     =============  ===============================================================================================

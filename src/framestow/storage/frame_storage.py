@@ -136,6 +136,9 @@ class FrameStorage(Protocol):
         not from what was held before or how it lies, so whoever lets go by it does the same after saving and loading.
         """
 
+    def charge_steps(self, step_bytes: int) -> None:
+        """Charge so much for what the step of each frame takes elsewhere, from now on."""
+
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held over all streams, by how they are kept."""

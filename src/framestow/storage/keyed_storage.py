@@ -141,6 +141,10 @@ class KeyedStorage(StorageInFiles):
         """What counts against a budget (see ``FrameStorage``)."""
         return sum(storage.charged_bytes for storage in self._storages)
 
+    def charge_steps(self, step_bytes: int) -> None:
+        """Charge so much for the step of each frame (see ``FrameStorage``): once, with the first leaf's."""
+        self._storages[0].charge_steps(step_bytes)
+
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held, by leaf and by how they are kept."""

@@ -122,6 +122,10 @@ class PackedStorage(StorageInFiles):
         """What counts against a budget (see ``FrameStorage``)."""
         return self._streams.charged_bytes
 
+    def charge_steps(self, step_bytes: int) -> None:
+        """Charge so much for the step of each frame (see ``FrameStorage``)."""
+        self._streams.charge_steps(step_bytes)
+
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held."""

@@ -199,6 +199,13 @@ class RawRing(FrameStorage):
         """What counts against a budget (see ``FrameStorage``)."""
         return self._charged_bytes
 
+    def charge_steps(self, step_bytes: int) -> None:
+        """Charge so much for the step of each frame (see ``FrameStorage``)."""
+        with self._lock:
+            charge = self._chunk_bytes + self._chunk_frames * step_bytes + CHUNK_CHARGE
+            self._charged_bytes += sum(map(len, self._numbers)) * (charge - self._chunk_charge)
+            self._chunk_charge = charge
+
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held."""

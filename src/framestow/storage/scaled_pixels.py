@@ -199,6 +199,10 @@ class ScaledPixels(FrameStorage):
             return pixels
         return pixels + self._exceptions.charged_bytes + sum(log.nbytes for log in self._exceptional)
 
+    def charge_steps(self, step_bytes: int) -> None:
+        """Charge so much for the step of each frame (see ``FrameStorage``); the pixels have a frame of each."""
+        self._pixels.charge_steps(step_bytes)
+
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held: all k / 255, or exceptional."""

@@ -3,7 +3,7 @@
 
 namespace {
 
-constexpr int kAbiVersion = 8;  // raised with every change of the Python face; _core/__init__.py expects it
+constexpr int kAbiVersion = 9;  // raised with every change of the Python face; _core/__init__.py expects it
 
 }  // namespace
 
@@ -17,5 +17,6 @@ NB_MODULE(_native, module) {
     framestow::bind_step_ring(module);
     framestow::bind_step_blocks(module);
     framestow::bind_draws(module);
+    framestow::bind_priorities(module);
     framestow::bind_palette_screen(module);
 }

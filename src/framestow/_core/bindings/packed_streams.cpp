@@ -165,6 +165,7 @@ void bind_packed_streams(nb::module_& module) {
              nb::arg("offset"), nb::arg("size"))
         .def_prop_ro("num_streams", &PackedStreams::num_streams)
         .def_prop_ro("charged_bytes", &PackedStreams::charged_bytes)
+        .def("charge_steps", &PackedStreams::charge_steps, nb::arg("step_bytes"))
         .def_prop_ro("num_frames", &PackedStreams::num_frames)
         .def_prop_ro("frames_per_segment", &PackedStreams::frames_per_segment)
         .def_prop_ro("sealed_nbytes", [](const PackedStreams& self) { return self.nbytes().sealed; })

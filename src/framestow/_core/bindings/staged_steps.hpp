@@ -204,6 +204,14 @@ public:
         return array;
     }
 
+    void watch_slots(bool is_watched) { core().changed_slots().watch(is_watched); }
+
+    bool has_changed_slots() const { return !core().changed_slots().is_empty(); }
+
+    nb::object changed_slots() { return to_array(core().changed_slots().first_slots(kSlotsAtOnce)); }
+
+    void forget_changed_slots() { core().changed_slots().forget_first(); }
+
     std::size_t lose(std::int64_t stream, std::int64_t first, std::int64_t before) {
         if (stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()) {
             throw std::out_of_range("stream is " + std::to_string(stream) + ": must be 0 to " +
@@ -217,6 +225,8 @@ public:
     }
 
 private:
+    static constexpr std::size_t kSlotsAtOnce = 65'536;
+
     template <typename Missing>
     nb::object slots(const BorrowedColumn& indices, Missing missing) const {
         std::int64_t* slots = nullptr;
@@ -255,6 +265,10 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def("find_slots", &Bound::find_slots, nb::arg("indices"))
         .def("indices_in", &Bound::indices_in, nb::arg("slots"))
         .def_prop_ro("num_slots", [](const Bound& self) { return self.core().num_slots(); })
+        .def("watch_slots", &Bound::watch_slots, nb::arg("is_watched"))
+        .def_prop_ro("has_changed_slots", &Bound::has_changed_slots)
+        .def("changed_slots", &Bound::changed_slots)
+        .def("forget_changed_slots", &Bound::forget_changed_slots)
         .def("lose", &Bound::lose, nb::arg("stream"), nb::arg("first"), nb::arg("before"))
         .def("lose_indices", &Bound::lose_indices, nb::arg("indices"))
         .def("restore_pending", [](Bound& self) { self.core().restore_pending(); })

@@ -12,6 +12,8 @@ from framestow.replay.batch import Batch
 from framestow.replay.drawing.gathering import Gathering, PendingBatch
 from framestow.replay.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.samplers.checked_priorities import checked_priorities
+from framestow.replay.samplers.sampler import Sampler
 
 
 class DrawnMemory:
@@ -38,6 +40,24 @@ class DrawnMemory:
         if batch_size < 1:
             raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
         return self._gathering.draw_ahead(batch_size)
+
+    @property
+    def sampler(self) -> Sampler:
+        """What draws. Another one can be set at any time; it begins with all that is held, in the same generator."""
+        return self._parts.told.sampler
+
+    @sampler.setter
+    def sampler(self, sampler: Sampler) -> None:
+        self._parts.switch_sampler(sampler)
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Tell the sampler the TD errors, of any sign, of the transitions with these indices (``Batch.index``).
+
+        Both have the same shape; CPU tensors are taken as arrays are. Transitions that have left meanwhile, and indices
+        of -1, are left out; where one comes twice, the last error counts. Raises ``InvalidSettingsError``, before
+        anything is changed, for shapes that differ, for what is not finite, and for a sampler without priorities.
+        """
+        self._parts.update_priorities(*checked_priorities(indices, priorities))
 
     def transitions(self, indices: npt.ArrayLike) -> Batch:
         """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.

@@ -68,7 +68,7 @@ class Gathering:
             raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
         if batch_size > self._largest_draw and self._has_budget:
             self._make_room(batch_size)
-        return self._parts.sampler.draw(batch_size, self._parts.timeline, self._parts.generator)
+        return self._parts.draw(batch_size)
 
     def _make_room(self, batch_size: int) -> None:
         """Let the budget keep arrays for such draws, and transitions go for them."""

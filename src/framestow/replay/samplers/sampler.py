@@ -60,6 +60,23 @@ class Held(Protocol):
         """Give the transitions in ``slots``, -1 where there is none that may be drawn; IndexError for no slot."""
 
 
+class WatchedSlots(Held, Protocol):
+    """What is held, by somebody who notes into which slots something came and which it left, if that is wanted."""
+
+    @property
+    def has_changed_slots(self) -> bool:
+        """Whether there are slots to tell."""
+
+    def watch_slots(self, is_watched: bool) -> None:
+        """Note changes from now on, or none any more, and forget all of them; does nothing where they are noted."""
+
+    def changed_slots(self) -> Slots:
+        """Give the slots that changed since they were last forgotten, ascending, each once, but at most 65,536."""
+
+    def forget_changed_slots(self) -> None:
+        """Forget those that were given last: somebody has been told."""
+
+
 class Sampler(Protocol):
     """Draws transitions by their index. It is told which may be drawn, and sees neither frames nor rewards.
 

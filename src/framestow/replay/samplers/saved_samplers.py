@@ -12,6 +12,7 @@ from framestow.errors import IncompatibleError
 from framestow.replay.samplers.by_age import ByAge
 from framestow.replay.samplers.emphasize_recent import SETTINGS, EmphasizeRecent
 from framestow.replay.samplers.mixture import Mixture
+from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Held, Sampler
 from framestow.replay.samplers.uniform import Uniform
 
@@ -22,6 +23,7 @@ ARRAY = "__array__"  # the one key of what stands for an array among JSON-able v
 PREFIX = "sampler"  # of those names
 
 MADE: dict[str, Making] = {
+    "Prioritized": lambda state: Prioritized(**state["settings"]),
     "Uniform": lambda _: Uniform(),
     "ByAge": lambda state: ByAge(state["half_life"]),
     "EmphasizeRecent": lambda state: EmphasizeRecent(*(state[name] for name in SETTINGS)),

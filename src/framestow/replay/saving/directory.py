@@ -125,7 +125,7 @@ class Directory:
         with self._parts.lock:
             courses = timeline.newest_positions, timeline.episode_starts, timeline.is_open
             drawn = self._parts.generator.bit_generator.state
-            return [course.tobytes() for course in courses], len(timeline), drawn
+            return [course.tobytes() for course in courses], len(timeline), drawn, self._parts.told.num_updates
 
     def _failed(self, error: Exception) -> None:
         self._parts.refuse_steps(error, for_good=False)

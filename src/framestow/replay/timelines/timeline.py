@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from framestow.replay.samplers.sampler import Held
+from framestow.replay.samplers.sampler import WatchedSlots
 
 Indices = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -40,7 +40,7 @@ Columns = tuple[  # actions, rewards, discounts, terminated, truncated, extra co
 ]
 
 
-class Timeline(Held, Protocol):
+class Timeline(WatchedSlots, Protocol):
     """Places of the transitions that a memory keeps, and what each carries besides frames.
 
     A transition's *index* is its own for ever and never comes back: one that is not held names a transition that has

@@ -1,0 +1,143 @@
+// Priorities, and the arguments of an update. The GIL is kept.
+#include "../priorities.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "parts.hpp"
+#include "staged_steps.hpp"
+
+namespace framestow {
+namespace {
+
+bool has_format(const BorrowedArray& array, const char* letters) {
+    const char* format = array.view().format;
+    return format != nullptr && format[0] != '\0' && format[1] == '\0' && std::strchr(letters, format[0]) != nullptr;
+}
+
+template <typename Real>
+bool are_finite(const BorrowedArray& array) {
+    const Real* values = array.values<const Real>();
+    return std::all_of(values, values + array.num_rows(), [](Real value) { return std::isfinite(value); });
+}
+
+bool py_are_priorities(nb::handle indices_argument, nb::handle priorities_argument) {
+    BorrowedArray indices, priorities;
+    if (!indices.borrow(indices_argument) || !priorities.borrow(priorities_argument) || indices.view().ndim != 1 ||
+        priorities.view().ndim != 1 || indices.num_rows() != priorities.num_rows() ||
+        indices.view().itemsize != sizeof(std::int64_t) || !has_format(indices, "lq")) {
+        return false;
+    }
+    return (has_format(priorities, "f") && are_finite<float>(priorities)) ||
+           (has_format(priorities, "d") && are_finite<double>(priorities));
+}
+
+void check_count(std::size_t count, const BorrowedColumn& slots, const char* name) {
+    if (count != slots.size()) {
+        refuse(name, "has " + std::to_string(count) + " entries: there are " + std::to_string(slots.size()) + " slots");
+    }
+}
+
+class BoundPriorities {
+public:
+    BoundPriorities(double alpha, double epsilon) : core_(alpha, epsilon) {
+        if (!(alpha >= 0.0 && std::isfinite(alpha)) || !(epsilon >= 0.0 && std::isfinite(epsilon))) {
+            refuse("alpha and epsilon", "are " + std::to_string(alpha) + " and " + std::to_string(epsilon) +
+                                            ": must be finite and not negative");
+        }
+    }
+
+    BoundPriorities(const BoundPriorities&) = delete;
+    BoundPriorities& operator=(const BoundPriorities&) = delete;
+
+    const Priorities& core() const { return core_; }
+
+    void take_note(nb::handle slots_argument, nb::handle indices_argument) {
+        const BorrowedColumn slots(slots_argument, "slots"), indices(indices_argument, "indices");
+        check_count(indices.size(), slots, "indices");
+        core_.take_note(slots.values(), indices.values(), slots.size());
+    }
+
+    bool update(nb::handle slots_argument, nb::handle priorities_argument) {
+        const BorrowedColumn slots(slots_argument, "slots");
+        BorrowedArray priorities;
+        if (!priorities.borrow(priorities_argument) || priorities.view().ndim != 1 || !has_format(priorities, "fd")) {
+            refuse("priorities", "is not an array of float32 or float64 in C order with one axis");
+        }
+        check_count(priorities.num_rows(), slots, "priorities");
+        return has_format(priorities, "f")
+                   ? core_.update(slots.values(), priorities.values<const float>(), slots.size())
+                   : core_.update(slots.values(), priorities.values<const double>(), slots.size());
+    }
+
+    nb::tuple draw(nb::handle random_argument, double beta) {
+        BorrowedArray random;
+        if (!random.borrow(random_argument) || random.view().ndim != 1 || !has_format(random, "d")) {
+            refuse("random", "is not an array of float64 in C order with one axis");
+        }
+        const auto* values = random.values<const double>();
+        const std::size_t count = random.num_rows();
+        if (!std::all_of(values, values + count, [](double value) { return value >= 0.0 && value < 1.0; })) {
+            refuse("random", "holds another number than from 0 to 1, 1 excluded");
+        }
+        if (!(core_.tree().total() > 0.0)) {
+            refuse("priorities", "are all zero: nothing can be drawn");
+        }
+        const nb::object rows = nb::int_(count);
+        std::int64_t* slots = nullptr;
+        float* corrections = nullptr;
+        nb::object slot_array = new_array(rows, numpy_dtypes().int64, slots);
+        nb::object correction_array = new_array(rows, numpy_dtypes().float32, corrections);
+        core_.draw(values, count, beta, slots, corrections);
+        return nb::make_tuple(slot_array, correction_array);
+    }
+
+    nb::object weights(nb::handle slots_argument) const {
+        const BorrowedColumn slots(slots_argument, "slots");
+        float* weights = nullptr;
+        nb::object array = new_array(nb::int_(slots.size()), numpy_dtypes().float32, weights);
+        for (std::size_t row = 0; row < slots.size(); ++row) {
+            weights[row] = slots[row] < 0 ? 0.0F : core_.tree().weight(static_cast<std::size_t>(slots[row]));
+        }
+        return array;
+    }
+
+    void restore(nb::handle slots_argument, nb::handle weights_argument, float largest) {
+        const BorrowedColumn slots(slots_argument, "slots");
+        BorrowedArray weights;
+        if (!weights.borrow(weights_argument) || weights.view().ndim != 1 || !has_format(weights, "f")) {
+            refuse("weights", "is not an array of float32 in C order with one axis");
+        }
+        check_count(weights.num_rows(), slots, "weights");
+        const auto* values = weights.values<const float>();
+        const auto is_weight = [](float value) { return value >= 0.0F && std::isfinite(value); };
+        if (!std::all_of(values, values + slots.size(), is_weight) || !is_weight(largest)) {
+            refuse("weights", "holds another number than finite ones that are not negative");
+        }
+        core_.restore(slots.values(), values, slots.size(), largest);
+    }
+
+private:
+    Priorities core_;
+};
+
+}  // namespace
+
+void bind_priorities(nb::module_& module) {
+    module.def("are_priorities", &py_are_priorities, nb::arg("indices").none(), nb::arg("priorities").none());
+    nb::class_<BoundPriorities>(module, "Priorities")
+        .def(nb::init<double, double>(), nb::arg("alpha"), nb::arg("epsilon"))
+        .def("take_note", &BoundPriorities::take_note, nb::arg("slots"), nb::arg("indices"))
+        .def("update", &BoundPriorities::update, nb::arg("slots"), nb::arg("priorities"))
+        .def("draw", &BoundPriorities::draw, nb::arg("random"), nb::arg("beta"))
+        .def("weights", &BoundPriorities::weights, nb::arg("slots"))
+        .def("restore", &BoundPriorities::restore, nb::arg("slots"), nb::arg("weights"), nb::arg("largest"))
+        .def_prop_ro("total", [](const BoundPriorities& self) { return self.core().tree().total(); })
+        .def_prop_ro("smallest", [](const BoundPriorities& self) { return self.core().tree().smallest(); })
+        .def_prop_ro("largest", [](const BoundPriorities& self) { return self.core().largest(); })
+        .def_prop_ro("nbytes", [](const BoundPriorities& self) { return self.core().nbytes(); });
+}
+
+}  // namespace framestow

@@ -1,0 +1,86 @@
+#include "priorities.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace framestow {
+namespace {
+
+constexpr float kSmallest = std::numeric_limits<float>::min();
+constexpr float kGreatest = std::numeric_limits<float>::max();
+
+// The power that is asked for a batch at a time. Single precision takes a quarter of the time, and weights have no more.
+float power(float base, double exponent) {
+    return exponent == 1.0   ? base
+           : exponent == 0.5 ? std::sqrt(base)
+           : exponent == 0.0 ? 1.0F
+                             : std::pow(base, static_cast<float>(exponent));
+}
+
+}  // namespace
+
+Priorities::Priorities(double alpha, double epsilon) : alpha_(alpha), epsilon_(epsilon) {}
+
+std::size_t Priorities::nbytes() const {
+    return tree_.nbytes() + weights_.capacity() * sizeof(float) + targets_.capacity() * sizeof(double);
+}
+
+void Priorities::take_note(const std::int64_t* slots, const std::int64_t* indices, std::size_t count) {
+    std::vector<float> weights(count);
+    for (std::size_t row = 0; row < count; ++row) {
+        weights[row] = indices[row] < 0 ? 0.0F : largest_;
+    }
+    tree_.set(slots, weights.data(), count);
+}
+
+template <typename Real>
+bool Priorities::update(const std::int64_t* slots, const Real* priorities, std::size_t count) {
+    weights_.resize(count);
+    float largest = largest_;
+    for (std::size_t row = 0; row < count; ++row) {
+        weights_[row] = weight_of(std::abs(static_cast<double>(priorities[row])) + epsilon_);
+        if (!(weights_[row] <= kGreatest)) {
+            return false;
+        }
+        largest = slots[row] < 0 ? largest : std::max(largest, weights_[row]);
+    }
+    tree_.set(slots, weights_.data(), count);
+    largest_ = largest;
+    return true;
+}
+
+template bool Priorities::update(const std::int64_t*, const float*, std::size_t);
+template bool Priorities::update(const std::int64_t*, const double*, std::size_t);
+
+void Priorities::draw(const double* random, std::size_t count, double beta, std::int64_t* slots, float* corrections) {
+    targets_.resize(count);
+    const double part = tree_.total() / static_cast<double>(count);
+    for (std::size_t row = 0; row < count; ++row) {
+        targets_[row] = (static_cast<double>(row) + random[row]) * part;
+    }
+    tree_.find(targets_.data(), count, slots, corrections);
+    for (std::size_t row = 0; row < count; ++row) {
+        corrections[row] = power(tree_.smallest() / corrections[row], beta);
+    }
+}
+
+void Priorities::restore(const std::int64_t* slots, const float* weights, std::size_t count, float largest) {
+    tree_.set(slots, weights, count);
+    largest_ = largest;
+}
+
+// What is above zero stays so: only a priority of zero is never drawn.
+float Priorities::weight_of(double magnitude) const {
+    if (magnitude == 0.0) {
+        return 0.0F;
+    }
+    if (magnitude >= static_cast<double>(kSmallest) && magnitude <= static_cast<double>(kGreatest)) {
+        return std::max(power(static_cast<float>(magnitude), alpha_), kSmallest);
+    }
+    const double weight = std::pow(magnitude, alpha_);
+    return weight <= static_cast<double>(kGreatest) ? std::max(static_cast<float>(weight), kSmallest)
+                                                    : std::numeric_limits<float>::infinity();
+}
+
+}  // namespace framestow

@@ -1,0 +1,321 @@
+"""Prioritized: what is drawn, with which weights, and what an update does."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from batteries.sampler_battery import SamplerBattery, assert_drawn_by, ranks_of
+from framestow import FrameSpec, Mixture, Prioritized, ReplayMemory, Sampler, Uniform
+from framestow.errors import InvalidSettingsError, NothingToSampleError
+from oracles.memories_to_draw_from import five_streams_at_different_rates, with_holes
+from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
+
+
+def error_of(indices: np.ndarray) -> np.ndarray:
+    """TD errors of either sign, some of them far larger than others."""
+    return np.where(indices % 2, -1.0, 1.0) * (1 + indices % 5) * np.where(indices % 11, 1.0, 20.0)
+
+
+def law(indices: np.ndarray, alpha: float, epsilon: float = 1e-6) -> np.ndarray:
+    weights = (np.abs(error_of(indices)) + epsilon) ** alpha
+    return weights / weights.sum()
+
+
+def with_errors(memory: ReplayMemory) -> np.ndarray:
+    """Tell all errors; give the indices that are held."""
+    held = memory.sampleable_indices()
+    memory.update_priorities(held, error_of(held))
+    return held
+
+
+class TestPrioritized(SamplerBattery):
+    @staticmethod
+    def make() -> Prioritized:
+        return Prioritized(alpha=0.7, beta=0.5)
+
+    def prepare(self, memory):
+        with_errors(memory)
+
+    def law(self, held):
+        return law(held, alpha=0.7)
+
+
+class TestHalfPrioritized(SamplerBattery):
+    @staticmethod
+    def make() -> Mixture:
+        return Mixture((Uniform(), 0.5), (Prioritized(alpha=1.0), 0.5))
+
+    def prepare(self, memory):
+        with_errors(memory)
+
+    def law(self, held):
+        return (law(held, alpha=1.0) + 1 / len(held)) / 2
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_draws_are_in_proportion_to_the_power_of_the_errors(alpha):
+    memory = numbered_memory(200, sampler=Prioritized(alpha=alpha))
+    play_episode(memory, 0, length=230)
+    held = with_errors(memory)
+
+    drawn = np.concatenate([memory.sample(32).index for _ in range(1000)])
+
+    assert_drawn_by(law(held, alpha), ranks_of(drawn, held))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.4, 0.5, 1.0])
+def test_weights_are_those_of_the_paper_with_the_maximum_over_all_that_are_held(beta):
+    memory = numbered_memory(50, sampler=Prioritized(alpha=0.6, beta=beta))
+    play_episode(memory, 0, length=70)
+    held = with_errors(memory)
+
+    batch = memory.sample(64)
+
+    chances = law(held, alpha=0.6)
+    weights = (len(held) * chances) ** -beta
+    expected = (weights / weights.max())[np.searchsorted(held, batch.index)]
+    np.testing.assert_allclose(batch.weight, expected, rtol=1e-5)
+
+
+def test_a_batch_has_one_draw_from_each_of_its_equal_parts_of_the_sum():
+    memory = numbered_memory(64, sampler=Prioritized(alpha=1.0))
+    play_episode(memory, 0, length=64)
+
+    for _ in range(20):
+        assert list(range(64)) == memory.sample(64).index.tolist()
+
+
+def test_a_new_transition_has_the_largest_priority_so_far_and_the_first_ones_one():
+    memory = numbered_memory(100, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, length=4)
+    memory.update_priorities([0, 1], [0.5, 0.25])
+    play_episode(memory, 1, length=1)
+    memory.update_priorities([2], [-8.0])
+    play_episode(memory, 2, length=1)
+    memory.update_priorities([2], [3.0])
+    play_episode(memory, 3, length=1)
+
+    assert {0: 0.5, 1: 0.25, 2: 3.0, 3: 1.0, 4: 1.0, 5: 8.0, 6: 8.0} == priorities_of(memory)
+
+
+def priorities_of(memory: ReplayMemory) -> dict[int, float]:
+    """Weights of all that are held, by index, as a save has them."""
+    _, arrays = memory._parts.told.state()
+    indices = [index for first, count in arrays["sampler.runs"].tolist() for index in range(first, first + count)]
+    return dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
+
+
+def test_an_update_of_a_transition_that_has_been_overwritten_since_is_ignored():
+    memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, length=10)
+    old = memory.sample(10).index
+    play_episode(memory, 1, length=7)
+
+    memory.update_priorities(old, np.full(10, 100.0))
+
+    assert {index: 100.0 if index < 10 else 1.0 for index in range(7, 17)} == priorities_of(memory)
+
+
+def test_an_update_of_what_has_left_a_segment_at_random_is_ignored(tmp_path):
+    memory = with_holes(tmp_path, lambda: Prioritized(alpha=1.0, epsilon=0.0))
+    ever = np.arange(memory.sampleable_indices()[-1] + 1)
+
+    memory.update_priorities(ever, np.where(memory._parts.timeline.is_held(ever), 2.0, 50.0))
+
+    assert dict.fromkeys(memory.sampleable_indices().tolist(), 2.0) == priorities_of(memory)
+
+
+def test_indices_that_never_were_or_are_masked_are_left_out_and_of_duplicates_the_last_counts():
+    memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, length=3)
+
+    memory.update_priorities([[-1, 0, 2], [10**15, 0, 2]], [[9.0, 2.0, 3.0], [9.0, 4.0, 0.5]])
+
+    assert {0: 4.0, 1: 1.0, 2: 0.5} == priorities_of(memory)
+
+
+def test_a_priority_of_zero_is_never_drawn_until_it_is_told_another():
+    memory = numbered_memory(10, sampler=Prioritized(epsilon=0.0))
+    play_episode(memory, 0, length=5)
+    memory.update_priorities(np.arange(5), [0.0, 1.0, 0.0, 1.0, 0.0])
+
+    assert {1, 3} == set(memory.sample(1000).index.tolist())
+    memory.update_priorities([1, 3], [0.0, 0.0])
+    with pytest.raises(NothingToSampleError, match="all 5 transitions have priority 0: none of them is ever drawn;"):
+        memory.sample(1)
+    memory.update_priorities([4], [1e-12])
+    assert {4} == set(memory.sample(10).index.tolist())
+
+
+def test_beta_grows_by_equal_steps_a_draw_and_stays():
+    memory = numbered_memory(10, sampler=Prioritized(beta=0.4, final_beta=1.0, annealed_over=3))
+    play_episode(memory, 0, length=5)
+    betas = []
+    for _ in range(5):
+        betas.append(memory.sampler.current_beta)
+        memory.sample(7)
+
+    np.testing.assert_allclose(betas, [0.4, 0.6, 0.8, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"alpha": -0.1}, "alpha is -0.1: it lies in 0 to 10"),
+        ({"alpha": np.nan}, "alpha is nan"),
+        ({"beta": 1.1}, "beta is 1.1: it lies in 0 to 1"),
+        ({"epsilon": -1e-9}, "epsilon is -1e-09: it lies in 0 to 1e+30"),
+        ({"final_beta": 1.0}, "final_beta is 1.0 and annealed_over None: beta becomes final_beta over so many draws;"),
+        ({"annealed_over": 5}, "final_beta is None and annealed_over 5"),
+        ({"final_beta": 2.0, "annealed_over": 5}, "final_beta is 2.0: it lies in 0 to 1"),
+        ({"final_beta": 1.0, "annealed_over": 0}, "annealed_over is 0: it takes at least 1 draw"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, fault):
+    with pytest.raises(InvalidSettingsError, match=re.escape(fault)):
+        Prioritized(**settings)
+
+
+@pytest.mark.parametrize(
+    ("indices", "priorities", "fault"),
+    [
+        (
+            [0, 1],
+            [1.0],
+            "priorities have shape (1,) and indices (2,): each transition has one; give arrays of one shape",
+        ),
+        ([0, 1], [[1.0], [2.0]], "priorities have shape (2, 1) and indices (2,)"),
+        ([3, 1], [1.0, np.nan], "priority of transition 1 is nan: priorities must be finite;"),
+        ([3, 1], np.float32([np.inf, 1]), "priority of transition 3 is inf"),
+        ([0.5], [1.0], "indices are of float64: they must be integers; cast them"),
+        ([0], ["high"], "priorities are of <U4: they must be real numbers; cast them"),
+        ([0, 1], [[1.0], [2.0, 3.0]], "priorities are no array"),
+        ([0], [1e200], "priorities hold 1e+200: to the power of alpha=0.6 they must be finite in float32;"),
+    ],
+)
+def test_priorities_that_cannot_work_are_refused_and_change_nothing(indices, priorities, fault):
+    memory = numbered_memory(10, sampler=Prioritized())
+    play_episode(memory, 0, length=5)
+    with_errors(memory)
+    before = priorities_of(memory)
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(fault)):
+        memory.update_priorities(indices, priorities)
+
+    assert before == priorities_of(memory)
+
+
+def test_a_sampler_without_priorities_takes_none():
+    memory = numbered_memory(10)
+    play_episode(memory, 0, length=5)
+
+    with pytest.raises(InvalidSettingsError, match="sampler is a Uniform: it draws by no priorities; build the memory"):
+        memory.update_priorities([0], [1.0])
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64, np.bool_])
+def test_priorities_of_any_number_kind_are_taken(kind):
+    memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, length=2)
+
+    memory.update_priorities(np.array([0, 1], np.int32), np.array([1, 0], kind))
+
+    assert {0: 1.0, 1: 0.0} == priorities_of(memory)
+
+
+def test_tensors_of_the_cpu_are_taken_and_one_with_a_gradient_says_what_to_do():
+    torch = pytest.importorskip("torch")
+    memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, length=3)
+
+    memory.update_priorities(torch.tensor([0, 2]), torch.tensor([2.0, 3.0]))
+
+    assert {0: 2.0, 1: 1.0, 2: 3.0} == priorities_of(memory)
+    with pytest.raises(InvalidSettingsError, match=r"priorities are no array .* give priorities\.detach\(\)\.cpu\(\)"):
+        memory.update_priorities(torch.tensor([0]), torch.tensor([2.0], requires_grad=True))
+
+
+@pytest.mark.parametrize("make_memory", [five_streams_at_different_rates, with_holes], ids=lambda make: make.__name__)
+def test_a_sampler_that_is_switched_to_knows_all_that_is_held_and_nothing_from_before(make_memory, tmp_path):
+    sampler = Prioritized(alpha=1.0, epsilon=0.0)
+    memory = make_memory(tmp_path, lambda: sampler)
+    with_errors(memory)
+    memory.sampler = Uniform()
+    for episode in range(200, 260):
+        play_episode(memory, episode % 250, length=3)
+    memory.sample(3)
+
+    memory.sampler = sampler
+
+    assert memory.sampler is sampler
+    assert dict.fromkeys(memory.sampleable_indices().tolist(), 1.0) == priorities_of(memory)
+
+
+def test_what_the_priorities_take_is_a_part_of_the_report():
+    memory = memory_of_vectors(30_000, Prioritized())
+    take_steps(memory, 20_000)
+    memory.sample(1)
+
+    assert 4.8 <= memory.report().parts["priorities"] / 20_000 <= 5.0
+    memory.sampler = Uniform()
+    assert "priorities" not in memory.report().parts
+
+
+def memory_of_vectors(capacity: int, sampler: Sampler, **settings) -> ReplayMemory:
+    """Vectors take the same room whatever they hold."""
+    memory = ReplayMemory(
+        capacity, FrameSpec((4,), np.float32), 2, stack=1, num_streams=8, sampler=sampler, seed=0, **settings
+    )
+    memory.begin(np.zeros((8, 4), np.float32))
+    return memory
+
+
+def take_steps(memory: ReplayMemory, count: int) -> None:
+    nothing = [False] * 8
+    for number in range(count // 8):
+        memory.append([0] * 8, [0.0] * 8, nothing, nothing, np.zeros((8, 4), np.float32))
+        if memory.settings.max_bytes is not None and number % 50 == 0:
+            memory.sample(8)
+            assert memory.nbytes <= memory.settings.max_bytes
+
+
+def test_steps_of_a_budget_make_room_for_their_priorities():
+    held = {}
+    for sampler in (Uniform(), Prioritized()):
+        memory = memory_of_vectors(10**6, sampler, max_bytes="1 MiB", frames_per_segment=64)
+        take_steps(memory, 40_000)
+        held[type(sampler).__name__] = len(memory)
+
+    assert 0.6 * held["Uniform"] < held["Prioritized"] < 0.95 * held["Uniform"]
+    memory.sampler = Uniform()
+    take_steps(memory, 20_000)
+    assert abs(held["Uniform"] - len(memory)) <= 8 * 64
+
+
+def test_switching_to_priorities_under_a_budget_lets_transitions_go_at_once():
+    memory = memory_of_vectors(10**6, Uniform(), max_bytes="1 MiB", frames_per_segment=64)
+    take_steps(memory, 40_000)
+    before = len(memory)
+
+    memory.sampler = Prioritized()
+
+    assert len(memory) < before
+    assert memory.sample(8).index.min() >= memory.sampleable_indices()[0]
+    assert memory.nbytes <= 2**20
+
+
+def test_frames_of_the_drawn_are_their_own():
+    memory = numbered_memory(40, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    for episode in range(20):
+        play_episode(memory, episode, length=5, truncated=True)
+    held = memory.sampleable_indices()
+    memory.update_priorities(held, np.where(held == held[7], 1.0, 0.0))
+
+    batch = memory.sample(3)
+
+    episode, step = divmod(int(held[7]), 5)
+    expected = [numbered_frame(0, episode, max(0, step - 1)), numbered_frame(0, episode, step)]
+    assert (batch.observation == np.stack(expected)).all()
