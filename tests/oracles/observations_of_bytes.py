@@ -58,14 +58,15 @@ def split(frames: np.ndarray) -> dict[str, Any]:
 def join(observations: Any) -> np.ndarray:
     """The bytes of observations: ``(..., NUM_BYTES)``, whatever axes stand before those of each array."""
     parts = []
-    for path, shape, dtype in LAYOUT:
+    for (path, shape, dtype), size in zip(LAYOUT, SIZES, strict=True):
         part = observations
         for key in path:
             part = part[key]
         assert part.dtype == dtype
         assert len(shape) == 0 or part.shape[-len(shape) :] == shape
         leading = part.shape[: part.ndim - len(shape)]
-        parts.append(np.ascontiguousarray(part).reshape(*leading, -1).view(np.uint8))
+        flat = np.ascontiguousarray(part).reshape(*leading, size // part.itemsize)
+        parts.append(flat.view(np.uint8))
     return np.concatenate(parts, axis=-1)
 
 
