@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from batteries.sampler_battery import SamplerBattery
-from framestow import ByAge, EmphasizeRecent, Mixture, Uniform
+from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, ReplayMemory, Uniform
 from oracles.sampler_laws import by_age_law, emphasize_recent_law, uniform_law
 
 
@@ -38,3 +38,42 @@ class TestMixture(SamplerBattery):
 
     def law(self, held: np.ndarray) -> np.ndarray:
         return (uniform_law(len(held)) + 2 * by_age_law(len(held), half_life=7)) / 3
+
+
+def errors_of(held: np.ndarray) -> np.ndarray:
+    """TD errors of either sign, from 0.01 to 6."""
+    return np.where(held % 2, 1, -1) * (0.01 + held * 7 % 13 / 2)
+
+
+def prioritized_law(held: np.ndarray, alpha: float) -> np.ndarray:
+    weights = (np.abs(errors_of(held)) + 1e-6) ** alpha
+    return weights / weights.sum()
+
+
+class TestPrioritized(SamplerBattery):
+    make = partial(Prioritized, alpha=0.7)
+
+    def prepare(self, memory: ReplayMemory) -> None:
+        held = memory.sampleable_indices()
+        memory.update_priorities(held, errors_of(held))
+
+    def law(self, held: np.ndarray) -> np.ndarray:
+        return prioritized_law(held, alpha=0.7)
+
+
+class TestPrioritizedOfNothingKnown(SamplerBattery):
+    """All have the priority of new ones."""
+
+    make = Prioritized
+
+    def law(self, held: np.ndarray) -> np.ndarray:
+        return uniform_law(len(held))
+
+
+class TestMixtureWithPrioritized(TestPrioritized):
+    def make(self):
+        return Mixture((Uniform(), 0.3), (Mixture((Prioritized(alpha=0.7), 1), (ByAge(30), 1)), 0.7))
+
+    def law(self, held: np.ndarray) -> np.ndarray:
+        nested = prioritized_law(held, alpha=0.7) + by_age_law(len(held), half_life=30)
+        return 0.3 * uniform_law(len(held)) + 0.35 * nested

@@ -1,0 +1,187 @@
+"""Every step of a memory of any kind, in lists; a column says which step is which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict
+
+from framestow.replay.batch import Batch
+from framestow.replay.memory import ReplayMemory
+
+PICTURE = Box(0, 255, (5, 4), np.uint8)
+KEYED = Dict({"camera": Box(0, 255, (6, 3, 2), np.uint8), "joints": Box(-np.inf, np.inf, (3,), np.float32)})
+COLUMNS = {"number": np.int64, "state": (np.float32, (2, 3))}
+NUM_ACTIONS = 7
+
+Frame = dict[str, np.ndarray]  # of a Box by the key ""
+
+
+@dataclass
+class Episode:
+    """What one stream saw from a reset on: one frame more than there are steps."""
+
+    stream: int
+    frames: list[Frame]
+    numbers: list[int] = field(default_factory=list)
+    is_over: bool = False
+
+
+@dataclass
+class Step:
+    episode: Episode
+    place: int
+    action: int
+    reward: np.float32
+    terminated: bool
+    truncated: bool
+    state: np.ndarray | None
+
+
+class NumberedSteps:
+    """Is told what a memory is told, and says what must come back: of ``memory``, with settings of any kind."""
+
+    def __init__(self, memory: ReplayMemory) -> None:
+        self.memory = memory
+        self.steps: dict[int, Step] = {}  # by number
+        self.order: list[int] = []  # numbers, as they were appended
+        self.current: list[Episode | None] = [None] * memory.num_streams
+        self.number_of: dict[int, int] = {}  # by index, for ever
+
+    # -- what the memory is told
+
+    def begin(self, frames: Any, streams: list[int]) -> None:
+        for row, stream in enumerate(streams):
+            self.end(stream)
+            self.current[stream] = Episode(stream, [row_of(frames, row)])
+
+    def end(self, stream: int) -> None:
+        if self.current[stream] is not None:
+            self.current[stream].is_over = True
+
+    def end_all(self) -> None:
+        """As a memory does that goes on in its directory."""
+        for stream in range(len(self.current)):
+            self.end(stream)
+
+    def append(self, actions, rewards, terminated, truncated, frames, streams, columns) -> None:
+        for row, stream in enumerate(streams):
+            episode, number = self.current[stream], int(columns["number"][row])
+            ended, cut = bool(terminated[row]), bool(truncated[row])
+            state = np.array(columns["state"][row]) if "state" in columns else None
+            reward = np.float32(rewards[row])
+            self.steps[number] = Step(episode, len(episode.numbers), int(actions[row]), reward, ended, cut, state)
+            self.order.append(number)
+            episode.numbers.append(number)
+            episode.frames.append(row_of(frames, row))
+            episode.is_over = ended or cut
+
+    # -- what must come back
+
+    def horizon(self, number: int) -> int | None:
+        """Steps of the n-step transition; ``None`` while it is pending."""
+        step, n_step = self.steps[number], self.memory.settings.n_step
+        left = len(step.episode.numbers) - step.place
+        return None if left < n_step and not step.episode.is_over else min(n_step, left)
+
+    def observation(self, episode: Episode, place: int, key: str) -> np.ndarray:
+        """The stack that ends at a frame of an episode."""
+        first = episode.frames[0][key]
+        before = np.zeros_like(first) if self.memory.settings.stack_padding == "zeros" else first
+        places = range(place - self.memory.stack + 1, place + 1)
+        return np.stack([episode.frames[one][key] if one >= 0 else before for one in places])
+
+    def assert_shows(self, observation: Any, row: Any, episode: Episode, place: int) -> None:
+        """``row``: where in the batch."""
+        for key, stacks in keyed(observation).items():
+            np.testing.assert_array_equal(self.observation(episode, place, key), stacks[row])
+
+    def assert_is_right(self, batch: Batch) -> np.ndarray:
+        """Compare a batch with the lists; give the numbers of its steps."""
+        numbers = batch.columns["number"]
+        gamma = self.memory.settings.discount
+        for row, (number, index) in enumerate(zip(numbers.tolist(), batch.index.tolist(), strict=True)):
+            assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
+            step, horizon = self.steps[number], self.horizon(number)
+            assert horizon is not None, f"step {number} is pending"
+            reached = step.episode.numbers[step.place : step.place + horizon]
+            last = self.steps[reached[-1]]
+            told = (batch.action[row], batch.terminated[row], batch.truncated[row])
+            assert (step.action, last.terminated, last.truncated) == told
+            reward = sum(gamma**k * float(self.steps[one].reward) for k, one in enumerate(reached))
+            assert abs(reward - batch.reward[row]) <= 1e-6 * (1 + abs(reward))
+            discount = 0.0 if last.terminated else gamma**horizon
+            assert abs(discount - batch.discount[row]) <= 1e-7
+            if step.state is not None:
+                np.testing.assert_array_equal(step.state, batch.columns["state"][row])
+            self.assert_shows(batch.observation, row, step.episode, step.place)
+            self.assert_shows(batch.next_observation, row, step.episode, step.place + horizon)
+        return numbers
+
+    def drawable(self) -> list[int]:
+        """Numbers of what a fifo memory without a budget holds."""
+        return [number for number in self.order[-self.memory.capacity :] if self.horizon(number) is not None]
+
+    def assert_all_is_right(self) -> None:
+        self.memory.check()
+        indices = self.memory.sampleable_indices()
+        assert len(indices) == len(self.memory) <= self.memory.capacity
+        numbers = self.assert_is_right(self.memory.transitions(indices)) if len(indices) else np.zeros(0, int)
+        if self.memory.settings.retention == "fifo":
+            assert self.drawable() == numbers.tolist()
+        assert len(set(numbers.tolist())) == len(numbers)
+
+
+class NumberedCourse(NumberedSteps):
+    """Random episodes, of which the lists are told, and then the memory: other threads may compare them meanwhile."""
+
+    def __init__(self, memory: ReplayMemory, space: Box | Dict, seed: int) -> None:
+        super().__init__(memory)
+        self.spaces = dict(space.spaces) if isinstance(space, Dict) else {"": space}
+        self.random = np.random.default_rng(seed)
+        self.start(list(range(memory.num_streams)))
+
+    def new_frames(self, count: int) -> Any:
+        frames = {
+            key: self.random.integers(0, 256, (count, *space.shape)).astype(space.dtype)
+            if space.dtype == np.uint8
+            else self.random.standard_normal((count, *space.shape)).astype(space.dtype)
+            for key, space in self.spaces.items()
+        }
+        return frames.get("", frames)
+
+    def start(self, streams: list[int]) -> None:
+        frames = self.new_frames(len(streams))
+        self.begin(frames, streams)
+        self.memory.begin(frames, streams)
+
+    def step(self, end_chance: float) -> None:
+        """One step of some of the streams that are open, or of all that are not a beginning."""
+        streams = [stream for stream, episode in enumerate(self.current) if episode and not episode.is_over]
+        if not streams:
+            self.start(list(range(len(self.current))))
+            return
+        if self.random.random() < 0.3:
+            streams = streams[: self.random.integers(1, len(streams) + 1)]
+        count = len(streams)
+        terminated, truncated = self.random.random((2, count)) < end_chance
+        states = self.random.standard_normal((count, 2, 3)).astype(np.float32)
+        actions = self.random.integers(0, NUM_ACTIONS, count)
+        rewards = self.random.standard_normal(count).astype(np.float32)
+        columns = {"number": len(self.order) + np.arange(count), "state": states}
+        step = actions, rewards, terminated, truncated, self.new_frames(count), streams
+        self.append(*step, columns)
+        self.memory.append(*step, columns=columns)
+        ended = [stream for stream in streams if self.current[stream].is_over]
+        if ended and self.random.random() < 0.9:
+            self.start(ended)
+
+
+def keyed(frames: Any) -> Frame:
+    return frames if isinstance(frames, dict) else {"": frames}
+
+
+def row_of(frames: Any, row: int) -> Frame:
+    return {key: np.array(stacked[row]) for key, stacked in keyed(frames).items()}

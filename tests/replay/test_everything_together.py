@@ -1,0 +1,165 @@
+"""n-step returns, columns, Dict observations, any sampler and any retention at once, against lists, after any calls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, ReplayMemory, Uniform
+from oracles.numbered_course import COLUMNS, KEYED, NUM_ACTIONS, PICTURE, NumberedCourse
+from replay.test_random_retention import fewest
+
+SAMPLERS = {
+    "uniform": Uniform,
+    "prioritized": Prioritized,
+    "recent": lambda: EmphasizeRecent(0.99, 5, 10),
+    "age": lambda: ByAge(20),
+    "mixture": lambda: Mixture((Uniform(), 0.3), (Prioritized(), 0.7)),
+}
+CALLS = ["play", "play", "play on", "cut off", "sample", "priorities", "switch", "load"]
+
+settings_of_a_memory = st.fixed_dictionaries(
+    {
+        "capacity": st.integers(3, 120),
+        "num_streams": st.integers(1, 3),
+        "stack": st.integers(1, 4),
+        "stack_padding": st.sampled_from(["first_frame", "zeros"]),
+        "n_step": st.sampled_from([1, 2, 3, 7, 40]),
+        "discount": st.sampled_from([0.9, 1.0]),
+        "storage": st.sampled_from(["packed", "raw"]),
+        "retention": st.sampled_from(["fifo", "fifo", "random"]),
+        "frames_per_segment": st.sampled_from([16, None]),
+        "seed": st.integers(0, 1000),
+    }
+)
+
+
+class PriorityLists:
+    """What ``Prioritized`` knows, by index: (|error| + epsilon) ** alpha, and of new ones the largest so far."""
+
+    def __init__(self, alpha: float, epsilon: float) -> None:
+        self.alpha, self.epsilon, self.largest = alpha, epsilon, 1.0
+        self.weights: dict[int, float] = {}
+
+    def tell(self, held: np.ndarray) -> None:
+        """What is held when the sampler draws, is updated or saved."""
+        self.weights = {index: self.weights.get(index, self.largest) for index in held.tolist()}
+
+    def update(self, indices: np.ndarray, errors: np.ndarray) -> None:
+        for index, error in zip(indices.tolist(), errors.tolist(), strict=True):
+            if index in self.weights:
+                self.weights[index] = (abs(error) + self.epsilon) ** self.alpha
+                self.largest = max(self.largest, self.weights[index])
+
+    def assert_drew(self, batch, beta: float) -> None:
+        """A stratified draw takes each as often as its share says, give or take the two strata that it shares."""
+        weights = np.array(list(self.weights.values()))
+        shares = weights / weights.sum()
+        counts = dict.fromkeys(self.weights, 0)
+        for index in batch.index.tolist():
+            counts[index] += 1
+        assert np.abs(np.array(list(counts.values())) - len(batch) * shares).max() < 2.001
+        drawn = np.array([self.weights[index] for index in batch.index.tolist()])
+        np.testing.assert_allclose(batch.weight, (weights.min() / drawn) ** beta, rtol=1e-4)
+
+
+class Everything:
+    """One memory, its course, and what is called of it."""
+
+    def __init__(self, space, sampler: str, folder, **asked) -> None:
+        self.folder, self.sampler = folder, sampler
+        if asked["retention"] == "random":
+            asked["capacity"] += fewest(asked["num_streams"], asked["stack"])
+        asked["capacity"] = max(asked["capacity"], asked["num_streams"] * asked["n_step"])
+        memory = ReplayMemory(
+            observation_space=space,
+            action_space=NUM_ACTIONS,
+            sampler=SAMPLERS[sampler](),
+            columns=COLUMNS,
+            **asked,
+        )
+        self.priorities_known = PriorityLists(0.6, 1e-6)
+        self.course = NumberedCourse(memory, space, asked["seed"])
+        self.random = np.random.default_rng(asked["seed"])
+
+    @property
+    def memory(self) -> ReplayMemory:
+        return self.course.memory
+
+    def call(self, name: str) -> None:
+        getattr(self, name.replace(" ", "_"))()
+        self.course.assert_all_is_right()
+
+    def play(self) -> None:
+        for _ in range(self.random.integers(1, 60)):
+            self.course.step(end_chance=0.05)
+
+    def play_on(self) -> None:
+        for _ in range(self.random.integers(1, 200)):
+            self.course.step(end_chance=0.0)
+
+    def cut_off(self) -> None:
+        streams = self.random.permutation(self.memory.num_streams)[: self.random.integers(1, 3)]
+        self.course.start(sorted(streams.tolist()))
+
+    def sample(self) -> None:
+        if not len(self.memory):
+            return
+        self.tell()
+        if self.sampler == "prioritized":
+            batch = self.memory.sample(400)
+            self.priorities_known.assert_drew(batch, beta=0.4)
+        self.course.assert_is_right(self.memory.sample(int(self.random.integers(1, 40))))
+
+    def tell(self) -> None:
+        self.priorities_known.tell(self.memory.sampleable_indices())
+
+    def priorities(self) -> None:
+        if len(self.memory) and self.sampler in ("prioritized", "mixture"):
+            self.tell()
+            batch = self.memory.sample(20)
+            for _ in range(self.random.integers(0, 9)):
+                self.course.step(end_chance=0.3)
+            stale = np.concatenate([batch.index, [0, 1, 10**9], batch.index[:3]])
+            errors = self.random.standard_normal(len(stale)) * 10.0 ** self.random.integers(-3, 3)
+            self.tell()
+            self.memory.update_priorities(stale, errors)
+            self.priorities_known.update(stale, errors)
+            self.sample()
+
+    def switch(self) -> None:
+        self.sampler = list(SAMPLERS)[self.random.integers(len(SAMPLERS))]
+        self.memory.sampler = SAMPLERS[self.sampler]()
+        self.priorities_known = PriorityLists(0.6, 1e-6)
+        self.tell()
+        self.sample()
+
+    def load(self) -> None:
+        self.tell()
+        self.memory.save(self.folder)
+        loaded = ReplayMemory.load(self.folder, sampler=SAMPLERS[self.sampler]())
+        if len(self.memory):
+            for _ in range(3):
+                expected, drawn = self.memory.sample(7), loaded.sample(7)
+                assert expected.index.tolist() == drawn.index.tolist()
+                assert expected.weight.tolist() == drawn.weight.tolist()
+        self.course.memory = loaded
+
+
+@pytest.mark.parametrize("max_examples", [12, pytest.param(300, marks=pytest.mark.exhaustive)])
+def test_whatever_is_called_what_comes_back_is_what_was_stored(max_examples, tmp_path):
+    @settings(max_examples=max_examples)
+    @given(
+        asked=settings_of_a_memory,
+        space=st.sampled_from([PICTURE, KEYED]),
+        sampler=st.sampled_from(list(SAMPLERS)),
+        calls=st.lists(st.sampled_from(CALLS), min_size=3, max_size=12),
+    )
+    def whatever_is_called(asked, space, sampler, calls):
+        everything = Everything(space, sampler, folder=tmp_path / "memory", **asked)
+        for call in calls:
+            everything.call(call)
+
+    whatever_is_called()
