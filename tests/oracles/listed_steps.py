@@ -13,14 +13,40 @@ FRAME = FrameSpec((1, 1))
 ACTION = ActionSpec.from_space(200)
 
 
-@dataclass
+DISCOUNT = 0.9
+
+
+@dataclass(eq=False)
 class ListedStep:
-    """A transition by its first and last frame; reward and action say which it is."""
+    """A transition by its first frame and the steps of its return; reward and action say which it is."""
 
     stream: int
     first: int
-    last: int
+    start: int
     reward: float
+    terminated: bool
+    course: list[ListedStep]  # all steps of its episode, to which this one is added
+    n_step: int
+
+    def __post_init__(self) -> None:
+        self.place = len(self.course)
+        self.course.append(self)
+
+    @property
+    def steps(self) -> list[ListedStep]:
+        return self.course[self.place : self.place + self.n_step]
+
+    @property
+    def last(self) -> int:
+        return self.start + len(self.steps)
+
+    @property
+    def total(self) -> np.float32:
+        return np.float32(sum(DISCOUNT**power * step.reward for power, step in enumerate(self.steps)))
+
+    @property
+    def discount(self) -> np.float32:
+        return np.float32(0.0 if self.steps[-1].terminated else DISCOUNT ** len(self.steps))
 
     def looks_at(self, stream: int, first: int, before: int) -> bool:
         return self.stream == stream and self.first < before and self.last >= first
@@ -34,6 +60,7 @@ class PlayedTimeline:
         self.random = np.random.default_rng(seed)
         count = timeline.num_streams
         self.newest, self.starts = [-1] * count, [0] * count
+        self.courses: list[list[ListedStep]] = [[] for _ in range(count)]
         self.steps: list[ListedStep] = []
         self.left: list[tuple[int, int, int]] = []  # triples of make_room, all of them
         self.begin(list(range(count)))
@@ -45,6 +72,7 @@ class PlayedTimeline:
         for stream in streams:
             self.newest[stream] += 1
             self.starts[stream] = self.newest[stream]
+            self.courses[stream] = []
 
     def play(self, num_steps: int, end_chance: float = 0.1) -> None:
         for _ in range(num_steps):
@@ -56,23 +84,50 @@ class PlayedTimeline:
             assert self.timeline.stage(streams, *step)
             self.left += self.timeline.make_room()
             self.timeline.append_staged()
-            for stream, number in zip(streams, numbers.tolist(), strict=True):
-                first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
+            for stream, number, has_ended in zip(streams, numbers.tolist(), terminated.tolist(), strict=True):
+                start, course = self.newest[stream], self.courses[stream]
+                first = max(self.starts[stream], start - self.stack + 1)
+                step = ListedStep(stream, first, start, float(number), has_ended, course, self.timeline.n_step)
                 self.newest[stream] += 1
-                self.steps.append(ListedStep(stream, first, self.newest[stream], float(number)))
+                self.steps.append(step)
             self.begin([stream for stream, has_ended in zip(streams, terminated, strict=True) if has_ended])
 
     def numbers_of(self, indices: np.ndarray) -> list[int]:
         """Which transitions these are, after a look at whether everything about them is right."""
-        (streams, lasts, counts), (actions, rewards, *_) = self.timeline.resolve(indices)
+        (streams, lasts, counts), (actions, rewards, *_) = self.timeline.resolve_steps(indices)
         numbers = rewards.astype(int).tolist()
         for row, number in enumerate(numbers):
             step = self.steps[number]
-            expected = (step.stream, step.last, step.last - step.first + 1, number % 200)
+            expected = (step.stream, step.start + 1, step.start + 1 - step.first + 1, number % 200)
             assert expected == (streams[row], lasts[row], counts[row], actions[row]), f"transition {number}"
+        self.check_transitions([self.steps[number] for number in numbers], self.timeline.resolve(indices))
         return numbers
+
+    def check_transitions(self, steps: list[ListedStep], resolved) -> None:
+        (streams, lasts, counts), (_, rewards, discounts, terminated, *_) = resolved
+        expected = [(step.stream, step.last, step.last - step.first + 1) for step in steps]
+        if self.timeline.n_step > 1:
+            expected = [(step.stream, step.start, step.start - step.first + 1) for step in steps]
+            expected += [(step.stream, step.last, self.num_frames(step.steps[-1])) for step in steps]
+        assert expected == list(zip(streams.tolist(), lasts.tolist(), counts.tolist(), strict=True))
+        assert [step.total for step in steps] == rewards.tolist()
+        assert [step.discount for step in steps] == discounts.tolist()
+        assert [step.steps[-1].terminated for step in steps] == terminated.tolist()
+
+    def num_frames(self, step: ListedStep) -> int:
+        """How many frames the observation has that the step led to."""
+        return min(step.place + 2, self.stack)
 
     def held_numbers(self) -> list[int]:
         """The numbers of all transitions that may be drawn, by their index."""
         self.timeline.check()
         return self.numbers_of(self.timeline.held_indices())
+
+    def whole_numbers(self) -> list[int]:
+        """The numbers of all transitions ever that wait for no step."""
+        going_on = [id(course) for course, is_open in zip(self.courses, self.timeline.is_open, strict=True) if is_open]
+        return [
+            number
+            for number, step in enumerate(self.steps)
+            if len(step.steps) == self.timeline.n_step or id(step.course) not in going_on
+        ]

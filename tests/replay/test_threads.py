@@ -33,7 +33,10 @@ class Player:
 
     def __init__(self, memory: ReplayMemory, seed: int) -> None:
         self.memory = memory
-        self.oracle = ListMemory(memory.capacity, memory.num_streams, memory.stack, memory.settings.discount)
+        settings = memory.settings
+        self.oracle = ListMemory(
+            memory.capacity, memory.num_streams, memory.stack, settings.discount, n_step=settings.n_step
+        )
         self.rng = np.random.default_rng(seed)
         self.episodes, self.steps = [-1] * memory.num_streams, [0] * memory.num_streams
         self.begin(list(range(memory.num_streams)))
@@ -94,11 +97,12 @@ def make_memory(storage: str = "packed", **settings) -> ReplayMemory:
     return ReplayMemory(CAPACITY, FrameSpec(SHAPE), NUM_ACTIONS, stack=STACK, storage=storage, **settings)
 
 
-@STORAGES
-def test_every_batch_is_what_the_oracle_holds_while_the_writer_sweeps_the_ring(storage):
-    memory = make_memory(storage)
+@pytest.mark.parametrize(("storage", "n_step"), [("packed", 1), ("raw", 1), ("packed", 3)])
+def test_every_batch_is_what_the_oracle_holds_while_the_writer_sweeps_the_ring(storage, n_step):
+    memory = make_memory(storage, n_step=n_step)
     player = Player(memory, seed=1)
-    player.step()
+    while not len(memory):
+        player.step()
     num_batches = [0, 0, 0]
 
     def sample(number: int) -> None:

@@ -49,14 +49,16 @@ class LastingMachine(RuleBasedStateMachine):
         capacity=st.integers(3, 900),
         num_streams=st.integers(1, 3),
         storage=st.sampled_from(["packed", "packed", "raw"]),
+        n_step=st.integers(1, 10),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, capacity, num_streams, storage, seed):
+    def build(self, capacity, num_streams, storage, n_step, seed):
         self.random = np.random.default_rng(seed)
         self.arguments = {"num_streams": num_streams, "storage": storage, "flush_every": None, "directory": self.home}
-        self.capacity = capacity
+        self.arguments["n_step"] = n_step
+        self.capacity = capacity = max(capacity, n_step * num_streams)
         self.memory = self.new_memory()
-        self.oracle = ListMemory(capacity, num_streams, 4, 0.99)
+        self.oracle = ListMemory(capacity, num_streams, 4, 0.99, n_step=n_step)
         self.note_flush()
 
     @rule(streams=st.sets(st.integers(0, 2), min_size=1))

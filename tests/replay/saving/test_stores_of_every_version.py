@@ -20,5 +20,6 @@ def test_a_store_of_any_version_holds_what_was_saved_and_draws_what_the_saved_me
 
     loaded = ReplayMemory.load(STORES / version / name)
 
+    assert 1 == loaded.settings.n_step
     assert json.loads(DRAWS_FILE.read_text())[name] == draws_of(loaded)
     assert_memory_is_what_the_oracle_holds(loaded, oracle)

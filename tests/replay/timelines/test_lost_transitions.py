@@ -9,33 +9,36 @@ from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.timelines.step_settings import StepSettings
-from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
+from oracles.listed_steps import ACTION, DISCOUNT, FRAME, PlayedTimeline
 
 STACK, NUM_STREAMS, SEGMENT_FRAMES = 4, 3, 16
 
 
-def ring(capacity: int) -> RingTimeline:
-    return RingTimeline(StepSettings(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES))
+def steps(capacity: int, n_step: int) -> StepSettings:
+    return StepSettings(capacity, NUM_STREAMS, STACK, FRAME, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
 
 
-def blocks(capacity: int) -> BlockTimeline:
-    return BlockTimeline(
-        StepSettings(capacity, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES), RandomRetention(0)
-    )
+def ring(capacity: int, n_step: int = 1) -> RingTimeline:
+    return RingTimeline(steps(capacity, n_step))
+
+
+def blocks(capacity: int, n_step: int = 1) -> BlockTimeline:
+    return BlockTimeline(steps(capacity, n_step), RandomRetention(0))
 
 
 TIMELINES = [ring, blocks]
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-@pytest.mark.parametrize("seed", range(3))
-def test_what_looks_at_lost_frames_is_not_drawn_and_all_else_is(make, seed):
-    played = PlayedTimeline(make(500), STACK, seed)
+@pytest.mark.parametrize(("seed", "n_step"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 3), (5, 10), (6, 40)])
+def test_what_looks_at_lost_frames_is_not_drawn_and_all_else_is(make, seed, n_step):
+    played = PlayedTimeline(make(500, n_step), STACK, seed)
     random = np.random.default_rng(100 + seed)
     played.play(100)
     lost = []
     for _ in range(25):
         played.play(20)
+        played.begin(random.permutation(NUM_STREAMS)[: random.integers(3)].tolist())  # cut off, each now and then
         stream = int(random.integers(NUM_STREAMS))
         first = int(random.integers(max(0, played.newest[stream] - 200), played.newest[stream] + 1))
         before = int(random.integers(first + 1, played.newest[stream] + 2))
@@ -52,6 +55,12 @@ def test_what_looks_at_lost_frames_is_not_drawn_and_all_else_is(make, seed):
 
     still_here = [played.steps[number] for number in played.held_numbers()]
     assert not any(step.looks_at(*frames) for step in still_here for frames in lost)
+    newest = range(len(played.steps) - 500, len(played.steps)) if make is ring else range(len(played.steps))
+    gone = lost if make is ring else lost + played.left
+    here = [number for number in played.whole_numbers() if number in newest]
+    assert [n for n in here if not any(played.steps[n].looks_at(*frames) for frames in gone)] == sorted(
+        played.held_numbers()
+    )
 
 
 @pytest.mark.parametrize("make", TIMELINES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -10,22 +12,24 @@ from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK, RingTimeline
 from framestow.replay.timelines.step_settings import StepSettings
-from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
+from oracles.listed_steps import ACTION, DISCOUNT, FRAME, PlayedTimeline
 
 STACK, NUM_STREAMS, SEGMENT_FRAMES, CAPACITY = 4, 3, 16, 3500
 
 
-def ring() -> RingTimeline:
-    return RingTimeline(StepSettings(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES))
+def steps(n_step: int) -> StepSettings:
+    return StepSettings(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
 
 
-def blocks() -> BlockTimeline:
-    return BlockTimeline(
-        StepSettings(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, 0.9, SEGMENT_FRAMES), RandomRetention(0)
-    )
+def ring(n_step: int = 1) -> RingTimeline:
+    return RingTimeline(steps(n_step))
 
 
-TIMELINES = [ring, blocks]
+def blocks(n_step: int = 1) -> BlockTimeline:
+    return BlockTimeline(steps(n_step), RandomRetention(0))
+
+
+TIMELINES = [ring, blocks, partial(ring, 5), partial(blocks, 5), partial(blocks, 30)]
 
 
 class Store:
@@ -102,9 +106,11 @@ def test_a_block_that_is_missing_or_no_block_loses_exactly_its_transitions(make)
     lost = whole - set(timeline.held_indices().tolist())
     assert num_lost == len(lost) > 0
     rewards = {block: np.frombuffer(blocks[block], slot_dtype(timeline)) for block in (missing, cut)}
-    expected = {reward for slots in rewards.values() for reward in slots["reward"].tolist()}
-    _, (_, actual, *_) = played.timeline.resolve(np.array(sorted(lost)))
-    assert set(actual.tolist()) <= expected
+    gone = {int(reward) for slots in rewards.values() for reward in slots["reward"].tolist()}
+    for number in played.numbers_of(np.array(sorted(lost))):
+        assert gone & {int(step.reward) for step in played.steps[number].steps}, f"transition {number}"
+    for number in played.numbers_of(timeline.held_indices()):
+        assert not gone & {int(step.reward) for step in played.steps[number].steps}, f"transition {number}"
     played.timeline = timeline
     played.play(3000)  # what is lost leaves like everything else
     assert CAPACITY - 3 * STEPS_PER_BLOCK < len(timeline) <= CAPACITY
@@ -142,7 +148,7 @@ def test_open_episodes_go_on_after_restoring(make):
     played.play(100, end_chance=0.0)
 
     numbers = played.held_numbers()
-    assert len(played.steps) == len(numbers)
+    assert len(played.steps) == len(numbers) + len(played.timeline.pending)
 
 
 @pytest.mark.parametrize("make", TIMELINES)
