@@ -72,13 +72,14 @@ bool StepBlocks::is_pending(std::int64_t index) const {
 }
 
 std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+    const bool has_one_step = pending_.is_unused();
     for (std::size_t row = 0; row < count; ++row) {
         const Slot slot = slot_of(indices[row]);
         if (!is_drawable(slot)) {
             return row;
         }
         const std::uint8_t* record = records_of_[slot.order] + slot.place * records_.bytes();
-        if (pending_.is_unused()) {
+        if (has_one_step) {
             records_.resolve(record, row, out);
         } else {
             records_.resolve_return(record, return_of(slot), row, count, out);

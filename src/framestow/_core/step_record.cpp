@@ -133,6 +133,14 @@ void StepRecords::go_on(StepReturn& sum, const std::uint8_t* record) const {
     ++sum.num_steps;
 }
 
+// What a transition has from its first step, whatever its return.
+inline void StepRecords::read_carried(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
+    read_action(record + action_at_, out.actions + row * given_action_bytes_);
+    if (out.columns != nullptr) {
+        read_columns(record + columns_at_, row, out.columns);
+    }
+}
+
 void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
     const std::size_t stream = stream_of(record);
     const std::uint8_t flags = record[kFlagsAt];
@@ -162,14 +170,6 @@ void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& s
     out.terminated[row] = (flags & kTerminated) != 0;
     out.truncated[row] = (flags & kTruncated) != 0;
     read_carried(record, row, out);
-}
-
-// What a transition has from its first step, whatever its return.
-void StepRecords::read_carried(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
-    read_action(record + action_at_, out.actions + row * given_action_bytes_);
-    if (out.columns != nullptr) {
-        read_columns(record + columns_at_, row, out.columns);
-    }
 }
 
 void StepRecords::read_action(const std::uint8_t* stored, std::uint8_t* out) const {

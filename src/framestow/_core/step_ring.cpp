@@ -60,32 +60,31 @@ void StepRing::let_go(std::vector<Eviction>& evictions) {
 }
 
 void StepRing::append(const Steps& steps) {
-    for (std::size_t row = 0; row < steps.count; ++row) {
-        const auto stream = static_cast<std::size_t>(steps.streams[row]);
-        const StepStart start = courses_.advance(stream, steps.flags[row]);
-        const std::int64_t index = next_index_++;
-        records_.write(slot(index), steps, row, start.position, start.history);
-        if (!pending_.is_unused()) {
-            append_pending(index, stream, start, steps.flags[row]);
-        } else if (start.is_readable) {
-            start_drawing(index);
-        } else {
-            hidden_.push(index);
-        }
+    if (!pending_.is_unused()) {
+        append_pending(steps);
+        return;
     }
-    draw_settled();
+    for (std::size_t row = 0; row < steps.count; ++row) {
+        const StepStart start = courses_.advance(static_cast<std::size_t>(steps.streams[row]), steps.flags[row]);
+        if (start.is_readable) {
+            start_drawing(next_index_);
+        } else {
+            hidden_.push(next_index_);
+        }
+        records_.write(slot(next_index_++), steps, row, start.position, start.history);
+    }
 }
 
 std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+    const bool has_one_step = pending_.is_unused();
     for (std::size_t row = 0; row < count; ++row) {
         if (!is_held(indices[row])) {
             return row;
         }
-        const std::uint8_t* record = slot(indices[row]);
-        if (pending_.is_unused()) {
-            records_.resolve(record, row, out);
+        if (has_one_step) {
+            records_.resolve(slot(indices[row]), row, out);
         } else {
-            records_.resolve_return(record, return_of(indices[row]), row, count, out);
+            records_.resolve_return(slot(indices[row]), return_of(indices[row]), row, count, out);
         }
     }
     return count;
@@ -215,17 +214,24 @@ void StepRing::stop_drawing(std::int64_t index) {
     changed_.add(slot_of_held(index));
 }
 
-// The newest step waits for its return, where it has not got it, and one before it may have got its own.
-void StepRing::append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags) {
-    hidden_.push(index);
-    const std::int64_t settled =
-        pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
-    if (settled != PendingSteps::kNone) {
-        settled_.push_back(settled);
+// A step waits for its return, and the one that has it by this one waits no more.
+void StepRing::append_pending(const Steps& steps) {
+    for (std::size_t row = 0; row < steps.count; ++row) {
+        const auto stream = static_cast<std::size_t>(steps.streams[row]);
+        const StepStart start = courses_.advance(stream, steps.flags[row]);
+        const std::int64_t index = next_index_++;
+        records_.write(slot(index), steps, row, start.position, start.history);
+        hidden_.push(index);
+        const std::int64_t settled =
+            pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
+        if (settled != PendingSteps::kNone) {
+            settled_.push_back(settled);
+        }
+        if (steps.flags[row] != 0) {
+            settle(stream);
+        }
     }
-    if (flags != 0) {
-        settle(stream);
-    }
+    draw_settled();
 }
 
 // No step of the stream waits any more: its episode is over.
@@ -234,11 +240,10 @@ void StepRing::settle(std::size_t stream) {
 }
 
 void StepRing::draw_settled() {
-    if (settled_.empty()) {
-        return;
-    }
     std::sort(settled_.begin(), settled_.end());
-    hidden_.remove(settled_);
+    if (!settled_.empty()) {
+        hidden_.remove(settled_);
+    }
     for (const std::int64_t index : settled_) {
         start_drawing(index);
     }
@@ -263,8 +268,8 @@ void StepRing::leave(std::int64_t until, std::vector<Eviction>& evictions) {
         }
         if (!hidden_.contains(oldest_)) {
             stop_drawing(oldest_);
-        } else {
-            pending_.remove(stream, records_.position_of(slot(oldest_), stream), oldest_);
+        } else {  // before - 2 + stack is where it starts
+            pending_.remove(stream, before - 2 + rules_.stack, oldest_);
         }
     }
     if (hidden_.size() != 0) {

@@ -110,7 +110,7 @@ private:
     std::uint8_t* slot(std::int64_t index) const;
     void start_drawing(std::int64_t index);
     void stop_drawing(std::int64_t index);
-    void append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags);
+    void append_pending(const Steps& steps);
     void settle(std::size_t stream);
     void draw_settled();
     std::int64_t needed_from(std::int64_t index, std::size_t& stream) const;
