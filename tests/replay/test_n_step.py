@@ -1,0 +1,208 @@
+"""Returns of n steps: at every kind of end, at the cursor, while they wait, and after loading."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.numbered_steps import SHAPE, numbered_frame, numbered_memory, play_episode, steps_of
+from oracles.shadowed_memory import ShadowedMemory
+
+ALL_N = range(1, 11)
+
+
+def shadowed(capacity: int, n_step: int, num_streams: int = 1, **settings) -> ShadowedMemory:
+    settings = {"seed": 0, "stack": 3, "discount": 0.9, "num_streams": num_streams} | settings
+    return ShadowedMemory(capacity, FrameSpec(SHAPE), 256, n_step=n_step, **settings)
+
+
+def step(memory: ReplayMemory, number: int, stream: int = 0, *, terminated=False, truncated=False) -> None:
+    frame = numbered_frame(stream, 0, number + 1)[None]
+    memory.append([number], [number + 0.1], [terminated], [truncated], frame, [stream])
+
+
+@pytest.mark.parametrize("n_step", ALL_N)
+@pytest.mark.parametrize("ending", ["terminated", "truncated", "both", "cut off", "open"])
+def test_episodes_of_every_length_and_end_give_what_the_oracle_gives(n_step, ending):
+    for length in (1, 2, n_step - 1, n_step, n_step + 1, 2 * n_step + 1):
+        memory = shadowed(80, n_step)
+        flags = {"terminated": ending in ("terminated", "both"), "truncated": ending in ("truncated", "both")}
+        for episode in range(3):
+            play_episode(memory, episode, length, **flags)
+        if ending == "cut off":
+            memory.begin(numbered_frame(0, 3, 0)[None])
+
+        assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+        num_waiting = min(n_step - 1, length) if ending == "open" else 0
+        assert 3 * length - num_waiting == len(memory)
+
+
+@pytest.mark.parametrize("n_step", ALL_N)
+def test_the_cursor_never_changes_what_a_transition_was_while_it_sweeps_the_ring(n_step):
+    memory = shadowed(40, n_step, num_streams=3)
+    random, first_seen = np.random.default_rng(n_step), {}
+    memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(3)]))
+    for number in range(120):
+        for stream in random.permutation(3)[: random.integers(1, 4)].tolist():
+            ends = random.random() < 0.08
+            step(memory, number, stream, terminated=ends, truncated=random.random() < 0.04)
+            if not memory.open_episodes[stream] or random.random() < 0.02:
+                memory.begin(numbered_frame(stream, 0, 0)[None], [stream])
+        if number % 5 == 0:
+            assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+        if len(memory):
+            batch = memory.transitions(memory.sampleable_indices())
+            for row, index in enumerate(batch.index.tolist()):
+                seen = (batch.reward[row], batch.discount[row], batch.next_observation[row].tobytes())
+                assert seen == first_seen.setdefault(index, seen), f"transition {index}"
+
+
+def test_a_transition_waits_for_its_steps_and_is_neither_counted_nor_given_until_then():
+    memory = numbered_memory(20, n_step=3)
+    play_episode(memory, 0, length=2)
+
+    assert 0 == len(memory)
+    with pytest.raises(NothingToSampleError, match="holds no transition"):
+        memory.sample(1)
+    with pytest.raises(NothingToSampleError, match="transition 0 is not held"):
+        memory.transitions([0])
+
+    step(memory, 2)
+
+    assert [0] == memory.sampleable_indices().tolist()
+    assert [0] == memory.sample(1).index.tolist()
+
+
+def test_the_next_observation_is_n_steps_on_and_the_rest_is_the_first_steps():
+    memory = numbered_memory(20, n_step=3, discount=0.5)
+    play_episode(memory, 0, length=6)
+
+    batch = memory.transitions([2])
+
+    assert ([1, 2], [4, 5]) == (steps_of(batch.observation[0]), steps_of(batch.next_observation[0]))
+    assert [2] == batch.action.tolist()
+    assert [2 + 0.5 * 3 + 0.25 * 4] == batch.reward.tolist()
+    assert [0.5**3] == batch.discount.tolist()
+
+
+def test_rewards_are_summed_in_double():
+    memory = numbered_memory(20, n_step=3, discount=1.0)
+    memory.begin(numbered_frame(0, 0, 0)[None])
+    for number, reward in enumerate((2.0**24, 1.0, -(2.0**24))):  # in float32, 2**24 + 1 is 2**24
+        memory.append([0], [reward], [False], [False], numbered_frame(0, 0, number + 1)[None])
+
+    assert [1.0] == memory.transitions([0]).reward.tolist()
+
+
+def test_sampling_changes_no_shared_state():
+    memory, undisturbed = numbered_memory(40, n_step=4), numbered_memory(40, n_step=4)
+    for one in (memory, undisturbed):
+        for episode in range(4):
+            play_episode(one, episode, length=7, truncated=episode % 2 == 0)
+
+    for _ in range(20):
+        memory.sample(32)
+
+    everything = undisturbed.sampleable_indices()
+    np.testing.assert_array_equal(everything, memory.sampleable_indices())
+    expected, actual = undisturbed.transitions(everything), memory.transitions(everything)
+    for name in ("observation", "reward", "discount", "next_observation", "terminated", "truncated"):
+        np.testing.assert_array_equal(getattr(expected, name), getattr(actual, name), name)
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+def test_what_waited_when_it_was_saved_waits_when_it_is_loaded_and_goes_on(retention, tmp_path):
+    memory = numbered_memory(700, num_streams=2, n_step=5, retention=retention)
+    memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(2)]))
+    for number in range(30):
+        step(memory, number, stream=number % 2)
+    memory.save(tmp_path)
+    loaded = ReplayMemory.load(tmp_path)
+
+    assert 5 == loaded.settings.n_step
+    assert 30 - 2 * 4 == len(memory) == len(loaded)
+
+    for one in (memory, loaded):
+        step(one, 30, stream=0, terminated=True)
+        step(one, 31, stream=1)
+
+    indices = memory.sampleable_indices()
+    assert 16 + 12 == len(indices)
+    np.testing.assert_array_equal(indices, loaded.sampleable_indices())
+    np.testing.assert_array_equal(memory.transitions(indices).reward, loaded.transitions(indices).reward)
+
+
+def test_a_memory_that_is_gone_on_with_from_a_folder_bootstraps_from_where_it_stopped(tmp_path):
+    arguments = {"capacity": 50, "n_step": 4, "directory": tmp_path, "flush_every": None}
+    with numbered_memory(**arguments) as memory:
+        play_episode(memory, 0, length=6)
+        assert 3 == len(memory)
+
+    with numbered_memory(**arguments) as memory:
+        batch = memory.transitions(memory.sampleable_indices())
+
+    assert 6 == len(batch)
+    assert [np.float32(0.99**power) for power in (4, 4, 4, 3, 2, 1)] == batch.discount.tolist()
+
+
+def test_steps_that_wait_are_told_of_and_exported_with_their_episode():
+    memory = numbered_memory(50, n_step=4)
+    play_episode(memory, 0, length=5, terminated=True)
+    play_episode(memory, 1, length=6)
+
+    ended, going_on = memory.episodes()
+
+    assert [0.0, 1.0, 2.0, 3.0, 4.0] == ended.rewards.tolist()
+    assert [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] == going_on.rewards.tolist()
+    assert list(range(7)) == steps_of(going_on.frames())
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+def test_under_a_budget_what_waits_leaves_like_everything_else(storage):
+    random = np.random.default_rng(0)
+    memory = ReplayMemory(
+        50_000, FrameSpec((40, 40)), 4, n_step=10, num_streams=2, max_bytes="4 MiB", storage=storage, seed=0
+    )
+    noise = random.integers(0, 256, (64, 2, 40, 40), dtype=np.uint8)
+    memory.begin(noise[0])
+    for number in range(3000):
+        ends = random.random(2) < 0.01
+        memory.append([0, 1], [number, number], ends, [False, False], noise[number % 64])
+        if ends.any():
+            memory.begin(noise[0][ends], np.flatnonzero(ends))
+        if number % 500 == 499:
+            memory.check()
+            batch = memory.transitions(memory.sampleable_indices())
+            assert 0 < len(batch) == len(memory) < 2 * number
+    assert memory.nbytes < 4 << 20
+
+
+@pytest.mark.parametrize(("n_step", "message"), [(0, "n_step is 0"), (256, "n_step is 256"), (-1, "n_step is -1")])
+def test_another_number_of_steps_is_refused(n_step, message):
+    with pytest.raises(InvalidSettingsError, match=f"{message}: a return has 1 to 255 rewards"):
+        numbered_memory(1000, n_step=n_step)
+
+
+def test_a_ring_that_could_never_hold_a_whole_return_of_every_stream_is_refused():
+    with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of the 3 streams must fit"):
+        numbered_memory(14, num_streams=3, n_step=5)
+    memory = shadowed(15, n_step=5, num_streams=3)
+    memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(3)]))
+    for number in range(20):
+        for stream in range(3):
+            step(memory, number, stream)
+        assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+    assert 3 == len(memory)
+
+
+def test_n_may_be_as_large_as_255():
+    memory = shadowed(600, n_step=255)
+    play_episode(memory, 0, length=254, truncated=True)
+    play_episode(memory, 1, length=300 - 45)
+
+    assert 255 == len(memory)
+    assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
