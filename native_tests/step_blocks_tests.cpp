@@ -14,35 +14,44 @@ namespace {
 
 struct ListedStep {
     std::size_t stream;
-    std::int64_t first;  // frame of its window
-    std::int64_t last;
-    bool is_drawable;
-
-    bool looks_at(std::size_t other, std::int64_t from, std::int64_t before) const {
-        return stream == other && first < before && last >= from;
-    }
+    std::int64_t first;  // frame of its observation
+    std::int64_t start;
+    std::size_t episode;
+    bool is_readable;
 };
 
 constexpr std::size_t kStreams = 3;
 constexpr std::int64_t kStack = 4;
 constexpr std::int64_t kSegment = 10;
 
+StepRules rules_of(std::int64_t n_step) {
+    StepRules rules{kStack, kSegment, 0.5, ActionLayout{1, true, false}};
+    rules.n_step = n_step;
+    return rules;
+}
+
 // The streams' memory, what plays on them, and every step in a list; its reward is its number there.
 struct Play {
-    Play() : is_open(new bool[kStreams]()) {}
+    explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kStreams]()) {}
 
     StreamMemory memory() { return {newest.data(), starts.data(), unreadable.data(), is_open.get(), kStreams}; }
 
     template <typename Core>
     void begin(Core& core, std::int32_t stream) {
         core.begin(&stream, 1);
+        episode[static_cast<std::size_t>(stream)] = episodes.size();
+        episodes.emplace_back();
         episode_start[static_cast<std::size_t>(stream)] = newest[static_cast<std::size_t>(stream)];
     }
 
+    // Now and then an episode ends, or is cut off before the step.
     template <typename Core, typename MakeRoom>
     void step(Core& core, std::mt19937& random, MakeRoom make_room) {
         const auto stream = static_cast<std::int32_t>(random() % kStreams);
         const auto at = static_cast<std::size_t>(stream);
+        if (random() % 40 == 0) {
+            begin(core, stream);
+        }
         const std::uint8_t flags = random() % 9 == 0 ? kTerminated : std::uint8_t{0};
         const std::uint8_t action = 1;
         const auto reward = static_cast<float>(steps.size());
@@ -50,16 +59,35 @@ struct Play {
         CHECK(core.may_append(&stream, 1));
         make_room();
         const bool is_readable = first >= lost_before[at];
+        const std::int64_t start = newest[at];
         core.append(Steps{&stream, &action, &reward, &flags, 1});
-        steps.push_back(ListedStep{at, first, newest[at], is_readable});
+        episodes[episode[at]].push_back(steps.size());
+        steps.push_back(ListedStep{at, first, start, episode[at], is_readable});
         if (flags != 0) {
             begin(core, stream);
         }
     }
 
+    // The steps of a transition's return, as numbers.
+    std::vector<std::size_t> return_of(std::size_t number) const {
+        const std::vector<std::size_t>& all = episodes[steps[number].episode];
+        const auto from = std::find(all.begin(), all.end(), number);
+        return {from, from + std::min<std::ptrdiff_t>(n_step, all.end() - from)};
+    }
+
+    std::int64_t last_of(std::size_t number) const { return steps[return_of(number).back()].start + 1; }
+
+    bool is_drawable(std::size_t number) const {
+        const ListedStep& step = steps[number];
+        const bool goes_on = episode[step.stream] == step.episode;
+        return step.is_readable && (!goes_on || return_of(number).size() == static_cast<std::size_t>(n_step));
+    }
+
     void leave(std::size_t stream, std::int64_t from, std::int64_t before) {
-        for (ListedStep& step : steps) {
-            step.is_drawable = step.is_drawable && !step.looks_at(stream, from, before);
+        for (std::size_t number = 0; number < steps.size(); ++number) {
+            ListedStep& step = steps[number];
+            step.is_readable = step.is_readable &&
+                               !(step.stream == stream && step.first < before && last_of(number) >= from);
         }
     }
 
@@ -82,42 +110,81 @@ struct Play {
             CHECK(core.is_held(indices.back()) && (rank == 0 || indices[rank - 1] < indices[rank]));
         }
         const std::size_t count = indices.size();
-        std::vector<std::int32_t> streams(count), counts(count);
-        std::vector<std::int64_t> lasts(count), actions(count);
-        std::vector<float> rewards(count), discounts(count);
-        const std::unique_ptr<bool[]> terminated(new bool[count]), truncated(new bool[count]);
-        core.resolve(indices.data(), count,
-                     ResolvedSteps{streams.data(), lasts.data(), counts.data(),
-                                   reinterpret_cast<std::uint8_t*>(actions.data()), rewards.data(), discounts.data(),
-                                   terminated.get(), truncated.get()});
+        Columns alone(count), transitions(count);
+        CHECK(core.resolve_steps(indices.data(), count, alone.out()) == count);
+        CHECK(core.resolve(indices.data(), count, transitions.out()) == count);
         std::set<std::size_t> numbers;
         for (std::size_t row = 0; row < count; ++row) {
-            const auto number = static_cast<std::size_t>(rewards[row]);
-            const ListedStep& step = steps[number];
-            CHECK(step.is_drawable && numbers.insert(number).second);
-            CHECK(static_cast<std::size_t>(streams[row]) == step.stream && lasts[row] == step.last);
-            CHECK(lasts[row] - counts[row] + 1 == step.first);
+            const auto number = static_cast<std::size_t>(alone.rewards[row]);
+            CHECK(is_drawable(number) && numbers.insert(number).second);
+            CHECK(static_cast<std::size_t>(alone.streams[row]) == steps[number].stream);
+            CHECK(alone.lasts[row] == steps[number].start + 1);
+            CHECK(alone.lasts[row] - alone.counts[row] + 1 == steps[number].first);
+            compare_transition(number, row, count, transitions);
         }
-        const auto num_drawable =
-            std::count_if(steps.begin(), steps.end(), [](const ListedStep& step) { return step.is_drawable; });
-        CHECK(numbers.size() == static_cast<std::size_t>(num_drawable));
+        std::size_t num_drawable = 0;
+        for (std::size_t number = 0; number < steps.size(); ++number) {
+            num_drawable += is_drawable(number) ? 1 : 0;
+        }
+        CHECK(numbers.size() == num_drawable);
+        for (const std::int64_t index : core.pending_indices()) {
+            CHECK(core.is_pending(index) && !core.is_held(index) && n_step > 1);
+        }
     }
 
+    struct Columns {
+        explicit Columns(std::size_t count)
+            : streams(2 * count), counts(2 * count), lasts(2 * count), actions(count), rewards(count),
+              discounts(count), terminated(new bool[count]), truncated(new bool[count]) {}
+
+        ResolvedSteps out() {
+            return {streams.data(), lasts.data(),     counts.data(),    reinterpret_cast<std::uint8_t*>(actions.data()),
+                    rewards.data(), discounts.data(), terminated.get(), truncated.get()};
+        }
+
+        std::vector<std::int32_t> streams, counts;
+        std::vector<std::int64_t> lasts, actions;
+        std::vector<float> rewards, discounts;
+        std::unique_ptr<bool[]> terminated, truncated;
+    };
+
+    void compare_transition(std::size_t number, std::size_t row, std::size_t count, const Columns& columns) const {
+        const std::vector<std::size_t> numbers = return_of(number);
+        double reward = 0.0, discount = 1.0;
+        for (const std::size_t each : numbers) {
+            reward += discount * static_cast<double>(each);
+            discount /= 2;
+        }
+        CHECK(columns.rewards[row] == static_cast<float>(reward));
+        CHECK(columns.discounts[row] == (columns.terminated[row] ? 0.0F : static_cast<float>(discount)));
+        if (n_step == 1) {
+            CHECK(columns.lasts[row] == last_of(number));
+            return;
+        }
+        const std::int64_t first_of_episode = steps[episodes[steps[number].episode].front()].start;
+        const std::int64_t next_first = std::max(first_of_episode, last_of(number) - kStack + 1);
+        CHECK(columns.lasts[row] == steps[number].start && columns.lasts[row + count] == last_of(number));
+        CHECK(columns.lasts[row] - columns.counts[row] + 1 == steps[number].first);
+        CHECK(columns.lasts[row + count] - columns.counts[row + count] + 1 == next_first);
+        CHECK(columns.streams[row + count] == columns.streams[row]);
+    }
+
+    std::int64_t n_step;
     std::vector<std::int64_t> newest = std::vector<std::int64_t>(kStreams, -1);
     std::vector<std::int64_t> starts = std::vector<std::int64_t>(kStreams, 0);
     std::vector<std::int64_t> unreadable = std::vector<std::int64_t>(kStreams, 0);
     std::unique_ptr<bool[]> is_open;
     std::vector<std::int64_t> episode_start = std::vector<std::int64_t>(kStreams, 0);
     std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kStreams, 0);
+    std::vector<std::size_t> episode = std::vector<std::size_t>(kStreams, 0);
+    std::vector<std::vector<std::size_t>> episodes;  // numbers of the steps of each
     std::vector<ListedStep> steps;
 };
 
-const StepRules kRules{kStack, kSegment, 0.5F, ActionLayout{1, true, false}};
-
-void blocks_hold_what_lists_hold() {
+void blocks_hold_what_lists_hold(std::int64_t n_step) {
     std::mt19937 random(1);
-    Play play;
-    StepBlocks blocks(300, play.memory(), kRules);
+    Play play(n_step);
+    StepBlocks blocks(300, play.memory(), rules_of(n_step));
     for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
         play.begin(blocks, stream);
     }
@@ -132,17 +199,17 @@ void blocks_hold_what_lists_hold() {
         if (random() % 200 == 0) {
             play.lose(blocks, random);
         }
-        if (turn % 7 == 0) {
+        if (turn % 37 == 0) {
             play.compare(blocks);
         }
     }
     CHECK(blocks.num_steps() <= 300 && blocks.next_number() > 400);
 }
 
-void blocks_come_back_as_they_were() {
+void blocks_come_back_as_they_were(std::int64_t n_step) {
     std::mt19937 random(2);
-    Play play;
-    StepBlocks blocks(300, play.memory(), kRules);
+    Play play(n_step);
+    StepBlocks blocks(300, play.memory(), rules_of(n_step));
     for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
         play.begin(blocks, stream);
     }
@@ -153,22 +220,24 @@ void blocks_come_back_as_they_were() {
             }
         });
     }
-    StepBlocks other(300, play.memory(), kRules);
+    StepBlocks other(300, play.memory(), rules_of(n_step));
     for (const StepBlock* block : blocks.blocks()) {
         other.restore(block->number, block->stream, block->segment, block->records.data());
     }
     other.restore_next_number(blocks.next_number());
     other.lose_indices(blocks.lost_indices());
+    other.restore_pending();
+    CHECK(other.pending_indices() == blocks.pending_indices());
     CHECK(other.held_indices() == blocks.held_indices() && other.lost_indices() == blocks.lost_indices());
     CHECK(other.num_sealed() == blocks.num_sealed() && other.num_steps() == blocks.num_steps());
 }
 
-void rings_skip_what_is_lost() {
+void rings_skip_what_is_lost(std::int64_t n_step) {
     std::mt19937 random(3);
-    Play play;
-    constexpr std::size_t kCapacity = 200;
-    std::vector<std::uint8_t> slots(kCapacity * StepRecords::record_bytes(kStreams, kRules));
-    StepRing ring(slots.data(), kCapacity, play.memory(), kRules);
+    Play play(n_step);
+    const std::size_t capacity = n_step == 25 ? 40 : 200;  // 40: steps leave while they wait
+    std::vector<std::uint8_t> slots(capacity * StepRecords::record_bytes(kStreams, rules_of(n_step)));
+    StepRing ring(slots.data(), capacity, play.memory(), rules_of(n_step));
     for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
         play.begin(ring, stream);
     }
@@ -177,12 +246,12 @@ void rings_skip_what_is_lost() {
         play.step(ring, random, [&] { ring.make_room(1, evictions); });
         const std::int64_t oldest = ring.oldest();
         for (std::int64_t number = 0; number < oldest; ++number) {
-            play.steps[static_cast<std::size_t>(number)].is_drawable = false;
+            play.steps[static_cast<std::size_t>(number)].is_readable = false;
         }
         if (random() % 60 == 0) {
             play.lose(ring, random);
         }
-        if (turn % 7 == 0) {
+        if (turn % 37 == 0) {
             play.compare(ring);
         }
     }
@@ -191,9 +260,11 @@ void rings_skip_what_is_lost() {
 }  // namespace
 
 int main() {
-    blocks_hold_what_lists_hold();
-    blocks_come_back_as_they_were();
-    rings_skip_what_is_lost();
+    for (const std::int64_t n_step : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{25}}) {
+        blocks_hold_what_lists_hold(n_step);
+        blocks_come_back_as_they_were(n_step);
+        rings_skip_what_is_lost(n_step);
+    }
     std::puts("step block tests: all hold");
     return 0;
 }
