@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from framestow.cli.filmstrip import STRIP_WIDTH, frame_pictures, write_filmstrip
+from framestow.cli.filmstrip import STRIP_WIDTH, chosen_leaf, frame_pictures, write_filmstrip
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
@@ -139,3 +140,25 @@ def test_padding_and_endings_change_what_is_written_around_the_frames(tmp_path):
     assert plain.tobytes() != padded.tobytes()
     assert (end == red).all(axis=2).any()  # "terminated"
     assert not (plain == red).all(axis=2).any()
+
+
+def test_of_several_arrays_the_largest_picture_is_drawn_or_the_one_that_is_named(tmp_path):
+    space = {"a": FrameSpec((4, 4)), "b": (FrameSpec((9, 9)), FrameSpec((400,), np.float32))}
+    memory = ReplayMemory(10, space, 4, stack=2)
+    frames = {"a": np.full((1, 4, 4), 201, np.uint8), "b": (np.full((1, 9, 9), 99, np.uint8), np.zeros((1, 400), "f4"))}
+    memory.begin(frames)
+    memory.append([0], [0.0], [False], [False], frames)
+    batch, spec = memory.transitions([0]), memory.settings.frame
+
+    for name, key in (("largest", ""), ("named", "a"), ("vector", "b.1")):
+        write_filmstrip(tmp_path / name, batch, spec, "Arm", 0, 1, key)
+
+    def shows(name, grey):
+        return bool((opened(tmp_path / name) == grey).all(axis=2).sum() > 1000)
+
+    assert [(True, False), (False, True)] == [(shows(name, 99), shows(name, 201)) for name in ("largest", "named")]
+    assert (tmp_path / "vector").stat().st_size > 0
+    with pytest.raises(InvalidSettingsError, match=r"key is 'c': the observations have a, b\.0, b\.1; give one"):
+        write_filmstrip(tmp_path / "none", batch, spec, "Arm", 0, 1, "c")
+    with pytest.raises(InvalidSettingsError, match="key is 'c': the observations have one array without a key"):
+        chosen_leaf(FrameSpec((4, 4)), "c")

@@ -97,6 +97,22 @@ def test_columns_are_told_by_name_dtype_and_shape(tmp_path, monkeypatch, capsys)
     assert "columns log_prob float32, state float64 2x3" in capsys.readouterr().out
 
 
+def test_several_arrays_are_told_by_key_and_one_of_them_is_drawn(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    memory = ReplayMemory(10, {"eye": FrameSpec((8, 8)), "pose": FrameSpec((3,), np.float32)}, 4)
+    frames = {"eye": np.zeros((1, 8, 8), np.uint8), "pose": np.zeros((1, 3), np.float32)}
+    memory.begin(frames)
+    memory.append([0], [0.0], [False], [False], frames)
+    memory.save("saved")
+
+    assert 0 == main(["inspect", "saved", "--key", "pose", "--filmstrip", "pose.png"])
+    assert "frames of eye 8x8 uint8, pose 3 float32" in capsys.readouterr().out
+    assert b"\x89PNG" == Path("pose.png").read_bytes()[:4]
+    assert 0 == main(["inspect", "saved", "--json"])
+    assert ["eye", "pose"] == list(json.loads(capsys.readouterr().out)["settings"]["frame"]["dict"])
+    assert 0 == main(["verify", "saved"])
+
+
 def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):
     run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000020"
     checkpoint.mkdir(parents=True)

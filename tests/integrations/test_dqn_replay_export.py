@@ -139,6 +139,10 @@ def floats() -> ReplayMemory:
     return SmallPlay(((2, "cut"),)).recorded(FrameSpec((4, 4), np.float32)).memory
 
 
+def several_arrays() -> ReplayMemory:
+    return ReplayMemory(9, {"eye": FrameSpec((4, 4)), "pose": FrameSpec((2,), np.float32)}, 4)
+
+
 def box_actions() -> ReplayMemory:
     return ReplayMemory(9, FrameSpec((4, 4)), Box(-1, 1, (2,)))
 
@@ -151,6 +155,7 @@ def nothing() -> ReplayMemory:
     ("make_memory", "message"),
     [
         (floats, "frames have dtype float32"),
+        (several_arrays, "observations are of eye, pose: the layout of the DQN Replay Dataset holds one array a frame"),
         (box_actions, "the layout holds numbers from 0 on"),
         (nothing, "the memory holds no transition"),
     ],

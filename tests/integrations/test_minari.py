@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from hypothesis import given, settings
 
 from framestow import ReplayMemory
@@ -118,6 +118,15 @@ def test_a_dataset_of_jpegs_is_told_of(tmp_path: Path):
 
     assert ["the dataset keeps its pictures as JPEG: they are not what the environment showed"] == told.notes
     assert [] == lossless.notes
+
+
+def test_a_dataset_of_jpegs_in_a_dict_is_told_of(tmp_path: Path):
+    picture = Box(0, 255, (32, 32, 3), np.uint8)
+    frames = {"screen": np.zeros((4, 32, 32, 3), np.uint8), "pose": np.zeros((4, 2), np.float32)}
+    space = Dict({"screen": picture, "pose": Box(-1, 1, (2,), np.float32)})
+    made = dataset(tmp_path / "made", [episode() | {"observations": frames}], space)
+
+    assert any("JPEG" in note for note in MinariData.open(made).notes)
 
 
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
@@ -228,8 +237,8 @@ def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("observations", "actions", "message"),
     [
-        (Dict({"screen": PIXELS}), Discrete(6), "a memory holds pictures or vectors, a Box; map them to one"),
-        (Discrete(16), Discrete(6), "a memory holds pictures or vectors, a Box; map them to one"),
+        (Dict({"screen": PIXELS, "told": Text(5)}), Discrete(6), "observation_space['told'] is Text"),
+        (Discrete(16), Discrete(6), "a memory holds pictures or vectors, a Box, or, unstacked, a Dict or Tuple"),
         (PIXELS, Dict({"arm": Discrete(3)}), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
     ],
 )
@@ -345,3 +354,23 @@ def test_binary_actions_come_and_go(tmp_path: Path):
     back, _ = imported(tmp_path / "made/here-v0")
     assert memory.settings.action == back.settings.action
     assert [[0, 1, 1]] == back.sample(1).action.tolist()
+
+
+def test_observations_of_several_arrays_come_and_go_as_they_are(tmp_path: Path):
+    space = Dict({"screen": PIXELS, "arm": Tuple([Box(-1, 1, (3,), np.float32), Discrete(4)])})
+    rng = np.random.default_rng(0)
+    frames = {
+        "screen": rng.integers(0, 256, (8, 5, 3), dtype=np.uint8),
+        "arm": (rng.normal(size=(8, 3)).astype(np.float32), rng.integers(0, 4, 8)),
+    }
+    made = dataset(tmp_path / "made", [episode(7) | {"observations": frames}], space)
+
+    memory, told = imported(made)
+    export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
+    (data,) = minari.MinariDataset(tmp_path / "made/here-v0/data")
+
+    assert (7, 1) == (told.transitions, told.episodes)
+    np.testing.assert_equal(frames, next(memory.episodes()).frames())
+    np.testing.assert_equal(frames, data.observations)
+    with pytest.raises(InvalidSettingsError, match="or, unstacked, a Dict or Tuple of them"):
+        MinariData.open(made, stacked_on="first_axis")

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, MissingExtraError
+from framestow.frames.array_trees import map_arrays
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.array_trees import map_arrays
 from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending
 from framestow.replay.output_pool import aligned_empty
 

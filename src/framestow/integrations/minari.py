@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError
+from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.minari_library import bytes_of_dataset, has_lossy_pictures, open_dataset
 from framestow.integrations.stacked_observations import StackedOn, Stacks
@@ -25,7 +27,7 @@ HAS_BEGINNING, HAS_END = "framestow_has_beginning", "framestow_has_end"  # what 
 
 class _Episode(NamedTuple):
     number: int
-    frames: npt.NDArray[Any]
+    frames: Any
     actions: npt.NDArray[Any]
     rewards: npt.NDArray[Any]
     terminated: npt.NDArray[np.bool_]
@@ -34,12 +36,13 @@ class _Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class MinariData:
-    """A Minari dataset whose observations are pictures or vectors, opened.
+    """A Minari dataset whose observations are pictures or vectors, or dicts and tuples of them, opened.
 
-    Observations must be a ``Box`` and actions a ``Discrete`` or a ``Box``: what a memory takes. An episode of T steps
-    has T + 1 observations there, so the true last frame of every episode comes over, and both flags as they are. An
-    episode with neither flag at its end is cut off by the next one; one that goes on behind a flag is parted there.
-    Rewards become ``float32``. Seeds, ids, options and infos have no place in a memory.
+    Observations must be a ``Box``, or a ``Dict`` or ``Tuple`` that a memory takes, and actions a ``Discrete``,
+    ``MultiDiscrete``, ``MultiBinary`` or ``Box``. An episode of T steps has T + 1 observations there, so the true last
+    frame of every episode comes over, and both flags as they are. An episode with neither flag at its end is cut off by
+    the next one; one that goes on behind a flag is parted there. Rewards become ``float32``. Seeds, ids, options and
+    infos have no place in a memory.
 
     Arguments of ``open``:
         dataset: the dataset's folder, or the id of one that lies on this machine.
@@ -49,7 +52,7 @@ class MinariData:
     """
 
     dataset: Any
-    frame: FrameSpec
+    frame: AnySpec
     action: ActionSpec
     stacks: Stacks | None
     stack_padding: StackPadding
@@ -66,12 +69,7 @@ class MinariData:
         """
         opened = open_dataset(dataset)
         space = opened.observation_space
-        if not (hasattr(space, "low") and hasattr(space, "high")):
-            raise InvalidSettingsError(
-                f"{opened.id}: observations are {space}: a memory holds pictures or vectors, a Box; map them to one"
-            )
-        stacks = Stacks.of_shape(space.shape, stacked_on)
-        frame = FrameSpec.from_space(space if stacks is None else _frame_space(space, stacks))
+        stacks, frame = _kind_of(opened.id, space, stacked_on)
         action = ActionSpec.from_space(opened.action_space)
         if not opened.total_steps:
             raise InvalidSettingsError(f"{opened.id}: it has no step: there is nothing to import")
@@ -124,7 +122,7 @@ class MinariData:
                 num_parted += _append(memory, episode, transferred)
             except InvalidStepError as error:
                 raise InvalidStepError(f"{self.dataset.id}: episode {number}: {error}") from error
-            done += episode.frames.nbytes
+            done += (len(episode.rewards) + 1) * self.frame.nbytes
             progress(done, total)
         if num_parted:
             transferred.notes.append(f"parted where a step ended them and they went on: {num_parted:,} of the episodes")
@@ -147,20 +145,35 @@ class MinariData:
             [metadata] = self.dataset.storage.get_episode_metadata([number])
         except (OSError, ValueError, KeyError, AssertionError) as error:
             raise DamagedDataError(f"{where}: Minari cannot read it: {error}; fetch the dataset again") from error
-        observations = np.asarray(data.observations)
-        lengths = [len(observations) - 1, *map(len, (data.actions, data.rewards, data.terminations, data.truncations))]
+        observations = self._arrays(data.observations, where)
+        counts = [len(part) - 1 for part in observations]
+        lengths = [*counts, *map(len, (data.actions, data.rewards, data.terminations, data.truncations))]
         if len(set(lengths)) != 1 or not lengths[0]:
             raise DamagedDataError(
-                f"{where}: it has {len(observations)} observations and {lengths[1:]} actions, rewards and flags: there "
-                "must be one observation more than steps, and a step; fetch the dataset again"
+                f"{where}: it has {counts[0] + 1} observations and {lengths[-4:]} actions, rewards and flags: "
+                "there must be one observation more than steps, and a step; fetch the dataset again"
             )
         terminated, truncated = (np.asarray(flags, np.bool_) for flags in (data.terminations, data.truncations))
         if not metadata.get(HAS_END, True):  # an export ended it so, since Minari wants every episode to end
             truncated = truncated & False
-        frames = self._frames(_as_dtype(observations, self.frame.dtype, where), metadata, where)
+        frames = self._frames(observations, metadata, where)
         return _Episode(number, frames, np.asarray(data.actions), np.asarray(data.rewards), terminated, truncated)
 
-    def _frames(self, observations: npt.NDArray[Any], metadata: dict[str, Any], where: str) -> npt.NDArray[Any]:
+    def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
+        """The observations' arrays, one a leaf, in the dtypes of the space."""
+        if isinstance(self.frame, FrameSpec):
+            return [_as_dtype(np.asarray(observations), self.frame.dtype, where)]
+        try:
+            parts = zip(self.frame.leaves, self.frame.flattened(observations), strict=True)
+        except InvalidStepError as error:
+            raise DamagedDataError(f"{where}: its observations are not those of its space: {error}") from error
+        return [_as_dtype(np.asarray(part), leaf.frame.dtype, where + leaf.place) for leaf, part in parts]
+
+    def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
+        if isinstance(self.frame, ObservationSpec):
+            leaves = zip(self.frame.leaves, arrays, strict=True)
+            return self.frame.rebuilt(tuple(leaf.as_kept(part) for leaf, part in leaves))
+        (observations,) = arrays
         if self.stacks is None:
             return observations
         if metadata.get(HAS_BEGINNING, True) and self.stack_padding not in self.stacks.paddings_of(observations[0]):
@@ -174,12 +187,12 @@ class MinariData:
 def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -> bool:
     """Append an episode; say whether it went on behind one of its ends."""
     first = np.zeros(1, np.int32)
-    memory.begin(episode.frames[:1], first)
+    memory.begin(_rows(episode.frames, np.s_[:1]), first)
     last_step = len(episode.rewards) - 1
     num_parts = 1
     for step in range(last_step + 1):
         here = slice(step, step + 1)
-        frame = episode.frames[step + 1 : step + 2]
+        frame = _rows(episode.frames, np.s_[step + 1 : step + 2])
         flags = episode.terminated[here], episode.truncated[here]
         memory.append(episode.actions[here], episode.rewards[here], *flags, frame, first)
         if step < last_step and (flags[0][0] or flags[1][0]):
@@ -188,6 +201,24 @@ def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -
     transferred.episodes += num_parts
     transferred.transitions += last_step + 1
     return num_parts > 1
+
+
+def _rows(frames: Any, rows: slice) -> Any:
+    return map_arrays(lambda array: array[rows], frames)
+
+
+def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | None, AnySpec]:
+    """How observations of a space are stacked, and one frame of them."""
+    spec = observation_spec(space) if hasattr(space, "spaces") else None
+    if spec is not None and stacked_on == "no":
+        return None, spec
+    if spec is not None or not (hasattr(space, "low") and hasattr(space, "high")):
+        raise InvalidSettingsError(
+            f"{name}: observations are {space}: a memory holds pictures or vectors, a Box, or, unstacked, a Dict or "
+            "Tuple of them; map them to one"
+        )
+    stacks = Stacks.of_shape(space.shape, stacked_on)
+    return stacks, FrameSpec.from_space(space if stacks is None else _frame_space(space, stacks))
 
 
 def _as_dtype(observations: npt.NDArray[Any], dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,25 @@ def open_dataset(dataset: str | Path) -> Any:
 
 
 def has_lossy_pictures(dataset: Any) -> bool:
-    """Whether Minari keeps the observations of an open dataset as JPEG, as it does by default."""
+    """Whether Minari keeps pictures among the observations of an open dataset as JPEG, as it does by default."""
     is_image_space = load_minari().dataset.minari_storage.is_image_space
-    return bool(dataset.storage.metadata.get("jpeg_encoding", True) and is_image_space(dataset.observation_space))
+    spaces = _arrays_in(dataset.observation_space)
+    return bool(dataset.storage.metadata.get("jpeg_encoding", True) and any(map(is_image_space, spaces)))
 
 
 def bytes_of_dataset(dataset: Any) -> int:
     """Bytes of the files of an open dataset."""
     return bytes_of_folder(Path(dataset.storage.data_path))
+
+
+def _arrays_in(space: Any) -> Iterator[Any]:
+    """The spaces of the arrays in ``space``, which may be a dict or tuple of others."""
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        yield space
+    else:
+        for part in parts.values() if isinstance(parts, dict) else parts:
+            yield from _arrays_in(part)
 
 
 def _folder_of(path: Path) -> Path | None:

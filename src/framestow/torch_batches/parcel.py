@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from framestow.frames.array_trees import map_arrays
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.array_trees import map_arrays
 
 _ALIGNMENT = 64  # bytes: enough for any load that a device makes, and for a dtype's own
 

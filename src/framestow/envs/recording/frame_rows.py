@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -11,34 +11,22 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from framestow.errors import InvalidSettingsError
-
-
-def each_array(change: Callable[..., Any], frames: Any, *others: Any) -> Any:
-    """Apply ``change`` to the one array, or to each in the dicts and tuples; ``others`` are made alike.
-
-    >>> each_array(lambda frames: frames[:1], {"camera": np.array([1, 2]), "arm": (np.array([3, 4]),)})
-    {'camera': array([1]), 'arm': (array([3]),)}
-    """
-    if isinstance(frames, Mapping):
-        return {key: each_array(change, part, *(other[key] for other in others)) for key, part in frames.items()}
-    if isinstance(frames, tuple):
-        return tuple(each_array(change, *parts) for parts in zip(frames, *others, strict=True))
-    return change(frames, *others)
+from framestow.frames.array_trees import map_arrays
 
 
 def take_rows(frames: Any, rows: npt.NDArray[np.intp]) -> Any:
     """Copy those rows of ``frames``, ``(n, *frame)`` or dicts and tuples of such arrays."""
-    return each_array(lambda array: array[rows], frames)
+    return map_arrays(lambda array: array[rows], frames)
 
 
 def take_row(frames: Any, row: Any) -> Any:
     """One row of ``frames``, a view."""
-    return each_array(lambda array: array[row], frames)
+    return map_arrays(lambda array: array[row], frames)
 
 
 def newest_of(stacks: Any) -> Any:
     """Take the newest frame of each stack, ``(n, *frame)``, a view."""
-    return each_array(lambda array: array[:, -1], stacks)
+    return map_arrays(lambda array: array[:, -1], stacks)
 
 
 def put_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
@@ -50,7 +38,7 @@ def put_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
             copy[row] = frame
         return copy
 
-    return each_array(replaced, frames, *rows.values())
+    return map_arrays(replaced, frames, *rows.values())
 
 
 def stacked_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]:
