@@ -131,6 +131,7 @@ bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries b
 	$(BENCH)/bin/python benchmarks/million.py
 	$(BENCH)/bin/python benchmarks/steps.py
 	$(BENCH)/bin/python benchmarks/threads.py
+	$(BENCH)/bin/python benchmarks/loading.py
 	$(BENCH)/bin/python benchmarks/dtypes.py
 	$(BENCH)/bin/python benchmarks/sampling.py
 	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256 --threads 2

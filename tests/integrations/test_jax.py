@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,3 +191,12 @@ def test_a_loader_on_a_named_device_and_with_another_draw():
 def test_an_empty_batch_is_refused():
     with pytest.raises(InvalidSettingsError, match="batch_size is 0: a batch has at least 1 transition"):
         BatchLoader(filled(), 0)
+
+
+def test_the_example_of_the_docs_runs_and_prints_what_stands_there(capsys):
+    page = (Path(__file__).parents[2] / "docs/jax.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+    exec(compile(example, "jax.md", "exec"), {"__name__": "__main__"})
+
+    assert f"# {capsys.readouterr().out.strip()}" in example

@@ -41,10 +41,10 @@ class OutputPool:
     ``torch.from_numpy``, memoryviews and DLPack, with no call to give anything back.
     """
 
-    def __init__(self, max_buffers: int = MAX_BUFFERS, max_bytes: int = 128 * 2**20) -> None:
+    def __init__(self, max_buffers: int = MAX_BUFFERS, max_bytes: int = 144 * 2**20) -> None:
         self._buffers: list[npt.NDArray[Any]] = []
         self._max_buffers = max_buffers
-        self.max_bytes = max_bytes  # three batches of 1,024 windows of five Atari frames
+        self.max_bytes = max_bytes  # four batches, as a loader has out, of 1,024 windows of five Atari frames
 
     @property
     def nbytes(self) -> int:

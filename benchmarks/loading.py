@@ -1,0 +1,171 @@
+"""How long does a learner wait for its batches, with a loader that prepares them ahead and without?
+
+    python benchmarks/loading.py                 all settings, results/loading.json
+    python benchmarks/loading.py --rounds 3      a quick look, printed only
+
+A packed memory of 50,000 transitions, stack of four 84x84 frames, recorded from random play. Each update takes a batch
+as tensors on the CPU and learns from it, three ways in turn, a hundred updates a turn (those of the slow learner four):
+
+    sample    to_tensors(memory.sample(n)), then the learner
+    loader    next(BatchLoader(memory, n)), ahead by two batches on one thread, then the learner
+    learner   the learner alone, always on the same batch
+
+Two learners. One waits 5 ms and leaves the cores alone, as one that waits for an accelerator does. The other makes an
+update of the Nature CNN (Mnih et al. 2015) on one thread of this machine, which shares its caches and memory with the
+loader's thread. A median of turns: microseconds until a batch is there ("wait"), milliseconds an update. On a device of
+its own the copy there is hidden too; no such device has been measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, median
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import smooth_l1_loss
+
+from atari_frames import FRAME_SIDE, recorded
+from framestow import FrameSpec, ReplayMemory
+from framestow.agents.networks import build_network
+from framestow.benchmarking.result_files import write_result
+from framestow.integrations.torch import BatchLoader, TensorBatch, to_tensors
+
+RESULTS = Path(__file__).parent / "results"
+CAPACITY = 50_000
+WAIT_S = 0.005
+NUM_ACTIONS = 4
+
+
+class Setting(NamedTuple):
+    """What is measured: frames, how many a batch, and who learns from them."""
+
+    game: str
+    dtype: str
+    batch_size: int
+    learner: str
+
+
+SETTINGS = (
+    Setting("breakout", "uint8", 32, "waits 5 ms"),
+    Setting("breakout", "uint8", 256, "waits 5 ms"),
+    Setting("enduro", "uint8", 256, "waits 5 ms"),
+    Setting("enduro", "uint8", 1024, "waits 5 ms"),
+    Setting("breakout", "float32", 256, "waits 5 ms"),
+    Setting("breakout", "uint8", 32, "Nature CNN"),
+    Setting("enduro", "uint8", 256, "Nature CNN"),
+)
+
+
+def filled_memory(game: str, dtype: str) -> ReplayMemory:
+    """A full memory of one stream that shows the game's frames over and over, as they are or divided by 255."""
+    frames = recorded(game)
+    is_scaled = dtype == "float32"
+    memory = ReplayMemory(
+        CAPACITY, FrameSpec(frames.shape[1:], np.dtype(dtype), is_scaled=is_scaled), NUM_ACTIONS, seed=0
+    )
+    memory.begin(in_dtype(frames[:1], dtype))
+    for step in range(1, CAPACITY + 1):
+        place = step % len(frames)
+        memory.append([step % NUM_ACTIONS], [0.0], [False], [False], in_dtype(frames[place : place + 1], dtype))
+    return memory
+
+
+def in_dtype(frames: np.ndarray, dtype: str) -> np.ndarray:
+    return frames if dtype == "uint8" else frames / np.float32(255)
+
+
+def waiting(_batch: TensorBatch) -> None:
+    time.sleep(WAIT_S)
+
+
+def nature_cnn() -> Callable[[TensorBatch], None]:
+    """An update of deep Q-learning: two forward passes, one backward, Adam."""
+    torch.manual_seed(0)
+    network = build_network((4, FRAME_SIDE, FRAME_SIDE), NUM_ACTIONS)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, fused=True)
+
+    def learn(batch: TensorBatch) -> None:
+        with torch.no_grad():
+            target = batch.reward + batch.discount * network(batch.next_observation).max(1).values
+        values = network(batch.observation).gather(1, batch.action[:, None])[:, 0]
+        optimizer.zero_grad(set_to_none=True)
+        smooth_l1_loss(values, target).backward()
+        optimizer.step()
+
+    return learn
+
+
+def turn(
+    fetch: Callable[[], TensorBatch], learn: Callable[[TensorBatch], None], num_updates: int
+) -> tuple[float, float]:
+    """Mean seconds that a batch was waited for, and that an update took with it."""
+    waits = []
+    began = time.perf_counter()
+    for _ in range(num_updates):
+        start = time.perf_counter()
+        batch = fetch()
+        waits.append(time.perf_counter() - start)
+        learn(batch)
+    return fmean(waits), (time.perf_counter() - began) / num_updates
+
+
+def measured(memory: ReplayMemory, setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
+    """Microseconds of waiting and milliseconds an update, of each way."""
+    is_slow = setting.learner == "Nature CNN"
+    learn = nature_cnn() if is_slow else waiting
+    num_updates = 4 if is_slow else 100
+    kept = copy.deepcopy(to_tensors(memory.sample(setting.batch_size)))  # not one of the arrays that are used again
+    turns: dict[str, list[tuple[float, float]]] = {"sample": [], "loader": [], "learner": []}
+    with BatchLoader(memory, setting.batch_size) as loader:
+        ways: dict[str, Callable[[], TensorBatch]] = {
+            "sample": lambda: to_tensors(memory.sample(setting.batch_size)),
+            "loader": loader.__next__,
+            "learner": lambda: kept,
+        }
+        for current in range(rounds + 1):
+            for name, fetch in ways.items():
+                figures = turn(fetch, learn, num_updates)
+                if current:  # the first warms up
+                    turns[name].append(figures)
+    return {
+        name: {
+            "wait_us": median(wait for wait, _ in of_way) * 1e6,
+            "update_ms": median(took for _, took in of_way) * 1e3,
+        }
+        for name, of_way in turns.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Batches prepared ahead beside batches that are sampled.")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each way and setting")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{'':42s}{'wait, µs':>20s}{'update, ms':>30s}")
+    print(f"{'':42s}{'sample':>10s}{'loader':>10s}{'sample':>10s}{'loader':>10s}{'learner':>10s}")
+    memories: dict[tuple[str, str], ReplayMemory] = {}
+    results = []
+    for setting in SETTINGS:
+        kind = setting.game, setting.dtype
+        if kind not in memories:
+            memories[kind] = filled_memory(*kind)
+        row = measured(memories[kind], setting, arguments.rounds)
+        results.append({**setting._asdict(), **row})
+        label = f"{setting.game}, {setting.dtype}, {setting.batch_size}, {setting.learner}"
+        waits = [row[name]["wait_us"] for name in ("sample", "loader")]
+        updates = [row[name]["update_ms"] for name in ("sample", "loader", "learner")]
+        print(
+            f"{label:42s}" + "".join(f"{wait:10.0f}" for wait in waits) + "".join(f"{took:10.2f}" for took in updates)
+        )
+    if arguments.rounds >= 10:
+        print("written:", write_result(RESULTS / "loading.json", {"rounds": arguments.rounds, "settings": results}))
+
+
+if __name__ == "__main__":
+    main()
