@@ -12,8 +12,8 @@ as tensors on the CPU and learns from it, three ways in turn, a hundred updates 
 
 Two learners. One waits 5 ms and leaves the cores alone, as one that waits for an accelerator does. The other makes an
 update of the Nature CNN (Mnih et al. 2015) on one thread of this machine, which shares its caches and memory with the
-loader's thread. A median of turns: microseconds until a batch is there ("wait"), milliseconds an update. On a device of
-its own the copy there is hidden too; no such device has been measured.
+loader's thread. Medians over the turns: microseconds until a batch is there, microseconds of processor time that it
+takes of the learner's thread, milliseconds an update. For a CUDA device the copy is hidden too; none has been measured.
 """
 
 from __future__ import annotations
@@ -101,27 +101,34 @@ def nature_cnn() -> Callable[[TensorBatch], None]:
     return learn
 
 
-def turn(
-    fetch: Callable[[], TensorBatch], learn: Callable[[TensorBatch], None], num_updates: int
-) -> tuple[float, float]:
-    """Mean seconds that a batch was waited for, and that an update took with it."""
-    waits = []
+class Turn(NamedTuple):
+    """Means over the updates of a turn, in seconds."""
+
+    wait: float
+    processor: float
+    update: float
+
+
+def turn(fetch: Callable[[], TensorBatch], learn: Callable[[TensorBatch], None], num_updates: int) -> Turn:
+    """How long a batch is waited for, what it takes of the learner's thread, and an update with it."""
+    waits, processor_times = [], []
     began = time.perf_counter()
     for _ in range(num_updates):
-        start = time.perf_counter()
+        start, processor_start = time.perf_counter(), time.thread_time()
         batch = fetch()
+        processor_times.append(time.thread_time() - processor_start)
         waits.append(time.perf_counter() - start)
         learn(batch)
-    return fmean(waits), (time.perf_counter() - began) / num_updates
+    return Turn(fmean(waits), fmean(processor_times), (time.perf_counter() - began) / num_updates)
 
 
 def measured(memory: ReplayMemory, setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
-    """Microseconds of waiting and milliseconds an update, of each way."""
+    """Microseconds of waiting and of processor time, and milliseconds an update, of each way."""
     is_slow = setting.learner == "Nature CNN"
     learn = nature_cnn() if is_slow else waiting
     num_updates = 4 if is_slow else 100
     kept = copy.deepcopy(to_tensors(memory.sample(setting.batch_size)))  # not one of the arrays that are used again
-    turns: dict[str, list[tuple[float, float]]] = {"sample": [], "loader": [], "learner": []}
+    turns: dict[str, list[Turn]] = {"sample": [], "loader": [], "learner": []}
     with BatchLoader(memory, setting.batch_size) as loader:
         ways: dict[str, Callable[[], TensorBatch]] = {
             "sample": lambda: to_tensors(memory.sample(setting.batch_size)),
@@ -135,8 +142,9 @@ def measured(memory: ReplayMemory, setting: Setting, rounds: int) -> dict[str, d
                     turns[name].append(figures)
     return {
         name: {
-            "wait_us": median(wait for wait, _ in of_way) * 1e6,
-            "update_ms": median(took for _, took in of_way) * 1e3,
+            "wait_us": median(figures.wait for figures in of_way) * 1e6,
+            "processor_us": median(figures.processor for figures in of_way) * 1e6,
+            "update_ms": median(figures.update for figures in of_way) * 1e3,
         }
         for name, of_way in turns.items()
     }
@@ -147,8 +155,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="turns of each way and setting")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'':42s}{'wait, µs':>20s}{'update, ms':>30s}")
-    print(f"{'':42s}{'sample':>10s}{'loader':>10s}{'sample':>10s}{'loader':>10s}{'learner':>10s}")
+    print(f"{'':42s}{'wait, µs':>20s}{'learner thread, µs':>20s}{'update, ms':>30s}")
+    print(f"{'':42s}" + 2 * f"{'sample':>10s}{'loader':>10s}" + f"{'sample':>10s}{'loader':>10s}{'learner':>10s}")
     memories: dict[tuple[str, str], ReplayMemory] = {}
     results = []
     for setting in SETTINGS:
@@ -158,10 +166,10 @@ def main() -> None:
         row = measured(memories[kind], setting, arguments.rounds)
         results.append({**setting._asdict(), **row})
         label = f"{setting.game}, {setting.dtype}, {setting.batch_size}, {setting.learner}"
-        waits = [row[name]["wait_us"] for name in ("sample", "loader")]
+        times = [row[name][figure] for figure in ("wait_us", "processor_us") for name in ("sample", "loader")]
         updates = [row[name]["update_ms"] for name in ("sample", "loader", "learner")]
         print(
-            f"{label:42s}" + "".join(f"{wait:10.0f}" for wait in waits) + "".join(f"{took:10.2f}" for took in updates)
+            f"{label:42s}" + "".join(f"{took:10.0f}" for took in times) + "".join(f"{took:10.2f}" for took in updates)
         )
     if arguments.rounds >= 10:
         print("written:", write_result(RESULTS / "loading.json", {"rounds": arguments.rounds, "settings": results}))

@@ -117,7 +117,7 @@ def test_the_same_array_twice_travels_once():
     assert rounded_up(array.nbytes) == assert_arrive_as_they_are([array, array]).nbytes
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_any_slices_of_any_arrays_arrive(data: Any):
     arrays = []

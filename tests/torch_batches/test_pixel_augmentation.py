@@ -195,7 +195,7 @@ def test_a_flipped_row_is_mirrored_whole_and_as_many_are_as_the_probability_says
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cutout_fills_one_box_a_row_of_any_size_at_any_place(layout, dtype):
     shape, channels_last = layout
-    pixels = pixels_of((400, *shape[1:]), dtype)
+    pixels = pixels_of((150, *shape[1:]), dtype)
     pixels[pixels == 7] = 0
 
     cut = Cutout(2, 5, 7, generator(), channels_last=channels_last)(torch.from_numpy(pixels)).numpy()
