@@ -193,3 +193,16 @@ def test_one_sampler_cannot_be_two_parts():
 
     with pytest.raises(InvalidSettingsError, match="one sampler is two parts of a mixture: "):
         Mixture((sampler, 1), (sampler, 1))
+
+
+@pytest.mark.parametrize(
+    "part", [Uniform(), (Uniform(),), (Uniform(), 1, 2), [Uniform(), 1]], ids=["no pair", "one", "three", "a list"]
+)
+def test_a_part_that_is_no_pair_is_refused(part):
+    with pytest.raises(InvalidSettingsError, match=r"a part of a mixture is .* it is a pair; "):
+        Mixture((Uniform(), 1), part)
+
+
+def test_a_part_that_is_a_class_is_refused():
+    with pytest.raises(InvalidSettingsError, match=r"sampler is <class .*Uniform'>: it must be a sampler; "):
+        Mixture((Uniform, 1))

@@ -47,8 +47,8 @@ def _array_of(name: str, given: Any, kinds: str) -> npt.NDArray[Any]:
         array = np.asarray(given)
     except (RuntimeError, TypeError, ValueError) as error:  # a tensor of a device, one with a gradient, a ragged list
         raise InvalidSettingsError(
-            f"{name} are no array ({error}): they must be one, or a tensor of the CPU without a gradient; give "
-            f"{name}.detach().cpu()"
+            f"{name} are no array ({error}): they must be one, or a tensor of the CPU without a gradient, of a dtype "
+            f"that NumPy has; give {name}.detach().cpu(), bfloat16 as .float()"
         ) from error
     if array.dtype.kind not in kinds and array.size:
         wanted = "integers" if kinds == "iu" else "real numbers"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
-from framestow.replay.samplers.sampler import Draw, Held, Indices, Sampler, Slots
+from framestow.replay.samplers.sampler import Draw, Held, Indices, Sampler, Slots, check_is_sampler
 
 ROUNDING = 1e-9  # of a transition: 0.55 of 100 are 55, though not in binary
 
@@ -34,7 +34,11 @@ class Mixture(Sampler):
     def __init__(self, *parts: tuple[Sampler, float]) -> None:
         if not parts:
             raise InvalidSettingsError("a mixture has no parts: it draws by at least one; give pairs (sampler, share)")
-        for sampler, share in parts:
+        for part in parts:
+            if not isinstance(part, tuple) or len(part) != 2:
+                raise InvalidSettingsError(f"a part of a mixture is {part!r}: it is a pair; give (sampler, share)")
+            sampler, share = part
+            check_is_sampler(sampler)
             if not 0 < share < math.inf:
                 raise InvalidSettingsError(
                     f"the share of {type(sampler).__name__} is {share}: it is a number above 0; leave that part out"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,7 @@ class WatchedSlots(Held, Protocol):
         """Forget those that were given last: somebody has been told."""
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Draws transitions by their index. It is told which may be drawn, and sees neither frames nor rewards.
 
@@ -140,3 +141,12 @@ class Sampler(Protocol):
         Raises ``ValueError`` for what ``state`` cannot have given.
         """
         del state, held
+
+
+def check_is_sampler(given: object) -> None:
+    """Raise ``InvalidSettingsError`` for what is no sampler, a class of samplers among it."""
+    if isinstance(given, type) or not isinstance(given, Sampler):
+        raise InvalidSettingsError(
+            f"sampler is {given!r}: it must be a sampler; give one that is made, Uniform() for instance, or an object "
+            "of a class of yours that derives from Sampler"
+        )

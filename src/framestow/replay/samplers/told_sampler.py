@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.replay.samplers.sampler import Draw, Indices, Sampler, WatchedSlots
+from framestow.replay.samplers.sampler import Draw, Indices, Sampler, WatchedSlots, check_is_sampler
 from framestow.replay.samplers.saved_samplers import make_saved_sampler, restore_sampler, saved_sampler
 from framestow.replay.samplers.uniform import Uniform
 
@@ -40,7 +40,11 @@ class ToldSampler:
         self.num_updates += 1
 
     def switch(self, sampler: Sampler) -> None:
-        """Go on with another sampler, which begins with all that is held."""
+        """Go on with another sampler, which begins with all that is held.
+
+        Raises ``InvalidSettingsError``, before anything is changed, for what is none.
+        """
+        check_is_sampler(sampler)
         if sampler.watches_slots:
             self._held.watch_slots(True)  # before it begins, so that what comes after an interrupt is noted
         sampler.begin(self._held)
