@@ -44,7 +44,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             or a ``Dict`` or ``Tuple`` of them (a dict or tuple will do), nested as you like: then frames and
             observations are dicts or tuples of arrays. What comes back is bit for bit what came, of any dtype;
             docs/observations.md says what it takes.
-        action_space: Gymnasium ``Discrete`` or ``Box``, or the number of actions.
+        action_space: Gymnasium ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``, or the number of actions.
         stack: frames an observation.
         stack_padding: what stands before an episode's first frame f0, in what the policy sees and in what is sampled:
             ``"first_frame"``, ``f0 f0 f0 f0 | f0 f0 f0 f1 | ...``, or ``"zeros"``, ``0 0 0 f0 | 0 0 f0 f1 | ...``.
