@@ -324,7 +324,8 @@ def test_without_minari_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         MinariData.open(tmp_path)
 
 
-def test_columns_and_actions_of_several_integers_are_exported_an_entry_a_transition(tmp_path: Path):
+@pytest.mark.parametrize("data_format", ["hdf5", *(["arrow", "parquet"] if find_spec("pyarrow") else [])])
+def test_columns_and_actions_of_several_integers_are_exported(data_format: str, tmp_path: Path):
     space, frames = MultiDiscrete([3, 5], start=[0, -2]), np.arange(8, dtype=np.uint8).reshape(8, 1, 1)
     columns = {"log_prob": np.float32, "state": (np.float64, (2,))}
     memory = ReplayMemory(100, FrameSpec((1,)), space, stack=1, columns=columns)
@@ -333,12 +334,14 @@ def test_columns_and_actions_of_several_integers_are_exported_an_entry_a_transit
         extra = {"log_prob": [-step], "state": [[step, 2 * step]]}
         memory.append([[step % 3, step % 5 - 2]], [0.0], [step == 6], [False], frames[step + 1], columns=extra)
 
-    transferred = export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
+    description = MinariDescription("made/here-v0", data_format=data_format)
+    (told,) = export_minari(memory, tmp_path / "made/here-v0", description).notes
 
-    assert ["columns lie in infos, an entry a transition: log_prob float32, state float64 2"] == transferred.notes
+    assert told.endswith("zeros beside an episode's last: log_prob float32, state float64 2")
     (data,) = minari.MinariDataset(tmp_path / "made/here-v0/data")
-    np.testing.assert_array_equal(-np.arange(7, dtype=np.float32), data.infos["log_prob"])
-    np.testing.assert_array_equal(np.outer(np.arange(7), [1, 2]), data.infos["state"])
+    assert np.float32 == data.infos["log_prob"].dtype
+    np.testing.assert_array_equal([*-np.arange(7), 0], data.infos["log_prob"])
+    np.testing.assert_array_equal([*np.outer(np.arange(7), [1, 2]).tolist(), [0, 0]], np.stack(data.infos["state"]))
     back, _ = imported(tmp_path / "made/here-v0")
     assert memory.settings.action == back.settings.action
     np.testing.assert_array_equal(memory.transitions(range(7)).action, back.transitions(range(7)).action)

@@ -48,7 +48,8 @@ def export_minari(
     where Minari by itself keeps pictures as JPEG. One episode after the other, stream by stream; in RAM is one episode.
     Minari wants every episode to end: one that is open or cut off gets a truncation at its last step, and its metadata
     says ``framestow_has_end`` false; one whose first steps have left says ``framestow_has_beginning`` false. Extra
-    columns lie in ``infos``, by name, an entry a transition.
+    columns lie in ``infos``, by name, each transition's beside the observation that it starts with, and zeros
+    beside an episode's last one, for infos have as many entries as observations.
     ``progress`` counts bytes of frames.
 
     Raises ``InvalidSettingsError``, before anything is written, for an id that Minari does not take, an environment
@@ -86,13 +87,20 @@ def _buffers(
             rewards=episode.rewards,
             terminations=episode.terminated,
             truncations=_truncations(episode),
-            infos=episode.columns or None,
+            infos=_infos(episode),
         )
         told.append({STREAM: episode.stream, HAS_BEGINNING: episode.has_beginning, HAS_END: episode.has_end})
         transferred.episodes += 1
         transferred.transitions += len(episode)
         done += (len(episode) + 1) * memory.settings.frame.nbytes
         progress(done)
+
+
+def _infos(episode: HeldEpisode) -> dict[str, Any] | None:
+    """Extra columns with one more entry, as Minari's infos have; None where there are none."""
+    padded = {name: np.concatenate([values, np.zeros_like(values[:1])]) for name, values in episode.columns.items()}
+    # Minari 0.5.4 cannot read an array with one axis again that it wrote as Arrow; a list of its numbers it can.
+    return {name: list(values) if values.ndim == 1 else values for name, values in padded.items()} or None
 
 
 def _truncations(episode: HeldEpisode) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -197,5 +205,5 @@ def _notes(memory: ReplayMemory) -> list[str]:
         )
     columns = memory.settings.columns
     if columns:
-        notes.append(f"columns lie in infos, an entry a transition: {columns.told}")
+        notes.append(f"columns lie in infos beside the observations, zeros beside an episode's last: {columns.told}")
     return notes
