@@ -20,6 +20,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.list_memory import ListMemory
+from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
 STORES = Path(__file__).parent / "stores"
 DRAWS_FILE = STORES / "draws.json"
@@ -28,7 +29,7 @@ BATCH_SIZES = (8, 1, 5)  # of what is drawn after a memory was saved
 SAMPLED_BEFORE = 5  # so that a memory's generator has moved on
 
 Frames = Callable[[int, int], np.ndarray]  # of a stream and how many frames it has had
-Play = tuple[ReplayMemory, ListMemory]
+Play = tuple["ReplayMemory | MemoryOfBytes", ListMemory]
 
 
 def pixels(stream: int, number: int) -> np.ndarray:
@@ -50,6 +51,10 @@ def scaled(stream: int, number: int) -> np.ndarray:
 
 def vectors(stream: int, number: int) -> np.ndarray:
     return np.array([stream, number / 3, -number], np.float64)
+
+
+def bytes_of_arrays(stream: int, number: int) -> np.ndarray:
+    return np.random.default_rng((stream, number // 3)).integers(0, 256, NUM_BYTES, dtype=np.uint8)
 
 
 def count_actions(number: int) -> int:
@@ -82,17 +87,29 @@ def vectors_and_arms() -> Play:
     return _played(60, FrameSpec((3,), np.float64), vectors, num_streams=2, num_steps=70, **options)
 
 
+def several_arrays() -> Play:
+    """Dicts and tuples of pictures, floats, vectors and numbers, told in bytes; first saved by version 2."""
+    return _played(90, FrameSpec((NUM_BYTES,)), bytes_of_arrays, num_streams=2, num_steps=70, frames_per_segment=16)
+
+
 def just_begun() -> Play:
     """An episode open on one stream, nothing on the other, no step yet."""
     return _played(10, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=0)
 
 
 PLAYS: dict[str, Callable[[], Play]] = {
-    play.__name__: play for play in (packed_pixels, raw_colours, scaled_floats, vectors_and_arms, just_begun)
+    play.__name__: play
+    for play in (packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, just_begun)
 }
 
 
-def draws_of(memory: ReplayMemory) -> list[list[int]]:
+def loaded(version: str, name: str) -> ReplayMemory | MemoryOfBytes:
+    """The memory of a golden store, in the form that its play has."""
+    memory = ReplayMemory.load(STORES / version / name)
+    return MemoryOfBytes(memory) if name == several_arrays.__name__ else memory
+
+
+def draws_of(memory: ReplayMemory | MemoryOfBytes) -> list[list[int]]:
     return [memory.sample(batch_size).index.tolist() for batch_size in BATCH_SIZES] if len(memory) else []
 
 
@@ -120,7 +137,10 @@ def _played(
     actions: Callable[[int], Any] = count_actions,
     **options: Any,
 ) -> Play:
-    memory = ReplayMemory(capacity, frame, action, num_streams=num_streams, discount=0.9, seed=7, **options)
+    space = SPACE if frames is bytes_of_arrays else frame
+    memory: Any = ReplayMemory(capacity, space, action, num_streams=num_streams, discount=0.9, seed=7, **options)
+    if frames is bytes_of_arrays:
+        memory = MemoryOfBytes(memory)
     oracle = ListMemory(capacity, num_streams, memory.stack, 0.9, memory.settings.stack_padding)
     counts = [0] * num_streams
 
