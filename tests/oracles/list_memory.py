@@ -19,6 +19,7 @@ class Step:
     terminated: bool
     truncated: bool
     columns: dict[str, np.ndarray]
+    stream: int
 
 
 class ListMemory:
@@ -72,7 +73,9 @@ class ListMemory:
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
             course = self.courses[stream]
             extra = {name: np.array(values[row]) for name, values in (columns or {}).items()}
-            self.steps.append(Step(episode, course, len(course), action, float(rewards[row]), ended, cut, extra))
+            self.steps.append(
+                Step(episode, course, len(course), action, float(rewards[row]), ended, cut, extra, stream)
+            )
             course.append(self.steps[-1])
             episode.append(frames[row].copy())
             self.is_open[stream] = not (ended or cut)

@@ -61,6 +61,7 @@ class PlayedTimeline:
         count = timeline.num_streams
         self.newest, self.starts = [-1] * count, [0] * count
         self.courses: list[list[ListedStep]] = [[] for _ in range(count)]
+        self.begun: list[list[int]] = [[] for _ in range(count)]  # a stream: where its episodes began
         self.steps: list[ListedStep] = []
         self.left: list[tuple[int, int, int]] = []  # triples of make_room, all of them
         self.begin(list(range(count)))
@@ -73,6 +74,7 @@ class PlayedTimeline:
             self.newest[stream] += 1
             self.starts[stream] = self.newest[stream]
             self.courses[stream] = []
+            self.begun[stream].append(self.newest[stream])
 
     def play(self, num_steps: int, end_chance: float = 0.1) -> None:
         for _ in range(num_steps):

@@ -23,7 +23,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 9
+EXPECTED_ABI_VERSION = 10
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(

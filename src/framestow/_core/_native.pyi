@@ -316,6 +316,66 @@ class _Steps:
     def lose_indices(self, indices: NDArray[np.int64]) -> int:
         """Draw these steps, ascending, no more; how many could be."""
 
+    def held_after(self, after: int, count: int) -> NDArray[np.int64]:
+        """Give up to ``count`` indices above ``after`` that may be drawn, ascending."""
+
+    def follow(
+        self, indices: NDArray[np.int64], length: int, crosses: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Give the indices ``(B, length)`` of the steps from each of ``indices`` on, and which begin an episode.
+
+        -1 behind the end of the episode, and where a step may not be read; ``crosses`` goes on into the stream's next
+        episode, but over no step that may not be read.
+        """
+
+    def aligned_starts(self, indices: NDArray[np.int64], stride: int, exact: bool = False) -> NDArray[np.int64]:
+        """Give for each step the one at or before it that is a multiple of ``stride`` behind its episode's beginning.
+
+        Where steps in between may not be read, the first behind those, or -1 if it must be ``exact``; -1 for a step
+        that may not be read itself.
+        """
+
+    def find_steps(self, streams: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the indices of the steps that start at these frames; -1 where there is none that may be read."""
+
+    def places(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give streams and positions of the frames that steps start at; -1 for a step that may not be read."""
+
+    def returns_to_go(self, indices: NDArray[np.int64], discount: float) -> NDArray[np.float64]:
+        """Give for each step the discounted rewards from it to the end of its episode, or as far as that has come.
+
+        NaN where a step in between may not be read.
+        """
+
+    def readable_runs(
+        self,
+    ) -> tuple[
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+        NDArray[np.int64],
+    ]:
+        """Give the longest runs of steps of one episode that may be read.
+
+        Of each its stream, the position of its first step, how many steps it has, whether that is a whole episode that
+        has ended, whether it goes on, and the position where its episode begins (0 where that is not known).
+        """
+
+    def starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give how many episodes of each stream are known, and where they begin, one stream behind the other."""
+
+    def restore_starts(self, counts: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+        """Take over what ``starts`` gave, after all else was."""
+
+    def rebuild_starts(self) -> None:
+        """Let the steps tell where episodes begin, as far as they do, after all else was restored."""
+
+    @property
+    def starts_nbytes(self) -> int:
+        """Bytes that the starts of episodes take."""
+
 class StepRing(_Steps):
     """The ring of steps behind ``RingTimeline``.
 

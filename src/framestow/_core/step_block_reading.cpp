@@ -12,7 +12,7 @@ std::size_t StepBlocks::nbytes() const {
     return num_blocks * (block_bytes() + sizeof(StepBlock) + index_entry) +
            (blocks_.capacity() + records_of_.capacity()) * sizeof(void*) + numbers_.capacity() * sizeof(std::int64_t) +
            words_.capacity() * sizeof(std::uint64_t) + drawable_.nbytes() + sealed_.nbytes() +
-           order_at_.capacity() * sizeof(std::size_t) + free_ranges_.size() * 4 * sizeof(void*);
+           order_at_.capacity() * sizeof(std::size_t) + free_ranges_.size() * 4 * sizeof(void*) + starts_.nbytes();
 }
 
 bool StepBlocks::is_held(std::int64_t index) const { return is_drawable(slot_of(index)); }
@@ -62,8 +62,11 @@ std::int64_t StepBlocks::index_in(std::int64_t slot_number) const {
 }
 
 bool StepBlocks::is_pending(std::int64_t index) const {
+    if (pending_.is_unused()) {
+        return false;
+    }
     const Slot slot = slot_of(index);
-    if (pending_.is_unused() || slot.order >= numbers_.size()) {
+    if (slot.order >= numbers_.size()) {
         return false;
     }
     const StepBlock& block = *blocks_[slot.order];

@@ -21,13 +21,15 @@ StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const 
       pending_(streams.num_streams, rules.n_step),
       by_segment_(streams.num_streams),
       newest_(streams.num_streams, nullptr),
-      next_to_seal_(streams.num_streams, 0) {}
+      next_to_seal_(streams.num_streams, 0),
+      starts_(streams.num_streams) {}
 
 void StepBlocks::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
         const auto stream = static_cast<std::size_t>(streams[row]);
         courses_.begin(stream);
         settle(stream);
+        starts_.push(stream, courses_.episode_start(stream));
         arrive(stream);
     }
 }
@@ -52,6 +54,8 @@ Eviction StepBlocks::let_go(std::size_t sealed_rank) {
     free_ranges_.insert(range);
     by_segment_[leaving->stream].erase(leaving->segment);
     stop_touching(leaving->stream, first, first + rules_.segment_frames);
+    starts_.drop_within(leaving->stream, first, first + rules_.segment_frames,
+                        [&](std::int64_t from, std::int64_t until) { return has_steps(leaving->stream, from, until); });
     if (++num_left_ > kFewLeft && num_left_ > blocks_.size() / 2) {
         close_ranks();
     }

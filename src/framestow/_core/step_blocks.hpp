@@ -22,8 +22,10 @@
 #include <vector>
 
 #include "changed_slots.hpp"
+#include "episode_starts.hpp"
 #include "pending_steps.hpp"
 #include "prefix_counts.hpp"
+#include "step_following.hpp"
 #include "step_record.hpp"
 #include "stream_courses.hpp"
 
@@ -67,6 +69,19 @@ public:
     // Slots that a step came into, so that it may be drawn, or left; `restore` notes none.
     ChangedSlots& changed_slots() { return changed_; }
     const ChangedSlots& changed_slots() const { return changed_; }
+
+    // Up to `count` steps behind index `after` that may be drawn, ascending.
+    std::vector<std::int64_t> held_after(std::int64_t after, std::size_t count) const;
+
+    // What step_following.hpp asks of it.
+    const StepRecords& records() const { return records_; }
+    const EpisodeStarts& episode_starts() const { return starts_; }
+    const StreamCourses& courses() const { return courses_; }
+    const std::uint8_t* record(const StepPlace& place) const;
+    bool locate(std::int64_t index, StepPlace& place) const;
+    bool move(StepPlace& place, std::int64_t position) const { return find(place.stream, position, place); }
+    bool find(std::size_t stream, std::int64_t position, StepPlace& place) const;
+    std::vector<StepRun> readable_runs() const;
 
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
@@ -117,6 +132,12 @@ public:
     // Finds the pending ones among what was put back, after those that are lost were named.
     void restore_pending();
 
+    // Says where the episodes of a stream begin, or lets the steps tell; once everything else was restored.
+    void restore_starts(std::size_t stream, std::vector<std::int64_t> ascending) {
+        starts_.restore(stream, std::move(ascending), courses_.newest_position(stream), courses_.episode_start(stream));
+    }
+    void rebuild_starts();
+
 private:
     static constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();  // order of no block
 
@@ -135,6 +156,8 @@ private:
     TakenSlot taken_at(std::size_t stream, std::int64_t position) const;
     StepReturn return_of(const Slot& slot) const;
     bool is_drawable(const Slot& slot) const;
+    bool is_readable(std::int64_t index) const { return is_held(index) || is_pending(index); }
+    bool has_steps(std::size_t stream, std::int64_t first, std::int64_t before) const;
     std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
     const std::uint64_t* words_of(std::size_t order) const { return words_.data() + order * words_a_block_; }
     const std::uint8_t* record(const StepBlock& block, std::size_t place) const;
@@ -175,6 +198,7 @@ private:
     std::vector<std::int64_t> next_to_seal_;                                // a stream: segment
     std::int64_t next_number_ = 0;
     std::size_t num_steps_ = 0;
+    EpisodeStarts starts_;
 };
 
 }  // namespace framestow

@@ -141,6 +141,10 @@ inline void StepRecords::read_carried(const std::uint8_t* record, std::size_t ro
     }
 }
 
+float StepRecords::reward_of(const std::uint8_t* record) { return load<float>(record + kRewardAt); }
+
+std::int64_t StepRecords::history_of(const std::uint8_t* record) { return record[kHistoryAt]; }
+
 void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
     const std::size_t stream = stream_of(record);
     const std::uint8_t flags = record[kFlagsAt];

@@ -103,6 +103,8 @@ public:
     std::int64_t first_position_of(const std::uint8_t* record, std::size_t stream) const;  // of its window
     static bool is_taken(const std::uint8_t* record);
     static bool ends_episode(const std::uint8_t* record);  // by a flag
+    static float reward_of(const std::uint8_t* record);
+    static std::int64_t history_of(const std::uint8_t* record);
 
     // Whether a slot has the step of a stream that starts at a position which it may hold.
     bool is_step_at(const std::uint8_t* record, std::size_t stream, std::int64_t position) const;

@@ -12,7 +12,9 @@ StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory
       records_(streams, rules),
       courses_(streams, rules.stack),
       pending_(streams.num_streams, rules.n_step),
-      segments_let_go_(streams.num_streams, 0) {}
+      segments_let_go_(streams.num_streams, 0),
+      starts_(streams.num_streams),
+      first_steps_(streams.num_streams, 0) {}
 
 std::vector<std::int64_t> StepRing::lost_indices() const {
     const std::vector<std::int64_t> pending = pending_.indices();
@@ -31,8 +33,10 @@ bool StepRing::is_pending(std::int64_t index) const {
 
 void StepRing::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
-        courses_.begin(static_cast<std::size_t>(streams[row]));
-        settle(static_cast<std::size_t>(streams[row]));
+        const auto stream = static_cast<std::size_t>(streams[row]);
+        courses_.begin(stream);
+        settle(stream);
+        starts_.push(stream, courses_.episode_start(stream));
     }
     draw_settled();
 }
@@ -270,7 +274,10 @@ void StepRing::leave(std::int64_t until, std::vector<Eviction>& evictions) {
             stop_drawing(oldest_);
         } else {  // before - 2 + stack is where it starts
             pending_.remove(stream, before - 2 + rules_.stack, oldest_);
+            has_forgotten_left_ = has_forgotten_left_ || records_.is_forgotten(slot(oldest_));
         }
+        first_steps_[stream] = std::max(first_steps_[stream], before + rules_.stack - 1);
+        starts_.drop_before(stream, first_steps_[stream]);
     }
     if (hidden_.size() != 0) {
         hidden_.drop_before(oldest_);

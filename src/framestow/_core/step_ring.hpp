@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "changed_slots.hpp"
+#include "episode_starts.hpp"
 #include "hidden_indices.hpp"
 #include "pending_steps.hpp"
+#include "step_following.hpp"
 #include "step_record.hpp"
 #include "stream_courses.hpp"
 
@@ -65,6 +67,19 @@ public:
     ChangedSlots& changed_slots() { return changed_; }
     const ChangedSlots& changed_slots() const { return changed_; }
 
+    // Up to `count` steps behind index `after` that may be drawn, ascending.
+    std::vector<std::int64_t> held_after(std::int64_t after, std::size_t count) const;
+
+    // What step_following.hpp asks of it.
+    const StepRecords& records() const { return records_; }
+    const EpisodeStarts& episode_starts() const { return starts_; }
+    const StreamCourses& courses() const { return courses_; }
+    const std::uint8_t* record(const StepPlace& place) const { return slot(place.index); }
+    bool locate(std::int64_t index, StepPlace& place) const;
+    bool move(StepPlace& place, std::int64_t position) const;
+    bool find(std::size_t stream, std::int64_t position, StepPlace& place) const;
+    std::vector<StepRun> readable_runs();
+
     // Starts an episode on each of the streams; one that was open ends there.
     void begin(const std::int32_t* streams, std::size_t count);
 
@@ -106,6 +121,10 @@ public:
     // Finds the pending ones among them, after those that are lost were named.
     void restore_pending();
 
+    // Says where the episodes of a stream begin, or lets the steps tell; once everything else was restored.
+    void restore_starts(std::size_t stream, std::vector<std::int64_t> ascending);
+    void rebuild_starts();
+
 private:
     std::uint8_t* slot(std::int64_t index) const;
     void start_drawing(std::int64_t index);
@@ -113,6 +132,11 @@ private:
     void append_pending(const Steps& steps);
     void settle(std::size_t stream);
     void draw_settled();
+    bool is_readable(std::int64_t index) const { return is_held(index) || is_pending(index); }
+    bool is_at(std::int64_t index, std::size_t stream, std::int64_t position) const;
+    void find_first_steps();
+    void add_runs_of(std::size_t stream, std::vector<StepRun>& runs) const;
+    std::vector<StepRun> runs_between_lost_steps() const;
     std::int64_t needed_from(std::int64_t index, std::size_t& stream) const;
     void leave(std::int64_t until, std::vector<Eviction>& evictions);
     StepReturn return_of(std::int64_t index) const;
@@ -136,6 +160,9 @@ private:
     std::int64_t oldest_ = 0;
     std::int64_t next_index_ = 0;
     std::vector<std::int64_t> segments_let_go_;  // a stream: how many were reported
+    EpisodeStarts starts_;
+    std::vector<std::int64_t> first_steps_;  // a stream: position of its first step in the ring, or of one before it
+    bool has_forgotten_left_ = false;        // a step whose stream and position nothing tells
 };
 
 }  // namespace framestow

@@ -51,6 +51,7 @@ def test_positions_go_on_across_episodes_and_past_32_bits():
     timeline = begun(10, 2, stack=2)
     timeline.newest_positions += 2**32 - 3
     timeline.episode_starts += 2**32 - 3
+    timeline.restore_starts(np.array([1, 1]), timeline.episode_starts.copy())
     for _ in range(6):
         step(timeline)
 

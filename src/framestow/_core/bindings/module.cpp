@@ -3,7 +3,7 @@
 
 namespace {
 
-constexpr int kAbiVersion = 9;  // raised with every change of the Python face; _core/__init__.py expects it
+constexpr int kAbiVersion = 10;  // raised with every change of the Python face; _core/__init__.py expects it
 
 }  // namespace
 

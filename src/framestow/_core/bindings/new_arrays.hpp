@@ -12,7 +12,7 @@ nanobind::object new_array(nanobind::handle shape, nanobind::handle dtype, void*
 
 // The dtypes of results; kept for as long as the interpreter runs.
 struct NumpyDtypes {
-    nanobind::object boolean, int32, int64, float32;
+    nanobind::object boolean, int32, int64, float32, float64;
 };
 const NumpyDtypes& numpy_dtypes();
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "followed_steps.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
 
@@ -138,6 +139,7 @@ void bind_step_blocks(nb::module_& module) {
         .def_prop_ro("next_number", [](const BoundStepBlocks& self) { return self.core().next_number(); })
         .def_prop_ro("nbytes", [](const BoundStepBlocks& self) { return self.core().nbytes(); });
     bind_steps(bound);
+    bind_following(bound);
 }
 
 }  // namespace framestow

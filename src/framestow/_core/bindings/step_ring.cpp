@@ -1,6 +1,7 @@
 // StepRing, over slots that Python makes: the ring borrows them for as long as it lives. The GIL is kept.
 #include "../step_ring.hpp"
 
+#include "followed_steps.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
 
@@ -77,6 +78,7 @@ void bind_step_ring(nb::module_& module) {
         .def_prop_ro("oldest", [](const BoundStepRing& self) { return self.core().oldest(); })
         .def_prop_ro("next_index", [](const BoundStepRing& self) { return self.core().next_index(); });
     bind_steps(bound);
+    bind_following(bound);
 }
 
 }  // namespace framestow

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError
+from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.gathering import Gathering, PendingBatch
+from framestow.replay.drawing.held_batches import HeldBatches
+from framestow.replay.drawing.sequence_starts import Borders, SequenceShape
+from framestow.replay.drawing.sequences import Sequences
 from framestow.replay.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.checked_priorities import checked_priorities
 from framestow.replay.samplers.sampler import Sampler
+from framestow.replay.sequence_batch import SequenceBatch
 
 
 class DrawnMemory:
@@ -22,14 +26,14 @@ class DrawnMemory:
     def __init__(self, parts: MemoryParts) -> None:
         self._parts = parts
         self._gathering = Gathering(parts)
+        self._sequences = Sequences(parts, self._gathering)
 
     def sample(self, batch_size: int) -> Batch:
         """Draw ``batch_size`` transitions, with replacement, by the memory's sampler and generator.
 
         Raises ``NothingToSampleError`` while there is none.
         """
-        if batch_size < 1:
-            raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
+        _check_batch_size(batch_size)
         return self._gathering.drawn(batch_size)
 
     def draw_ahead(self, batch_size: int) -> PendingBatch:
@@ -37,8 +41,7 @@ class DrawnMemory:
 
         The same draws give the same batches, whoever gathers them, and when. See ``PendingBatch`` for what is owed.
         """
-        if batch_size < 1:
-            raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
+        _check_batch_size(batch_size)
         return self._gathering.draw_ahead(batch_size)
 
     @property
@@ -59,12 +62,91 @@ class DrawnMemory:
         """
         self._parts.update_priorities(*checked_priorities(indices, priorities))
 
+    def sample_sequences(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> SequenceBatch:
+        """Draw ``batch_size`` sequences of ``length`` steps that follow on one another, for recurrent and world models.
+
+        Each starts at a transition that the memory's sampler draws. Its steps are single ones, whatever ``n_step`` is,
+        and they go on to the newest step. docs/sampling.md has what R2D2 and DreamerV3 ask for.
+
+        Arguments:
+            batch_size: how many sequences.
+            length: steps of a sequence, 1 to 65,536, those of the burn-in among them.
+            overlap: if given, sequences start only at multiples of ``length - overlap`` steps from the beginning of an
+                episode: a drawn transition is taken back to the start before it (Kapturowski et al. 2019, R2D2). Where
+                that has left the memory, to the first behind it that is held.
+            burn_in: how many steps at the front are only to warm up recurrent state: ``learns`` leaves them out.
+            borders: ``"mask"``: what is behind the end of an episode is masked; ``"inside"``: only starts from which
+                ``length`` steps of one episode follow; ``"cross"``: goes on into the stream's next episode, whose first
+                step ``is_first`` tells (Hafner et al. 2023, DreamerV3). Steps that left or were lost end a sequence
+                everywhere.
+
+        Raises ``NothingToSampleError`` where the memory has no such sequence.
+        """
+        _check_batch_size(batch_size)
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        shape.check()
+        return self._sequences.drawn(batch_size, shape)
+
+    def sample_episodes(self, batch_size: int) -> SequenceBatch:
+        """Draw ``batch_size`` whole episodes with replacement, each equally likely, however long it is.
+
+        One is whole if all of its steps are held and it has ended, be it that the next began before its end. They come
+        as sequences as long as the longest of them, so a batch takes the bytes of that for each; ``episodes`` gives
+        frames piece by piece. Raises ``NothingToSampleError`` where none is whole.
+        """
+        _check_batch_size(batch_size)
+        return self._sequences.episodes(batch_size)
+
+    def batches(
+        self, batch_size: int, *, shuffled: bool = False, seed: int | None = None, drop_last: bool = False
+    ) -> HeldBatches:
+        """Go once through all transitions that are held now, each in exactly one batch: for offline learning.
+
+        In the order of their indices, or ``shuffled`` by a generator of their own with this ``seed`` (fresh entropy if
+        ``None``), which takes 8 bytes a transition. The memory's generator is not touched. What leaves meanwhile is
+        left out, what comes is not taken in. ``drop_last`` leaves out a last batch that is not full. The iterator's
+        ``len()`` tells how many batches are to come.
+        """
+        _check_batch_size(batch_size)
+        return HeldBatches(self._parts, self._gathering.chosen_by, batch_size, shuffled, seed, drop_last)
+
+    def returns_to_go(self, indices: npt.ArrayLike, discount: float = 1.0) -> npt.NDArray[np.float64]:
+        """Give what followed on steps: the rewards from each to the end of its episode, the k-th times ``discount**k``.
+
+        ``indices``: of steps, of any shape, as any batch's ``index`` has them; -1, where a sequence is masked, gives 0.
+        Of an episode that goes on it is what has come so far, as it is of one that was cut off. NaN where a step that
+        comes before the end has left the memory or was lost; with the default retention none leaves there. Summed in
+        double; takes a time that grows with the steps up to the ends of these episodes. Raises
+        ``NothingToSampleError`` for a step that is not held.
+        """
+        if not 0 <= discount <= 1:
+            raise InvalidSettingsError(f"discount is {discount}: must be 0 to 1; 1 adds the rewards up as they are")
+        asked = np.asarray(indices, np.int64)
+        is_step = asked != -1
+        steps, returns = asked[is_step], np.zeros(asked.shape)
+        with self._parts.lock:
+            gone = steps[self._parts.timeline.places(steps)[0] < 0]
+            if gone.size:
+                raise NothingToSampleError(
+                    f"step {gone[0]} is not held: it has gone or never was; ask before more is appended"
+                )
+            returns[is_step] = self._parts.timeline.returns_to_go(steps, discount)
+        return returns
+
     def transitions(self, indices: npt.ArrayLike) -> Batch:
         """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
 
         Raises ``NothingToSampleError`` for one that is not held.
         """
-        return self._gathering.chosen(np.atleast_1d(np.asarray(indices, np.int64)))
+        return self._gathering.chosen(np.ascontiguousarray(indices, np.int64))
 
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
         """Give the index of every transition that may be drawn, oldest first."""
@@ -77,3 +159,8 @@ class DrawnMemory:
         Nothing may be appended to a full memory meanwhile: ``NothingToSampleError``.
         """
         return held_episodes(self._parts)
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames
+from framestow.frames.observation_spec import Frames, ObservationSpec, each_leaf
 from framestow.replay.batch import Batch
 from framestow.replay.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
@@ -47,15 +47,22 @@ class Gathering:
 
     def drawn(self, batch_size: int) -> Batch:
         """Draw by the memory's sampler and generator; raise ``NothingToSampleError`` where there is nothing."""
-        return self._gathered(lambda: self._draw(batch_size))
+        return self._gathered(lambda: self._draw_reserved(batch_size))
 
     def chosen(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Give the transitions with these indices, all with weight 1; ``NothingToSampleError`` for one not held."""
         return self._gathered(lambda: self._choose(indices))
 
+    def chosen_by(self, choose: Callable[[], npt.NDArray[np.int64]]) -> Batch:
+        """Give the transitions whose indices ``choose`` gives under the memory's lock, all with weight 1.
+
+        It is asked again where some of them turn out to be damaged and are skipped.
+        """
+        return self._gathered(lambda: self._choose(choose()))
+
     def draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw as ``drawn`` does, and leave the unpacking to whoever asks the draw for its batch."""
-        pending = PendingBatch(self, lambda: self._draw(batch_size))
+        pending = PendingBatch(self, lambda: self._draw_reserved(batch_size))
         try:
             self._look_up(pending)
             return pending
@@ -63,20 +70,23 @@ class Gathering:
             pending.stop()
             raise
 
-    def _draw(self, batch_size: int) -> Draw:
+    def _draw_reserved(self, batch_size: int) -> Draw:
+        self.reserve(batch_size * self._window_length * (1 if self._n_step == 1 else 2))
+        return self.draw(batch_size)
+
+    def draw(self, batch_size: int) -> Draw:
+        """Draw by the memory's sampler and generator, under its lock; ``NothingToSampleError`` for nothing."""
         if not len(self._parts.timeline):
             raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
-        if batch_size > self._largest_draw and self._has_budget:
-            self._make_room(batch_size)
         return self._parts.draw(batch_size)
 
-    def _make_room(self, batch_size: int) -> None:
-        """Let the budget keep arrays for such draws, and transitions go for them."""
-        self._largest_draw = batch_size
-        drawn_bytes = self._window_length * (1 if self._n_step == 1 else 2) * self._parts.settings.frame.nbytes
-        self._parts.budget.reserve_output(OUTPUT_ARRAYS * batch_size * drawn_bytes)
-        self._pool.max_bytes = self._parts.budget.output_bytes
-        self._parts.make_fit()
+    def reserve(self, num_frames: int) -> None:
+        """Let the budget keep arrays for batches of so many frames, and transitions go for them."""
+        if num_frames > self._largest_draw and self._has_budget:
+            self._largest_draw = num_frames
+            self._parts.budget.reserve_output(OUTPUT_ARRAYS * num_frames * self._parts.settings.frame.nbytes)
+            self._pool.max_bytes = self._parts.budget.output_bytes
+            self._parts.make_fit()
 
     def _choose(self, indices: npt.NDArray[np.int64]) -> Draw:
         timeline = self._parts.timeline
@@ -101,7 +111,7 @@ class Gathering:
         with parts.lock:
             pending.draw = pending.choose()
             pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
-            pending.frames = self._lent(len(pending.windows[0]), self._window_length)
+            pending.frames = self.lent(len(pending.windows[0]), self._window_length)
             pending.reading = parts.storage.start_reading()
 
     def _unpacked(self, pending: PendingBatch) -> Batch:
@@ -128,7 +138,7 @@ class Gathering:
             observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
         )
 
-    def _lent(self, num_windows: int, length: int) -> Frames:
+    def lent(self, num_windows: int, length: int) -> Frames:
         """Arrays of the pool for so many windows of ``length`` frames: one, or where there are several, one a leaf."""
         if type(self._spec) is FrameSpec:
             ((shape, dtype),) = self._leaves
@@ -138,6 +148,11 @@ class Gathering:
     def _in_form(self, frames: tuple[npt.NDArray[Any], ...], part: Any) -> Any:
         """That part of the arrays of all leaves, as ``frames[part]`` names it, in the form of an observation: views."""
         return self._spec.rebuilt(tuple(of_leaf[part] for of_leaf in frames))
+
+    def shown(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
+        """What ``part`` makes of an array that was lent, or of that of each leaf, in the form of an observation."""
+        parts = each_leaf(part, frames)
+        return self._spec.rebuilt(parts) if isinstance(self._spec, ObservationSpec) else parts
 
     def _draw_anew(self, pending: PendingBatch, error: DamagedSegmentError) -> None:
         with self._parts.lock:

@@ -14,7 +14,7 @@ from framestow.replay.saving.array_file import Arrays
 from framestow.replay.saving.examined_log import LogView
 from framestow.replay.saving.moment import NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, held_runs
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
-from framestow.replay.timelines.saved_steps import arrays_of
+from framestow.replay.timelines.saved_steps import OF_EPISODES, arrays_of
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.files.block_format import BlockKey
 
@@ -44,6 +44,8 @@ class RebuiltState:
         """Give the arrays for these segments and the blocks of steps that are whole."""
         whole = self._whole_in_all_leaves(segments)
         empty = make_timeline(self._settings, self._length).state()
+        for name in OF_EPISODES:  # the steps tell them when it is loaded
+            del empty[name]
         of_steps = self._of_blocks(whole, steps) if self._settings.retention == "random" else self._of_ring(steps)
         runs = [
             np.arange(first, after) if first >= 0 else np.empty(0, np.int64)

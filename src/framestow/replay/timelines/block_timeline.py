@@ -10,9 +10,26 @@ import numpy.typing as npt
 from framestow._core import StepBlocks
 from framestow.errors import DamagedDataError
 from framestow.replay.retention import RandomRetention
-from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
+from framestow.replay.timelines.saved_steps import (
+    arrays_of,
+    restore_starts,
+    restore_streams,
+    slots_in,
+    slots_of,
+    starts_state,
+    streams_state,
+)
 from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
-from framestow.replay.timelines.timeline import Arrays, Indices, ReadSteps, StepKey, Unneeded, check_windows, runs_of
+from framestow.replay.timelines.timeline import (
+    Arrays,
+    Indices,
+    ReadSteps,
+    StepKey,
+    Unneeded,
+    check_starts,
+    check_windows,
+    runs_of,
+)
 
 FARTHEST_RANGE = 1024  # times the blocks that are held: where the slots of one may lie
 OF_BLOCKS = ("numbers", "streams", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
@@ -69,6 +86,7 @@ class BlockTimeline(StepBlocks, StreamArrays):
         if (are_sealed != self._may_leave(streams, segments)).any() or are_sealed.sum() != self.num_sealed:
             raise AssertionError("blocks are sealed too early or too late")
         check_windows(self, self.stack)
+        check_starts(self, self.stack)
 
     def sealed_steps(self) -> list[StepKey]:
         """Give (stream, segment number) of every sealed block that has a transition."""
@@ -101,6 +119,7 @@ class BlockTimeline(StepBlocks, StreamArrays):
             "timeline.lost": self.lost_indices(),
             "retention.generator": self.retention.state(),
             **streams_state(self),
+            **starts_state(self),
             **arrays_of(slots),
         }
 
@@ -127,6 +146,7 @@ class BlockTimeline(StepBlocks, StreamArrays):
         self.lose_indices(lost)
         num_lost += sum(self.lose_leading_to(*place) for place in missing)
         self.restore_pending()
+        restore_starts(self, arrays)
         self.retention.restore(arrays["retention.generator"])
         return num_lost
 

@@ -7,7 +7,15 @@ import numpy as np
 from framestow._core import StepRing
 from framestow.errors import DamagedDataError
 from framestow.replay.slot_pages import SlotPages
-from framestow.replay.timelines.saved_steps import arrays_of, restore_streams, slots_in, slots_of, streams_state
+from framestow.replay.timelines.saved_steps import (
+    arrays_of,
+    restore_starts,
+    restore_streams,
+    slots_in,
+    slots_of,
+    starts_state,
+    streams_state,
+)
 from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
 from framestow.replay.timelines.timeline import (
     Arrays,
@@ -16,6 +24,7 @@ from framestow.replay.timelines.timeline import (
     StepKey,
     Unneeded,
     Windows,
+    check_starts,
     check_windows,
     runs_of,
 )
@@ -45,10 +54,13 @@ class RingTimeline(StepRing, StreamArrays):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the slots that were ever written; the rest has no page behind it yet, or gave it back."""
+        """Bytes of the slots that were ever written; the rest has no page behind it yet, or gave it back.
+
+        And of where the episodes begin.
+        """
         if self._pages is not None:
-            return self._pages.nbytes(self.oldest, self.next_index)
-        return self._slots.itemsize * min(self.next_index, self.capacity)
+            return self._pages.nbytes(self.oldest, self.next_index) + self.starts_nbytes
+        return self._slots.itemsize * min(self.next_index, self.capacity) + self.starts_nbytes
 
     def let_go(self) -> list[Unneeded]:
         """Let the oldest transitions go until a sealed segment can (see ``Timeline``), and the pages of their slots."""
@@ -78,6 +90,7 @@ class RingTimeline(StepRing, StreamArrays):
         if lost.size and (lost[0] < oldest or lost[-1] >= next_index):
             raise AssertionError(f"lost are {lost}, of which some are not in {oldest} to {next_index - 1}")
         check_windows(self, self.stack)
+        check_starts(self, self.stack)
 
     def sealed_steps(self) -> list[StepKey]:
         """Give ``(0, n)`` for every block n whose steps are all in the ring, unless all of them are lost."""
@@ -105,6 +118,7 @@ class RingTimeline(StepRing, StreamArrays):
             "timeline.blocks": np.array([numbers.start, numbers.stop]),
             "timeline.lost": self.lost,
             **streams_state(self),
+            **starts_state(self),
             **arrays_of(slots),
         }
 
@@ -136,6 +150,7 @@ class RingTimeline(StepRing, StreamArrays):
         self.lose_indices(lost)
         num_lost = self._restore_blocks(numbers, _all_lost(lost), read_steps)
         self.restore_pending()
+        restore_starts(self, arrays)
         return num_lost
 
     def _restore_blocks(self, numbers: range, all_lost: set[int], read_steps: ReadSteps) -> int:

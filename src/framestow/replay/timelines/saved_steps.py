@@ -12,6 +12,8 @@ from framestow.replay.timelines.timeline import OF_STREAMS, Arrays, Timeline
 
 OF_TIMELINE, OF_COLUMNS = ("stream", "position", "history"), ("action", "reward", "flags")
 
+OF_EPISODES = "timeline.num_episodes", "timeline.oldest_episodes", "timeline.episode_frames"
+
 Slots = npt.NDArray[Any]  # of slot_record
 
 
@@ -71,3 +73,47 @@ def restore_streams(timeline: Timeline, arrays: Arrays) -> None:
             )
     for name, values in saved.items():
         getattr(timeline, name)[:] = values
+
+
+def starts_state(timeline: Timeline) -> Arrays:
+    """Give where the episodes begin that steps are held of, as three arrays.
+
+    ===========================  =======================================================================
+    timeline.num_episodes        of each stream
+    timeline.oldest_episodes     where the first of each stream that has any begins
+    timeline.episode_frames      how much further each begins than the one before it, 0 for those first ones
+    ===========================  =======================================================================
+    """
+    counts, starts = timeline.starts()
+    oldest = (np.cumsum(counts) - counts)[counts > 0]
+    num_frames = np.diff(starts, prepend=0)
+    num_frames[oldest] = 0
+    narrowest = np.min_scalar_type(num_frames.max(initial=0))  # most episodes are short: a byte or two each
+    return dict(zip(OF_EPISODES, (counts, starts[oldest], num_frames.astype(narrowest)), strict=True))
+
+
+def restore_starts(timeline: Timeline, arrays: Arrays) -> None:
+    """Take over what ``starts_state`` gave, after all else; where nobody did, the steps tell what they can.
+
+    Raises ``DamagedDataError`` for what cannot have come from there.
+    """
+    if OF_EPISODES[0] not in arrays:  # a store that was written before there were sequences, or rebuilt
+        timeline.rebuild_starts()
+        return
+    counts, oldest, num_frames = (arrays[name].astype(np.int64) for name in OF_EPISODES)
+    fits = counts.shape == (timeline.num_streams,) and (counts >= 0).all() and len(num_frames) == counts.sum()
+    if not fits or len(oldest) != (counts > 0).sum():
+        raise DamagedDataError(
+            f"{OF_EPISODES[2]} has {len(num_frames)} entries and {OF_EPISODES[1]} {len(oldest)}: {counts.tolist()} "
+            f"episodes of {timeline.num_streams} streams take others; take an older save"
+        )
+    firsts = (np.cumsum(counts) - counts)[counts > 0]
+    behind = np.cumsum(num_frames)
+    starts = behind + np.repeat(oldest - behind[firsts], counts[counts > 0])
+    newest = np.repeat(timeline.episode_starts, counts)
+    if len(starts) and (starts.min() < 0 or (starts > newest).any() or (np.delete(num_frames, firsts) < 1).any()):
+        raise DamagedDataError(
+            f"episodes begin at {starts.min()} to {starts.max()}: none begins twice, or behind the newest of its "
+            "stream; take an older save"
+        )
+    timeline.restore_starts(counts, starts)

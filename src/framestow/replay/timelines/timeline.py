@@ -20,6 +20,9 @@ Unneeded = tuple[int, int, int]  # of a stream, the frames from that position up
 MOST_SLOTS_CHECKED = 2**20  # of a ring that may be far larger than what it holds
 
 OF_STREAMS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # arrays, one entry a stream
+Runs = tuple[  # streams, positions, numbers of steps, are whole, go on, where the episodes begin
+    Indices, Indices, Indices, npt.NDArray[np.bool_], npt.NDArray[np.bool_], Indices
+]
 
 
 class Windows(NamedTuple):
@@ -138,6 +141,52 @@ class Timeline(WatchedSlots, Protocol):
     def pending(self) -> Indices:
         """The indices of the pending transitions, ascending: of each stream the newest of all that may be drawn."""
 
+    def held_after(self, after: int, count: int) -> Indices:
+        """Give up to ``count`` indices above ``after`` of transitions that may be drawn, ascending."""
+
+    def follow(self, indices: Indices, length: int, crosses: bool = False) -> tuple[Indices, npt.NDArray[np.bool_]]:
+        """Give the indices ``(B, length)`` of the steps from each of ``indices`` on, and which begin an episode.
+
+        Such a step may be *read*: all that it looks at is here, which is more than that it may be drawn: nothing needs
+        to follow on it. Behind the end of the episode, or where a step may not be read, all are -1; ``crosses`` goes on
+        into the stream's next episode, but over no step that may not be read.
+        """
+
+    def aligned_starts(self, indices: Indices, stride: int, exact: bool = False) -> Indices:
+        """Give for each step the one at or before it that is a multiple of ``stride`` behind its episode's beginning.
+
+        Where steps in between may not be read, the first behind those, or -1 if it must be ``exact``.
+        """
+
+    def find_steps(self, streams: Indices, positions: Indices) -> Indices:
+        """Give the indices of the steps that start at these frames; -1 where there is none that may be read."""
+
+    def places(self, indices: Indices) -> tuple[Indices, Indices]:
+        """Give streams and positions of the frames that steps start at; -1 for a step that may not be read."""
+
+    def returns_to_go(self, indices: Indices, discount: float) -> npt.NDArray[np.float64]:
+        """Give for each step the discounted rewards from it to the end of its episode, or as far as that has come.
+
+        NaN where a step in between may not be read.
+        """
+
+    def readable_runs(self) -> Runs:
+        """Give the longest runs of steps of one episode that may be read.
+
+        Of each its stream, the position of its first step, how many steps it has, whether that is a whole episode that
+        has ended, whether it goes on, and the position where its episode begins (0 where that is not known). Takes a
+        time that grows with the number of episodes, or of transitions where some are lost or leave at random.
+        """
+
+    def starts(self) -> tuple[Indices, Indices]:
+        """Give how many episodes of each stream are known, and where they begin, one stream behind the other."""
+
+    def restore_starts(self, counts: Indices, positions: Indices) -> None:
+        """Take over what ``starts`` gave, after all else."""
+
+    def rebuild_starts(self) -> None:
+        """Let the steps tell where episodes begin, as far as they do, after all else was restored."""
+
     def lose(self, stream: int, first: int, before: int) -> int:
         """Take out of the draw what looks at frames ``first`` up to, not including, ``before`` of ``stream``.
 
@@ -220,3 +269,20 @@ def _check_pending(timeline: Timeline) -> None:
         raise AssertionError("a transition of an episode that is over is pending")
     if (timeline.newest_positions[streams] - lasts + 1 >= timeline.n_step).any():
         raise AssertionError("a transition that has all its steps is pending")
+
+
+def check_starts(timeline: Timeline, stack: int) -> None:
+    """Raise ``AssertionError`` unless the episodes that are known begin where the steps say."""
+    counts, starts = timeline.starts()
+    streams = np.repeat(np.arange(timeline.num_streams), counts)
+    if (np.diff(starts)[streams[1:] == streams[:-1]] <= 0).any() or (starts < 0).any():
+        raise AssertionError("the episodes of a stream do not begin one after the other")
+    has_any = timeline.newest_positions >= 0
+    lasts = np.cumsum(counts)[has_any] - 1
+    if (counts[has_any] < 1).any() or (starts[lasts] != timeline.episode_starts[has_any]).any():
+        raise AssertionError("the newest episode of a stream is not among those that are known")
+    held = timeline.held_indices()
+    begins = timeline.follow(held, 1)[1][:, 0]
+    has_no_history = timeline.resolve_steps(held, with_columns=False)[0][2] == 2
+    if stack > 1 and (begins != has_no_history).any():
+        raise AssertionError("what is known of episodes and what steps look back to do not agree")

@@ -1,0 +1,102 @@
+"""What do sequences cost, beside copying the same frames out of an uncompressed array?
+
+    python benchmarks/sequences.py              Breakout, results/sequences.json
+    python benchmarks/sequences.py --game pong  another game, printed only
+
+Frames: 20,000 of sticky random play (atari_frames.py), over and over, in a memory of 100,000 transitions, stack 4, of
+one stream or eight; an episode has 500 steps. In turn: sequences of 80 steps, masked at the end of an episode, and the
+bare copy: of as many windows of 84 frames, by one np.take into a kept output. Beside them those that share 40 steps,
+those inside an episode, those across borders, where every step has a window of its own, and as many single transitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from atari_frames import FRAME_SIDE, GAMES, recorded
+from framestow import ReplayMemory
+from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.result_files import write_result
+from framestow.frames.frame_spec import FrameSpec
+from retention import EPISODE_STEPS, appending
+
+RESULTS = Path(__file__).parent / "results"
+NUM_FRAMES = 20_000  # recorded
+CAPACITY, STACK, LENGTH = 100_000, 4, 80
+BATCHES = (16, 32)  # sequences
+NUM_DRAWN = 64  # batches of windows of the bare copy, drawn beforehand, taken in turn
+
+
+def bare_copy(frames: np.ndarray, batch_size: int) -> Callable[[], object]:
+    """Copies windows of as many frames as a sequence shows."""
+    shown = LENGTH + STACK
+    firsts = np.random.default_rng(0).integers(len(frames) - shown, size=(NUM_DRAWN, batch_size, 1))
+    windows = list(firsts + np.arange(shown))
+    out = np.empty((batch_size, shown, *frames.shape[1:]), np.uint8)
+    number = 0
+
+    def copy() -> None:
+        nonlocal number
+        number = (number + 1) % NUM_DRAWN
+        np.take(frames, windows[number], axis=0, out=out, mode="clip")
+
+    return copy
+
+
+def filled(frames: np.ndarray, num_streams: int) -> ReplayMemory:
+    """A full memory of that game."""
+    spec = FrameSpec((FRAME_SIDE, FRAME_SIDE))
+    memory = ReplayMemory(CAPACITY, spec, 4, stack=STACK, num_streams=num_streams, seed=0)
+    append = appending(memory, frames)
+    for _ in range(CAPACITY // num_streams + EPISODE_STEPS):
+        append()
+    return memory
+
+
+def candidates_of(memory: ReplayMemory, batch_size: int) -> dict[str, Callable[[], object]]:
+    """What is timed of one memory, by name."""
+
+    def sequences(**settings: object) -> Callable[[], object]:
+        return lambda: memory.sample_sequences(batch_size, LENGTH, **settings)
+
+    return {
+        "masked": sequences(),
+        "overlap of 40": sequences(overlap=40),
+        "inside": sequences(borders="inside"),
+        "across borders": sequences(borders="cross"),
+        "single transitions": lambda: memory.sample(batch_size * LENGTH),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--game", choices=GAMES, default="breakout")
+    parser.add_argument("--rounds", type=int, default=60)
+    arguments = parser.parse_args()
+
+    frames = recorded(arguments.game, NUM_FRAMES)
+    candidates: dict[str, Callable[[], object]] = {}
+    raw = frames[np.arange(CAPACITY) % len(frames)]
+    for batch_size in BATCHES:
+        candidates[f"bare copy, batch {batch_size}"] = bare_copy(raw, batch_size)
+    for num_streams in (1, 8):
+        memory = filled(frames, num_streams)
+        for batch_size in BATCHES:
+            for name, candidate in candidates_of(memory, batch_size).items():
+                candidates[f"{name}, batch {batch_size}, streams: {num_streams}"] = candidate
+    microseconds = interleaved_medians(candidates, arguments.rounds, calls=3)
+    for name, value in microseconds.items():
+        batch_size = next(size for size in BATCHES if f"batch {size}" in name)
+        bare = microseconds[f"bare copy, batch {batch_size}"]
+        print(f"{name:<50} {value:>9.0f} µs, {value / bare:.2f} times the bare copy")
+    if arguments.game == "breakout":
+        figures = {"game": arguments.game, "transitions": CAPACITY, "length": LENGTH, "microseconds": microseconds}
+        write_result(RESULTS / "sequences.json", figures)
+
+
+if __name__ == "__main__":
+    main()

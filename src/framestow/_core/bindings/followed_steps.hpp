@@ -1,0 +1,187 @@
+// What the timelines' Python faces tell of steps that follow on one another (../step_following.hpp). The GIL is kept.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../step_following.hpp"
+#include "new_arrays.hpp"
+#include "staged_steps.hpp"
+
+namespace framestow {
+
+constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: no stream holds more frames at once
+
+template <typename Core>
+nb::tuple py_follow(const Core& core, nb::handle indices_argument, std::int64_t length, bool crosses) {
+    const BorrowedColumn starts(indices_argument, "indices");
+    if (length < 1 || length > kLongest) {
+        refuse("length", "is " + std::to_string(length) + ": must be 1 to " + std::to_string(kLongest));
+    }
+    const nb::tuple shape = nb::make_tuple(starts.size(), length);
+    std::int64_t* indices = nullptr;
+    bool* is_first = nullptr;
+    nb::object index_array = new_array(shape, numpy_dtypes().int64, indices);
+    nb::object first_array = new_array(shape, numpy_dtypes().boolean, is_first);
+    const auto steps = static_cast<std::size_t>(length);
+    for (std::size_t row = 0; row < starts.size(); ++row) {
+        follow(core, starts[row], steps, crosses ? Borders::kCross : Borders::kStop, indices + row * steps,
+               is_first + row * steps);
+    }
+    return nb::make_tuple(index_array, first_array);
+}
+
+template <typename Core>
+nb::object py_aligned_starts(const Core& core, nb::handle indices_argument, std::int64_t stride,
+                             bool exact) {
+    const BorrowedColumn indices(indices_argument, "indices");
+    if (stride < 1) {
+        refuse("stride", "is " + std::to_string(stride) + ": must be at least 1");
+    }
+    std::int64_t* starts = nullptr;
+    nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().int64, starts);
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+        starts[row] = aligned_start(core, indices[row], stride, exact);
+    }
+    return array;
+}
+
+template <typename Core>
+nb::object py_find_steps(const Core& core, nb::handle streams_argument, nb::handle positions_argument) {
+    const BorrowedColumn streams(streams_argument, "streams"), positions(positions_argument, "positions");
+    if (streams.size() != positions.size()) {
+        refuse("positions", "has " + std::to_string(positions.size()) + " entries: streams has " +
+                                std::to_string(streams.size()));
+    }
+    std::int64_t* indices = nullptr;
+    nb::object array = new_array(nb::int_(streams.size()), numpy_dtypes().int64, indices);
+    for (std::size_t row = 0; row < streams.size(); ++row) {
+        StepPlace place{};
+        const bool is_known = streams[row] >= 0 && static_cast<std::size_t>(streams[row]) < core.num_streams();
+        const bool is_found = is_known && core.find(static_cast<std::size_t>(streams[row]), positions[row], place);
+        indices[row] = is_found ? place.index : kNoStep;
+    }
+    return array;
+}
+
+template <typename Core>
+nb::tuple py_places(const Core& core, nb::handle indices_argument) {
+    const BorrowedColumn indices(indices_argument, "indices");
+    std::int64_t *streams = nullptr, *positions = nullptr;
+    const nb::object count = nb::int_(indices.size());
+    nb::object stream_array = new_array(count, numpy_dtypes().int64, streams);
+    nb::object position_array = new_array(count, numpy_dtypes().int64, positions);
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+        StepPlace place{};
+        const bool is_here = core.locate(indices[row], place);
+        streams[row] = is_here ? static_cast<std::int64_t>(place.stream) : kNoStep;
+        positions[row] = is_here ? place.position : kNoPosition;
+    }
+    return nb::make_tuple(stream_array, position_array);
+}
+
+template <typename Core>
+nb::object py_returns_to_go(const Core& core, nb::handle indices_argument, double discount) {
+    const BorrowedColumn indices(indices_argument, "indices");
+    if (!std::isfinite(discount)) {
+        refuse("discount", "is not finite");
+    }
+    double* returns = nullptr;
+    nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().float64, returns);
+    returns_to_go(core, indices.values(), indices.size(), discount, returns);
+    return array;
+}
+
+template <typename Core>
+nb::object py_held_after(const Core& core, std::int64_t after, std::int64_t count) {
+    return to_array(core.held_after(after, count < 0 ? 0 : static_cast<std::size_t>(count)));
+}
+
+template <typename Core>
+nb::tuple py_readable_runs(Core& core) {
+    const std::vector<StepRun> runs = core.readable_runs();
+    const nb::object count = nb::int_(runs.size());
+    std::int64_t *streams = nullptr, *positions = nullptr, *num_steps = nullptr, *episodes = nullptr;
+    bool *are_whole = nullptr, *are_open = nullptr;
+    nb::object stream_array = new_array(count, numpy_dtypes().int64, streams);
+    nb::object position_array = new_array(count, numpy_dtypes().int64, positions);
+    nb::object num_steps_array = new_array(count, numpy_dtypes().int64, num_steps);
+    nb::object whole_array = new_array(count, numpy_dtypes().boolean, are_whole);
+    nb::object open_array = new_array(count, numpy_dtypes().boolean, are_open);
+    nb::object episode_array = new_array(count, numpy_dtypes().int64, episodes);
+    for (std::size_t row = 0; row < runs.size(); ++row) {
+        episodes[row] = runs[row].episode;
+        streams[row] = static_cast<std::int64_t>(runs[row].stream);
+        positions[row] = runs[row].position;
+        num_steps[row] = runs[row].num_steps;
+        are_whole[row] = runs[row].is_whole;
+        are_open[row] = runs[row].is_open;
+    }
+    return nb::make_tuple(stream_array, position_array, num_steps_array, whole_array, open_array, episode_array);
+}
+
+template <typename Core>
+nb::tuple py_starts(const Core& core) {
+    std::vector<std::int64_t> counts, positions;
+    for (std::size_t stream = 0; stream < core.num_streams(); ++stream) {
+        const EpisodeStarts& starts = core.episode_starts();
+        counts.push_back(static_cast<std::int64_t>(starts.size(stream)));
+        positions.insert(positions.end(), starts.begin(stream), starts.end(stream));
+    }
+    return nb::make_tuple(to_array(counts), to_array(positions));
+}
+
+template <typename Core>
+void py_restore_starts(Core& core, nb::handle counts_argument, nb::handle positions_argument) {
+    const BorrowedColumn counts(counts_argument, "counts"), positions(positions_argument, "positions");
+    std::int64_t left = static_cast<std::int64_t>(positions.size());
+    for (std::size_t stream = 0; stream < counts.size(); ++stream) {
+        left = counts[stream] < 0 || counts[stream] > left ? -1 : left - counts[stream];
+    }
+    if (counts.size() != core.num_streams() || left != 0) {
+        refuse("counts", "does not divide " + std::to_string(positions.size()) + " starts among " +
+                             std::to_string(core.num_streams()) + " streams");
+    }
+    const std::int64_t* next = positions.values();
+    for (std::size_t stream = 0; stream < counts.size(); ++stream) {
+        core.restore_starts(stream, std::vector<std::int64_t>(next, next + counts[stream]));
+        next += counts[stream];
+    }
+}
+
+template <typename Bound>
+void bind_following(nb::class_<Bound>& bound) {
+    bound
+        .def("follow", [](const Bound& self, nb::handle indices, std::int64_t length, bool crosses) {
+            return py_follow(self.core(), indices, length, crosses);
+        }, nb::arg("indices"), nb::arg("length"), nb::arg("crosses") = false)
+        .def("aligned_starts", [](const Bound& self, nb::handle indices, std::int64_t stride, bool exact) {
+            return py_aligned_starts(self.core(), indices, stride, exact);
+        }, nb::arg("indices"), nb::arg("stride"), nb::arg("exact") = false)
+        .def("find_steps", [](const Bound& self, nb::handle streams, nb::handle positions) {
+            return py_find_steps(self.core(), streams, positions);
+        }, nb::arg("streams"), nb::arg("positions"))
+        .def("places", [](const Bound& self, nb::handle indices) { return py_places(self.core(), indices); },
+             nb::arg("indices"))
+        .def("returns_to_go", [](const Bound& self, nb::handle indices, double discount) {
+            return py_returns_to_go(self.core(), indices, discount);
+        }, nb::arg("indices"), nb::arg("discount"))
+        .def("held_after", [](const Bound& self, std::int64_t after, std::int64_t count) {
+            return py_held_after(self.core(), after, count);
+        }, nb::arg("after"), nb::arg("count"))
+        .def("readable_runs", [](Bound& self) { return py_readable_runs(self.core()); })
+        .def("starts", [](const Bound& self) { return py_starts(self.core()); })
+        .def("restore_starts", [](Bound& self, nb::handle counts, nb::handle positions) {
+            py_restore_starts(self.core(), counts, positions);
+        }, nb::arg("counts"), nb::arg("positions"))
+        .def("rebuild_starts", [](Bound& self) { self.core().rebuild_starts(); })
+        .def_prop_ro("starts_nbytes", [](const Bound& self) { return self.core().episode_starts().nbytes(); });
+}
+
+}  // namespace framestow

@@ -1,0 +1,175 @@
+"""Sequences of steps and their frames: each frame of a sequence is unpacked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedSegmentError
+from framestow.frames.observation_spec import Frames, each_leaf
+from framestow.replay.drawing.gathering import Gathering
+from framestow.replay.drawing.sequence_starts import SequenceShape, SequenceStarts, SequenceSteps
+from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.sequence_batch import SequenceBatch
+from framestow.replay.timelines.timeline import Columns, Windows
+from framestow.storage.frame_storage import Reading
+
+Choose = Callable[[], SequenceSteps]  # asked under the memory's lock
+Array = npt.NDArray[Any]
+
+
+class Sequences:
+    """Makes batches of sequences, into the arrays of a memory's ``Gathering``.
+
+    Frames of one episode lie one behind the other, so a sequence that stays in its episode is one window: the frames
+    that its first observation shows, and one for each step. Stacks are strided views of it. Where borders are crossed,
+    each step has a window of its own.
+    """
+
+    def __init__(self, parts: MemoryParts, gathering: Gathering) -> None:
+        self._parts, self._gathering = parts, gathering
+        self._starts = SequenceStarts(parts, gathering.draw)
+
+    def drawn(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
+        """Draw by the memory's sampler and generator; ``NothingToSampleError`` where there is nothing."""
+        crosses, stack = shape.borders == "cross", self._parts.settings.stack
+        num_frames = batch_size * (shape.length * (stack + 1) if crosses else shape.length + stack)
+
+        def choose() -> SequenceSteps:
+            self._gathering.reserve(num_frames)
+            return self._starts.sequences(batch_size, shape)
+
+        return self._gathered(choose, crosses, shape.burn_in)
+
+    def episodes(self, batch_size: int) -> SequenceBatch:
+        """Draw whole episodes, each equally likely; ``NothingToSampleError`` where there is none."""
+        return self._gathered(lambda: self._starts.episodes(batch_size), crosses=False, burn_in=0)
+
+    def _gathered(self, choose: Choose, crosses: bool, burn_in: int) -> SequenceBatch:
+        parts = self._parts
+        while True:
+            reading: Reading | None = None
+            try:
+                with parts.lock:
+                    steps = choose()
+                    mask = steps.indices >= 0
+                    windows, columns = _looked_up(parts, steps.indices, mask)
+                    windows = windows if crosses else _joined(windows, mask)
+                    length = parts.settings.stack + (1 if crosses else mask.shape[1])
+                    frames = self._gathering.lent(len(windows.streams), length)
+                    reading = parts.storage.start_reading()
+                reading.windows(*windows, frames, parts.settings.stack_padding)
+                break
+            except DamagedSegmentError as error:
+                with parts.lock:
+                    parts.damage.skip(error)
+            finally:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
+                if reading is not None:
+                    reading.stop()
+        if crosses:
+            return _batch(*self._each_step(frames, mask), columns, steps, mask, burn_in)
+        return _batch(*self._strided(frames, mask), columns, steps, mask, burn_in)
+
+    def _strided(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
+        """Observations and next observations out of one window a sequence, which share its frames."""
+        length = mask.shape[1]
+        each_leaf(lambda leaf: _moved_to_front(leaf, mask), frames)
+        observation = self._gathering.shown(frames, lambda leaf: _stacks(leaf, 0, length))
+        return observation, self._gathering.shown(frames, lambda leaf: _stacks(leaf, 1, length))
+
+    def _each_step(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
+        """The same out of a window for each step; zeros where there is no step."""
+        by_step = each_leaf(lambda leaf: _of_steps(leaf, mask), frames)
+        observation = self._gathering.shown(by_step, lambda leaf: leaf[:, :, :-1])
+        return observation, self._gathering.shown(by_step, lambda leaf: leaf[:, :, 1:])
+
+
+def _batch(
+    observation: Any,
+    next_observation: Any,
+    columns: Columns,
+    steps: SequenceSteps,
+    mask: npt.NDArray[np.bool_],
+    burn_in: int,
+) -> SequenceBatch:
+    action, reward, discount, terminated, truncated, extra = columns
+    return SequenceBatch(
+        observation=observation,
+        action=action,
+        reward=reward,
+        discount=discount,
+        next_observation=next_observation,
+        terminated=terminated,
+        truncated=truncated,
+        is_first=steps.is_first,
+        mask=mask,
+        index=steps.indices,
+        weight=steps.weight,
+        columns=extra,
+        burn_in=burn_in,
+    )
+
+
+def _looked_up(
+    parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]
+) -> tuple[Windows, Columns]:
+    """Give the windows of all steps, one sequence behind the other, and what they carry: 0 where there is no step.
+
+    Where there is none, the window is that of the sequence's first step.
+    """
+    is_full = bool(mask.all())
+    steps = index if is_full else np.where(mask, index, index[:, :1])
+    windows, (*numbers, extra) = parts.timeline.resolve_steps(steps.ravel())
+
+    def shaped(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        of_steps = column.reshape(*mask.shape, *column.shape[1:])
+        if not is_full:
+            of_steps[~mask] = np.zeros((), column.dtype)
+        return of_steps
+
+    action, reward, discount, terminated, truncated = map(shaped, numbers)
+    more = {name: shaped(column) for name, column in extra.items()}
+    return Windows(*windows), (action, reward, discount, terminated, truncated, more)
+
+
+def _joined(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
+    """Give one window for each sequence: what its first observation shows, and a frame for each of its steps."""
+    length = mask.shape[1]
+    num_later = mask.sum(1) - 1
+    firsts = np.arange(0, mask.size, length)
+    lasts = windows.last_positions[firsts + num_later]
+    return Windows(windows.streams[firsts], lasts, windows.counts[firsts] + num_later.astype(np.int32))
+
+
+def _of_steps(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
+    """Give windows of all steps by sequence, ``(B, L, ...)``: zeros where there is no step."""
+    if not mask.all():
+        frames[~mask.ravel()] = 0
+    return frames.reshape(*mask.shape, *frames.shape[1:])
+
+
+def _moved_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
+    """Let frames of sequences that end early begin where those of others do, in place: a storage pads at the front."""
+    num_steps = mask.sum(1)
+    for row in np.flatnonzero(num_steps < mask.shape[1]):
+        flat = frames[row].reshape(-1)
+        num_behind = int(mask.shape[1] - num_steps[row]) * (flat.size // frames.shape[1])
+        flat[:-num_behind] = flat[num_behind:]
+        flat[-num_behind:] = 0
+    return frames
+
+
+def _stacks(frames: Array, first: int, length: int) -> Array:
+    """Look at windows as ``length`` stacks each, of which the first begins at frame ``first``."""
+    num_windows, num_frames, *frame = frames.shape
+    of_window, of_frame, *of_rest = frames.strides
+    return np.ndarray(
+        (num_windows, length, num_frames - length, *frame),
+        frames.dtype,
+        frames,
+        first * of_frame,
+        (of_window, of_frame, of_frame, *of_rest),
+    )

@@ -1,0 +1,84 @@
+"""What follows on a step, told from plain lists of all steps that were played."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from oracles.listed_steps import PlayedTimeline
+
+
+class FollowedSteps:
+    """The steps of a ``PlayedTimeline`` by stream and position, and which of them may be read."""
+
+    def __init__(self, played: PlayedTimeline, readable: set[int]) -> None:
+        self.played, self.readable = played, readable
+        self.number_at = {(step.stream, step.last - 1): number for number, step in enumerate(played.steps)}
+
+    def position_of(self, number: int) -> tuple[int, int]:
+        step = self.played.steps[number]
+        return step.stream, step.last - 1
+
+    def start_of(self, number: int) -> int:
+        stream, position = self.position_of(number)
+        return max(start for start in self.played.begun[stream] if start <= position)
+
+    def following(self, number: int, length: int, crosses: bool) -> list[int]:
+        """The numbers of the steps from ``number`` on, as far as they may be read."""
+        found = [number]
+        while len(found) < length:
+            stream, position = self.position_of(found[-1])
+            next_number = self.number_at.get((stream, position + 1))
+            if next_number is None and crosses:
+                later = (start for start in self.played.begun[stream] if start > position)
+                stepped = (self.number_at[stream, start] for start in later if (stream, start) in self.number_at)
+                next_number = next(stepped, None)
+            if next_number not in self.readable:
+                break
+            found.append(next_number)
+        return found
+
+    def aligned(self, number: int, stride: int) -> int:
+        """The last multiple of ``stride`` from the episode's start, or the first step from which all may be read."""
+        stream, position = self.position_of(number)
+        start = self.start_of(number)
+        for wanted in range(position, start + (position - start) // stride * stride - 1, -1):
+            if self.number_at[stream, wanted] not in self.readable:
+                break
+            number = self.number_at[stream, wanted]
+        return number
+
+    def episodes(self) -> list[tuple[bool, list[int]]]:
+        """For each episode with a step whether it has ended, and its steps."""
+        found = []
+        for stream, begun in enumerate(self.played.begun):
+            for start, following in itertools.zip_longest(begun, begun[1:]):
+                stop = self.played.newest[stream] if following is None else following - 1
+                numbers = [self.number_at[stream, position] for position in range(start, stop)]
+                has_ended = following is not None or not self.played.timeline.is_open[stream]
+                if numbers:
+                    found.append((has_ended, numbers))
+        return found
+
+    def runs(self) -> list[tuple[int, int, int, bool, bool, int]]:
+        """Stream, position, length, is it whole, does it go on, episode's start; of all that may be read together."""
+        found = []
+        for has_ended, numbers in self.episodes():
+            for is_readable, group in itertools.groupby(numbers, lambda number: number in self.readable):
+                part = list(group)
+                if is_readable:
+                    is_whole = has_ended and len(part) == len(numbers)
+                    is_open = not has_ended and part[-1] == numbers[-1]
+                    found.append((*self.position_of(part[0]), len(part), is_whole, is_open, self.start_of(part[0])))
+        return sorted(found)
+
+    def return_to_go(self, number: int, discount: float) -> float:
+        """Summed from behind, in double; NaN unless all to the end may be read."""
+        numbers = next(numbers for _, numbers in self.episodes() if number in numbers)
+        rest = numbers[numbers.index(number) :]
+        if any(later not in self.readable for later in rest):
+            return math.nan
+        total = 0.0
+        for later in reversed(rest):
+            total = self.played.steps[later].reward + discount * total
+        return total

@@ -1,0 +1,95 @@
+"""Sequences out of plain lists: what follows on a step of a ``ListMemory``, as a batch must show it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oracles.list_memory import ListMemory
+
+
+class ListedSequences:
+    """The steps of an oracle in their streams' order, and which of them (by number) may be read."""
+
+    def __init__(self, oracle: ListMemory, readable: set[int]) -> None:
+        self.oracle, self.readable = oracle, readable
+        self.courses: dict[int, list[int]] = {}
+        for number, step in enumerate(oracle.steps):
+            self.courses.setdefault(step.stream, []).append(number)
+        self.place = {number: place for course in self.courses.values() for place, number in enumerate(course)}
+
+    def is_of_one_episode(self, number: int, later: int) -> bool:
+        return self.oracle.steps[number].episode is self.oracle.steps[later].episode
+
+    def following(self, number: int, length: int, borders: str) -> list[int]:
+        course = self.courses[self.oracle.steps[number].stream]
+        found = [number]
+        for later in course[self.place[number] + 1 :][: length - 1]:
+            if later not in self.readable:
+                break
+            if borders != "cross" and not self.is_of_one_episode(number, later):
+                break
+            found.append(later)
+        return found
+
+    def episode_of(self, number: int) -> list[int]:
+        """All steps of its episode, readable or not."""
+        course = self.courses[self.oracle.steps[number].stream]
+        return [other for other in course if self.is_of_one_episode(number, other)]
+
+    def aligned(self, number: int, stride: int) -> int:
+        """The last start at a multiple of ``stride`` of its episode; nearer where steps in between have left."""
+        steps = self.episode_of(number)
+        place = steps.index(number)
+        start = place // stride * stride
+        while any(other not in self.readable for other in steps[start:place]):
+            start += 1
+        return steps[start]
+
+    def whole_episodes(self) -> list[list[int]]:
+        """Steps of each episode that has ended and of which every step may be read."""
+        found = []
+        for stream, course in self.courses.items():
+            firsts = [number for number in course if self.oracle.steps[number].start == 0]
+            for first in firsts:
+                steps = self.episode_of(first)
+                goes_on = (
+                    self.oracle.is_open[stream] and self.oracle.current[stream] is self.oracle.steps[first].episode
+                )
+                if not goes_on and all(number in self.readable for number in steps):
+                    found.append(steps)
+        return found
+
+    def fitting(self, length: int, stride: int = 1) -> list[int]:
+        """Every start from which ``length`` steps of one episode may be read, at multiples of ``stride``."""
+        return [
+            number
+            for number in sorted(self.readable)
+            if len(self.following(number, length, "mask")) == length
+            and self.aligned(number, stride) == number
+            and self.oracle.steps[number].start % stride == 0
+        ]
+
+    def assert_shows(self, batch, row: int, numbers: list[int]) -> None:
+        """Row ``row`` of ``batch`` has exactly these steps, and nothing behind them."""
+        oracle, count = self.oracle, len(numbers)
+        steps = [oracle.steps[number] for number in numbers]
+        length = batch.mask.shape[1]
+        assert [True] * count + [False] * (length - count) == batch.mask[row].tolist()
+        assert [step.start == 0 for step in steps] == batch.is_first[row, :count].tolist()
+        np.testing.assert_array_equal([step.action for step in steps], batch.action[row, :count])
+        np.testing.assert_array_equal(np.float32([step.reward for step in steps]), batch.reward[row, :count])
+        np.testing.assert_array_equal([step.terminated for step in steps], batch.terminated[row, :count])
+        np.testing.assert_array_equal([step.truncated for step in steps], batch.truncated[row, :count])
+        discounts = np.float32([0.0 if step.terminated else oracle.discount for step in steps])
+        np.testing.assert_array_equal(discounts, batch.discount[row, :count])
+        for place, step in enumerate(steps):
+            np.testing.assert_array_equal(oracle.stacked(step.episode, step.start), batch.observation[row, place])
+            np.testing.assert_array_equal(
+                oracle.stacked(step.episode, step.start + 1), batch.next_observation[row, place]
+            )
+        behind = slice(count, None)
+        for column in (batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated, batch.is_first):
+            assert not column[row, behind].any()
+        assert (batch.index[row, behind] == -1).all()
+        newest_frames = batch.next_observation[row, behind, -1]
+        assert not newest_frames.any()

@@ -1,0 +1,72 @@
+"""A memory of either retention and its oracle, played on as hard as sequences have it: short and long episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.list_memory import ListMemory
+from oracles.listed_sequences import ListedSequences
+from oracles.told_memory import TellingMemory, ToldListMemory
+
+SHAPE = (2, 3)
+NUM_ACTIONS = 5
+COLUMN = {"state": (np.float32, (2,))}
+
+
+class SequenceCourse:
+    """Rewards are the numbers of the steps, so that every step of a batch says which it is."""
+
+    def __init__(self, retention: str, num_streams: int, stack: int, seed: int = 0, **settings) -> None:
+        self.random = np.random.default_rng(seed)
+        self.retention, self.num_streams = retention, num_streams
+        capacity = max(16, 4 * stack) * (num_streams + 16) + num_streams * stack
+        shape = {"num_streams": num_streams, "stack": stack, "discount": 0.9}
+        shape["stack_padding"] = settings.pop("stack_padding", "first_frame")
+        shape["n_step"] = settings.pop("n_step", 1)
+        settings = {"seed": seed, "retention": retention, "columns": COLUMN} | settings
+        kinds = (TellingMemory, ToldListMemory) if retention == "random" else (ReplayMemory, ListMemory)
+        self.memory = kinds[0](capacity, FrameSpec(SHAPE), NUM_ACTIONS, **shape, **settings)
+        self.oracle = kinds[1](capacity, **shape)
+        if retention == "random":
+            self.memory.tell(self.oracle.frames_left)
+        self.num_frames = 0
+
+    def new_frames(self, count: int) -> np.ndarray:
+        """Frames of which no two are alike; 0 stands in none."""
+        numbers = np.arange(self.num_frames, self.num_frames + count)[:, None]
+        self.num_frames += count
+        digits = numbers // 255 ** np.arange(6) % 255 + 1
+        return digits.astype(np.uint8).reshape(count, *SHAPE)
+
+    def begin(self, streams: list[int]) -> None:
+        if streams:
+            frames = self.new_frames(len(streams))
+            self.memory.begin(frames, streams)
+            self.oracle.begin(frames, streams)
+
+    def play(self, num_steps: int, end_chance: float = 0.05) -> None:
+        for _ in range(num_steps):
+            self.begin([stream for stream in range(self.num_streams) if not self.oracle.is_open[stream]])
+            streams = np.flatnonzero(self.random.random(self.num_streams) < 0.8).tolist() or [0]
+            first = len(self.oracle.steps)
+            numbers = np.arange(first, first + len(streams))
+            flags = self.random.random((2, len(streams))) < end_chance / 2
+            columns = {"state": np.stack([numbers, numbers + 0.5], 1).astype(np.float32)}
+            step = (numbers % NUM_ACTIONS, numbers.astype(np.float64), *flags, self.new_frames(len(streams)), streams)
+            self.memory.append(*step, columns=columns)
+            self.oracle.append(*step, columns)
+            if self.random.random() < 0.02:  # cut off in mid-episode, once more at once
+                self.begin([streams[0]])
+                self.begin([streams[0]])
+
+    def lists(self) -> ListedSequences:
+        kept = self.oracle.drawable if self.retention == "random" else self.oracle.kept  # pending ones too
+        return ListedSequences(self.oracle, set(kept))
+
+    def save_and_load(self, folder) -> None:
+        self.memory.save(folder)
+        self.memory = type(self.memory).load(folder)
+        if self.retention == "random":
+            self.memory.tell(self.oracle.frames_left)

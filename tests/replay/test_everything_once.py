@@ -1,0 +1,144 @@
+"""What is held is gone through once, and what followed on each step is added up."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from framestow.errors import InvalidSettingsError, NothingToSampleError
+from oracles.chi_square import chi_square, chi_square_bound
+from oracles.numbered_steps import numbered_memory, play_episode
+from oracles.sequence_course import SequenceCourse
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 7, 500])
+def test_batches_give_every_transition_that_is_held_once(retention, n_step, shuffled, batch_size):
+    course = SequenceCourse(retention, 3, 2, 1, n_step=n_step)
+    course.play(250, 0.1)
+    held = course.memory.sampleable_indices()
+    batches = course.memory.batches(batch_size, shuffled=shuffled, seed=2 if shuffled else None)
+    num_batches = len(batches)
+
+    given = [batch.index for batch in batches]
+
+    assert -(-len(held) // batch_size) == num_batches == len(given)
+    assert 0 == len(batches)
+    assert {batch_size} >= {len(indices) for indices in given[:-1]}
+    indices = np.concatenate(given)
+    np.testing.assert_array_equal(held, np.sort(indices))
+    assert shuffled == (indices.tolist() != held.tolist())
+
+
+def test_a_last_batch_that_is_not_full_can_be_left_out():
+    memory = numbered_memory(30)
+    play_episode(memory, 0, 10, terminated=True)
+
+    batches = memory.batches(4, drop_last=True)
+
+    assert 2 == len(batches)
+    assert [[0, 1, 2, 3], [4, 5, 6, 7]] == [batch.index.tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize("n_step", [1, 4])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_what_leaves_meanwhile_is_left_out_and_what_comes_is_not_taken_in(retention, n_step, shuffled):
+    course = SequenceCourse(retention, 3, 2, 3, n_step=n_step)
+    course.play(300, 0.05)
+    held = set(course.memory.sampleable_indices().tolist())
+    batches = course.memory.batches(16, shuffled=shuffled, seed=4 if shuffled else None)
+    num_batches, given = len(batches), []
+
+    for batch in batches:
+        given += batch.index.tolist()
+        course.play(8, 0.05)
+
+    assert len(given) == len(set(given))
+    assert held > set(given)
+    assert num_batches > -(-len(given) // 16)
+    still_held = held & set(course.memory.sampleable_indices().tolist())
+    assert set(given) >= still_held
+
+
+def test_the_order_is_that_of_its_own_seed_and_the_memory_draws_as_before():
+    course, other = (SequenceCourse("fifo", 2, 2, 5) for _ in range(2))
+    for one in (course, other):
+        one.play(200)
+
+    orders = [
+        [batch.index.tolist() for batch in course.memory.batches(50, shuffled=True, seed=seed)] for seed in (1, 1, 2)
+    ]
+
+    assert orders[0] == orders[1] != orders[2]
+    assert course.memory.sample(9).index.tolist() == other.memory.sample(9).index.tolist()
+
+
+def test_each_transition_comes_in_each_place_equally_often():
+    memory = numbered_memory(30)
+    play_episode(memory, 0, 12, terminated=True)
+
+    firsts = [next(memory.batches(1, shuffled=True, seed=seed)).index[0] for seed in range(1200)]
+
+    assert chi_square(np.bincount(firsts, minlength=12)) < chi_square_bound(11)
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize("discount", [1.0, 0.9, 0.0])
+def test_returns_to_go_are_what_followed_to_the_end_of_the_episode(retention, discount):
+    course = SequenceCourse(retention, 3, 2, 6)
+    course.play(300, 0.1)
+    lists = course.lists()
+    batch = course.memory.transitions(course.memory.sampleable_indices())
+
+    returns = course.memory.returns_to_go(batch.index, discount)
+
+    assert np.float64 == returns.dtype
+    expected = []
+    for number in batch.reward.astype(int).tolist():
+        steps = lists.episode_of(number)
+        rest = steps[steps.index(number) :]
+        total = 0.0
+        for later in reversed(rest):
+            total = later + discount * total
+        expected.append(total if set(rest) <= lists.readable else np.nan)
+    np.testing.assert_array_equal(expected, returns)
+    assert (retention == "random") == np.isnan(returns).any()
+
+
+def test_returns_to_go_of_sequences_are_0_where_they_are_masked():
+    memory = numbered_memory(30)
+    play_episode(memory, 0, 3, terminated=True)
+    batch = memory.sample_sequences(4, length=5)
+
+    returns = memory.returns_to_go(batch.index)
+
+    np.testing.assert_array_equal(
+        np.where(batch.mask, [[3 - start * (start - 1) / 2 for start in row] for row in batch.index.tolist()], 0.0),
+        returns,
+    )
+    assert (4, 5) == returns.shape
+    assert (0,) == memory.returns_to_go([]).shape
+
+
+@pytest.mark.parametrize("discount", [-0.1, 1.5, float("nan")])
+def test_a_discount_outside_of_0_to_1_is_refused(discount):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"discount is {discount}: must be 0 to 1")):
+        numbered_memory(5).returns_to_go([0], discount)
+
+
+def test_a_step_that_has_left_has_no_return():
+    memory = numbered_memory(4)
+    play_episode(memory, 0, 6, terminated=True)
+
+    with pytest.raises(NothingToSampleError, match="step 1 is not held: it has gone or never was"):
+        memory.returns_to_go([3, 1])
+
+
+def test_a_seed_without_shuffling_is_refused():
+    with pytest.raises(InvalidSettingsError, match="seed is 3: what is not shuffled has one order"):
+        numbered_memory(5).batches(2, seed=3)

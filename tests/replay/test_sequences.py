@@ -1,0 +1,276 @@
+"""Sequences show what was played, step for step, and start where they may, as often as they may."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.frames.stacking import STACK_PADDINGS
+from oracles.chi_square import chi_square, chi_square_bound
+from oracles.numbered_steps import episodes_of, numbered_memory, play_episode, steps_of
+from oracles.sequence_course import SequenceCourse
+
+BORDERS = ["mask", "inside", "cross"]
+
+
+def numbers_of_starts(batch) -> list[int]:
+    return batch.reward[:, 0].astype(int).tolist()
+
+
+def assert_is_what_was_played(course: SequenceCourse, batch_size: int, length: int, overlap, borders: str) -> None:
+    lists = course.lists()
+    stride = 1 if overlap is None else length - overlap
+    fitting = set(lists.fitting(length, stride)) & set(course.oracle.held) if borders == "inside" else None
+    if fitting is not None and not fitting:
+        with pytest.raises(NothingToSampleError, match=f"length is {length}"):
+            course.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders)
+        return
+
+    batch = course.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders, burn_in=length // 2)
+
+    assert (batch_size, length) == batch.index.shape
+    np.testing.assert_array_equal(batch.mask & (np.arange(length) >= length // 2), batch.learns)
+    np.testing.assert_array_equal(np.ones(batch_size, np.float32), batch.weight)
+    for row, start in enumerate(numbers_of_starts(batch)):
+        assert start in course.oracle.held
+        assert fitting is None or start in fitting
+        assert start == lists.aligned(start, stride) or any(
+            start == lists.aligned(number, stride) for number in lists.following(start, stride, "mask")
+        )
+        numbers = lists.following(start, length, borders)
+        lists.assert_shows(batch, row, numbers)
+        states = [course.oracle.steps[number].columns["state"] for number in numbers]
+        np.testing.assert_array_equal(states, batch.columns["state"][row, : len(numbers)])
+        assert not batch.columns["state"][row, len(numbers) :].any()
+        if course.retention == "fifo":
+            assert numbers == batch.index[row, : len(numbers)].tolist()
+    np.testing.assert_array_equal(batch.observation[:, 0], course.memory.transitions(batch.index[:, 0]).observation)
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    num_streams=st.integers(1, 5),
+    stack=st.sampled_from([1, 2, 4]),
+    stack_padding=st.sampled_from(STACK_PADDINGS),
+    n_step=st.sampled_from([1, 3]),
+    storage=st.sampled_from(["packed", "raw"]),
+    seed=st.integers(0, 1000),
+    end_chance=st.sampled_from([0.0, 0.02, 0.1, 0.6]),
+    num_steps=st.sampled_from([5, 100, 500]),
+    length=st.sampled_from([1, 2, 7, 30]),
+    data=st.data(),
+)
+def test_sequences_are_what_was_played(
+    retention,
+    num_streams,
+    stack,
+    stack_padding,
+    n_step,
+    storage,
+    seed,
+    end_chance,
+    num_steps,
+    length,
+    data,
+    tmp_path_factory,
+):
+    course = SequenceCourse(
+        retention, num_streams, stack, seed, storage=storage, stack_padding=stack_padding, n_step=n_step
+    )
+    overlap = data.draw(st.one_of(st.none(), st.integers(0, length - 1)))
+    for _ in range(2):
+        course.play(num_steps, end_chance)
+        for borders in BORDERS:
+            assert_is_what_was_played(course, 6, length, overlap, borders)
+        course.save_and_load(tmp_path_factory.mktemp("sequences") / "memory")
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize(
+    ("length", "overlap", "end_chance"),
+    [(5, None, 0.05), (5, 2, 0.05), (12, None, 0.12), pytest.param(8, 5, 0.2, marks=pytest.mark.exhaustive)],
+)
+def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, length, overlap, end_chance):
+    course = SequenceCourse(retention, 2, 2, 3)
+    course.play(400, end_chance)
+    fitting = course.lists().fitting(length, 1 if overlap is None else length - overlap)
+    place = {number: place for place, number in enumerate(fitting)}
+
+    counts = np.zeros(len(fitting), np.int64)
+    while counts.sum() < 40 * len(fitting):
+        batch = course.memory.sample_sequences(500, length, overlap=overlap, borders="inside")
+        np.add.at(counts, [place[number] for number in numbers_of_starts(batch)], 1)
+
+    assert 20 < len(fitting)
+    assert chi_square(counts) < chi_square_bound(len(counts) - 1)
+
+
+@pytest.mark.parametrize("borders", ["mask", "cross"])
+def test_every_transition_that_may_be_drawn_starts_a_sequence_equally_often(borders):
+    course = SequenceCourse("random", 2, 2, 4)
+    course.play(400, 0.1)
+    held = course.memory.sampleable_indices()
+
+    starts = [course.memory.sample_sequences(500, 3, borders=borders).index[:, 0] for _ in range(len(held) // 12)]
+
+    counts = np.bincount(np.searchsorted(held, np.concatenate(starts)), minlength=len(held))
+    assert chi_square(counts) < chi_square_bound(len(held) - 1)
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+def test_whole_episodes_are_equally_likely_whatever_their_length(retention):
+    course = SequenceCourse(retention, 3, 2, 5)
+    course.play(500, 0.15)
+    whole = {steps[0]: steps for steps in course.lists().whole_episodes()}
+    counts = dict.fromkeys(whole, 0)
+
+    while sum(counts.values()) < 60 * len(whole):
+        batch = course.memory.sample_episodes(100)
+        assert max(len(whole[first]) for first in numbers_of_starts(batch)) == batch.mask.shape[1]
+        for row, first in enumerate(numbers_of_starts(batch)):
+            counts[first] += 1
+            if counts[first] == 1:
+                course.lists().assert_shows(batch, row, whole[first])
+
+    assert 10 < len(whole)
+    assert 1 < len({len(steps) for steps in whole.values()})
+    assert chi_square(np.array(list(counts.values()))) < chi_square_bound(len(counts) - 1)
+
+
+def test_nothing_that_is_appended_changes_a_sequence_that_was_drawn():
+    course = SequenceCourse("fifo", 2, 3, 6)
+    course.play(300)
+    batch = course.memory.sample_sequences(8, 20)
+    numbers = [course.lists().following(start, 20, "mask") for start in numbers_of_starts(batch)]
+    later = SequenceCourse("fifo", 2, 3, 6)
+    later.play(300)
+    lists = later.lists()
+
+    course.play(600)
+
+    for row, steps in enumerate(numbers):
+        lists.assert_shows(batch, row, steps)
+
+
+def test_a_short_episode_is_masked_behind_its_end_and_ends_in_its_true_last_frame():
+    memory = numbered_memory(50, stack=2)
+    play_episode(memory, 0, 3, terminated=True)
+
+    batch = memory.sample_sequences(20, length=4)
+
+    row = batch.index[:, 0].tolist().index(0)
+    assert [True, True, True, False] == batch.mask[row].tolist()
+    assert [True, False, False, False] == batch.is_first[row].tolist()
+    assert [0, 1, 2, 0] == batch.action[row].tolist()
+    assert [[0, 0], [0, 1], [1, 2]] == [steps_of(stack) for stack in batch.observation[row, :3]]
+    assert [[0, 1], [1, 2], [2, 3]] == [steps_of(stack) for stack in batch.next_observation[row, :3]]
+    assert [False, False, True, False] == batch.terminated[row].tolist()
+    np.testing.assert_array_equal(np.float32([0.99, 0.99, 0.0, 0.0]), batch.discount[row])
+
+
+def test_across_borders_a_sequence_goes_on_with_the_first_step_of_the_next_episode():
+    memory = numbered_memory(50, stack=2)
+    play_episode(memory, 0, 2, truncated=True)
+    play_episode(memory, 1, 1, terminated=True)
+    play_episode(memory, 2, 2)
+
+    batch = memory.sample_sequences(40, length=5, borders="cross")
+
+    row = batch.index[:, 0].tolist().index(0)
+    assert [True, False, True, True, False] == batch.is_first[row].tolist()
+    assert [0, 0, 1, 2, 2] == [episodes_of(stack)[-1] for stack in batch.observation[row]]
+    assert [0, 0, 1, 2, 2] == [episodes_of(stack)[0] for stack in batch.observation[row]]
+    assert [1, 2, 1, 1, 2] == [steps_of(stack)[-1] for stack in batch.next_observation[row]]
+    assert [0, 0, 1, 2, 2] == [episodes_of(stack)[-1] for stack in batch.next_observation[row]]
+    assert [False, True, False, False, False] == batch.truncated[row].tolist()
+
+
+def test_state_stored_with_each_step_warms_up_a_recurrent_learner_from_where_its_sequence_starts():
+    memory = numbered_memory(200, stack=1, columns={"state": (np.float32, (4,))})
+    memory.begin(np.zeros((1, 2, 3), np.uint8))
+    for step in range(100):
+        state = {"state": np.full((1, 4), step, np.float32)}
+        memory.append([0], [0.0], [False], [False], np.zeros((1, 2, 3), np.uint8), columns=state)
+
+    batch = memory.sample_sequences(16, length=12, overlap=4, burn_in=3)
+
+    np.testing.assert_array_equal(batch.index[:, 0], batch.columns["state"][:, 0, 0])
+    assert {0} == set((batch.index[:, 0] % 8).tolist())
+    assert not batch.learns[:, :3].any()
+
+
+def test_the_same_seed_draws_the_same_sequences():
+    def drawn() -> list:
+        course = SequenceCourse("random", 2, 2, 7)
+        course.play(300, 0.1)
+        batches = [course.memory.sample_sequences(9, 6, borders=borders) for borders in BORDERS]
+        return [batch.index.tolist() for batch in (*batches, course.memory.sample_episodes(4))]
+
+    assert drawn() == drawn()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"length": 0}, "length is 0: a sequence has 1 to 65_536 steps"),
+        ({"length": 65_537}, "length is 65537: a sequence has 1 to 65_536 steps"),
+        ({"length": 8, "overlap": 8}, "overlap is 8: sequences of 8 steps share 0 to 7 with the next one"),
+        ({"length": 8, "overlap": -1}, "overlap is -1: sequences of 8 steps share 0 to 7 with the next one"),
+        ({"length": 8, "burn_in": 8}, "burn_in is 8: of 8 steps 0 to 7 can be left to it"),
+        ({"length": 8, "borders": "wrap"}, "borders is 'wrap': must be one of mask, inside, cross"),
+        ({"length": 8, "batch_size": 0}, "batch_size is 0: a batch has at least 1 transition"),
+    ],
+)
+def test_sequences_that_cannot_be_are_refused_by_name(settings, message):
+    memory = numbered_memory(10)
+    play_episode(memory, 0, 5, terminated=True)
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        memory.sample_sequences(**{"batch_size": 2} | settings)
+
+
+@pytest.mark.parametrize("borders", BORDERS)
+def test_an_empty_memory_has_no_sequence(borders):
+    with pytest.raises(NothingToSampleError, match="the memory holds no transition"):
+        numbered_memory(10).sample_sequences(2, length=3, borders=borders)
+
+
+def test_where_no_episode_is_long_enough_the_longest_is_named():
+    memory = numbered_memory(30)
+    for episode in range(4):
+        play_episode(memory, episode, 3 + episode % 2, terminated=True)
+
+    with pytest.raises(NothingToSampleError, match="length is 5: the longest run of steps of one episode has 4"):
+        memory.sample_sequences(2, length=5, borders="inside")
+    assert [True] == memory.sample_sequences(1, length=4, borders="inside").mask.all(1).tolist()
+
+
+def test_an_episode_that_goes_on_or_whose_beginning_has_left_is_not_whole():
+    memory = numbered_memory(6)
+    play_episode(memory, 0, 4, terminated=True)
+    play_episode(memory, 1, 3)
+
+    with pytest.raises(NothingToSampleError, match="none of the episodes of 6 transitions is whole"):
+        memory.sample_episodes(2)
+
+
+def test_a_stack_of_sequences_holds_each_frame_once_and_the_array_is_taken_back():
+    course = SequenceCourse("fifo", 1, 4, 8)
+    course.play(200, 0.0)
+
+    first = course.memory.sample_sequences(4, 10)
+
+    assert np.shares_memory(first.observation, first.next_observation)
+    between_steps, between_frames = first.observation.strides[1:3]
+    assert 6 == between_steps == between_frames
+    address = first.observation.__array_interface__["data"][0]
+    kept = first.observation[:, 3:5]
+    assert address != course.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
+    del first, kept
+    assert address == course.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
