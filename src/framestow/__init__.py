@@ -11,6 +11,7 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 ``Mixture``                 draws a share of each batch by each of several samplers
 ``Sampler``                 what a sampler of your own derives from; ``Draw`` is what it draws
 ``Batch``                   what a sample is
+``HindsightGoals``          samples of a goal environment, a share of their goals replaced (HER)
 ``MemoryReport``            where the bytes are
 ``FrameSpec``               shape and dtype of one frame, where there is no Gymnasium space
 ``envs``                    environments that feed a memory (``pip install "framestow[atari]"``)
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from framestow import errors
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
+from framestow.replay.hindsight import HindsightGoals
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.samplers.by_age import ByAge
@@ -44,6 +46,7 @@ __all__ = [
     "Draw",
     "EmphasizeRecent",
     "FrameSpec",
+    "HindsightGoals",
     "MemoryReport",
     "Mixture",
     "Prioritized",

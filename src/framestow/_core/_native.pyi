@@ -341,6 +341,14 @@ class _Steps:
     def places(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Give streams and positions of the frames that steps start at; -1 for a step that may not be read."""
 
+    def episode_spans(
+        self, indices: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Give streams, positions that steps start at, and of their episodes the first and the newest frame.
+
+        The first frame may have left. IndexError for a step that may not be read.
+        """
+
     def returns_to_go(self, indices: NDArray[np.int64], discount: float) -> NDArray[np.float64]:
         """Give for each step the discounted rewards from it to the end of its episode, or as far as that has come.
 

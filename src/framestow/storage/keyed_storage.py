@@ -32,6 +32,10 @@ class KeyedReading:
         for reading, part in zip(self._readings, out, strict=True):
             reading.windows(streams, last_positions, counts, part, padding)
 
+    def of_leaf(self, number: int) -> Reading:
+        """Give the reading of one leaf alone, whose ``out`` is one array; it stops with this one."""
+        return self._readings[number]
+
     def stop(self) -> None:
         """Let go of what was evicted meanwhile."""
         for reading in self._readings:

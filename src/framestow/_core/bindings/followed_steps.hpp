@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <stdexcept>
@@ -87,6 +88,30 @@ nb::tuple py_places(const Core& core, nb::handle indices_argument) {
 }
 
 template <typename Core>
+nb::tuple py_episode_spans(const Core& core, nb::handle indices_argument) {
+    const BorrowedColumn indices(indices_argument, "indices");
+    const nb::object count = nb::int_(indices.size());
+    std::int64_t *streams = nullptr, *positions = nullptr, *firsts = nullptr, *lasts = nullptr;
+    nb::object stream_array = new_array(count, numpy_dtypes().int64, streams);
+    nb::object position_array = new_array(count, numpy_dtypes().int64, positions);
+    nb::object first_array = new_array(count, numpy_dtypes().int64, firsts);
+    nb::object last_array = new_array(count, numpy_dtypes().int64, lasts);
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+        StepPlace place{};
+        if (!core.locate(indices[row], place)) {
+            throw std::out_of_range("transition " + std::to_string(indices[row]) +
+                                    " is not held: it has gone, or never was");
+        }
+        const std::int64_t behind = core.episode_starts().start_behind(place.stream, place.position);
+        streams[row] = static_cast<std::int64_t>(place.stream);
+        positions[row] = place.position;
+        firsts[row] = std::max<std::int64_t>(core.episode_starts().start_of(place.stream, place.position), 0);
+        lasts[row] = behind == kNoPosition ? core.courses().newest_position(place.stream) : behind - 1;
+    }
+    return nb::make_tuple(stream_array, position_array, first_array, last_array);
+}
+
+template <typename Core>
 nb::object py_returns_to_go(const Core& core, nb::handle indices_argument, double discount) {
     const BorrowedColumn indices(indices_argument, "indices");
     if (!std::isfinite(discount)) {
@@ -168,6 +193,9 @@ void bind_following(nb::class_<Bound>& bound) {
             return py_find_steps(self.core(), streams, positions);
         }, nb::arg("streams"), nb::arg("positions"))
         .def("places", [](const Bound& self, nb::handle indices) { return py_places(self.core(), indices); },
+             nb::arg("indices"))
+        .def("episode_spans",
+             [](const Bound& self, nb::handle indices) { return py_episode_spans(self.core(), indices); },
              nb::arg("indices"))
         .def("returns_to_go", [](const Bound& self, nb::handle indices, double discount) {
             return py_returns_to_go(self.core(), indices, discount);

@@ -164,6 +164,12 @@ class Timeline(WatchedSlots, Protocol):
     def places(self, indices: Indices) -> tuple[Indices, Indices]:
         """Give streams and positions of the frames that steps start at; -1 for a step that may not be read."""
 
+    def episode_spans(self, indices: Indices) -> tuple[Indices, Indices, Indices, Indices]:
+        """Give streams, positions that steps start at, and of their episodes the first and the newest frame.
+
+        The first frame may have left. IndexError for a step that may not be read.
+        """
+
     def returns_to_go(self, indices: Indices, discount: float) -> npt.NDArray[np.float64]:
         """Give for each step the discounted rewards from it to the end of its episode, or as far as that has come.
 

@@ -1,0 +1,54 @@
+"""Goal environments whose achieved goals tell (stream, episode, step), and what a memory holds of such a play."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+
+NO_GOAL = -7
+GOAL = FrameSpec((3,), np.dtype(np.int32))
+SPACE = {"achieved_goal": GOAL, "desired_goal": GOAL, "observation": FrameSpec((2, 2))}
+
+
+class GoalPlay:
+    """Plays episodes of random lengths, and keeps how long each is: ``lengths[stream][episode]`` steps so far."""
+
+    def __init__(self, num_streams: int = 2, capacity: int = 1000, *, longest: int = 12, seed: int = 0, **settings):
+        self.memory = ReplayMemory(capacity, SPACE, 4, **{"stack": 1, "num_streams": num_streams, "seed": 5} | settings)
+        self.random, self.longest = np.random.default_rng(seed), longest
+        self.lengths: list[list[int]] = [[] for _ in range(num_streams)]
+        self.left = [0] * num_streams
+
+    def frames(self, stream: int) -> dict[str, np.ndarray]:
+        episode, step = len(self.lengths[stream]) - 1, self.lengths[stream][-1]
+        return {
+            "achieved_goal": np.array([[stream, episode, step]], np.int32),
+            "desired_goal": np.full((1, 3), NO_GOAL, np.int32),
+            "observation": np.full((1, 2, 2), step % 256, np.uint8),
+        }
+
+    def begin(self, stream: int, length: int) -> None:
+        self.left[stream] = length
+        self.lengths[stream].append(0)
+        self.memory.begin(self.frames(stream), [stream])
+
+    def play(self, num_steps: int, **columns) -> GoalPlay:
+        """Step each stream so often; a third of the episodes terminates, a third is truncated, a third cut off."""
+        for _ in range(num_steps):
+            for stream, lengths in enumerate(self.lengths):
+                if not self.left[stream]:
+                    self.begin(stream, int(self.random.integers(1, self.longest + 1)))
+                self.left[stream] -= 1
+                lengths[-1] += 1
+                ends, way = self.left[stream] == 0, len(lengths) % 3
+                extra = {name: values(stream, lengths[-1]) for name, values in columns.items()}
+                flags = [ends and way == 0], [ends and way == 1]
+                self.memory.append([0], [0.25], *flags, self.frames(stream), [stream], columns=extra)
+        return self
+
+
+def started_at(batch) -> np.ndarray:
+    """(stream, episode, step) of each transition, ``(B, 3)``."""
+    return batch.observation["achieved_goal"][:, -1]
