@@ -7,14 +7,15 @@ Frames: 20,000 of sticky random play (atari_frames.py), recorded once. A memory 
 until its ring has wrapped, so that every append also lets a transition go. An append gets arrays as Gymnasium gives
 them (int64 actions, float64 rewards, bool flags), or lists of Python numbers, as a loop over one environment has them.
 In turn with it, a bare packed store takes the same frames; in turn with sample(32), a bare store gathers 32 windows
-of 5 into an output that is kept. Medians of single calls, so that a busy machine disturbs them little; what sealing a
-segment costs once in 64 frames is in neither.
+of 5 into an output that is kept; with returns of 3 steps, 32 windows of 4 and the 32 that are 3 steps on. Medians of
+single calls, so that a busy machine disturbs them little; what sealing a segment costs once in 64 frames is in neither.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -32,6 +33,7 @@ RESULTS = Path(__file__).parent / "results"
 NUM_FRAMES = 20_000  # recorded a game
 CAPACITY = 20_000  # transitions
 STACK, BATCH = 4, 32
+N_STEP = 3  # where a return has more than one
 SHAPE = (FRAME_SIDE, FRAME_SIDE)
 NUM_BATCHES = 257  # different batches of the bare store, taken in turn
 
@@ -74,14 +76,18 @@ def packing(num_streams: int, rows: list[NDArray[np.uint8]]) -> Callable[[], obj
     return pack
 
 
-def gathering(frames: NDArray[np.uint8]) -> Callable[[], object]:
+def gathering(frames: NDArray[np.uint8], n_step: int = 1) -> Callable[[], object]:
     store, zeros = bare_store(1), np.zeros(BATCH, np.int32)
     for frame in frames[:CAPACITY]:
         store.append(zeros[:1], frame[None])
-    random, counts = np.random.default_rng(0), np.full(BATCH, STACK + 1, np.int32)
-    lasts = cycle(random.integers(STACK, CAPACITY, (NUM_BATCHES, BATCH)))
-    out = np.empty((BATCH, STACK + 1, *SHAPE), np.uint8)
-    return lambda: store.gather(zeros, next(lasts), counts, out)
+    random, length = np.random.default_rng(0), STACK + 1 if n_step == 1 else STACK
+    last_rows = random.integers(STACK, CAPACITY - n_step, (NUM_BATCHES, BATCH))
+    if n_step > 1:
+        last_rows = np.concatenate([last_rows, last_rows + n_step], axis=1)
+    lasts, num_windows = cycle(last_rows), last_rows.shape[1]
+    streams, counts = np.zeros(num_windows, np.int32), np.full(num_windows, length, np.int32)
+    out = np.empty((num_windows, length, *SHAPE), np.uint8)
+    return lambda: store.gather(streams, next(lasts), counts, out)
 
 
 def main() -> None:
@@ -92,37 +98,44 @@ def main() -> None:
 
     frames = recorded(arguments.game, NUM_FRAMES)
     candidates: dict[str, Callable[[], object]] = {}
-    memory = None
-    for num_streams, as_lists in ((1, False), (1, True), (8, False)):
+    kinds = (1, False, 1), (1, False, N_STEP), (1, True, 1), (8, False, 1), (8, False, N_STEP)
+    for num_streams, as_lists, n_step in kinds:
         rows = rows_of(frames, num_streams)
-        memory = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, num_streams=num_streams, seed=0)
+        memory = ReplayMemory(
+            CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, num_streams=num_streams, n_step=n_step, seed=0
+        )
         append = appending(memory, rows, as_lists)
         for _ in range(CAPACITY // num_streams + 100):
             append()
-        given = "lists" if as_lists else "arrays"
+        given = ("lists" if as_lists else "arrays") + (f", n_step: {n_step}" if n_step > 1 else "")
         candidates[f"append, streams: {num_streams}, {given}"] = append
-        if not as_lists:
+        if not as_lists and n_step == 1:
             candidates[f"packing alone, streams: {num_streams}"] = packing(num_streams, rows)
-    assert memory is not None
-    sampled = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, seed=0)
-    fill = appending(sampled, rows_of(frames, 1), as_lists=False)
-    for _ in range(CAPACITY):
-        fill()
-    candidates[f"sample({BATCH})"] = lambda: sampled.sample(BATCH)
-    candidates["gathering alone"] = gathering(frames)
+    for n_step, name in ((1, ""), (N_STEP, f", n_step: {N_STEP}")):
+        sampled = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, n_step=n_step, seed=0)
+        fill = appending(sampled, rows_of(frames, 1), as_lists=False)
+        for _ in range(CAPACITY):
+            fill()
+        candidates[f"sample({BATCH}){name}"] = partial(sampled.sample, BATCH)
+        candidates[f"gathering alone{name}"] = gathering(frames, n_step)
 
     turns = interleaved_turns(candidates, arguments.rounds, calls=50)
     medians = {name: 1e6 * float(np.median(times)) for name, times in turns.items()}  # of single calls
     for name, microseconds in medians.items():
-        print(f"{name:<30} {microseconds:>7.1f} µs")
+        print(f"{name:<40} {microseconds:>7.1f} µs")
     beside = {
         "append, 1 stream": medians["append, streams: 1, arrays"] - medians["packing alone, streams: 1"],
         "append of lists, 1 stream": medians["append, streams: 1, lists"] - medians["packing alone, streams: 1"],
-        "append, 8 streams, a step": (medians["append, streams: 8, arrays"] - medians["packing alone, streams: 8"]) / 8,
-        f"sample({BATCH})": medians[f"sample({BATCH})"] - medians["gathering alone"],
+        f"append, 1 stream, n_step: {N_STEP}": medians[f"append, streams: 1, arrays, n_step: {N_STEP}"]
+        - medians["packing alone, streams: 1"],
     }
+    for name in ("", f", n_step: {N_STEP}"):
+        beside[f"append, 8 streams, a step{name}"] = (
+            medians[f"append, streams: 8, arrays{name}"] - medians["packing alone, streams: 8"]
+        ) / 8
+        beside[f"sample({BATCH}){name}"] = medians[f"sample({BATCH}){name}"] - medians[f"gathering alone{name}"]
     for name, microseconds in beside.items():
-        print(f"beside packing or gathering: {name:<28} {microseconds:>6.2f} µs")
+        print(f"beside packing or gathering: {name:<36} {microseconds:>6.2f} µs")
     if arguments.game == "breakout":
         write_result(
             RESULTS / "steps.json", {"game": arguments.game, "microseconds": medians, "microseconds_beside": beside}

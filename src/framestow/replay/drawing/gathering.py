@@ -128,12 +128,13 @@ class Gathering:
                 reading.stop()
         action, reward, discount, terminated, truncated, columns = pending.columns
         indices, weights = pending.draw
-        shared, apart = (OBSERVATION, NEXT_OBSERVATION), (np.s_[: len(indices)], np.s_[len(indices) :])
-        first, second = shared if self._n_step == 1 else apart
+        these: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
+        if self._n_step > 1:
+            these = np.s_[: len(indices)], np.s_[len(indices) :]
         if isinstance(frames, tuple):
-            observation, next_observation = self._in_form(frames, first), self._in_form(frames, second)
+            observation, next_observation = (self._in_form(frames, part) for part in these)
         else:
-            observation, next_observation = frames[first], frames[second]
+            observation, next_observation = frames[these[0]], frames[these[1]]
         return Batch(
             observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
         )
