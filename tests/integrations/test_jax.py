@@ -15,7 +15,13 @@ from framestow.replay.batch import Batch
 from framestow.replay.output_pool import OutputPool
 
 jax = pytest.importorskip("jax", reason="make jax runs this in an environment of its own")
-from framestow.integrations.jax import BatchLoader, JaxBatch, to_jax  # noqa: E402 -- it needs JAX
+from framestow.integrations.jax import (  # noqa: E402 -- it needs JAX
+    BatchLoader,
+    JaxBatch,
+    JaxSequenceBatch,
+    SequenceLoader,
+    to_jax,
+)
 
 SHAPE = (12, 7)
 FIELDS = [
@@ -186,6 +192,27 @@ def test_a_loader_on_a_named_device_and_with_another_draw():
         assert_same(sampled.sample(8), next(loader))
 
     assert [8, 8] == sizes
+
+
+@pytest.mark.parametrize("borders", ["mask", "cross"])
+def test_a_sequence_loader_gives_what_sample_sequences_gives(borders):
+    sampled = filled()
+    asked = {"overlap": 2, "burn_in": 3, "borders": borders}
+    burn_ins = []
+
+    @jax.jit
+    def total(batch: JaxSequenceBatch) -> jax.Array:
+        burn_ins.append(batch.burn_in)
+        return (batch.reward * batch.learns).sum()
+
+    with SequenceLoader(filled(), 8, 10, **asked) as loader:
+        for _ in range(5):
+            batch, expected = next(loader), sampled.sample_sequences(8, 10, **asked)
+            for name in vars(expected):
+                np.testing.assert_array_equal(getattr(expected, name), np.asarray(getattr(batch, name)), name)
+            assert float((expected.reward * expected.learns).sum()) == pytest.approx(float(total(batch)), rel=1e-5)
+
+    assert [3] == burn_ins
 
 
 def test_an_empty_batch_is_refused():

@@ -12,7 +12,7 @@ import torch
 
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import InvalidSettingsError
-from framestow.torch_batches.batch_loader import BatchLoader
+from framestow.torch_batches.batch_loader import BatchLoader, SequenceLoader
 from framestow.torch_batches.tensor_batch import TensorBatch, to_tensors
 
 SHAPE = (9, 7)
@@ -110,6 +110,30 @@ def test_the_next_batches_are_unpacked_while_the_learner_is_busy():
     here = threading.current_thread()
     assert {("draw", here)} == {(what, thread) for what, thread in threads if thread is here}
     assert {"draw", "unpack"} == {what for what, _ in threads}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("borders", ["mask", "inside", "cross"])
+def test_a_sequence_loader_gives_what_sample_sequences_gives_in_the_same_order(borders, device):
+    sampled = filled()
+    asked = {"overlap": 2, "burn_in": 3, "borders": borders}
+
+    with SequenceLoader(filled(), 8, 10, device, **asked, threads=2) as loader:
+        for _ in range(10):
+            batch, expected = next(loader), sampled.sample_sequences(8, 10, **asked)
+            for name in vars(expected):
+                np.testing.assert_array_equal(getattr(expected, name), on_cpu(getattr(batch, name)), name)
+            np.testing.assert_array_equal(expected.learns, on_cpu(batch.learns))
+            assert device == batch.observation.device.type
+
+
+def on_cpu(value: object) -> object:
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def test_what_cannot_be_a_sequence_is_refused_where_it_is_drawn():
+    with SequenceLoader(filled(), 8, 0) as loader, pytest.raises(InvalidSettingsError, match="length is 0"):
+        next(loader)
 
 
 def test_a_loader_ends_with_its_block():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,10 @@ from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.array_trees import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending
+from framestow.replay.drawing.drawn_memory import DrawnMemory
+from framestow.replay.drawing.sequence_starts import Borders
 from framestow.replay.output_pool import aligned_empty
+from framestow.replay.sequence_batch import SequenceBatch
 
 try:
     import jax  # an absolute import: JAX, not this module
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["BatchLoader", "JaxBatch", "to_jax"]
+__all__ = ["BatchLoader", "JaxBatch", "JaxSequenceBatch", "SequenceLoader", "to_jax"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,21 +65,67 @@ class JaxBatch:
         return len(self.reward)
 
 
-_LEAVES = tuple(field.name for field in dataclasses.fields(JaxBatch) if field.name != "index")
+@dataclasses.dataclass(frozen=True)
+class JaxSequenceBatch:
+    """A :class:`~framestow.replay.sequence_batch.SequenceBatch` as JAX arrays; all else is as for ``JaxBatch``.
+
+    ``burn_in`` is no leaf: a function is traced for each.
+    """
+
+    observation: Any
+    action: Any
+    reward: jax.Array
+    discount: jax.Array
+    next_observation: Any
+    terminated: jax.Array
+    truncated: jax.Array
+    is_first: jax.Array
+    mask: jax.Array
+    index: npt.NDArray[np.int64] | None
+    weight: jax.Array
+    columns: dict[str, jax.Array]
+    burn_in: int = 0
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @property
+    def learns(self) -> jax.Array:
+        """Steps that a loss is for, ``(B, L)``: ``mask`` without the first ``burn_in``."""
+        return self.mask.at[:, : self.burn_in].set(False)
 
 
-def _flatten(batch: JaxBatch) -> tuple[tuple[Any, ...], None]:
-    return tuple(getattr(batch, name) for name in _LEAVES), None
+def _leaves(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in ("index", "burn_in"))
 
 
-def _unflatten(_: None, leaves: tuple[Any, ...]) -> JaxBatch:
-    return JaxBatch(index=None, **dict(zip(_LEAVES, leaves, strict=True)))
+def _register(kind: type) -> None:
+    """Make ``kind`` a pytree of all its fields but ``index`` and ``burn_in``."""
+    names = _leaves(kind)
+
+    def flatten(batch: Any) -> tuple[tuple[Any, ...], int | None]:
+        return tuple(getattr(batch, name) for name in names), getattr(batch, "burn_in", None)
+
+    def unflatten(burn_in: int | None, leaves: tuple[Any, ...]) -> Any:
+        aside = {} if burn_in is None else {"burn_in": burn_in}
+        return kind(index=None, **aside, **dict(zip(names, leaves, strict=True)))
+
+    jax.tree_util.register_pytree_node(kind, flatten, unflatten)
 
 
-jax.tree_util.register_pytree_node(JaxBatch, _flatten, _unflatten)
+_register(JaxBatch)
+_register(JaxSequenceBatch)
 
 
-def to_jax(batch: Batch, device: jax.Device | None = None) -> JaxBatch:
+@overload
+def to_jax(batch: Batch, device: jax.Device | None = None) -> JaxBatch: ...
+
+
+@overload
+def to_jax(batch: SequenceBatch, device: jax.Device | None = None) -> JaxSequenceBatch: ...
+
+
+def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> JaxBatch | JaxSequenceBatch:
     """Bring ``batch`` to ``device``, JAX's default one by default.
 
     On the CPU an array that lies as JAX lays its own (C-contiguous, at a multiple of 64 bytes) is looked at through
@@ -95,11 +144,41 @@ def to_jax(batch: Batch, device: jax.Device | None = None) -> JaxBatch:
     """
     device = jax.local_devices()[0] if device is None else device
     convert = _on_cpu if device.platform == "cpu" else partial(jax.device_put, device=device)
-    leaves = {name: map_arrays(convert, getattr(batch, name)) for name in _LEAVES}
+    kind = JaxSequenceBatch if isinstance(batch, SequenceBatch) else JaxBatch
+    leaves = {name: map_arrays(convert, getattr(batch, name)) for name in _leaves(kind)}
+    if isinstance(batch, SequenceBatch):
+        return JaxSequenceBatch(index=batch.index, burn_in=batch.burn_in, **leaves)
     return JaxBatch(index=batch.index, **leaves)
 
 
-class BatchLoader:
+Loaded = TypeVar("Loaded")
+
+
+class Loader(Generic[Loaded]):
+    """What loaders of transitions and of sequences have in common."""
+
+    def __init__(self, draw: Callable[[], Pending[Any]], device: jax.Device | None, ahead: int, threads: int) -> None:
+        self._batches: BatchesAhead[Any, Loaded] = BatchesAhead(draw, partial(_arrived, device=device), ahead, threads)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Loaded:
+        """Give the next batch, and wait for it where it is not prepared yet."""
+        return next(self._batches)
+
+    def close(self) -> None:
+        """End the threads, once each has finished the batch it is at; closing again does nothing."""
+        self._batches.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class BatchLoader(Loader[JaxBatch]):
     """An endless iterator over a memory's batches as JAX arrays, the next of which are prepared on threads.
 
     ::
@@ -126,29 +205,30 @@ class BatchLoader:
     ) -> None:
         if batch_size < 1:
             raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
-        self._batches = BatchesAhead(
-            partial(draw or memory.draw_ahead, batch_size), partial(_arrived, device=device), ahead, threads
-        )
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> JaxBatch:
-        """Give the next batch, and wait for it where it is not prepared yet."""
-        return next(self._batches)
-
-    def close(self) -> None:
-        """End the threads, once each has finished the batch it is at; closing again does nothing."""
-        self._batches.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        super().__init__(partial(draw or memory.draw_ahead, batch_size), device, ahead, threads)
 
 
-def _arrived(batch: Batch, device: jax.Device | None) -> JaxBatch:
+class SequenceLoader(Loader[JaxSequenceBatch]):
+    """The same for what ``memory.sample_sequences`` gives, with its arguments."""
+
+    def __init__(
+        self,
+        memory: DrawnMemory,
+        batch_size: int,
+        length: int,
+        device: jax.Device | None = None,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+        ahead: int = 2,
+        threads: int = 1,
+    ) -> None:
+        asked = partial(memory.draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
+        super().__init__(partial(asked, batch_size, length), device, ahead, threads)
+
+
+def _arrived(batch: Batch | SequenceBatch, device: jax.Device | None) -> Any:
     """``to_jax``, for a thread that may wait until all of it is on the device."""
     arrays = to_jax(batch, device)
     jax.block_until_ready(arrays)

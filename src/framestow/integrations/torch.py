@@ -4,7 +4,8 @@ Needs the extra ``framestow[torch]``. docs/loaders.md has examples and figures.
 
 =====================  ==========================================================================
 ``BatchLoader``        batches as tensors on a device, prepared on threads ahead of the learner
-``to_tensors``         one batch as tensors: a ``TensorBatch``, without a copy on the CPU
+``SequenceLoader``     the same for sequences
+``to_tensors``         one batch as tensors: a ``TensorBatch``, without a copy on the CPU; of sequences too
 ``scale_pixels``       ``uint8`` to floats from 0 to 1
 ``RandomShift``        DrQ's augmentation
 ``RandomCrop``         CURL's and RAD's; ``CenterCrop`` for acting
@@ -24,7 +25,7 @@ except ModuleNotFoundError as missing:
         'run: pip install "framestow[torch]"'
     ) from missing
 
-from framestow.torch_batches.batch_loader import BatchLoader
+from framestow.torch_batches.batch_loader import BatchLoader, SequenceLoader
 from framestow.torch_batches.pixel_augmentation import (
     CenterCrop,
     Cutout,
@@ -34,7 +35,7 @@ from framestow.torch_batches.pixel_augmentation import (
     RandomShift,
     scale_pixels,
 )
-from framestow.torch_batches.tensor_batch import TensorBatch, to_tensors
+from framestow.torch_batches.tensor_batch import TensorBatch, TensorSequenceBatch, to_tensors
 
 __all__ = [
     "BatchLoader",
@@ -44,7 +45,9 @@ __all__ = [
     "Intensity",
     "RandomCrop",
     "RandomShift",
+    "SequenceLoader",
     "TensorBatch",
+    "TensorSequenceBatch",
     "scale_pixels",
     "to_tensors",
 ]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
 from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending
+from framestow.replay.drawing.drawn_memory import DrawnMemory
+from framestow.replay.drawing.sequence_starts import Borders
 from framestow.torch_batches.device_copies import CopiesAhead, CudaUploads, ImmediateCopies
-from framestow.torch_batches.tensor_batch import TensorBatch
+from framestow.torch_batches.tensor_batch import TensorBatch, TensorSequenceBatch
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,7 +22,44 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class BatchLoader:
+Loaded = TypeVar("Loaded")
+
+
+class Loader(Generic[Loaded]):
+    """What loaders of transitions and of sequences have in common: ``BatchLoader`` says how they work."""
+
+    def __init__(
+        self,
+        draw: Callable[[], Pending[Any]],
+        device: torch.device | str,
+        ahead: int,
+        threads: int,
+        pin_memory: bool,
+    ) -> None:
+        copies = _copies_to(torch.device(device), pin_memory, ahead)
+        self._receive: Callable[[Any], Any] = copies.receive
+        self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, copies.send, ahead, threads)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Loaded:
+        """Give the next batch, and wait for it where it is not prepared yet."""
+        loaded: Loaded = self._receive(next(self._batches))
+        return loaded
+
+    def close(self) -> None:
+        """End the threads, once each has finished the batch it is at; closing again does nothing."""
+        self._batches.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class BatchLoader(Loader[TensorBatch]):
     """An endless iterator over a memory's batches as tensors, the next of which are prepared on threads.
 
     >>> import numpy as np
@@ -71,28 +110,32 @@ class BatchLoader:
     ) -> None:
         if batch_size < 1:
             raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
-        copies = _copies_to(torch.device(device), pin_memory, ahead)
-        self._receive: Callable[[Any], TensorBatch] = copies.receive
-        self._batches: BatchesAhead[Batch, Any] = BatchesAhead(
-            partial(draw or memory.draw_ahead, batch_size), copies.send, ahead, threads
-        )
+        super().__init__(partial(draw or memory.draw_ahead, batch_size), device, ahead, threads, pin_memory)
 
-    def __iter__(self) -> Self:
-        return self
 
-    def __next__(self) -> TensorBatch:
-        """Give the next batch, and wait for it where it is not prepared yet."""
-        return self._receive(next(self._batches))
+class SequenceLoader(Loader[TensorSequenceBatch]):
+    """The same for sequences: what ``memory.sample_sequences`` gives, as tensors, prepared ahead.
 
-    def close(self) -> None:
-        """End the threads, once each has finished the batch it is at; closing again does nothing."""
-        self._batches.close()
+    ``batch_size``, ``length``, ``overlap``, ``burn_in`` and ``borders`` are those of ``sample_sequences``, all else is
+    as for ``BatchLoader``. To a CUDA device each frame of a sequence travels once, unless borders are crossed.
+    """
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+    def __init__(
+        self,
+        memory: DrawnMemory,
+        batch_size: int,
+        length: int,
+        device: torch.device | str = "cpu",
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+        ahead: int = 2,
+        threads: int = 1,
+        pin_memory: bool = True,
+    ) -> None:
+        asked = partial(memory.draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
+        super().__init__(partial(asked, batch_size, length), device, ahead, threads, pin_memory)
 
 
 def _copies_to(device: torch.device, pin_memory: bool, ahead: int) -> CopiesAhead | ImmediateCopies:

@@ -8,9 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from framestow.replay.batch import Batch
-from framestow.torch_batches.parcel import Parcel
-from framestow.torch_batches.tensor_batch import ON_DEVICE, TensorBatch, converted, to_tensors
+from framestow.torch_batches.tensor_batch import AnyBatch, AnyTensors, converted, parcel_of, to_tensors
 
 
 class Upload(Protocol):
@@ -46,7 +44,7 @@ class Uploads(Protocol):
 class Sent(NamedTuple):
     """A batch on its way, and what its tensors are views of."""
 
-    batch: TensorBatch
+    batch: AnyTensors
     upload: Upload
 
 
@@ -63,9 +61,9 @@ class CopiesAhead:
         self._num_unmade = num_buffers
         self._used: list[tuple[Tensor, Upload]] = []  # each with the copy that read it last, the oldest first
 
-    def send(self, batch: Batch) -> Sent:
+    def send(self, batch: AnyBatch) -> Sent:
         """Queue the copy of ``batch``, in any thread; when this returns, its arrays have been read."""
-        parcel = Parcel.of(batch, ON_DEVICE)
+        parcel = parcel_of(batch)
         buffer = self._take(parcel.nbytes)
         staging = buffer[: parcel.nbytes]
         parcel.write_to(staging)
@@ -74,7 +72,7 @@ class CopiesAhead:
             self._used.append((buffer, upload))
         return Sent(converted(batch, lambda array: parcel.find(array, upload.piece)), upload)
 
-    def receive(self, sent: Sent) -> TensorBatch:
+    def receive(self, sent: Sent) -> AnyTensors:
         """Give a batch to the calling thread: what that queues from now on sees it whole."""
         sent.upload.await_on_device()
         return sent.batch
@@ -98,11 +96,11 @@ class ImmediateCopies:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def send(self, batch: Batch) -> TensorBatch:
+    def send(self, batch: AnyBatch) -> AnyTensors:
         """Bring ``batch`` to the device."""
         return to_tensors(batch, self._device)
 
-    def receive(self, sent: TensorBatch) -> TensorBatch:
+    def receive(self, sent: AnyTensors) -> AnyTensors:
         """Give it to the calling thread as it is."""
         return sent
 

@@ -10,9 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from framestow.frames.array_trees import map_arrays
-from framestow.replay.batch import Batch
-
 _ALIGNMENT = 64  # bytes: enough for any load that a device makes, and for a dtype's own
 
 
@@ -38,14 +35,6 @@ class Parcel:
                 self._starts[id(travelling)] = self.nbytes
                 self._travelling.append(travelling)
                 self.nbytes += _rounded_up(travelling.nbytes)
-
-    @classmethod
-    def of(cls, batch: Batch, names: Iterable[str]) -> Parcel:
-        """Give the parcel of those fields of ``batch``."""
-        arrays: list[npt.NDArray[Any]] = []
-        for name in names:
-            map_arrays(arrays.append, getattr(batch, name))
-        return cls(arrays)
 
     def write_to(self, staging: Tensor) -> None:
         """Copy the arrays into ``staging``: uint8 on the CPU, of at least ``nbytes``."""

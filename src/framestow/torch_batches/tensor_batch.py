@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import numpy.typing as npt
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from framestow.frames.array_trees import map_arrays
 from framestow.replay.batch import Batch
+from framestow.replay.sequence_batch import SequenceBatch
 from framestow.torch_batches.parcel import Parcel
 
 
@@ -40,11 +41,53 @@ class TensorBatch:
         return len(self.index)
 
 
-ON_DEVICE = tuple(field.name for field in dataclasses.fields(TensorBatch) if field.name != "index")
-"""The fields of a batch that travel to the device."""
+@dataclasses.dataclass(frozen=True)
+class TensorSequenceBatch:
+    """A :class:`~framestow.replay.sequence_batch.SequenceBatch` on a device; all else is as for ``TensorBatch``.
+
+    Stacks are views of the frames of their sequence, on the device too, where these have travelled once.
+    """
+
+    observation: Any
+    action: Any
+    reward: Tensor
+    discount: Tensor
+    next_observation: Any
+    terminated: Tensor
+    truncated: Tensor
+    is_first: Tensor
+    mask: Tensor
+    index: Tensor
+    weight: Tensor
+    columns: dict[str, Tensor]
+    burn_in: int = 0
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def learns(self) -> Tensor:
+        """Steps that a loss is for, ``(B, L)``: ``mask`` without the first ``burn_in``."""
+        learns = self.mask.clone()
+        learns[:, : self.burn_in] = False
+        return learns
 
 
-def to_tensors(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch:
+NOT_ON_DEVICE = ("index", "burn_in")
+
+AnyBatch: TypeAlias = Batch | SequenceBatch
+AnyTensors: TypeAlias = TensorBatch | TensorSequenceBatch
+
+
+@overload
+def to_tensors(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch: ...
+
+
+@overload
+def to_tensors(batch: SequenceBatch, device: torch.device | str = "cpu") -> TensorSequenceBatch: ...
+
+
+def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensors:
     """Bring ``batch`` to ``device``.
 
     On the CPU nothing is copied. To a CUDA device all arrays go in one piece of pinned memory, which is copied
@@ -54,7 +97,7 @@ def to_tensors(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch:
     device = torch.device(device)
     if device.type != "cuda":
         return converted(batch, lambda array: pixels_to_device(array, device))
-    parcel = Parcel.of(batch, ON_DEVICE)
+    parcel = parcel_of(batch)
     # The caching host allocator keeps a pinned block from reuse until the copy that reads it is through.
     staging = torch.empty(parcel.nbytes, dtype=torch.uint8, pin_memory=True)
     parcel.write_to(staging)
@@ -62,10 +105,26 @@ def to_tensors(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch:
     return converted(batch, lambda array: parcel.find(array, piece))
 
 
-def converted(batch: Batch, convert: Callable[[npt.NDArray[Any]], Tensor]) -> TensorBatch:
+def parcel_of(batch: AnyBatch) -> Parcel:
+    """Give the parcel of what travels of ``batch``."""
+    arrays: list[npt.NDArray[Any]] = []
+    for name in _on_device(batch):
+        map_arrays(arrays.append, getattr(batch, name))
+    return Parcel(arrays)
+
+
+def converted(batch: AnyBatch, convert: Callable[[npt.NDArray[Any]], Tensor]) -> AnyTensors:
     """Make the tensors of ``batch`` by ``convert``, but for ``index``, which stays where it is."""
-    fields = {name: map_arrays(convert, getattr(batch, name)) for name in ON_DEVICE}
-    return TensorBatch(index=_on_cpu(batch.index), **fields)
+    fields = {name: map_arrays(convert, getattr(batch, name)) for name in _on_device(batch)}
+    index = _on_cpu(batch.index)
+    if isinstance(batch, SequenceBatch):
+        return TensorSequenceBatch(index=index, burn_in=batch.burn_in, **fields)
+    return TensorBatch(index=index, **fields)
+
+
+def _on_device(batch: AnyBatch) -> list[str]:
+    """The fields of a batch that travel to the device."""
+    return [name for name in vars(batch) if name not in NOT_ON_DEVICE]
 
 
 def pixels_to_device(observations: npt.NDArray[Any], device: torch.device) -> Tensor:

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -131,6 +132,24 @@ def test_a_skipped_segment_is_drawn_for_anew_at_the_same_place_whatever_the_thre
     for first, *others in zip(*runs, strict=True):
         for other in others:
             assert_equal(first, other)
+
+
+def test_sequences_are_drawn_ahead_as_batches_are_damage_and_all(tmp_path):
+    recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
+    damage_a_segment(tmp_path / "memory")
+    runs = []
+
+    for threads in (1, 3):
+        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+        draw = partial(memory.draw_sequences_ahead, 200, 6, burn_in=1)
+        with BatchesAhead(draw, lambda batch: batch, threads=threads) as loader:
+            runs.append([copied(next(loader)) for _ in range(4)])
+        assert 1 == memory.report().skipped_segments
+        indices = np.concatenate([batch["index"] for batch in runs[-1]])
+        assert np.isin(indices[indices >= 0], memory.sampleable_indices()).all()
+
+    for expected, actual in zip(*runs, strict=True):
+        assert_equal(expected, actual)
 
 
 def test_a_writer_beside_batches_that_meet_damage_waits_for_no_one(tmp_path):

@@ -12,7 +12,7 @@ from framestow.replay.batch import Batch
 from framestow.replay.drawing.gathering import Gathering, PendingBatch
 from framestow.replay.drawing.held_batches import HeldBatches
 from framestow.replay.drawing.sequence_starts import Borders, SequenceShape
-from framestow.replay.drawing.sequences import Sequences
+from framestow.replay.drawing.sequences import PendingSequences, Sequences
 from framestow.replay.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.checked_priorities import checked_priorities
@@ -94,6 +94,21 @@ class DrawnMemory:
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
         return self._sequences.drawn(batch_size, shape)
+
+    def draw_sequences_ahead(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> PendingSequences:
+        """Draw as ``sample_sequences`` does, now, and unpack later: ``draw_ahead`` of sequences."""
+        _check_batch_size(batch_size)
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        shape.check()
+        return self._sequences.draw_ahead(batch_size, shape)
 
     def sample_episodes(self, batch_size: int) -> SequenceBatch:
         """Draw ``batch_size`` whole episodes with replacement, each equally likely, however long it is.

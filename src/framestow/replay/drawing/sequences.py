@@ -35,6 +35,10 @@ class Sequences:
 
     def drawn(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
         """Draw by the memory's sampler and generator; ``NothingToSampleError`` where there is nothing."""
+        return _gathered(self.draw_ahead(batch_size, shape))
+
+    def draw_ahead(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
+        """Draw as ``drawn`` does, and leave the unpacking to whoever asks the draw for its batch."""
         crosses, stack = shape.borders == "cross", self._parts.settings.stack
         num_frames = batch_size * (shape.length * (stack + 1) if crosses else shape.length + stack)
 
@@ -42,36 +46,53 @@ class Sequences:
             self._gathering.reserve(num_frames)
             return self._starts.sequences(batch_size, shape)
 
-        return self._gathered(choose, crosses, shape.burn_in)
+        return self._looked_up(choose, crosses, shape.burn_in)
 
     def episodes(self, batch_size: int) -> SequenceBatch:
         """Draw whole episodes, each equally likely; ``NothingToSampleError`` where there is none."""
-        return self._gathered(lambda: self._starts.episodes(batch_size), crosses=False, burn_in=0)
+        pending = self._looked_up(lambda: self._starts.episodes(batch_size), crosses=False, burn_in=0)
+        return _gathered(pending)
 
-    def _gathered(self, choose: Choose, crosses: bool, burn_in: int) -> SequenceBatch:
+    def _looked_up(self, choose: Choose, crosses: bool, burn_in: int) -> PendingSequences:
+        pending = PendingSequences(self, choose, crosses, burn_in)
+        try:
+            self._look_up(pending)
+            return pending
+        except BaseException:
+            pending.stop()
+            raise
+
+    def _look_up(self, pending: PendingSequences) -> None:
+        """Choose the steps, and take down what they carry and where their frames lie."""
         parts = self._parts
-        while True:
-            reading: Reading | None = None
-            try:
-                with parts.lock:
-                    steps = choose()
-                    mask = steps.indices >= 0
-                    windows, columns = _looked_up(parts, steps.indices, mask)
-                    windows = windows if crosses else _joined(windows, mask)
-                    length = parts.settings.stack + (1 if crosses else mask.shape[1])
-                    frames = self._gathering.lent(len(windows.streams), length)
-                    reading = parts.storage.start_reading()
-                reading.windows(*windows, frames, parts.settings.stack_padding)
-                break
-            except DamagedSegmentError as error:
-                with parts.lock:
-                    parts.damage.skip(error)
-            finally:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
-                if reading is not None:
-                    reading.stop()
-        if crosses:
-            return _batch(*self._each_step(frames, mask), columns, steps, mask, burn_in)
-        return _batch(*self._strided(frames, mask), columns, steps, mask, burn_in)
+        with parts.lock:
+            pending.steps = pending.choose()
+            mask = pending.mask
+            windows, pending.columns = _looked_up(parts, pending.steps.indices, mask)
+            pending.windows = windows if pending.crosses else _joined(windows, mask)
+            length = parts.settings.stack + (1 if pending.crosses else mask.shape[1])
+            pending.frames = self._gathering.lent(len(pending.windows.streams), length)
+            pending.reading = parts.storage.start_reading()
+
+    def _unpacked(self, pending: PendingSequences) -> SequenceBatch:
+        """The batch of what was looked up; without a lock, so that a writer that waits for it has it done."""
+        frames, mask = pending.frames, pending.mask
+        reading: Reading | None = None
+        try:  # it is taken, so that no stop() ends it while it is read
+            reading, pending.reading = pending.reading, None
+            if reading is None:
+                raise ValueError("sequences drawn ahead are gathered once, and not after stop(): draw others")
+            reading.windows(*pending.windows, frames, self._parts.settings.stack_padding)
+        finally:
+            if reading is not None:
+                reading.stop()
+        observations = self._each_step(frames, mask) if pending.crosses else self._strided(frames, mask)
+        return _batch(*observations, pending.columns, pending.steps, mask, pending.burn_in)
+
+    def _draw_anew(self, pending: PendingSequences, error: DamagedSegmentError) -> None:
+        with self._parts.lock:
+            self._parts.damage.skip(error)
+            self._look_up(pending)
 
     def _strided(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
         """Observations and next observations out of one window a sequence, which share its frames."""
@@ -85,6 +106,55 @@ class Sequences:
         by_step = each_leaf(lambda leaf: _of_steps(leaf, mask), frames)
         observation = self._gathering.shown(by_step, lambda leaf: leaf[:, :, :-1])
         return observation, self._gathering.shown(by_step, lambda leaf: leaf[:, :, 1:])
+
+
+class PendingSequences:
+    """Sequences that are drawn and looked up, and whose frames are not unpacked yet: see ``PendingBatch``."""
+
+    __slots__ = ("_sequences", "burn_in", "choose", "columns", "crosses", "frames", "reading", "steps", "windows")
+
+    steps: SequenceSteps
+    windows: Windows
+    columns: Columns
+    frames: Frames
+
+    def __init__(self, sequences: Sequences, choose: Choose, crosses: bool, burn_in: int) -> None:
+        self._sequences, self.choose, self.crosses, self.burn_in = sequences, choose, crosses, burn_in
+        self.reading: Reading | None = None
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """Where there is a step."""
+        return self.steps.indices >= 0
+
+    def gather(self) -> SequenceBatch:
+        """Unpack; where a damaged segment is skipped, what is drawn anew (see ``PendingBatch``)."""
+        while True:
+            try:
+                return self.unpack()
+            except DamagedSegmentError as error:
+                self.draw_anew(error)
+
+    def unpack(self) -> SequenceBatch:
+        """Unpack without the memory's lock; raises ``DamagedSegmentError`` for any damage (see ``PendingBatch``)."""
+        return self._sequences._unpacked(self)
+
+    def draw_anew(self, error: DamagedSegmentError) -> None:
+        """Draw again, without the segment that ``unpack`` raised ``error`` for; a memory that skips none raises it."""
+        self._sequences._draw_anew(self, error)
+
+    def stop(self) -> None:
+        """Let go of the frames, unless some thread unpacks them."""
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading.stop()
+
+
+def _gathered(pending: PendingSequences) -> SequenceBatch:
+    try:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
+        return pending.gather()
+    finally:
+        pending.stop()
 
 
 def _batch(
