@@ -65,6 +65,18 @@ def arm_actions(number: int) -> np.ndarray:
     return np.array([number / 8, -number], np.float32)
 
 
+def joint_actions(number: int) -> np.ndarray:
+    return np.array([number % 3 - 1, number % 300], np.int64)
+
+
+def columns_of(number: int) -> dict[str, np.ndarray]:
+    return {
+        "log_prob": np.array([-number / 8], np.float32),
+        "state": np.array([[number, -number]], np.float64),
+        "is_greedy": np.array([number % 3 == 0]),
+    }
+
+
 def packed_pixels() -> Play:
     """Two streams, the ring gone round, one episode open and one ended."""
     return _played(700, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=500)
@@ -92,6 +104,14 @@ def several_arrays() -> Play:
     return _played(90, FrameSpec((NUM_BYTES,)), bytes_of_arrays, num_streams=2, num_steps=70, frames_per_segment=16)
 
 
+def extra_columns() -> Play:
+    """Numbers that were declared by name, and actions of several integers; first saved by version 2."""
+    declared = {"log_prob": np.float32, "state": (np.float64, (2,)), "is_greedy": np.bool_}
+    action = ActionSpec((2,), "int64", (-1, 0), (1, 299))
+    options = {"action": action, "actions": joint_actions, "columns_of": columns_of, "columns": declared, "stack": 2}
+    return _played(1200, FrameSpec((20, 30)), pixels, num_streams=1, num_steps=1050, **options)
+
+
 def just_begun() -> Play:
     """An episode open on one stream, nothing on the other, no step yet."""
     return _played(10, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=0)
@@ -99,7 +119,7 @@ def just_begun() -> Play:
 
 PLAYS: dict[str, Callable[[], Play]] = {
     play.__name__: play
-    for play in (packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, just_begun)
+    for play in (packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, extra_columns, just_begun)
 }
 
 
@@ -135,6 +155,7 @@ def _played(
     num_steps: int,
     action: Any = 4,
     actions: Callable[[int], Any] = count_actions,
+    columns_of: Callable[[int], Any] = lambda _: {},
     **options: Any,
 ) -> Play:
     space = SPACE if frames is bytes_of_arrays else frame
@@ -161,8 +182,8 @@ def _played(
             number = step * num_streams + stream
             terminated, truncated = number % 37 == 36, number % 53 == 52
             row = ([actions(number)], [number / 4], [terminated], [truncated], next_frame(stream), [stream])
-            memory.append(*row)
-            oracle.append(*row)
+            memory.append(*row, columns_of(number))
+            oracle.append(*row, columns_of(number))
     if num_steps:
         memory.sample(SAMPLED_BEFORE)
     return memory, oracle
