@@ -11,6 +11,7 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 ``Mixture``                 draws a share of each batch by each of several samplers
 ``Sampler``                 what a sampler of your own derives from; ``Draw`` is what it draws
 ``Batch``                   what a sample is
+``SequenceBatch``           what a sample of sequences is, or of whole episodes
 ``HindsightGoals``          samples of a goal environment, a share of their goals replaced (HER)
 ``MemoryReport``            where the bytes are
 ``FrameSpec``               shape and dtype of one frame, where there is no Gymnasium space
@@ -36,6 +37,7 @@ from framestow.replay.samplers.mixture import Mixture
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.sequence_batch import SequenceBatch
 
 if TYPE_CHECKING:
     from framestow import envs
@@ -52,6 +54,7 @@ __all__ = [
     "Prioritized",
     "ReplayMemory",
     "Sampler",
+    "SequenceBatch",
     "Uniform",
     "envs",
     "errors",

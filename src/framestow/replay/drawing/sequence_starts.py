@@ -15,7 +15,7 @@ from framestow.replay.samplers.sampler import Draw
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps; ten thousand frames of Atari are three minutes of play
-ROUNDS = 8  # draws before the starts that fit are counted
+ROUNDS = 64  # draws before the starts that fit are counted: a millisecond
 
 
 @dataclass(frozen=True)

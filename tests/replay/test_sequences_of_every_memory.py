@@ -1,0 +1,150 @@
+"""Sequences of observations of several arrays, by priority, within a budget, and beside damage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.errors import DamagedSegmentError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.prioritized import Prioritized
+from oracles.chi_square import chi_square, chi_square_bound
+from oracles.damage import damage_a_segment
+from oracles.numbered_steps import numbered_memory, play_episode
+
+BORDERS = ["mask", "inside", "cross"]
+
+
+@pytest.mark.parametrize("borders", BORDERS)
+def test_every_key_of_a_sequence_is_what_its_transitions_show(borders):
+    space = {"camera": FrameSpec((4, 5)), "arm": (FrameSpec((2,), np.float32), FrameSpec((3,), np.float64))}
+    memory = ReplayMemory(400, space, 5, stack=3, num_streams=2, seed=0)
+    random = np.random.default_rng(0)
+
+    def frames(count: int) -> dict:
+        arm = random.random((count, 2)).astype(np.float32), random.random((count, 3))
+        return {"camera": random.integers(0, 255, (count, 4, 5)).astype(np.uint8), "arm": arm}
+
+    memory.begin(frames(2))
+    for _ in range(150):
+        ended = random.random(2) < 0.1
+        memory.append([1, 2], [0.0, 1.0], ended, [False, False], frames(2))
+        if ended.any():
+            memory.begin(frames(int(ended.sum())), np.flatnonzero(ended))
+
+    batch = memory.sample_sequences(16, 6, borders=borders)
+
+    single = memory.transitions(batch.index[batch.mask])
+    for of_sequences, of_steps in (
+        (batch.observation, single.observation),
+        (batch.next_observation, single.next_observation),
+    ):
+        assert (16, 6, 3, 4, 5) == of_sequences["camera"].shape
+        np.testing.assert_array_equal(of_steps["camera"], of_sequences["camera"][batch.mask])
+        for part, of_part in zip(of_steps["arm"], of_sequences["arm"], strict=True):
+            np.testing.assert_array_equal(part, of_part[batch.mask])
+
+
+def test_sequences_start_where_priorities_say_and_an_overlap_lets_all_steps_of_a_start_share_its_own():
+    memory = numbered_memory(200, sampler=Prioritized(alpha=1.0, beta=0.0, epsilon=0.0))
+    play_episode(memory, 0, 60, terminated=True)
+    memory.update_priorities(np.arange(60), np.zeros(60))
+    memory.update_priorities([7, 31], [1.0, 3.0])
+
+    free = memory.sample_sequences(400, length=10)
+    aligned = memory.sample_sequences(400, length=10, overlap=5)
+
+    assert {7, 31} == set(free.index[:, 0].tolist())
+    assert {5, 30} == set(aligned.index[:, 0].tolist())
+    counts = np.array([(free.index[:, 0] == start).sum() for start in (7, 31)])
+    assert chi_square(counts, np.array([0.25, 0.75])) < chi_square_bound(1)
+    led_here = aligned.index[:, :5]
+    memory.update_priorities(led_here, np.broadcast_to(np.where(aligned.index[:, :1] == 5, 0.0, 2.0), led_here.shape))
+    assert {30} == set(memory.sample_sequences(50, length=10, overlap=5).index[:, 0].tolist())
+
+
+def test_inside_episodes_those_that_fit_keep_their_priorities():
+    memory = numbered_memory(300, sampler=Prioritized(alpha=1.0, beta=1.0, epsilon=0.0))
+    for episode in range(10):
+        play_episode(memory, episode, 12, terminated=True)
+    priorities = np.arange(1, 121).astype(np.float64)
+    memory.update_priorities(np.arange(120), priorities)
+    fitting = np.array([index for index in range(120) if index % 12 <= 2])
+
+    batches = [memory.sample_sequences(50, length=10, borders="inside") for _ in range(60)]
+
+    starts = np.concatenate([batch.index[:, 0] for batch in batches])
+    counts = np.bincount(np.searchsorted(fitting, starts), minlength=len(fitting))
+    assert set(fitting.tolist()) >= set(starts.tolist())
+    assert chi_square(counts, priorities[fitting] / priorities[fitting].sum()) < chi_square_bound(len(fitting) - 1)
+
+
+def test_where_a_sampler_draws_none_that_fits_those_that_do_are_drawn_alike():
+    memory = numbered_memory(100, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, 20, terminated=True)
+    memory.update_priorities(np.arange(20), np.where(np.arange(20) == 19, 1.0, 0.0))
+
+    batch = memory.sample_sequences(400, length=16, borders="inside")
+
+    counts = np.bincount(batch.index[:, 0], minlength=5)
+    assert 5 == len(counts)
+    assert chi_square(counts) < chi_square_bound(4)
+    assert {1.0} == set(batch.weight.tolist())
+
+
+def test_a_budget_leaves_room_for_sequences():
+    memory = ReplayMemory(100_000, FrameSpec((20, 20)), 4, stack=4, max_bytes="2 MiB", seed=0)
+    random = np.random.default_rng(0)
+    memory.begin(np.zeros((1, 20, 20), np.uint8))
+    for step in range(9000):
+        memory.append([0], [0.0], [step % 300 == 299], [False], random.integers(0, 256, (1, 20, 20)).astype(np.uint8))
+        if step % 300 == 299:
+            memory.begin(np.zeros((1, 20, 20), np.uint8))
+        if step % 1000 == 999:
+            for borders in BORDERS:
+                memory.sample_sequences(4, 20, borders=borders)
+            assert 2 * 2**20 >= memory.nbytes
+    memory.check()
+
+
+@pytest.fixture
+def damaged_folder(tmp_path):
+    """A memory in files of which one segment is damaged: a step's reward, action and newest frame say which it is."""
+    folder = tmp_path / "memory"
+    with ReplayMemory(3000, FrameSpec((8, 9)), 256, stack=4, seed=0, directory=folder, flush_every=None) as memory:
+        frames = np.random.default_rng(1).integers(0, 256, (3000, 8, 9)).astype(np.uint8)
+        memory.begin(frames[:1])
+        for step in range(2000):
+            memory.append([step % 256], [step], [step % 500 == 499], [False], frames[step + 1][None])
+            if step % 500 == 499:
+                memory.begin(frames[step + 1][None])
+    damage_a_segment(folder)
+    return folder, frames
+
+
+def test_a_damaged_segment_is_skipped_and_ends_the_sequences_that_come_to_it(damaged_folder):
+    folder, frames = damaged_folder
+    memory = ReplayMemory.open(folder, on_damage="skip")
+    for borders in BORDERS * 30:
+        batch = memory.sample_sequences(8, 40, borders=borders)
+        numbers = batch.reward[batch.mask].astype(int)
+        np.testing.assert_array_equal(frames[numbers + 1], batch.next_observation[batch.mask][:, -1])
+        assert batch.mask[:, 0].all()
+
+    held = memory.sampleable_indices()
+    assert 2000 > len(held)
+    returns = memory.returns_to_go(held)
+    broken = np.isnan(returns)
+    assert 0 < broken.sum() < len(held)
+    [episode] = set((held[broken] // 500).tolist())
+    assert {len(held) - (held // 500 == episode).sum()} == {1500}
+    whole = memory.sample_episodes(40)
+    assert episode not in (whole.index[:, 0] // 500).tolist()
+
+
+def test_a_damaged_segment_raises_where_nobody_asked_to_skip(damaged_folder):
+    memory = ReplayMemory.open(damaged_folder[0])
+
+    with pytest.raises(DamagedSegmentError, match="repair the store, or skip what is damaged"):
+        memory.sample_sequences(200, 40)
