@@ -11,6 +11,7 @@ from PIL import Image
 from framestow.cli.filmstrip import STRIP_WIDTH, chosen_leaf, frame_pictures, write_filmstrip
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.inspection import DrawnTransition
 from framestow.replay.memory import ReplayMemory
 
 
@@ -99,7 +100,7 @@ def test_the_frames_stand_in_order_enlarged_from_the_observation_to_the_next_one
     spec = FrameSpec((10, 10))
     memory = recorded(frames, stack, spec)
 
-    write_filmstrip(tmp_path / "strip.png", memory.transitions([10]), spec, "Pong", 0, 0)
+    write_filmstrip(tmp_path / "strip.png", DrawnTransition(memory.transitions([10]), 0, 0, 1), spec, "Pong")
 
     strip = opened(tmp_path / "strip.png")
     middle = strip[strip.shape[0] - 60]  # a line through the frames
@@ -116,7 +117,7 @@ def test_a_large_frame_is_shrunk_until_the_strip_fits(tmp_path):
     frames = np.random.default_rng(0).integers(0, 256, (3, *spec.shape), np.uint8)
     memory = recorded(frames, 4, spec)
 
-    write_filmstrip(tmp_path / "strip.png", memory.transitions([1]), spec, "Doom", 0, 2)
+    write_filmstrip(tmp_path / "strip.png", DrawnTransition(memory.transitions([1]), 0, 2, 1), spec, "Doom")
 
     height, width, _ = opened(tmp_path / "strip.png").shape
     assert width < STRIP_WIDTH + 100
@@ -132,7 +133,7 @@ def test_padding_and_endings_change_what_is_written_around_the_frames(tmp_path):
         ("padded", memory.transitions([1]), 1),
         ("ended", ended.transitions([1]), 0),
     ]:
-        write_filmstrip(tmp_path / name, batch, spec, "Pong", 0, num_padded)
+        write_filmstrip(tmp_path / name, DrawnTransition(batch, 0, num_padded, 1), spec, "Pong")
 
     plain, padded, end = (opened(tmp_path / name) for name in ("plain", "padded", "ended"))
 
@@ -151,7 +152,7 @@ def test_of_several_arrays_the_largest_picture_is_drawn_or_the_one_that_is_named
     batch, spec = memory.transitions([0]), memory.settings.frame
 
     for name, key in (("largest", ""), ("named", "a"), ("vector", "b.1")):
-        write_filmstrip(tmp_path / name, batch, spec, "Arm", 0, 1, key)
+        write_filmstrip(tmp_path / name, DrawnTransition(batch, 0, 1, 1), spec, "Arm", key)
 
     def shows(name, grey):
         return bool((opened(tmp_path / name) == grey).all(axis=2).sum() > 1000)
@@ -159,6 +160,6 @@ def test_of_several_arrays_the_largest_picture_is_drawn_or_the_one_that_is_named
     assert [(True, False), (False, True)] == [(shows(name, 99), shows(name, 201)) for name in ("largest", "named")]
     assert (tmp_path / "vector").stat().st_size > 0
     with pytest.raises(InvalidSettingsError, match=r"key is 'c': the observations have a, b\.0, b\.1; give one"):
-        write_filmstrip(tmp_path / "none", batch, spec, "Arm", 0, 1, "c")
+        write_filmstrip(tmp_path / "none", DrawnTransition(batch, 0, 1, 1), spec, "Arm", "c")
     with pytest.raises(InvalidSettingsError, match="key is 'c': the observations have one array without a key"):
         chosen_leaf(FrameSpec((4, 4)), "c")

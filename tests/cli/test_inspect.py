@@ -15,6 +15,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.inspection import draw_transition, inspect_memory
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.storage.files.manifest import write_manifest
 from oracles.numbered_steps import numbered_memory, play_episode
 
@@ -51,6 +52,30 @@ def test_a_memory_is_told_by_game_and_a_transition_of_it_is_drawn_where_the_user
     assert "stack 2, padded with first frame" in shown
     assert b"\x89PNG" == Path("saved-filmstrip.png").read_bytes()[:4]
     assert before == contents(saved)
+
+
+class Newest(Sampler):
+    """A sampler that framestow does not know."""
+
+    def draw(self, batch_size, held, generator):
+        newest = held.held_at(np.full(batch_size, len(held) - 1))
+        return Draw(newest, np.ones(batch_size, np.float32))
+
+
+def test_a_memory_of_n_step_returns_that_anybodys_sampler_draws_from_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    memory = numbered_memory(1000, n_step=3, sampler=Newest())
+    play_episode(memory, 0, 6, terminated=True)
+    memory.save("saved")
+
+    assert 0 == main(["inspect", "saved"])
+
+    assert "n_step 3" in capsys.readouterr().out
+    _, opened = inspect_memory(Path("saved"))
+    horizons = {
+        drawn.batch.index[0]: drawn.num_steps for drawn in (draw_transition(opened, seed) for seed in range(50))
+    }
+    assert {0: 3, 1: 3, 2: 3, 3: 3, 4: 2, 5: 1} == horizons
 
 
 def test_json_has_everything_and_draws_only_where_it_is_told_to(saved, capsys):

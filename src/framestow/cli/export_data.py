@@ -136,11 +136,11 @@ def _export(
     to: Path,
     write: Callable[[ReplayMemory, Path, Progress], Transferred],
 ) -> int:
-    from framestow import ReplayMemory  # noqa: PLC0415 -- as above
+    from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- as above
     from framestow.integrations.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415
 
     start = time.monotonic()
-    memory = ReplayMemory.open(store)
+    memory = ReplayMemory.open(store, sampler=Uniform())  # whatever it was drawn by: nothing is drawn here
     with unfinished_folder(to) as folder, byte_bar(console, "exporting") as show:
         told = write(memory, folder, show)
     show_transfer(console, told, time.monotonic() - start)

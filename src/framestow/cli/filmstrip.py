@@ -13,6 +13,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, Leaf
 from framestow.replay.batch import Batch
+from framestow.replay.inspection import DrawnTransition
 
 MAX_SHOWN = 6  # frames of an observation, the newest ones; more would be too small to see anything
 FRAME_SIDE = 192  # pixels of the strip that a frame is enlarged to, at most
@@ -23,15 +24,13 @@ FONT_SIZE, SMALL_FONT_SIZE = 18, 14
 BACKGROUND, INK, PALE, ALARM, BORDER = (24, 26, 30), (236, 236, 236), (150, 154, 162), (255, 120, 100), (90, 94, 102)
 
 
-def write_filmstrip(
-    path: Path, batch: Batch, spec: AnySpec, source: str, stream: int, num_padded: int, key: str = ""
-) -> None:
-    """Draw the first transition of ``batch`` into the PNG file ``path``.
+def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, source: str, key: str = "") -> None:
+    """Draw a transition into the PNG file ``path``.
 
-    ``num_padded``: how many places at the beginning of the observation hold no frame of the episode. ``key``: which of
-    several arrays is drawn, the largest picture by default; ``InvalidSettingsError`` where there is none of that name.
+    ``key``: which of several arrays is drawn, the largest picture by default; ``InvalidSettingsError`` where there is
+    none of that name.
     """
-    leaf = chosen_leaf(spec, key)
+    leaf, batch = chosen_leaf(spec, key), drawn.batch
     observation, next_observation = leaf.of(batch.observation), leaf.of(batch.next_observation)
     stack = observation.shape[1]
     shown = min(stack, MAX_SHOWN)
@@ -39,8 +38,8 @@ def write_filmstrip(
     pictures, scale_told = frame_pictures(np.concatenate(groups), leaf.frame)
     source = f"{source}, {leaf.key}" if leaf.key else source
     tiles = [_tile(picture, 2 * shown) for picture in pictures]
-    captions = _captions(stack, shown, num_padded)
-    _drawn(tiles, captions, _headlines(batch, source, stream, stack, shown, scale_told)).save(path, "PNG")
+    captions = _captions(stack, shown, drawn.num_padded, drawn.num_steps)
+    _drawn(tiles, captions, _headlines(batch, source, drawn.stream, stack, shown, scale_told)).save(path, "PNG")
 
 
 def chosen_leaf(spec: AnySpec, key: str) -> Leaf:
@@ -117,12 +116,12 @@ def _tile(picture: npt.NDArray[np.uint8], num_tiles: int) -> Image.Image:
     return image.resize(size, Image.Resampling.BOX)
 
 
-def _captions(stack: int, shown: int, num_padded: int) -> list[str]:
+def _captions(stack: int, shown: int, num_padded: int, num_steps: int) -> list[str]:
     """What stands below each frame: its time, or that it is padding."""
     observation = [f"t{place - stack + 1:+d}" for place in range(stack)]
-    following = [f"t{place - stack + 2:+d}" for place in range(stack)]
+    following = [f"t{place - stack + 1 + num_steps:+d}" for place in range(stack)]
     observation[:num_padded] = ["padding"] * min(num_padded, stack)
-    following[: max(0, num_padded - 1)] = ["padding"] * max(0, num_padded - 1)
+    following[: max(0, num_padded - num_steps)] = ["padding"] * max(0, num_padded - num_steps)
     return ["t" if caption == "t+0" else caption for caption in observation[-shown:] + following[-shown:]]
 
 

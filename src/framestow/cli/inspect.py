@@ -46,10 +46,7 @@ class Inspect:
         picture = self._picture() if len(memory) else None
         if picture:
             drawn = draw_transition(memory, self.seed)
-            source = inspection.source_of(drawn.stream)
-            write_filmstrip(
-                picture, drawn.batch, memory.settings.frame, source, drawn.stream, drawn.num_padded, self.key
-            )
+            write_filmstrip(picture, drawn, memory.settings.frame, inspection.source_of(drawn.stream), self.key)
         if self.json:
             told = inspection.to_dict() | {"filmstrip": None if picture is None else str(picture)}
             print(json.dumps(told, indent=1))

@@ -70,7 +70,7 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
     )
     yield (
         f"capacity {settings.capacity:,} · num_streams {settings.num_streams} · storage {settings.storage} · "
-        f"discount {settings.discount:g}"
+        f"discount {settings.discount:g}" + (f" · n_step {settings.n_step}" if settings.n_step > 1 else "")
     )
     if settings.columns:
         yield f"columns {settings.columns.told}"

@@ -13,6 +13,7 @@ from framestow.errors import NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.saving.stored_files import stored_files
 from framestow.replay.saving.version_1 import VERSION as VERSION_1
 from framestow.replay.source_inspection import UNNAMED, SourceInspection, inspect_sources
@@ -76,7 +77,11 @@ def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspect
     """
     files = stored_files(folder, generation)
     is_version_1 = files.version == VERSION_1
-    memory = ReplayMemory.load(folder) if is_version_1 else ReplayMemory.open(folder, generation=files.generation)
+    sampler = Uniform()  # whatever it was drawn by: that may be a class that is not here
+    if is_version_1:
+        memory = ReplayMemory.load(folder, sampler=sampler)
+    else:
+        memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler)
     inspection = Inspection(
         folder=folder,
         version=files.version,
@@ -92,11 +97,14 @@ def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspect
 
 
 class DrawnTransition(NamedTuple):
-    """A transition to show: a batch of one, its stream, and how many places of its observation are padding."""
+    """A transition to show: a batch of one, and where its frames come from."""
 
     batch: Batch
     stream: int
     num_padded: int
+    """Places of its observation that hold no frame of the episode."""
+    num_steps: int
+    """Steps that it leads over: ``n_step``, or those up to its episode's end."""
 
 
 def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
@@ -106,6 +114,7 @@ def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
         raise NothingToSampleError("the memory holds no transition: there is nothing to draw; append steps first")
     rank = int(np.random.default_rng(seed).integers(len(memory)))
     index = timeline.held_at(np.array([rank]))
-    (streams, _, counts), _ = timeline.resolve_steps(index, with_columns=False)
-    batch = memory.transitions(index)
-    return DrawnTransition(batch, int(streams[0]), memory.stack + 1 - int(counts[0]))
+    (streams, first_step, counts), _ = timeline.resolve_steps(index, with_columns=False)
+    (_, last_positions, _), _ = timeline.resolve(index, with_columns=False)
+    num_steps = int(last_positions[-1] - first_step[0]) + 1
+    return DrawnTransition(memory.transitions(index), int(streams[0]), memory.stack + 1 - int(counts[0]), num_steps)
