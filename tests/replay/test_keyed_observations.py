@@ -309,3 +309,30 @@ def test_all_keys_of_what_is_sampled_beside_a_writer_are_of_one_moment():
 
 def filled_with(numbers: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.broadcast_to(numbers.reshape(-1, *(1 for _ in shape)), (len(numbers), *shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("borders", ["mask", "inside", "cross"])
+def test_sequences_episodes_and_shuffled_batches_are_those_of_a_memory_of_the_same_bytes(borders):
+    keyed = MemoryOfBytes(ReplayMemory(300, SPACE, 4, stack=3, num_streams=2, seed=0))
+    plain = ReplayMemory(300, FrameSpec((NUM_BYTES,)), 4, stack=3, num_streams=2, seed=0)
+    random, frames = np.random.default_rng(0), np.zeros((2, NUM_BYTES), np.uint8)
+    for memory in (keyed, plain):
+        memory.begin(frames)
+    for step in range(250):
+        frames[:, random.integers(0, NUM_BYTES, 5)] += 1
+        has_ended = step % 37 == 36
+        for memory in (keyed, plain):
+            memory.append([0, 1], [0, 1], [has_ended] * 2, [False] * 2, frames)
+            if has_ended:
+                memory.begin(frames // 2)
+
+    pairs = [
+        (memory.sample_sequences(6, length=20, borders=borders, burn_in=3), memory.sample_episodes(2))
+        for memory in (keyed.inner, plain)
+    ]
+    ordered = [list(memory.batches(64, shuffled=True, seed=0)) for memory in (keyed.inner, plain)]
+
+    for of_keys, of_bytes in (*zip(*pairs, strict=True), *zip(*ordered, strict=True)):
+        np.testing.assert_array_equal(of_bytes.index, of_keys.index)
+        np.testing.assert_array_equal(of_bytes.observation, join(of_keys.observation))
+        np.testing.assert_array_equal(of_bytes.next_observation, join(of_keys.next_observation))
