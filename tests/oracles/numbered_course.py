@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict
 
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.sequence_batch import SequenceBatch
 
 PICTURE = Box(0, 255, (5, 4), np.uint8)
 KEYED = Dict({"camera": Box(0, 255, (6, 3, 2), np.uint8), "joints": Box(-np.inf, np.inf, (3,), np.float32)})
@@ -119,6 +120,67 @@ class NumberedSteps:
             self.assert_shows(batch.observation, row, step.episode, step.place)
             self.assert_shows(batch.next_observation, row, step.episode, step.place + horizon)
         return numbers
+
+    def assert_sequences_are_right(self, batch: SequenceBatch, borders: str) -> None:
+        """Compare sequences with the lists; their rewards and discounts are of one step."""
+        numbers = batch.columns["number"]
+        assert ((batch.index >= 0) == batch.mask).all()
+        assert batch.mask[:, 0].all()
+        assert (batch.mask[:, 1:] <= batch.mask[:, :-1]).all(), "a sequence has a hole"
+        for row, length in enumerate(batch.mask.sum(axis=1).tolist()):
+            for place in range(length):
+                step = self.steps[int(numbers[row, place])]
+                assert (
+                    self.number_of.setdefault(int(batch.index[row, place]), int(numbers[row, place]))
+                    == numbers[row, place]
+                )
+                self.assert_step_is_right(batch, (row, place), step)
+                if place:
+                    assert self.follows(self.steps[int(numbers[row, place - 1])], step, borders)
+            last = self.steps[int(numbers[row, length - 1])]
+            if length < batch.mask.shape[1]:
+                assert borders != "inside"
+                follower = self.follower(last, borders)
+                assert follower is None or not self.is_held(follower)
+            for values in (batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated, numbers):
+                assert not values[row, length:].any()
+            for ahead, observation in enumerate((batch.observation, batch.next_observation)):  # last frames move out
+                assert not any(leaf[row, length + 1 - ahead :, -1].any() for leaf in keyed(observation).values())
+
+    def assert_step_is_right(self, batch: SequenceBatch, at: tuple[int, int], step: Step) -> None:
+        told = (batch.action[at], batch.reward[at], batch.terminated[at], batch.truncated[at], batch.is_first[at])
+        assert (step.action, step.reward, step.terminated, step.truncated, step.place == 0) == told
+        discount = 0.0 if step.terminated else self.memory.settings.discount
+        assert abs(discount - batch.discount[at]) <= 1e-7
+        if step.state is not None:
+            np.testing.assert_array_equal(step.state, batch.columns["state"][at])
+        self.assert_shows(batch.observation, at, step.episode, step.place)
+        self.assert_shows(batch.next_observation, at, step.episode, step.place + 1)
+
+    def follower(self, step: Step, borders: str) -> Step | None:
+        """The next step of its episode; of its stream, where sequences cross."""
+        episode, following = step.episode, step.place + 1
+        if following < len(episode.numbers):
+            return self.steps[episode.numbers[following]]
+        later = [number for number in self.order if number > episode.numbers[-1]] if borders == "cross" else []
+        return next((self.steps[one] for one in later if self.steps[one].episode.stream == episode.stream), None)
+
+    def assert_is_a_start(self, number: int, stride: int, borders: str) -> None:
+        """A whole stride from its episode's beginning, or nothing before it is held."""
+        step = self.steps[number]
+        before = step.episode.numbers[step.place - 1] if step.place else None
+        assert step.place % stride == 0 or not self.is_held(self.steps[before])
+
+    def follows(self, step: Step, other: Step, borders: str) -> bool:
+        return self.follower(step, borders) is other
+
+    def is_held(self, step: Step) -> bool:
+        """Whether its record is there, pending or not; of random retention only what may be drawn is known."""
+        number = step.episode.numbers[step.place]
+        if self.memory.settings.retention == "fifo":
+            return number in self.order[-self.memory.capacity :]
+        held = set(self.memory.sampleable_indices().tolist())
+        return any(index in held for index, one in self.number_of.items() if one == number)
 
     def drawable(self) -> list[int]:
         """Numbers of what a fifo memory without a budget holds."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, ReplayMemory, Uniform
+from framestow.errors import NothingToSampleError
 from oracles.numbered_course import COLUMNS, KEYED, NUM_ACTIONS, PICTURE, NumberedCourse
 from replay.test_random_retention import fewest
 
@@ -18,7 +19,7 @@ SAMPLERS = {
     "age": lambda: ByAge(20),
     "mixture": lambda: Mixture((Uniform(), 0.3), (Prioritized(), 0.7)),
 }
-CALLS = ["play", "play", "play on", "cut off", "sample", "priorities", "switch", "load"]
+CALLS = ["play", "play", "play on", "cut off", "sample", "priorities", "switch", "load", "sequences", "episodes", "all"]
 
 settings_of_a_memory = st.fixed_dictionaries(
     {
@@ -146,6 +147,42 @@ class Everything:
                 assert expected.index.tolist() == drawn.index.tolist()
                 assert expected.weight.tolist() == drawn.weight.tolist()
         self.course.memory = loaded
+
+    def sequences(self) -> None:
+        borders = ("mask", "inside", "cross")[self.random.integers(3)]
+        length = int(self.random.integers(1, 12))
+        overlap = int(self.random.integers(0, length)) if self.random.random() < 0.5 else None
+        try:
+            batch = self.memory.sample_sequences(
+                int(self.random.integers(1, 9)), length=length, overlap=overlap, borders=borders
+            )
+        except NothingToSampleError:
+            assert borders == "inside" or not len(self.memory)
+            return
+        self.course.assert_sequences_are_right(batch, borders)
+        if overlap is not None and self.memory.settings.retention == "fifo":
+            for number in batch.columns["number"][:, 0].tolist():
+                self.course.assert_is_a_start(number, length - overlap, borders)
+
+    def episodes(self) -> None:
+        try:
+            batch = self.memory.sample_episodes(int(self.random.integers(1, 5)))
+        except NothingToSampleError:
+            return
+        self.course.assert_sequences_are_right(batch, "mask")
+        assert batch.is_first[:, 0].all()
+        for row, length in enumerate(batch.mask.sum(axis=1).tolist()):
+            episode = self.course.steps[int(batch.columns["number"][row, 0])].episode
+            assert episode.is_over
+            assert len(episode.numbers) == length
+
+    def all(self) -> None:
+        seen = [self.course.assert_is_right(batch) for batch in self.memory.batches(33, shuffled=True, seed=1)]
+        assert sorted(number for numbers in seen for number in numbers.tolist()) == sorted(
+            self.memory.transitions(self.memory.sampleable_indices()).columns["number"].tolist()
+            if len(self.memory)
+            else []
+        )
 
 
 @pytest.mark.parametrize("max_examples", [12, pytest.param(300, marks=pytest.mark.exhaustive)])

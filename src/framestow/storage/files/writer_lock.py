@@ -29,13 +29,15 @@ class WriterLock:
     otherwise it would keep the lock of a parent that died. On network file systems it is as good as their ``flock``.
     """
 
+    _descriptor: int | None = None  # also where an interrupt comes before the file is opened
+
     def __init__(self, path: Path, what: str, way_out: str) -> None:
         """Lock ``path``, a file in a folder that exists.
 
         Raises :class:`~framestow.errors.IncompatibleError`, ``{what} is being written by process … on …: one may at a
         time; {way_out}``, where another process has it, or another object of this one.
         """
-        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _lock(self._descriptor)
         except (BlockingIOError, PermissionError) as error:
