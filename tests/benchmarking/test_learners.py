@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.benchmarking.learners.checks import check_draws, check_priorities
+from framestow.benchmarking.learners.course import Course
+from framestow.benchmarking.learners.learning_system import QUESTIONS, Drawn
+from framestow.benchmarking.learners.own import OwnLearning, filled
+from framestow.benchmarking.learners.roster import GROUPS
+from framestow.benchmarking.play import Play
+from framestow.errors import DamagedDataError
+
+LENGTHS = (1, 2, 100, 7, 150)  # steps of the play's episodes; every other one is terminated
+STACK, N_STEP, DISCOUNT = 3, 4, 0.9
+
+
+@pytest.fixture(scope="module")
+def course() -> Course:
+    generator = np.random.default_rng(0)
+    num_frames = sum(LENGTHS) + len(LENGTHS)
+    starts, positions, ends = [], [], []
+    for length in LENGTHS:
+        first = len(starts)
+        starts += [first] * (length + 1)
+        positions += range(first, first + length)
+        ends += [False] * (length - 1) + [True]
+    terminated = np.array(ends) & (np.cumsum(ends) % 2 == 1)
+    play = Play(
+        "a made-up game",
+        4,
+        generator.integers(256, size=(num_frames, 4, 4), dtype=np.uint8),
+        np.array(starts),
+        np.array(positions),
+        generator.integers(4, size=len(positions)),
+        terminated,
+        np.array(ends) & ~terminated,
+    )
+    return Course(play, 1_000, STACK, N_STEP, DISCOUNT)
+
+
+def test_a_course_is_what_walking_it_step_by_step_gives(course):
+    numbers = np.arange(course.num_steps)
+    ends = [number for number in numbers if course.has_ended(np.array([number]))[0]]
+    rewards = course.rewards(numbers)
+
+    first, lasts, returns, discounts, episodes = 0, [], [], [], []
+    for end in ends:
+        for number in range(first, end + 1):
+            last = min(number + N_STEP - 1, end)
+            lasts.append(last)
+            returns.append(sum(DISCOUNT**k * rewards[number + k] for k in range(last - number + 1)))
+            discounts.append(0 if course.terminated(np.array([last]))[0] else DISCOUNT ** (last - number + 1))
+            episodes.append(first)
+        first = end + 1
+
+    assert ends[-1] == course.num_steps - 1
+    assert np.cumsum(LENGTHS).tolist() == [end + 1 for end in ends[: len(LENGTHS)]]
+    assert lasts == course.last_of_n(numbers).tolist()
+    np.testing.assert_allclose(returns, course.returns(numbers))
+    np.testing.assert_allclose(discounts, course.discounts(numbers))
+    assert episodes == course.episodes(numbers).tolist()
+
+
+def test_pieces_of_a_course_are_all_of_its_steps_and_none_crosses_an_end(course):
+    pieces = list(course.chunks(60))
+
+    assert np.concatenate(pieces).tolist() == list(range(course.num_steps))
+    assert all(len(piece) <= 60 and not course.has_ended(piece[:-1]).any() for piece in pieces)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_our_memory_gives_what_it_was_fed(question, course, tmp_path: Path):
+    n_step = N_STEP if question == "n_step" else 1
+    filled(course, n_step).save(tmp_path)
+    system = OwnLearning(question, tmp_path, threads=1)
+
+    if question == "prioritized":
+        check_priorities(system)
+    check_draws(system, course, 64)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_peer_gives_what_it_was_fed(group, course):
+    modules = {"stable-baselines3": "stable_baselines3"}
+    pytest.importorskip(modules.get(GROUPS[group].requirement, GROUPS[group].requirement))
+
+    for system in GROUPS[group].build(course):
+        if system.question == "prioritized":
+            check_priorities(system)
+        check_draws(system, course, 64)
+
+
+class Answering:
+    """Draws the same batch each time, of any question."""
+
+    library, setting, gives_up = "a library", "", ""
+    keeps_final_frames, uses_torch = True, False
+    num_transitions = 1_000
+
+    def __init__(self, question, drawn):
+        self.question, self._drawn = question, drawn
+
+    def draw(self, batch_size):
+        return self._drawn
+
+    def drawn(self, batch):
+        return batch
+
+
+def right(question, course):
+    numbers = np.array([[0, 0, 0], [10, 11, 12]]) if question == "sequences" else np.array([3, 20, 101, 102])
+    mask = np.array([[True, False, False], [True] * 3]) if question == "sequences" else None
+    is_n_step = question == "n_step"
+    return Drawn(
+        numbers,
+        course.observations(numbers),
+        course.observations(course.last_of_n(numbers) if is_n_step else numbers, 1),
+        course.returns(numbers) if is_n_step else course.rewards(numbers),
+        course.discounts(numbers) if is_n_step else None,
+        mask,
+    )
+
+
+def wrong_in_one_place(array):
+    changed = array.copy()
+    changed.reshape(-1)[-1] += 1  # of a contiguous array, a view
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("question", "field", "message"),
+    [
+        ("uniform", "observations", "an observation that it was not fed"),
+        ("uniform", "next_observations", "a next observation that it was not fed"),
+        ("n_step", "next_observations", "a next observation that it was not fed"),
+        ("uniform", "rewards", "a reward that it was not fed"),
+        ("n_step", "rewards", "a reward that it was not fed"),
+        ("n_step", "discounts", "a discount of another horizon"),
+    ],
+)
+def test_a_batch_that_is_wrong_in_one_place_is_found(question, field, message, course):
+    drawn = right(question, course)
+    check_draws(Answering(question, drawn), course, 4)
+    wrong = replace(drawn, **{field: wrong_in_one_place(getattr(drawn, field))})
+
+    with pytest.raises(DamagedDataError, match=message):
+        check_draws(Answering(question, wrong), course, 4)
+
+
+def test_a_sequence_that_skips_a_step_or_crosses_an_end_is_found(course):
+    for steps, message in (([10, 12, 13], "do not follow"), ([101, 102, 103], "two episodes")):
+        numbers = np.array([steps])
+        drawn = Drawn(numbers, course.observations(numbers), None, course.rewards(numbers))
+
+        with pytest.raises(DamagedDataError, match=message):
+            check_draws(Answering("sequences", drawn), course, 1)
+
+
+def test_uniform_draws_are_not_taken_for_draws_by_priority(course):
+    class Uniform(Answering):
+        def draw(self, batch_size):
+            numbers = np.random.default_rng(0).integers(1_000, size=batch_size)
+            return Drawn(numbers, course.observations(numbers[:0]), None, course.rewards(numbers))
+
+        def set_errors(self, numbers, errors):
+            pass
+
+    with pytest.raises(DamagedDataError, match="does not draw by priority"):
+        check_priorities(Uniform("prioritized", None))
