@@ -9,9 +9,9 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kWide = 16;          // children of a node
-constexpr std::size_t kRowsAtOnce = 64;    // of a search, level by level, so that their cache misses overlap
-constexpr std::size_t kRowsAhead = 16;     // of a change, for the same reason
+constexpr std::size_t kWide = 16;        // children of a node
+constexpr std::size_t kRowsAtOnce = 64;  // of a search, level by level, so that their cache misses overlap
+constexpr std::size_t kRowsAhead = 16;   // of a change, for the same reason
 
 inline void prefetch(const void* bytes) {
 #if defined(_M_X64) || defined(_M_IX86)
@@ -53,27 +53,40 @@ float minimum_above_zero(const float* weights, float none) {
     return minimum_of(above_zero);
 }
 
-// The child that `target` falls into; takes from it what lies before that child. Without branches on the sums: which
-// child is anybody's guess.
+// The first of `count` numbers up to which they sum up to more than `target`, from which what lies before it is taken.
+// Without branches on the sums: which one it is is anybody's guess.
 template <typename Number>
-std::size_t child_at(const Number* children, double& target) {
+std::size_t place_in(const Number* numbers, double& target) {
     double sum = 0.0, before = 0.0;
-    std::size_t child = 0;
-    for (std::size_t at = 0; at < kWide; ++at) {
-        sum += static_cast<double>(children[at]);
+    std::size_t place = 0;
+    for (std::size_t at = 0; at < 4; ++at) {
+        sum += static_cast<double>(numbers[at]);
         const bool is_behind = sum <= target;
-        child += is_behind ? 1 : 0;
+        place += is_behind ? 1 : 0;
         before = is_behind ? sum : before;
     }
-    if (child == kWide) {  // `target` is below the node's sum, but that was rounded otherwise
+    if (place == 4) {  // `target` is below the sum, but that was rounded otherwise
         do {
-            --child;
-        } while (!(children[child] > 0));
-        target = static_cast<double>(children[child]);
-        return child;
+            --place;
+        } while (!(numbers[place] > 0));
+        target = static_cast<double>(numbers[place]);
+        return place;
     }
     target -= before;
-    return child;
+    return place;
+}
+
+// The child that `target` falls into; takes from it what lies before that child. By quarters of the node first.
+template <typename Number>
+std::size_t child_at(const Number* children, double& target) {
+    double quarters[4];
+    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+        const Number* first = children + 4 * quarter;
+        quarters[quarter] = (static_cast<double>(first[0]) + static_cast<double>(first[1])) +
+                            (static_cast<double>(first[2]) + static_cast<double>(first[3]));
+    }
+    const std::size_t start = 4 * place_in(quarters, target);
+    return start + place_in(children + start, target);
 }
 
 // Calls use(node) for the node of each slot, `leaves` slots a node; once for slots that follow one another.
@@ -244,6 +257,10 @@ void SumTree::find_few(const double* targets, std::size_t count, std::int64_t* s
         for (std::size_t row = 0; row < count; ++row) {
             nodes[row] = nodes[row] * kFanOut + child_at(levels_[above].sums.data() + nodes[row] * kFanOut, left[row]);
         }
+    }
+    for (std::size_t row = 0; row < count; ++row) {
+        prefetch(pages_[nodes[row]]->upper.sums);
+        prefetch(pages_[nodes[row]]->upper.sums + kFanOut / 2);
     }
     for (std::size_t row = 0; row < count; ++row) {
         const Page& page = *pages_[nodes[row]];
