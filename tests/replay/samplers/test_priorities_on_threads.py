@@ -1,0 +1,73 @@
+"""One thread writes, others draw, and others tell priorities, all at once."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from framestow import FrameSpec, Prioritized, ReplayMemory
+
+CAPACITY, NUM_STREAMS, NUM_STEPS = 500, 4, 1500
+TOLD = 0.25  # the one priority that is ever told
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priority(retention):
+    memory = ReplayMemory(
+        CAPACITY,
+        FrameSpec((2, 2)),
+        4,
+        stack=2,
+        num_streams=NUM_STREAMS,
+        n_step=2,
+        retention=retention,
+        frames_per_segment=8,
+        sampler=Prioritized(alpha=1.0, beta=1.0, epsilon=0.0),
+        seed=0,
+    )
+    frames = np.zeros((NUM_STREAMS, 2, 2), np.uint8)
+    memory.begin(frames)
+    write(memory, frames, 20)
+    failures: list[BaseException] = []
+    drawn: list[int] = []
+    has_ended = threading.Event()
+
+    def learn() -> None:
+        try:
+            while not has_ended.is_set():
+                batch = memory.sample(32)
+                assert set(batch.weight.tolist()) <= {1.0, TOLD}
+                memory.update_priorities(batch.index, np.full(32, -TOLD))
+                drawn.append(int(batch.index[0]))
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=learn, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    write(memory, frames, NUM_STEPS)
+    has_ended.set()
+    for thread in threads:
+        thread.join(timeout=30)
+
+    assert not failures
+    assert len(set(drawn)) > 100
+    memory.check()
+    _, arrays = memory._parts.told.state()
+    indices = np.concatenate([np.arange(first, first + count) for first, count in arrays["sampler.runs"].tolist()])
+    assert memory.sampleable_indices().tolist() == indices.tolist()
+    assert {1.0, TOLD} >= set(arrays["sampler.weights"].tolist())
+    assert len(memory) > 100
+
+
+def write(memory: ReplayMemory, frames: np.ndarray, num_steps: int) -> None:
+    random = np.random.default_rng(num_steps)
+    nothing = np.zeros(NUM_STREAMS, np.bool_)
+    actions, rewards = np.zeros(NUM_STREAMS, np.int64), np.zeros(NUM_STREAMS)
+    for _ in range(num_steps):
+        truncated = random.random(NUM_STREAMS) < 0.05
+        memory.append(actions, rewards, nothing, truncated, frames)
+        if truncated.any():
+            memory.begin(frames[truncated], np.flatnonzero(truncated))
