@@ -19,6 +19,7 @@ import numpy as np
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.prioritized import Prioritized
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
@@ -117,9 +118,22 @@ def just_begun() -> Play:
     return _played(10, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=0)
 
 
+def prioritized_pixels() -> Play:
+    """Two streams, the ring gone round, drawn by priorities; some are zero, and β is on its way."""
+    sampler = Prioritized(alpha=0.5, beta=0.4, final_beta=1.0, annealed_over=10, epsilon=0.0)
+    memory, oracle = _played(300, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=250, sampler=sampler)
+    held = memory.sampleable_indices()
+    memory.update_priorities(held, held % 7)
+    memory.sample(SAMPLED_BEFORE)
+    return memory, oracle
+
+
 PLAYS: dict[str, Callable[[], Play]] = {
     play.__name__: play
-    for play in (packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, extra_columns, just_begun)
+    for play in (
+        *(packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, extra_columns, just_begun),
+        prioritized_pixels,
+    )
 }
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from golden.saved_stores import DRAWS_FILE, PLAYS, STORES, draws_of, loaded
+from golden.saved_stores import DRAWS_FILE, NEWEST_VERSION, PLAYS, STORES, draws_of, loaded
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 
 VERSIONS = sorted(folder.name for folder in STORES.glob("version_*"))
@@ -24,3 +24,7 @@ def test_a_store_of_any_version_holds_what_was_saved_and_draws_what_the_saved_me
     assert 1 == memory.settings.n_step
     assert json.loads(DRAWS_FILE.read_text())[name] == draws_of(memory)
     assert_memory_is_what_the_oracle_holds(memory, oracle)
+
+
+def test_every_play_has_its_store_of_the_newest_version():
+    assert set(PLAYS) == {folder.name for folder in (STORES / NEWEST_VERSION).iterdir()}
