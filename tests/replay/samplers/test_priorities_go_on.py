@@ -153,4 +153,4 @@ def test_priorities_are_those_of_a_dict_after_any_operations(machine):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("machine", [PriorityMachine, PriorityMachineOfBlocks])
 def test_priorities_are_those_of_a_dict_after_very_many_operations(machine):
-    run_state_machine_as_test(machine, settings=settings(max_examples=300, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None))

@@ -26,7 +26,6 @@ from framestow.replay.timelines.timeline import (
     Windows,
     check_starts,
     check_windows,
-    runs_of,
 )
 
 STEPS_PER_BLOCK = 1024  # as a store keeps them: 12 KB of counted actions
@@ -76,7 +75,9 @@ class RingTimeline(StepRing, StreamArrays):
 
     def held_runs(self) -> Indices:
         """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
-        return runs_of(self.held_indices())
+        hidden = np.union1d(self.lost, self.pending)
+        starts, stops = np.append(self.oldest, hidden + 1), np.append(hidden, self.next_index)
+        return np.stack([starts, stops - starts], axis=1)[stops > starts]
 
     def windows(self, indices: Indices) -> Windows:
         """Where the frames of the held transitions ``indices`` lie, as ``resolve`` gives them."""

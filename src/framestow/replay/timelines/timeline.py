@@ -253,6 +253,8 @@ def check_windows(timeline: Timeline, stack: int) -> None:
     everywhere = timeline.indices_in(np.arange(min(timeline.num_slots, MOST_SLOTS_CHECKED)))
     if timeline.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != held).any():
         raise AssertionError("a slot has a transition that may not be drawn")
+    if not np.array_equal(timeline.held_runs(), runs_of(held)):
+        raise AssertionError("runs and indices of what may be drawn do not agree")
     if not timeline.is_held(held).all() or (timeline.held_at(np.arange(len(held))) != held).any():
         raise AssertionError("ranks, indices and what is held do not agree")
     _check_pending(timeline)
