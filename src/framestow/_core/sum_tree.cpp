@@ -10,8 +10,7 @@ namespace framestow {
 namespace {
 
 constexpr std::size_t kWide = 16;        // children of a node
-constexpr std::size_t kRowsAtOnce = 64;  // of a search, level by level, so that their cache misses overlap
-constexpr std::size_t kRowsAhead = 16;   // of a change, for the same reason
+constexpr std::size_t kRowsAtOnce = 64;  // go level by level, so that their cache misses overlap
 
 inline void prefetch(const void* bytes) {
 #if defined(_M_X64) || defined(_M_IX86)
@@ -21,6 +20,11 @@ inline void prefetch(const void* bytes) {
 #else
     static_cast<void>(bytes);
 #endif
+}
+
+inline void prefetch_node(const double* sums) {  // of its children
+    prefetch(sums);
+    prefetch(sums + kWide / 2);
 }
 
 // In four lanes, which compilers turn into vectors without being allowed to reorder sums.
@@ -123,23 +127,35 @@ float SumTree::weight(std::size_t slot) const {
 
 void SumTree::set(const std::int64_t* slots, const float* weights, std::size_t count) {
     make_pages(slots, weights, count);
-    for (std::size_t row = 0; row < count; ++row) {
-        if (row + kRowsAhead < count && slots[row + kRowsAhead] >= 0) {
-            const auto ahead = static_cast<std::size_t>(slots[row + kRowsAhead]);
-            if (ahead / kPageLeaves < pages_.size() && pages_[ahead / kPageLeaves]) {
-                const Page& page = *pages_[ahead / kPageLeaves];
-                prefetch(&page.weights[ahead % kPageLeaves]);
-                prefetch(&page.lower.sums[ahead % kPageLeaves / kFanOut]);
-            }
-        }
-        const std::size_t page = slots[row] < 0 ? pages_.size() : static_cast<std::size_t>(slots[row]) / kPageLeaves;
-        if (page < pages_.size() && pages_[page]) {  // without a page the weight is zero, and stays so
-            pages_[page]->weights[static_cast<std::size_t>(slots[row]) % kPageLeaves] = weights[row];
-        }
+    for (std::size_t row = 0; row < count; row += kRowsAtOnce) {
+        set_few(slots + row, weights + row, std::min(kRowsAtOnce, count - row));
     }
     refresh_page_nodes(slots, count);
     refresh_pages(slots, count);
     refresh_levels(slots, count);
+}
+
+void SumTree::set_few(const std::int64_t* slots, const float* weights, std::size_t count) {
+    float* places[kRowsAtOnce];
+    for (std::size_t row = 0; row < count; ++row) {
+        const std::size_t number = slots[row] < 0 ? pages_.size() : static_cast<std::size_t>(slots[row]) / kPageLeaves;
+        places[row] = nullptr;  // without a page the weight is zero, and stays so
+        if (number < pages_.size() && pages_[number]) {
+            Page& page = *pages_[number];
+            const std::size_t place = static_cast<std::size_t>(slots[row]) % kPageLeaves;
+            places[row] = page.weights + place;
+            prefetch(places[row]);
+            prefetch_node(page.lower.sums + place / kNodeLeaves * kFanOut);
+            prefetch(page.lower.minima + place / kNodeLeaves * kFanOut);
+            prefetch_node(page.upper.sums);
+            prefetch(page.upper.minima);
+        }
+    }
+    for (std::size_t row = 0; row < count; ++row) {
+        if (places[row] != nullptr) {
+            *places[row] = weights[row];
+        }
+    }
 }
 
 void SumTree::find(const double* targets, std::size_t count, std::int64_t* slots, float* weights) const {
@@ -256,18 +272,18 @@ void SumTree::find_few(const double* targets, std::size_t count, std::int64_t* s
     for (std::size_t above = levels_.size(); above-- > 0;) {
         for (std::size_t row = 0; row < count; ++row) {
             nodes[row] = nodes[row] * kFanOut + child_at(levels_[above].sums.data() + nodes[row] * kFanOut, left[row]);
+            if (above != 0) {
+                prefetch_node(levels_[above - 1].sums.data() + nodes[row] * kFanOut);
+            }
         }
     }
     for (std::size_t row = 0; row < count; ++row) {
-        prefetch(pages_[nodes[row]]->upper.sums);
-        prefetch(pages_[nodes[row]]->upper.sums + kFanOut / 2);
+        prefetch_node(pages_[nodes[row]]->upper.sums);
     }
     for (std::size_t row = 0; row < count; ++row) {
         const Page& page = *pages_[nodes[row]];
         nodes[row] = nodes[row] * kFanOut + child_at(page.upper.sums, left[row]);
-        const double* lower = page.lower.sums + nodes[row] % kFanOut * kFanOut;
-        prefetch(lower);
-        prefetch(lower + kFanOut / 2);
+        prefetch_node(page.lower.sums + nodes[row] % kFanOut * kFanOut);
     }
     for (std::size_t row = 0; row < count; ++row) {
         const Page& page = *pages_[nodes[row] / kFanOut];

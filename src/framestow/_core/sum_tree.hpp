@@ -66,6 +66,7 @@ private:
     void refresh_pages(const std::int64_t* slots, std::size_t count);
     void refresh_page(std::size_t page);
     void refresh_levels(const std::int64_t* slots, std::size_t count);
+    void set_few(const std::int64_t* slots, const float* weights, std::size_t count);
     void find_few(const double* targets, std::size_t count, std::int64_t* slots, float* weights) const;
 
     std::vector<std::unique_ptr<Page>> pages_;  // null where all weights are zero; as many as the lowest level has nodes
