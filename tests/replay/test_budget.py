@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from framestow.errors import InvalidSettingsError
+from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
@@ -188,6 +188,19 @@ def test_batches_to_come_count_before_they_are_drawn():
     assert len(memory) < full
     assert memory.nbytes <= 4_000_000
     assert len(batches) == 3
+
+
+def test_a_batch_for_which_all_that_could_be_drawn_has_to_go_says_that_there_is_nothing():
+    memory = ReplayMemory(
+        2000, SPEC, 4, max_bytes="1450 KiB", retention="random", n_step=255, frames_per_segment=20, stack=1, seed=0
+    )
+    memory.begin(noise(0)[None])
+    for number in range(1, 900):
+        memory.append([0], [0.0], [False], [False], noise(number)[None])
+    assert len(memory)
+
+    with pytest.raises(NothingToSampleError):
+        memory.sample(50)
 
 
 def test_a_batch_that_is_too_large_for_the_budget_is_drawn_but_not_kept():
