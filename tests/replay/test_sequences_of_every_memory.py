@@ -108,6 +108,18 @@ def test_a_budget_leaves_room_for_sequences():
     memory.check()
 
 
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize("shape", [(2, 2), (8, 8)])
+def test_a_budget_holds_where_every_step_is_an_episode(retention, shape):
+    memory = ReplayMemory(10**6, FrameSpec(shape), 4, stack=2, max_bytes="1600 KiB", seed=0, retention=retention)
+    frames = np.random.default_rng(0).integers(0, 256, (2, 500, 1, *shape)).astype(np.uint8)
+    for episode in range(70_000 if shape == (2, 2) else 8000):
+        memory.begin(frames[0, episode % 500])
+        memory.append([0], [0.0], [True], [False], frames[1, episode % 500])
+        if episode % 5000 == 4999:
+            assert 1600 * 1024 >= memory.nbytes
+
+
 @pytest.fixture
 def damaged_folder(tmp_path):
     """A memory in files of which one segment is damaged: a step's reward, action and newest frame say which it is."""

@@ -29,6 +29,9 @@ from framestow.storage.storages import make_storage
 SAMPLER_BYTES = 64 * KIB  # of pages of weights that are used in part, and of a draw's
 SLOTS_A_BYTE = 64  # of what finds those pages
 
+LARGE_FRAME_BYTES = 64
+START_BYTES = 8  # a frame: an episode of one step has two, and its start 8 bytes in a list that doubles
+
 
 class MemoryParts:
     """Storage, timeline, stacker, sampler and generator of one memory, and the lock that keeps them in step.
@@ -203,4 +206,11 @@ def _make_storage(settings: MemorySettings) -> FrameStorage:
 
 
 def _step_bytes(settings: MemorySettings) -> int:
-    return slot_record(settings.num_streams, settings.action, settings.columns).itemsize
+    """What a frame takes besides itself: a slot, and where its episode begins as far as that needs room of its own.
+
+    In blocks every frame has a slot and is charged for it; in a ring the last frame of an episode has none, and what it
+    is charged covers the start. Where frames are larger, what a bound is above the truth does too (measured: 64 bytes).
+    """
+    slot_bytes = slot_record(settings.num_streams, settings.action, settings.columns).itemsize
+    has_room = settings.retention == "fifo" or settings.frame.nbytes >= LARGE_FRAME_BYTES
+    return slot_bytes if has_room else slot_bytes + START_BYTES
