@@ -187,6 +187,7 @@ def test_a_memory_without_columns_refuses_them():
         ({"name": np.longdouble}, "a column has numbers or booleans of up to 8 bytes"),
         ({"name": (np.float32, (0,))}, "at least one a step"),
         ({"name": "no such dtype"}, "column 'name' is 'no such dtype': NumPy knows no such dtype"),
+        ({"name": (np.float32, (-1,))}, "NumPy knows no such dtype"),
         ({"name": (np.uint8, 65_537)}, "columns take 65537 bytes a step: 65536 is the most"),
         (["log_prob"], "columns is ['log_prob']: it must map names to dtypes"),
     ],

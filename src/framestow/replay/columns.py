@@ -170,7 +170,7 @@ def _column(name: object, dtype: npt.DTypeLike) -> ColumnSpec:
         raise InvalidSettingsError(f"columns has the name {name!r}: a batch has that already; take another name")
     try:
         whole = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidSettingsError(f"column {name!r} is {dtype!r}: NumPy knows no such dtype: {error}") from error
     element, shape = (whole, ()) if whole.subdtype is None else whole.subdtype
     most = 16 if element.kind == "c" else 8  # a long double is another one on every machine
