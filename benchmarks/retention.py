@@ -27,7 +27,7 @@ from framestow.benchmarking.interleaved import interleaved_turns
 from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.retention import RandomRetention
+from framestow.replay.keeping.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.step_settings import StepSettings
 

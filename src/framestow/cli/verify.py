@@ -50,7 +50,7 @@ class Verify:
 
 def show_verification(verification: Verification, console: Console) -> None:
     """Say what was gone through, then each damage and what it costs."""
-    from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
+    from framestow.replay.keeping.byte_amounts import format_bytes  # noqa: PLC0415
 
     def say(line: str, style: str = "") -> None:
         console.print(line, style=style, soft_wrap=True, highlight=False, markup=False)

@@ -19,7 +19,7 @@ from framestow.frames.observation_spec import only_frame
 from framestow.integrations.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
 from framestow.integrations.gzip_arrays import GzipArrayWriter
 from framestow.integrations.transfer import Progress, Transferred, no_progress
-from framestow.replay.held_episodes import HeldEpisode
+from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 
 SLOTS_OF_THE_DATASET = 1_000_000  # of each of its checkpoints

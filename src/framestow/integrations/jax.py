@@ -19,8 +19,8 @@ from framestow.frames.array_trees import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending
 from framestow.replay.drawing.drawn_memory import DrawnMemory
+from framestow.replay.drawing.output_pool import aligned_empty
 from framestow.replay.drawing.sequence_starts import Borders
-from framestow.replay.output_pool import aligned_empty
 from framestow.replay.sequence_batch import SequenceBatch
 
 try:

@@ -16,7 +16,7 @@ from framestow.integrations.minari import HAS_BEGINNING, HAS_END
 from framestow.integrations.minari_library import load_minari
 from framestow.integrations.transfer import Progress, Transferred, no_progress
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.held_episodes import HeldEpisode
+from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 
 STREAM = "framestow_stream"

@@ -13,14 +13,14 @@ import numpy.typing as npt
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.columns import ColumnsSpec
-from framestow.replay.damaged_segments import OnDamage
 from framestow.replay.drawing.drawn_memory import DrawnMemory
+from framestow.replay.keeping.byte_amounts import parse_bytes
+from framestow.replay.keeping.damaged_segments import OnDamage
+from framestow.replay.keeping.retention import Retention
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, sources_of
-from framestow.replay.retention import Retention
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.saving.lasting_memory import LastingMemory
 from framestow.replay.saving.opening import stored_frames_per_segment

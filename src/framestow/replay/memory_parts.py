@@ -13,10 +13,10 @@ import numpy.typing as npt
 from framestow.errors import DamagedSegmentError
 from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.frames.stacking import make_stacker
-from framestow.replay.budget import Budget
-from framestow.replay.byte_amounts import KIB
 from framestow.replay.columns import slot_record
-from framestow.replay.damaged_segments import DamagedSegments, OnDamage
+from framestow.replay.keeping.budget import Budget
+from framestow.replay.keeping.byte_amounts import KIB
+from framestow.replay.keeping.damaged_segments import DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler
 from framestow.replay.samplers.told_sampler import ToldSampler

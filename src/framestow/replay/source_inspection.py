@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from framestow.replay.episode_runs import EpisodeRuns
+from framestow.replay.episodes.episode_runs import EpisodeRuns
 from framestow.replay.memory_parts import MemoryParts
 
 UNNAMED = "(not named)"  # what feeds a memory that was not told

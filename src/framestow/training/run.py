@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from framestow.agents.dqn import DQN
 from framestow.envs import Recorder, find_preset, make_atari
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.replay.keeping.retention import Retention
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.retention import Retention
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
 from framestow.training.settings import Settings
 from framestow.training.tally import Tally

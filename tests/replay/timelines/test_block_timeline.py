@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framestow.replay.retention import RandomRetention, segment_frames
+from framestow.replay.keeping.retention import RandomRetention, segment_frames
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.step_settings import StepSettings
 from oracles.chi_square import chi_square, chi_square_bound

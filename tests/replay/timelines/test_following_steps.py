@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow.replay.retention import RandomRetention
+from framestow.replay.keeping.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.timelines.saved_steps import OF_EPISODES

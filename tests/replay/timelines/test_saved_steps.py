@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError
-from framestow.replay.retention import RandomRetention
+from framestow.replay.keeping.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK, RingTimeline
 from framestow.replay.timelines.step_settings import StepSettings

@@ -13,7 +13,7 @@ from framestow.replay.drawing.gathering import Gathering, PendingBatch
 from framestow.replay.drawing.held_batches import HeldBatches
 from framestow.replay.drawing.sequence_starts import Borders, SequenceShape
 from framestow.replay.drawing.sequences import PendingSequences, Sequences
-from framestow.replay.held_episodes import HeldEpisode, held_episodes
+from framestow.replay.episodes.held_episodes import HeldEpisode, held_episodes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.checked_priorities import checked_priorities
 from framestow.replay.samplers.sampler import Sampler

@@ -12,9 +12,9 @@ from framestow.errors import DamagedSegmentError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import Frames, ObservationSpec, each_leaf
 from framestow.replay.batch import Batch
-from framestow.replay.budget import OUTPUT_ARRAYS
+from framestow.replay.drawing.output_pool import MAX_BUFFERS, OutputPool
+from framestow.replay.keeping.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.output_pool import MAX_BUFFERS, OutputPool
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.timelines.timeline import Columns
 from framestow.storage.frame_storage import Reading

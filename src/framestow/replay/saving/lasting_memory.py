@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from framestow.errors import InvalidSettingsError
-from framestow.replay.damaged_segments import OnDamage
+from framestow.replay.keeping.damaged_segments import OnDamage
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.saving.directory import Directory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from framestow.replay.episode_runs import STEPS_PER_PIECE, EpisodeRuns
+from framestow.replay.episodes.episode_runs import STEPS_PER_PIECE, EpisodeRuns
 from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
 
 Numbers = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from framestow._core import StepBlocks
 from framestow.errors import DamagedDataError
-from framestow.replay.retention import RandomRetention
+from framestow.replay.keeping.retention import RandomRetention
 from framestow.replay.timelines.saved_steps import (
     arrays_of,
     restore_starts,

@@ -6,7 +6,6 @@ import numpy as np
 
 from framestow._core import StepRing
 from framestow.errors import DamagedDataError
-from framestow.replay.slot_pages import SlotPages
 from framestow.replay.timelines.saved_steps import (
     arrays_of,
     restore_starts,
@@ -16,6 +15,7 @@ from framestow.replay.timelines.saved_steps import (
     starts_state,
     streams_state,
 )
+from framestow.replay.timelines.slot_pages import SlotPages
 from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
 from framestow.replay.timelines.timeline import (
     Arrays,

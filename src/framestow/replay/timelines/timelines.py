@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from framestow.replay.keeping.retention import RandomRetention
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.retention import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.timelines.step_settings import StepSettings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec
-from framestow.replay.byte_amounts import KIB, format_bytes
+from framestow.replay.keeping.byte_amounts import KIB, format_bytes
 from framestow.replay.timelines.timeline import Timeline
 from framestow.storage.frame_storage import FrameStorage
 

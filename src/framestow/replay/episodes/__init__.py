@@ -1,0 +1,1 @@
+"""What a memory holds, episode by episode."""

@@ -1,0 +1,1 @@
+"""Who leaves a memory, and when: by capacity, by bytes, by damage."""
