@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay.keeping.test_random_retention import fewest
 
 from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.errors import NothingToSampleError
 from oracles.numbered_course import COLUMNS, KEYED, NUM_ACTIONS, PICTURE, NumberedCourse
+from replay.keeping.test_random_retention import fewest
 
 SAMPLERS = {
     "uniform": Uniform,
