@@ -32,8 +32,9 @@ public:
         return waited;
     }
 
+    // The slot of a lost step may give a position below 0: it is far back, where none waits.
     bool contains(std::size_t stream, std::int64_t position, std::int64_t index) const {
-        return !is_unused() && waiting_[offset_of(stream, position)] == index;
+        return !is_unused() && position >= 0 && waiting_[offset_of(stream, position)] == index;
     }
 
     // Lets a step wait no more; nothing happens to one that does not.
