@@ -119,6 +119,7 @@ class TorchRLSequences(_TorchRL):
 class TorchRLCachedSequences(TorchRLSequences):
     """The same where nothing is written any more."""
 
+    library = "TorchRL, nothing written"
     setting = "the same with cache_values, for a buffer that nothing is written to"
 
 
