@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedSegmentError, NothingToSampleError
+from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import Frames, ObservationSpec, each_leaf
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.output_pool import MAX_BUFFERS, OutputPool
+from framestow.replay.drawing.pending_frames import PendingFrames, gathered, looked_up
 from framestow.replay.keeping.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
-from framestow.replay.timelines.timeline import Columns
-from framestow.storage.frame_storage import Reading
 
 Choose = Callable[[], Draw]  # asked under the memory's lock
 
@@ -47,28 +46,22 @@ class Gathering:
 
     def drawn(self, batch_size: int) -> Batch:
         """Draw by the memory's sampler and generator; raise ``NothingToSampleError`` where there is nothing."""
-        return self._gathered(lambda: self._draw_reserved(batch_size))
+        return gathered(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
 
     def chosen(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Give the transitions with these indices, all with weight 1; ``NothingToSampleError`` for one not held."""
-        return self._gathered(lambda: self._choose(indices))
+        return gathered(PendingBatch(self._parts, self, lambda: self._choose(indices)))
 
     def chosen_by(self, choose: Callable[[], npt.NDArray[np.int64]]) -> Batch:
         """Give the transitions whose indices ``choose`` gives under the memory's lock, all with weight 1.
 
         It is asked again where some of them turn out to be damaged and are skipped.
         """
-        return self._gathered(lambda: self._choose(choose()))
+        return gathered(PendingBatch(self._parts, self, lambda: self._choose(choose())))
 
     def draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw as ``drawn`` does, and leave the unpacking to whoever asks the draw for its batch."""
-        pending = PendingBatch(self, lambda: self._draw_reserved(batch_size))
-        try:
-            self._look_up(pending)
-            return pending
-        except BaseException:
-            pending.stop()
-            raise
+        return looked_up(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
 
     def _draw_reserved(self, batch_size: int) -> Draw:
         self.reserve(batch_size * self._window_length * (1 if self._n_step == 1 else 2))
@@ -97,48 +90,6 @@ class Gathering:
             )
         return Draw(indices, np.ones(len(indices), np.float32))
 
-    def _gathered(self, choose: Choose) -> Batch:
-        pending = PendingBatch(self, choose)
-        try:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
-            self._look_up(pending)
-            return pending.gather()
-        finally:
-            pending.stop()
-
-    def _look_up(self, pending: PendingBatch) -> None:
-        """Choose the transitions, and take down what they carry and where their frames lie."""
-        parts = self._parts
-        with parts.lock:
-            pending.draw = pending.choose()
-            pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
-            pending.frames = self.lent(len(pending.windows[0]), self._window_length)
-            pending.reading = parts.storage.start_reading()
-
-    def _unpacked(self, pending: PendingBatch) -> Batch:
-        """The batch of what was looked up; without a lock, so that a writer that waits for it has it done."""
-        frames = pending.frames
-        reading: Reading | None = None
-        try:  # it is taken, so that no stop() ends it while it is read
-            reading, pending.reading = pending.reading, None
-            if reading is None:
-                raise ValueError("a batch drawn ahead is gathered once, and not after stop(): draw another one")
-            reading.windows(*pending.windows, frames, self._parts.settings.stack_padding)
-        finally:
-            if reading is not None:
-                reading.stop()
-        action, reward, discount, terminated, truncated, columns = pending.columns
-        indices, weights = pending.draw
-        these: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
-        if self._n_step > 1:
-            these = np.s_[: len(indices)], np.s_[len(indices) :]
-        if isinstance(frames, tuple):
-            observation, next_observation = (self._in_form(frames, part) for part in these)
-        else:
-            observation, next_observation = frames[these[0]], frames[these[1]]
-        return Batch(
-            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
-        )
-
     def lent(self, num_windows: int, length: int) -> Frames:
         """Arrays of the pool for so many windows of ``length`` frames: one, or where there are several, one a leaf."""
         if type(self._spec) is FrameSpec:
@@ -155,56 +106,46 @@ class Gathering:
         parts = each_leaf(part, frames)
         return self._spec.rebuilt(parts) if isinstance(self._spec, ObservationSpec) else parts
 
-    def _draw_anew(self, pending: PendingBatch, error: DamagedSegmentError) -> None:
-        with self._parts.lock:
-            self._parts.damage.skip(error)
-            self._look_up(pending)
+    def look_up(self, pending: PendingBatch) -> None:
+        """Choose the transitions, and take down what they carry and where their frames lie."""
+        parts = self._parts
+        with parts.lock:
+            pending.draw = pending.choose()
+            pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
+            pending.frames = self.lent(len(pending.windows[0]), self._window_length)
+            pending.reading = parts.storage.start_reading()
+
+    def batch(self, pending: PendingBatch) -> Batch:
+        """The batch of what was looked up and unpacked."""
+        frames = pending.frames
+        action, reward, discount, terminated, truncated, columns = pending.columns
+        indices, weights = pending.draw
+        these: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
+        if self._n_step > 1:
+            these = np.s_[: len(indices)], np.s_[len(indices) :]
+        if isinstance(frames, tuple):
+            observation, next_observation = (self._in_form(frames, part) for part in these)
+        else:
+            observation, next_observation = frames[these[0]], frames[these[1]]
+        return Batch(
+            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
+        )
 
 
-class PendingBatch:
-    """Transitions that are drawn and looked up, and whose frames are not unpacked yet.
+class PendingBatch(PendingFrames[Batch]):
+    """Transitions that are drawn and looked up, and whose frames are not unpacked yet: see ``PendingFrames``."""
 
-    What they are is settled: neither steps nor evictions change what ``gather`` gives. It is called once, from any
-    thread. Until then, or until ``stop``, frames that leave the memory stay for it, and a writer that lets much go
-    waits for it (docs/threads.md): whoever draws ahead sees to it that some thread gathers.
-    """
-
-    __slots__ = ("_gathering", "choose", "columns", "draw", "frames", "reading", "windows")
+    __slots__ = ("_gathering", "choose", "draw")
 
     draw: Draw
-    windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
-    columns: Columns
-    frames: Frames
 
-    def __init__(self, gathering: Gathering, choose: Choose) -> None:
+    def __init__(self, parts: MemoryParts, gathering: Gathering, choose: Choose) -> None:
+        super().__init__(parts)
         self._gathering, self.choose = gathering, choose
-        self.reading: Reading | None = None
 
-    def gather(self) -> Batch:
-        """Unpack; where a damaged segment is skipped, what is drawn anew, among what is left.
+    def look_up(self) -> None:
+        """Choose the transitions, and take down what they carry and where their frames lie."""
+        self._gathering.look_up(self)
 
-        Raises ``DamagedSegmentError`` where a memory that raises for damage meets some.
-        """
-        while True:
-            try:
-                return self.unpack()
-            except DamagedSegmentError as error:
-                self.draw_anew(error)
-
-    def unpack(self) -> Batch:
-        """Unpack without the memory's lock, for a thread that others wait for.
-
-        Any damage raises ``DamagedSegmentError``. Whoever drew then calls ``draw_anew``, in a thread and at a moment
-        of its own, which settles what comes of it.
-        """
-        return self._gathering._unpacked(self)
-
-    def draw_anew(self, error: DamagedSegmentError) -> None:
-        """Draw again, without the segment that ``unpack`` raised ``error`` for; a memory that skips none raises it."""
-        self._gathering._draw_anew(self, error)
-
-    def stop(self) -> None:
-        """Let go of the frames, unless some thread unpacks them; a batch that was gathered stays as it is."""
-        reading, self.reading = self.reading, None
-        if reading is not None:
-            reading.stop()
+    def _batch(self) -> Batch:
+        return self._gathering.batch(self)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedSegmentError
 from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.replay.drawing.gathering import Gathering
+from framestow.replay.drawing.pending_frames import PendingFrames, gathered, looked_up
 from framestow.replay.drawing.sequence_starts import SequenceShape, SequenceStarts, SequenceSteps
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.sequence_batch import SequenceBatch
 from framestow.replay.timelines.timeline import Columns, Windows
-from framestow.storage.frame_storage import Reading
 
 Choose = Callable[[], SequenceSteps]  # asked under the memory's lock
 Array = npt.NDArray[Any]
@@ -35,10 +34,17 @@ class Sequences:
 
     def drawn(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
         """Draw by the memory's sampler and generator; ``NothingToSampleError`` where there is nothing."""
-        return _gathered(self.draw_ahead(batch_size, shape))
+        return gathered(self._pending(batch_size, shape))
 
     def draw_ahead(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         """Draw as ``drawn`` does, and leave the unpacking to whoever asks the draw for its batch."""
+        return looked_up(self._pending(batch_size, shape))
+
+    def episodes(self, batch_size: int) -> SequenceBatch:
+        """Draw whole episodes, each equally likely; ``NothingToSampleError`` where there is none."""
+        return gathered(PendingSequences(self._parts, self, lambda: self._starts.episodes(batch_size)))
+
+    def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         crosses, stack = shape.borders == "cross", self._parts.settings.stack
         num_frames = batch_size * (shape.length * (stack + 1) if crosses else shape.length + stack)
 
@@ -46,53 +52,25 @@ class Sequences:
             self._gathering.reserve(num_frames)
             return self._starts.sequences(batch_size, shape)
 
-        return self._looked_up(choose, crosses, shape.burn_in)
+        return PendingSequences(self._parts, self, choose, crosses, shape.burn_in)
 
-    def episodes(self, batch_size: int) -> SequenceBatch:
-        """Draw whole episodes, each equally likely; ``NothingToSampleError`` where there is none."""
-        pending = self._looked_up(lambda: self._starts.episodes(batch_size), crosses=False, burn_in=0)
-        return _gathered(pending)
-
-    def _looked_up(self, choose: Choose, crosses: bool, burn_in: int) -> PendingSequences:
-        pending = PendingSequences(self, choose, crosses, burn_in)
-        try:
-            self._look_up(pending)
-            return pending
-        except BaseException:
-            pending.stop()
-            raise
-
-    def _look_up(self, pending: PendingSequences) -> None:
+    def look_up(self, pending: PendingSequences) -> None:
         """Choose the steps, and take down what they carry and where their frames lie."""
         parts = self._parts
         with parts.lock:
             pending.steps = pending.choose()
             mask = pending.mask
-            windows, pending.columns = _looked_up(parts, pending.steps.indices, mask)
-            pending.windows = windows if pending.crosses else _joined(windows, mask)
+            windows, pending.columns = _steps_of(parts, pending.steps.indices, mask)
+            windows = windows if pending.crosses else _joined(windows, mask)
             length = parts.settings.stack + (1 if pending.crosses else mask.shape[1])
-            pending.frames = self._gathering.lent(len(pending.windows.streams), length)
+            pending.windows, pending.frames = windows, self._gathering.lent(len(windows.streams), length)
             pending.reading = parts.storage.start_reading()
 
-    def _unpacked(self, pending: PendingSequences) -> SequenceBatch:
-        """The batch of what was looked up; without a lock, so that a writer that waits for it has it done."""
+    def batch(self, pending: PendingSequences) -> SequenceBatch:
+        """The batch of what was looked up and unpacked."""
         frames, mask = pending.frames, pending.mask
-        reading: Reading | None = None
-        try:  # it is taken, so that no stop() ends it while it is read
-            reading, pending.reading = pending.reading, None
-            if reading is None:
-                raise ValueError("sequences drawn ahead are gathered once, and not after stop(): draw others")
-            reading.windows(*pending.windows, frames, self._parts.settings.stack_padding)
-        finally:
-            if reading is not None:
-                reading.stop()
         observations = self._each_step(frames, mask) if pending.crosses else self._strided(frames, mask)
         return _batch(*observations, pending.columns, pending.steps, mask, pending.burn_in)
-
-    def _draw_anew(self, pending: PendingSequences, error: DamagedSegmentError) -> None:
-        with self._parts.lock:
-            self._parts.damage.skip(error)
-            self._look_up(pending)
 
     def _strided(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
         """Observations and next observations out of one window a sequence, which share its frames."""
@@ -108,53 +86,30 @@ class Sequences:
         return observation, self._gathering.shown(by_step, lambda leaf: leaf[:, :, 1:])
 
 
-class PendingSequences:
-    """Sequences that are drawn and looked up, and whose frames are not unpacked yet: see ``PendingBatch``."""
+class PendingSequences(PendingFrames[SequenceBatch]):
+    """Sequences that are drawn and looked up, and whose frames are not unpacked yet: see ``PendingFrames``."""
 
-    __slots__ = ("_sequences", "burn_in", "choose", "columns", "crosses", "frames", "reading", "steps", "windows")
+    __slots__ = ("_sequences", "burn_in", "choose", "crosses", "steps")
 
     steps: SequenceSteps
-    windows: Windows
-    columns: Columns
-    frames: Frames
 
-    def __init__(self, sequences: Sequences, choose: Choose, crosses: bool, burn_in: int) -> None:
+    def __init__(
+        self, parts: MemoryParts, sequences: Sequences, choose: Choose, crosses: bool = False, burn_in: int = 0
+    ) -> None:
+        super().__init__(parts)
         self._sequences, self.choose, self.crosses, self.burn_in = sequences, choose, crosses, burn_in
-        self.reading: Reading | None = None
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
         """Where there is a step."""
         return self.steps.indices >= 0
 
-    def gather(self) -> SequenceBatch:
-        """Unpack; where a damaged segment is skipped, what is drawn anew (see ``PendingBatch``)."""
-        while True:
-            try:
-                return self.unpack()
-            except DamagedSegmentError as error:
-                self.draw_anew(error)
+    def look_up(self) -> None:
+        """Choose the steps, and take down what they carry and where their frames lie."""
+        self._sequences.look_up(self)
 
-    def unpack(self) -> SequenceBatch:
-        """Unpack without the memory's lock; raises ``DamagedSegmentError`` for any damage (see ``PendingBatch``)."""
-        return self._sequences._unpacked(self)
-
-    def draw_anew(self, error: DamagedSegmentError) -> None:
-        """Draw again, without the segment that ``unpack`` raised ``error`` for; a memory that skips none raises it."""
-        self._sequences._draw_anew(self, error)
-
-    def stop(self) -> None:
-        """Let go of the frames, unless some thread unpacks them."""
-        reading, self.reading = self.reading, None
-        if reading is not None:
-            reading.stop()
-
-
-def _gathered(pending: PendingSequences) -> SequenceBatch:
-    try:  # whatever interrupts it, at whatever line: a reading that stays makes the writer wait
-        return pending.gather()
-    finally:
-        pending.stop()
+    def _batch(self) -> SequenceBatch:
+        return self._sequences.batch(self)
 
 
 def _batch(
@@ -183,9 +138,7 @@ def _batch(
     )
 
 
-def _looked_up(
-    parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]
-) -> tuple[Windows, Columns]:
+def _steps_of(parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]) -> tuple[Windows, Columns]:
     """Give the windows of all steps, one sequence behind the other, and what they carry: 0 where there is no step.
 
     Where there is none, the window is that of the sequence's first step.
