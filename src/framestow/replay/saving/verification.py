@@ -53,10 +53,21 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
     # A writer went on meanwhile, and removed what its generations need no more: that is no damage.
     if not verification.generations:
         return verify_store(folder, progress, files)
-    needed = {name for number in there for name in file_names(checked_manifest(folder, number, files))}
+    needed = _needed_names(folder, files)
     gone = {path for path in (finding.file for finding in verification.findings) if not path.exists()}
     findings = [one for one in verification.findings if one.file not in gone or one.file.name in needed]
     return replace(verification, findings=findings)
+
+
+def _needed_names(folder: Path, files: FileSystem) -> set[str]:
+    """Names of the files that the generations of a folder need at one moment."""
+    while True:
+        there = generations(folder, files)
+        try:
+            return {name for number in there for name in file_names(checked_manifest(folder, number, files))}
+        except FileNotFoundError:  # a writer removed one between the listing and the reading
+            if generations(folder, files) == there:
+                raise
 
 
 def verify_saved(folder: Path, progress: Progress = lambda _done, _all: None) -> Verification:
