@@ -6,7 +6,6 @@ import errno
 import itertools
 import re
 import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.saving.repair import repair_store
 from framestow.replay.saving.verification import verify_saved, verify_store
-from framestow.storage.files.file_system import FileSystem
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 from oracles.damage import damage_at_random, flip_bit
 from oracles.dead_disk import DeadDisk, Killed
@@ -401,66 +399,6 @@ def test_bytes_behind_what_was_committed_are_no_damage(store):
     (store / "state.000009.npz").write_bytes(b"half")
 
     assert verify_store(store).is_whole
-
-
-def test_a_store_is_verified_beside_a_writer_that_commits_without_a_pause(tmp_path):
-    frame = FrameSpec((4, 5))
-    memory = ReplayMemory(3_000, frame, 5, stack=3, num_streams=NUM_STREAMS, seed=0)
-    random = np.random.default_rng(0)
-    play(memory, 500, random)
-    memory.save(tmp_path)
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.is_set():
-            play(memory, 20, random)
-            memory.save(tmp_path)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        verified = [verify_store(tmp_path) for _ in range(8)]
-        while verified[-1].generations[-1] == verified[0].generations[-1]:  # a busy machine keeps the writer waiting
-            verified.append(verify_store(tmp_path))
-    finally:
-        stop.set()
-        writer.join()
-
-    assert all(one.findings == [] for one in verified)
-
-
-class CommittingDisk(FileSystem):
-    """A disk where a writer commits before the state is read, and then before each of some manifests is."""
-
-    def __init__(self, commit, num_manifests):
-        self.commit, self.num_manifests, self.is_begun = commit, num_manifests, False
-
-    def read(self, path):
-        if not self.is_begun and path.name.startswith("state."):
-            self.is_begun = True
-            self.commit()
-        elif self.is_begun and self.num_manifests and path.name.startswith("MANIFEST."):
-            self.num_manifests -= 1
-            self.commit()
-        return super().read(path)
-
-
-@pytest.mark.parametrize("num_manifests", [0, 1, 2, 5])
-def test_a_generation_that_a_writer_removes_before_it_is_read_is_no_damage(tmp_path, num_manifests):
-    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_streams=NUM_STREAMS, seed=0)
-    random = np.random.default_rng(0)
-    play(memory, 500, random)
-    memory.save(tmp_path)
-
-    def commit():
-        play(memory, 20, random)
-        memory.save(tmp_path)
-
-    disk = CommittingDisk(commit, num_manifests)
-
-    assert [] == verify_store(tmp_path, files=disk).findings
-    assert disk.is_begun
-    assert 0 == disk.num_manifests
 
 
 def test_every_byte_of_every_file_is_verified(store, stored):
