@@ -139,9 +139,8 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         """Start an episode on ``streams`` (all if ``None``) with the frames that ``reset`` returned.
 
         ``frames``: ``(len(streams), *frame)`` of the space's dtype; of a Dict or Tuple, one such array for each key or
-        part. They are copied. An episode that is still open on one of
-        them ends here as cut off: its transitions stay, and nothing crosses the seam. Raises ``InvalidStepError``
-        before anything is stored.
+        part. They are copied. An episode that is still open on one of the streams ends here as cut off: its transitions
+        stay, and nothing crosses the seam. Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
             if self._parts.refusal is not None:

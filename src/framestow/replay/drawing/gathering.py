@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,12 @@ class Gathering:
     def draw(self, batch_size: int) -> Draw:
         """Draw by the memory's sampler and generator, under its lock; ``NothingToSampleError`` for nothing."""
         if not len(self._parts.timeline):
-            raise NothingToSampleError("the memory holds no transition: there is nothing to sample; append steps first")
+            raise NothingToSampleError(
+                "the memory holds no transition: there is nothing to sample; append steps first"
+                if self._n_step == 1
+                else f"the memory holds no transition with all of its {self._n_step} steps: nothing can be sampled; "
+                "append more steps, or give it a larger max_bytes if it has one"
+            )
         return self._parts.draw(batch_size)
 
     def reserve(self, num_frames: int) -> None:
@@ -97,10 +103,6 @@ class Gathering:
             return self._pool.take((num_windows, length, *shape), dtype)
         return tuple(self._pool.take((num_windows, length, *shape), dtype) for shape, dtype in self._leaves)
 
-    def _in_form(self, frames: tuple[npt.NDArray[Any], ...], part: Any) -> Any:
-        """That part of the arrays of all leaves, as ``frames[part]`` names it, in the form of an observation: views."""
-        return self._spec.rebuilt(tuple(of_leaf[part] for of_leaf in frames))
-
     def shown(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
         """What ``part`` makes of an array that was lent, or of that of each leaf, in the form of an observation."""
         parts = each_leaf(part, frames)
@@ -124,7 +126,7 @@ class Gathering:
         if self._n_step > 1:
             these = np.s_[: len(indices)], np.s_[len(indices) :]
         if isinstance(frames, tuple):
-            observation, next_observation = (self._in_form(frames, part) for part in these)
+            observation, next_observation = (self.shown(frames, itemgetter(part)) for part in these)
         else:
             observation, next_observation = frames[these[0]], frames[these[1]]
         return Batch(
