@@ -7,6 +7,7 @@ STAMPS := $(VENV)/stamps
 BENCH  := .venv-bench
 SCENES := .venv-scenes
 JAX    := .venv-jax
+LIBRARIES := .venv-libraries
 # The editable install knows modules by name, so it is made anew when one is added, moved or removed.
 NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
@@ -22,7 +23,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 16))')
 BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .PHONY: help install train test prepared check native-tests sanitized-module harnesses films \
-        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes jax wheel clean
+        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes jax libraries wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -153,9 +154,19 @@ $(JAX)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
 jax: $(JAX)/ready  ## the tests of batches for JAX, in an environment of their own: a minute
 	$(JAX)/bin/python -m pytest tests/integrations/test_jax.py src/framestow/integrations/jax.py
 
+# Tianshou asks for older versions than ours of what it needs, and with Numba it is 200 MB.
+$(LIBRARIES)/ready: $(NATIVE) $(shell find src -name '*.py') tests/integrations/requirements.txt
+	$(PYTHON) -m venv $(LIBRARIES)
+	$(LIBRARIES)/bin/python -m pip --disable-pip-version-check install --quiet \
+		-r tests/integrations/requirements.txt '.[atari]' pytest hypothesis
+	@touch $@
+
+libraries: $(LIBRARIES)/ready  ## the tests of the drop-ins beside all of their libraries, in an environment of their own
+	$(LIBRARIES)/bin/python -m pytest tests/integrations/libraries
+
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/
 	$(PIP) build
 	$(BIN)/python -m build --no-isolation
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) $(LIBRARIES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

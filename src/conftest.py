@@ -1,5 +1,5 @@
-"""Modules whose libraries the tests' environment need not have: ``make jax`` runs their examples."""
+"""Leaves out the examples of integrations whose library is not installed: `make jax` and `make libraries` run those."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("jax") else ["framestow/integrations/jax.py"]
+collect_ignore = [f"framestow/integrations/{name}.py" for name in ("jax", "tianshou") if not find_spec(name)]

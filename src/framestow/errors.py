@@ -18,6 +18,8 @@ The tree; each class also derives from the builtin that a caller would guess::
     ├── ForkedLoaderError (RuntimeError)       a loader asked for a batch in a process that was forked after it
     └── MissingExtraError (ImportError)        a part of framestow whose extra is not installed
 
+A warning has one class of its own: ``UntestedVersionWarning`` (UserWarning).
+
 Messages read ``what: rule; way out`` and carry the value and its place.
 """
 
@@ -97,3 +99,7 @@ class ForkedLoaderError(FramestowError, RuntimeError):
 
 class MissingExtraError(FramestowError, ImportError):
     """A part of framestow whose extra is not installed; the message gives the ``pip install`` line."""
+
+
+class UntestedVersionWarning(UserWarning):
+    """A library of another version than those that its drop-in was tested with; given once a library."""

@@ -14,7 +14,7 @@ import pytest
 from framestow import ReplayMemory
 from framestow.cli import import_data, main
 from framestow.envs import Recorder, make_atari
-from framestow.integrations.gzip_arrays import GzipArrayWriter
+from framestow.integrations.offline_data.gzip_arrays import GzipArrayWriter
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay
 

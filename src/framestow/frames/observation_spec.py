@@ -107,7 +107,11 @@ class ObservationSpec:
 
     def rebuilt(self, frames: Frames) -> Any:
         """Put arrays, one a leaf, into the form of this observation: views where a number lacks its axis."""
-        return _rebuilt(self.structure, [leaf.as_came(part) for leaf, part in zip(self.leaves, frames, strict=True)])
+        return self.arranged([leaf.as_came(part) for leaf, part in zip(self.leaves, frames, strict=True)])
+
+    def arranged(self, parts: Sequence[Any]) -> Any:
+        """Put anything that there is one of for each leaf into the form of this observation, as it is."""
+        return _rebuilt(self.structure, parts)
 
     def empty(self, *leading: int) -> tuple[npt.NDArray[Any], ...]:
         """Make arrays for frames behind the axes ``leading``, one a leaf, with arbitrary contents."""
@@ -247,7 +251,7 @@ def _flatten(structure: Any, frames: Any, name: str, flat: list[Any]) -> None:
         flat.append(frames)
 
 
-def _rebuilt(structure: Any, frames: list[npt.NDArray[Any]]) -> Any:
+def _rebuilt(structure: Any, frames: Sequence[Any]) -> Any:
     if isinstance(structure, dict):
         return {key: _rebuilt(part, frames) for key, part in structure.items()}
     if isinstance(structure, tuple):

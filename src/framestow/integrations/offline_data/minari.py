@@ -16,9 +16,9 @@ from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.minari_library import bytes_of_dataset, has_lossy_pictures, open_dataset
+from framestow.integrations.offline_data.minari_library import bytes_of_dataset, has_lossy_pictures, open_dataset
+from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
 from framestow.integrations.stacked_observations import StackedOn, Stacks
-from framestow.integrations.transfer import Progress, Transferred, no_progress
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 

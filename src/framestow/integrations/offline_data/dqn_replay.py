@@ -12,8 +12,8 @@ import numpy as np
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
-from framestow.integrations.dqn_checkpoint import Checkpoint, Slots, checkpoint_numbers
-from framestow.integrations.transfer import Progress, Transferred, no_progress
+from framestow.integrations.offline_data.dqn_checkpoint import Checkpoint, Slots, checkpoint_numbers
+from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
 from framestow.replay.memory import ReplayMemory
 
 RESETS_LOOKED_AT = 8  # to see how many blank slots stand before an episode

@@ -12,9 +12,9 @@ import numpy as np
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
-from framestow.integrations.minari import HAS_BEGINNING, HAS_END
-from framestow.integrations.minari_library import load_minari
-from framestow.integrations.transfer import Progress, Transferred, no_progress
+from framestow.integrations.offline_data.minari import HAS_BEGINNING, HAS_END
+from framestow.integrations.offline_data.minari_library import load_minari
+from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory

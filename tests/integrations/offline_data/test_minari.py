@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.minari import MinariData
-from framestow.integrations.minari_export import MinariDescription, export_minari
-from framestow.integrations.transfer import Transferred
+from framestow.integrations.offline_data.minari import MinariData
+from framestow.integrations.offline_data.minari_export import MinariDescription, export_minari
+from framestow.integrations.offline_data.transfer import Transferred
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay, small_plays
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
-from framestow.integrations.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
-from framestow.integrations.gzip_arrays import GzipArrayWriter
-from framestow.integrations.transfer import Progress, Transferred, no_progress
+from framestow.integrations.offline_data.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
+from framestow.integrations.offline_data.gzip_arrays import GzipArrayWriter
+from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
 from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.integrations.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay
-from framestow.integrations.dqn_replay_export import export_dqn_replay
-from framestow.integrations.transfer import Transferred
+from framestow.integrations.offline_data.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay
+from framestow.integrations.offline_data.dqn_replay_export import export_dqn_replay
+from framestow.integrations.offline_data.transfer import Transferred
 from oracles.dopamine_memory import DopamineLog, Slot
 from oracles.small_plays import SmallPlay, small_plays
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from framestow import ReplayMemory
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.dqn_checkpoint import checkpoint_numbers
-from framestow.integrations.dqn_replay_export import export_dqn_replay
+from framestow.integrations.offline_data.dqn_checkpoint import checkpoint_numbers
+from framestow.integrations.offline_data.dqn_replay_export import export_dqn_replay
 from oracles.dopamine_memory import DopamineReader, Drawn
 from oracles.episode_lists import RecordedPlay
 from oracles.holed_memory import holed_play

@@ -1,0 +1,229 @@
+"""Pairs of observations that come as a library gives them go into a memory, and come back as they came."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framestow import FrameSpec, ReplayMemory
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.integrations.drop_in.paired_steps import PairedSteps
+
+ROWS = 12
+
+
+def fed(space, num_streams=2, frame_stack=None, rows=ROWS):
+    def make_memory(frame_space, stack, padding):
+        return ReplayMemory(
+            rows * num_streams, frame_space, 5, stack=stack, stack_padding=padding, num_streams=num_streams, seed=0
+        )
+
+    return PairedSteps(make_memory, space, frame_stack)
+
+
+class StackedPlay:
+    """Streams of random frames of (2, 3), stacked and padded as a wrapper does; all rows that it gave, in a list."""
+
+    def __init__(self, generator, num_streams, depth, padding, axis):
+        self.generator, self.depth, self.padding, self.axis = generator, depth, padding, axis
+        self.stacks = [self.first() for _ in range(num_streams)]
+        self.rows = []
+
+    def frame(self):
+        return self.generator.integers(0, 3, (2, 3), dtype=np.uint8)  # few values: frames are often equal
+
+    def first(self):
+        frame = self.frame()
+        return [frame if self.padding == "first_frame" else np.zeros_like(frame)] * (self.depth - 1) + [frame]
+
+    def shown(self, stacks):
+        return np.stack([np.stack(stack, self.axis) for stack in stacks])
+
+    def step(self, steps, is_end_told=True):
+        n = len(self.stacks)
+        ends = self.generator.random(n) < 0.2
+        terminated = ends & (self.generator.random(n) < 0.5)
+        after = [[*stack[1:], self.frame()] for stack in self.stacks]
+        row = (
+            self.shown(self.stacks),
+            self.generator.integers(0, 5, n),
+            self.generator.normal(size=n).astype(np.float32),
+            terminated,
+            ends & ~terminated if is_end_told else np.zeros(n, bool),
+            self.shown(after),
+        )
+        steps.add(*row)
+        self.rows.append(row)
+        self.stacks = [self.first() if end else stack for end, stack in zip(ends, after, strict=True)]
+
+
+def assert_gives_back(steps, rows):
+    assert steps.num_rows == len(rows)
+    assert len(steps.memory) == min(len(rows), ROWS) * steps.memory.num_streams
+    for number in range(steps.oldest_row, len(rows)):
+        batch = steps.transitions(steps.indices(number, np.arange(steps.memory.num_streams)))
+        came = (
+            batch.observation,
+            batch.action,
+            batch.reward,
+            batch.terminated,
+            batch.truncated,
+            batch.next_observation,
+        )
+        for given_part, part in zip(rows[number], came, strict=True):
+            np.testing.assert_array_equal(part, given_part, err_msg=f"row {number}")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    depth=st.sampled_from([1, 2, 4]),
+    padding=st.sampled_from(["first_frame", "zeros"]),
+    axis=st.sampled_from([0, -1]),
+    is_end_told=st.booleans(),
+    num_rows=st.integers(1, 3 * ROWS),
+)
+def test_whatever_the_stacks_are_every_row_that_is_held_comes_back(seed, depth, padding, axis, is_end_told, num_rows):
+    play = StackedPlay(np.random.default_rng(seed), 2, depth, padding, axis)
+    steps = fed(FrameSpec(play.shown(play.stacks).shape[1:]))
+    for _ in range(num_rows):
+        play.step(steps, is_end_told)
+    assert_gives_back(steps, play.rows)
+
+
+def distinct_play(num_streams=2, depth=4, padding="first_frame", axis=0):
+    play = StackedPlay(np.random.default_rng(7), num_streams, depth, padding, axis)
+    numbers = iter(range(1, 1000))
+    play.frame = lambda: np.full((8, 9), next(numbers) % 256, np.uint8)
+    play.stacks = [play.first() for _ in range(num_streams)]
+    return play
+
+
+@pytest.mark.parametrize("padding", ["first_frame", "zeros"])
+@pytest.mark.parametrize(("axis", "shape"), [(0, (4, 8, 9)), (-1, (8, 9, 4))])
+def test_stacks_are_kept_as_single_frames(padding, axis, shape):
+    play, steps = distinct_play(padding=padding, axis=axis), fed(FrameSpec(shape))
+    for _ in range(3 * ROWS):
+        play.step(steps)
+    assert (steps.layout.depth, steps.layout.padding) == (4, padding)
+    assert steps.memory.settings.frame.shape == (8, 9)
+    assert_gives_back(steps, play.rows)
+
+
+def test_an_end_that_nobody_told_is_found_and_crossed_by_no_window():
+    play, steps = distinct_play(), fed(FrameSpec((4, 8, 9)))
+    for _ in range(ROWS):
+        play.step(steps, is_end_told=False)
+    ends = sum(
+        int((after[stream, -1] != now[stream, -1]).any())
+        for _, now, after in transitions_between(play.rows)
+        for stream in (0, 1)
+    )
+    assert ends > 0
+    assert len(list(steps.memory.episodes())) == ends + 2
+    assert_gives_back(steps, play.rows)
+
+
+def transitions_between(rows):
+    return [(number, rows[number + 1][0], rows[number][5]) for number in range(len(rows) - 1)]
+
+
+def test_a_memory_whose_steps_turn_out_otherwise_is_made_anew_with_all_that_it_holds():
+    play, steps = distinct_play(), fed(FrameSpec((4, 8, 9)))
+    for _ in range(2 * ROWS):
+        play.step(steps)
+    play.stacks[1] = [play.frame() for _ in range(4)]  # a stack that no padding explains
+    assert steps.layout.depth == 4
+    play.step(steps)
+    assert steps.layout.depth == 1
+    for _ in range(5):
+        play.step(steps)
+    assert_gives_back(steps, play.rows)
+
+
+def test_a_stack_that_was_told_and_is_none_is_refused_before_it_is_stored():
+    play, steps = distinct_play(), fed(FrameSpec((4, 8, 9)), frame_stack=4)
+    play.step(steps)
+    play.stacks[1] = [play.frame() for _ in range(4)]
+    with pytest.raises(
+        InvalidStepError, match=r"row 1: the observations are not stacks of 4 frames.*leave frame_stack"
+    ):
+        play.step(steps)
+    assert_gives_back(steps, play.rows)
+
+
+def test_a_stack_that_does_not_divide_the_channels_is_refused():
+    with pytest.raises(
+        InvalidSettingsError, match=r"frame_stack is 3: observations of shape \(4, 8, 9\) have 4 channels"
+    ):
+        fed(FrameSpec((4, 8, 9)), frame_stack=3)
+
+
+def test_floats_are_told_apart_bit_for_bit():
+    steps = fed(FrameSpec((3,), np.float32), num_streams=1)
+    rows = []
+    observation = np.array([[np.nan, 0.0, 1.0]], np.float32)
+    for values in ([np.nan, -0.0, 1.0], [np.nan, 0.0, 1.0]):
+        after = np.array([values], np.float32)
+        row = (observation, [1], [0.5], np.array([False]), np.array([False]), after)
+        steps.add(*row)
+        rows.append(row)
+        observation = np.abs(after)  # -0.0 becomes 0.0: another observation, so an episode begins
+    assert len(list(steps.memory.episodes())) == 2
+    batch = steps.transitions(steps.indices([0, 1], 0))
+    assert batch.next_observation.tobytes() == np.concatenate([row[5] for row in rows]).tobytes()
+
+
+def test_a_dict_of_stacks_comes_back_key_by_key():
+    play = distinct_play()
+    steps = fed({"camera": FrameSpec((4, 8, 9)), "speed": FrameSpec((4,), np.float32), "item": np_discrete()})
+    speeds = iter(np.arange(1000, dtype=np.float32))
+    rows = []
+    for _ in range(ROWS):
+        recorded = Recorded()
+        play.step(recorded)
+        camera, *step, after = recorded.row
+        observation, following = (
+            {"camera": pictures, "speed": np.full((2, 4), next(speeds)), "item": np.array([3, 1])}
+            for pictures in (camera, after)
+        )
+        steps.add(observation, *step, following)
+        rows.append((observation, following))
+    assert steps.layout.depth == 1  # the speeds are no stacks, so nothing is taken for one
+    for number, (observation, following) in enumerate(rows):
+        batch = steps.transitions(steps.indices(number, [0, 1]))
+        for key in observation:
+            np.testing.assert_array_equal(batch.observation[key], observation[key])
+            np.testing.assert_array_equal(batch.next_observation[key], following[key])
+
+
+class Recorded:
+    def add(self, *row):
+        self.row = row
+
+
+def np_discrete():
+    from gymnasium.spaces import Discrete  # noqa: PLC0415 -- a space that is one number
+
+    return Discrete(5)
+
+
+class MemoryOfTen:
+    """A way to make a memory that can be pickled."""
+
+    def __call__(self, frame_space, stack, padding):
+        return ReplayMemory(2 * ROWS, frame_space, 5, stack=stack, stack_padding=padding, num_streams=2, seed=0)
+
+
+def test_pickled_in_mid_episode_it_goes_on_where_it_was():
+    play, steps = distinct_play(), PairedSteps(MemoryOfTen(), FrameSpec((4, 8, 9)))
+    for _ in range(ROWS // 2):
+        play.step(steps)
+    steps = pickle.loads(pickle.dumps(steps))
+    num_episodes = len(list(steps.memory.episodes()))
+    told = sum(int((row[3] | row[4]).sum()) for row in play.rows[-1:])
+    play.step(steps)
+    assert len(list(steps.memory.episodes())) == num_episodes + told
+    assert_gives_back(steps, play.rows)

@@ -1,0 +1,33 @@
+"""Whoever has a library of an untested version is told so, once."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from framestow.errors import MissingExtraError, UntestedVersionWarning
+from framestow.integrations.drop_in import tested_versions
+from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
+
+
+@pytest.fixture(autouse=True)
+def nobody_was_told(monkeypatch):
+    monkeypatch.setattr(tested_versions, "_told", set())
+
+
+@pytest.mark.parametrize(("oldest", "newest"), [("999.0", "999.1"), ("0.1", "0.9")])
+def test_another_version_warns_once(oldest, newest):
+    with pytest.warns(UntestedVersionWarning, match=rf"numpy is {np.__version__}: .* {oldest} to {newest}"):
+        warn_of_untested_version("numpy", oldest, newest)
+    warn_of_untested_version("numpy", oldest, newest)  # a second warning would be an error
+
+
+def test_a_version_in_between_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_untested_version("numpy", "1.24", np.__version__.partition(".")[0])
+
+
+def test_a_library_that_is_not_there_is_named_with_the_way_to_install_it():
+    with pytest.raises(MissingExtraError, match=r"no-such-library is not installed.*pip install no-such-library"):
+        warn_of_untested_version("no-such-library", "1", "2")
