@@ -29,5 +29,5 @@ def test_a_version_in_between_says_nothing():
 
 
 def test_a_library_that_is_not_there_is_named_with_the_way_to_install_it():
-    with pytest.raises(MissingExtraError, match=r"no-such-library is not installed.*pip install no-such-library"):
+    with pytest.raises(MissingExtraError, match=r"no-such-library is not installed.*framestow\[no-such-library\]"):
         warn_of_untested_version("no-such-library", "1", "2")

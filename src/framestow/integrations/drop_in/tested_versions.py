@@ -21,7 +21,8 @@ def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:
         installed = version(library)
     except PackageNotFoundError as missing:
         raise MissingExtraError(
-            f"{library} is not installed: this drop-in stands in for its buffers; run: pip install {library}"
+            f"{library} is not installed: its drop-in stands in for its buffers; run: pip install "
+            f'"framestow[{library}]"'
         ) from missing
     numbers, least, most = map(_numbers, (installed, oldest, newest))
     if library not in _told and not (least <= numbers and numbers[: len(most)] <= most):
