@@ -11,6 +11,7 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.gathering import Gathering, PendingBatch
 from framestow.replay.drawing.held_batches import HeldBatches
+from framestow.replay.drawing.held_steps import HeldSteps, held_steps
 from framestow.replay.drawing.sequence_starts import Borders, SequenceShape
 from framestow.replay.drawing.sequences import PendingSequences, Sequences
 from framestow.replay.episodes.held_episodes import HeldEpisode, held_episodes
@@ -162,6 +163,14 @@ class DrawnMemory:
         Raises ``NothingToSampleError`` for one that is not held.
         """
         return self._gathering.chosen(np.ascontiguousarray(indices, np.int64))
+
+    def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> HeldSteps:
+        """Give what ``length`` steps from each of ``indices``, ``(B,)``, on carry; no frame is unpacked.
+
+        They are single steps, whatever ``n_step`` is, and end with their episode or with the newest step. Raises
+        ``NothingToSampleError`` for a step that is not held.
+        """
+        return held_steps(self._parts, np.ascontiguousarray(indices, np.int64), length)
 
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
         """Give the index of every transition that may be drawn, oldest first."""
