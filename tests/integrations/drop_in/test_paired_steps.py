@@ -41,11 +41,14 @@ class StackedPlay:
     def shown(self, stacks):
         return np.stack([np.stack(stack, self.axis) for stack in stacks])
 
-    def step(self, steps, is_end_told=True):
+    def step(self, steps, is_end_told=True, shows_next_episode=False):
         n = len(self.stacks)
         ends = self.generator.random(n) < 0.2
         terminated = ends & (self.generator.random(n) < 0.5)
         after = [[*stack[1:], self.frame()] for stack in self.stacks]
+        following = [self.first() if end else stack for end, stack in zip(ends, after, strict=True)]
+        if shows_next_episode:
+            after = [new if end else stack for end, new, stack in zip(terminated, following, after, strict=True)]
         row = (
             self.shown(self.stacks),
             self.generator.integers(0, 5, n),
@@ -56,7 +59,7 @@ class StackedPlay:
         )
         steps.add(*row)
         self.rows.append(row)
-        self.stacks = [self.first() if end else stack for end, stack in zip(ends, after, strict=True)]
+        self.stacks = following
 
 
 def assert_gives_back(steps, rows):
@@ -83,13 +86,16 @@ def assert_gives_back(steps, rows):
     padding=st.sampled_from(["first_frame", "zeros"]),
     axis=st.sampled_from([0, -1]),
     is_end_told=st.booleans(),
+    shows_next_episode=st.booleans(),
     num_rows=st.integers(1, 3 * ROWS),
 )
-def test_whatever_the_stacks_are_every_row_that_is_held_comes_back(seed, depth, padding, axis, is_end_told, num_rows):
+def test_whatever_the_stacks_are_every_row_that_is_held_comes_back(
+    seed, depth, padding, axis, is_end_told, shows_next_episode, num_rows
+):
     play = StackedPlay(np.random.default_rng(seed), 2, depth, padding, axis)
     steps = fed(FrameSpec(play.shown(play.stacks).shape[1:]))
     for _ in range(num_rows):
-        play.step(steps, is_end_told)
+        play.step(steps, is_end_told, shows_next_episode)
     assert_gives_back(steps, play.rows)
 
 
@@ -124,6 +130,24 @@ def test_an_end_that_nobody_told_is_found_and_crossed_by_no_window():
     assert ends > 0
     assert len(list(steps.memory.episodes())) == ends + 2
     assert_gives_back(steps, play.rows)
+
+
+@pytest.mark.parametrize("padding", ["first_frame", "zeros"])
+def test_the_next_episode_shown_by_a_step_that_terminated_comes_back_and_costs_no_whole_stack(padding):
+    play, steps = distinct_play(padding=padding), fed(FrameSpec((4, 8, 9)))
+    for _ in range(3 * ROWS):
+        play.step(steps, shows_next_episode=True)
+    shown = [
+        stream for row in play.rows for stream in (0, 1) if row[3][stream] and (row[5] != moved_on(row))[stream].any()
+    ]
+    assert len(shown) > 5
+    assert (steps.layout.depth, steps.layout.padding) == (4, padding)
+    assert_gives_back(steps, play.rows)
+
+
+def moved_on(row):
+    observation, after = row[0], row[5]
+    return np.concatenate([observation[:, 1:], after[:, -1:]], axis=1)
 
 
 def transitions_between(rows):

@@ -89,6 +89,14 @@ class ObservationLayout:
             fits &= equal_rows(older, part[:, -1:] if self.padding == "first_frame" else np.zeros_like(part[:, -1:]))
         return fits
 
+    def padded_at(self, observations: Any, rows: npt.NDArray[np.int64]) -> Any:
+        """Give a memory's observations, ``(n, depth, *frame)``, those of ``rows`` as an episode's first; a copy."""
+        parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
+        padded = [part.copy() for part in parts]
+        for part in padded:
+            part[rows, :-1] = part[rows, -1:] if self.padding == "first_frame" else 0
+        return self.spec.rebuilt(tuple(padded)) if isinstance(self.spec, ObservationSpec) else padded[0]
+
     def _arranged(self, parts: list[Any]) -> Any:
         return self.spec.arranged(parts) if isinstance(self.spec, ObservationSpec) else parts[0]
 
