@@ -81,7 +81,7 @@ class Stacks(NamedTuple):
     def stacks_first(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Give observations ``(n, *shape)`` as ``(n, depth, *frame)``: a view where NumPy can make one."""
         if self.channels is None:
-            return np.moveaxis(observations, self.axis if self.axis < 0 else self.axis + 1, 1)
+            return observations if self.axis == 0 else np.moveaxis(observations, self.axis, 1)
         at = observations.ndim - 1 if self.axis < 0 else self.axis + 1
         shape = observations.shape
         split = observations.reshape(*shape[:at], self.depth, self.channels, *shape[at + 1 :])
@@ -97,7 +97,7 @@ class Stacks(NamedTuple):
         """
         at = stacks.ndim - 1 if self.axis < 0 else self.axis + 1
         if self.channels is None:
-            return np.moveaxis(stacks, 1, at)
+            return stacks if self.axis == 0 else np.moveaxis(stacks, 1, at)
         split = np.moveaxis(stacks, 1, at - 1 if self.axis < 0 else at)
         at = split.ndim - 2 if self.axis < 0 else at
         return split.reshape(*split.shape[:at], self.depth * self.channels, *split.shape[at + 2 :])

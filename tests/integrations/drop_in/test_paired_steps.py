@@ -1,14 +1,17 @@
 """Pairs of observations that come as a library gives them go into a memory, and come back as they came."""
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.integrations.drop_in.observation_layout import ObservationLayout
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 
 ROWS = 12
@@ -200,27 +203,82 @@ def test_floats_are_told_apart_bit_for_bit():
     assert batch.next_observation.tobytes() == np.concatenate([row[5] for row in rows]).tobytes()
 
 
-def test_a_dict_of_stacks_comes_back_key_by_key():
-    play = distinct_play()
-    steps = fed({"camera": FrameSpec((4, 8, 9)), "speed": FrameSpec((4,), np.float32), "item": np_discrete()})
-    speeds = iter(np.arange(1000, dtype=np.float32))
+@pytest.mark.parametrize("shows_next_episode", [False, True])
+@pytest.mark.parametrize("speed_shape", [(3,), (4,)])
+def test_a_dict_keeps_its_pictures_as_single_frames_and_comes_back_key_by_key(speed_shape, shows_next_episode):
+    space = {"camera": FrameSpec((4, 8, 9)), "speed": FrameSpec(speed_shape, np.float32), "item": Discrete(5)}
+    play, steps = distinct_play(), fed(space)
+    speeds = iter(np.random.default_rng(3).normal(size=(1000, 2, *speed_shape)).astype(np.float32))
+    speed, rows = next(speeds), []
+    for number in range(2 * ROWS):
+        recorded = Recorded()
+        play.step(recorded, shows_next_episode=shows_next_episode)
+        camera, *step, after = recorded.row
+        observation = {"camera": camera, "speed": speed, "item": np.array([number, 1]) % 5}
+        speed = next(speeds)
+        following = {"camera": after, "speed": speed, "item": np.array([number + 1, 1]) % 5}
+        steps.add(observation, *step, following)
+        rows.append((observation, following))
+    kept = {leaf.key: leaf.frame.shape for leaf in steps.memory.settings.frame.leaves}
+    assert kept == {"camera": (8, 9), "speed": speed_shape, "item": (1,)}
+    for number in range(steps.oldest_row, len(rows)):
+        batch = steps.transitions(steps.indices(number, [0, 1]))
+        for came, part in zip(rows[number], (batch.observation, batch.next_observation), strict=True):
+            assert came.keys() == part.keys()
+            for key in came:
+                np.testing.assert_array_equal(part[key], came[key])
+
+
+def test_a_dict_whose_arrays_are_all_stacks_is_kept_as_single_frames_of_each():
+    play, steps = distinct_play(), fed({"camera": FrameSpec((4, 8, 9)), "depth": FrameSpec((4, 8, 9))})
     rows = []
     for _ in range(ROWS):
         recorded = Recorded()
         play.step(recorded)
         camera, *step, after = recorded.row
-        observation, following = (
-            {"camera": pictures, "speed": np.full((2, 4), next(speeds)), "item": np.array([3, 1])}
-            for pictures in (camera, after)
-        )
-        steps.add(observation, *step, following)
-        rows.append((observation, following))
-    assert steps.layout.depth == 1  # the speeds are no stacks, so nothing is taken for one
-    for number, (observation, following) in enumerate(rows):
-        batch = steps.transitions(steps.indices(number, [0, 1]))
-        for key in observation:
-            np.testing.assert_array_equal(batch.observation[key], observation[key])
-            np.testing.assert_array_equal(batch.next_observation[key], following[key])
+        rows.append(({"camera": camera, "depth": camera // 2}, {"camera": after, "depth": after // 2}))
+        steps.add(rows[-1][0], *step, rows[-1][1])
+    assert [frame.shape for frame in steps.memory.settings.frame.leaf_frames] == [(8, 9), (8, 9)]
+    batch = steps.transitions(steps.indices(ROWS - 1, [0, 1]))
+    np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
+
+
+def test_numbers_without_an_axis_are_kept_and_come_back_with_one():
+    steps = fed(Discrete(5))
+    nobody = np.zeros(2, bool)
+    steps.add(np.array([3, 1]), [0, 0], [0.0, 0.0], nobody, nobody, np.array([4, 2]))
+    batch = steps.transitions(steps.indices(0, [0, 1]))
+    np.testing.assert_array_equal(batch.observation, [[3], [1]])
+    np.testing.assert_array_equal(batch.next_observation, [[4], [2]])
+
+
+def test_pixels_scaled_to_floats_are_still_known_as_such():
+    layout = ObservationLayout.of_depth(Box(0, 1, (4, 8, 9), np.float32), 4)
+    assert layout.frame_space == FrameSpec((8, 9), np.float32, is_scaled=True)
+
+
+def test_black_first_frames_leave_the_padding_open_until_another_tells():
+    play, steps = distinct_play(num_streams=2, padding="zeros"), fed(FrameSpec((4, 8, 9)))
+    play.stacks = [[np.zeros((8, 9), np.uint8)] * 4] * 2
+    play.step(steps)
+    assert steps.layout.padding == "first_frame"
+    while steps.layout.padding == "first_frame":
+        play.step(steps)
+    assert (steps.layout.depth, steps.layout.padding) == (4, "zeros")
+    assert_gives_back(steps, play.rows)
+
+
+def test_colours_that_look_like_a_stack_of_greys_at_first_are_kept_as_colours():
+    steps, nobody = fed(FrameSpec((8, 9, 3)), num_streams=1), np.zeros(1, bool)
+    black, red = np.zeros((1, 8, 9, 3), np.uint8), np.full((1, 8, 9, 3), [200, 1, 2], np.uint8)
+    shown = [black, black, black, red, black]
+    rows = [(now, [0], [0.0], nobody, nobody, after) for now, after in pairwise(shown)]
+    depths = []
+    for row in rows:
+        steps.add(*row)
+        depths.append(steps.layout.depth)
+    assert depths == [3, 3, 1, 1]
+    assert_gives_back(steps, rows)
 
 
 class Recorded:
@@ -228,17 +286,13 @@ class Recorded:
         self.row = row
 
 
-def np_discrete():
-    from gymnasium.spaces import Discrete  # noqa: PLC0415 -- a space that is one number
-
-    return Discrete(5)
-
-
 class MemoryOfTen:
     """A way to make a memory that can be pickled."""
 
     def __call__(self, frame_space, stack, padding):
-        return ReplayMemory(2 * ROWS, frame_space, 5, stack=stack, stack_padding=padding, num_streams=2, seed=0)
+        return ReplayMemory(
+            2 * ROWS, frame_space, 5, stack=stack, stack_padding=padding, num_streams=2, seed=0, threads=2
+        )
 
 
 def test_pickled_in_mid_episode_it_goes_on_where_it_was():
@@ -246,6 +300,7 @@ def test_pickled_in_mid_episode_it_goes_on_where_it_was():
     for _ in range(ROWS // 2):
         play.step(steps)
     steps = pickle.loads(pickle.dumps(steps))
+    assert steps.memory.settings.threads == 2
     num_episodes = len(list(steps.memory.episodes()))
     told = sum(int((row[3] | row[4]).sum()) for row in play.rows[-1:])
     play.step(steps)

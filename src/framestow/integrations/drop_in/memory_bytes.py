@@ -19,14 +19,15 @@ def memory_to_bytes(memory: ReplayMemory) -> dict[str, bytes]:
         }
 
 
-def memory_from_bytes(files: dict[str, bytes]) -> ReplayMemory:
+def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory:
     """Give the memory back, generator and open episodes included; every byte is checked.
 
-    Raises ``DamagedDataError`` for bytes that are not what was saved.
+    ``threads``: as for a new memory, since they are not saved. Raises ``DamagedDataError`` for bytes that are not what
+    was saved.
     """
     with TemporaryDirectory(prefix="framestow-") as folder:
         for name, content in files.items():
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        return ReplayMemory.load(folder)
+        return ReplayMemory.load(folder, threads=threads)

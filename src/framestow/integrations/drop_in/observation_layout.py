@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,22 +12,23 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
-from framestow.frames.stacking import StackPadding
+from framestow.frames.observation_spec import AnySpec, Leaf, ObservationSpec, observation_spec
+from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.integrations.stacked_observations import Stacks
 
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
 """An array for each leaf of an observation, in the order of ``ObservationSpec``; one where it is a single array."""
 
 RGB = 3
+WORD_BYTES = (8, 4, 2, 1)
 
 
 @dataclass(frozen=True)
 class ObservationLayout:
     """Observations of ``spec`` as stacks of ``depth`` frames, and what pads the first ones of an episode.
 
-    ``stacks`` says along which axis each array of an observation is a stack. With a depth of 1 an observation is a
-    frame of its own, which holds for any observation whatever.
+    ``stacks`` says along which axis each array of an observation is a stack, and is ``None`` for one that belongs to
+    the newest frame as a whole. With a depth of 1 all do, which holds for any observation whatever.
 
     >>> from framestow import FrameSpec
     >>> layout = ObservationLayout.of_depth(FrameSpec((84, 84, 12)), 4)
@@ -37,7 +39,7 @@ class ObservationLayout:
     spec: AnySpec
     depth: int
     padding: StackPadding
-    stacks: tuple[Stacks, ...]
+    stacks: tuple[Stacks | None, ...]
 
     @classmethod
     def of_depth(cls, space: Any, depth: int, padding: StackPadding = "first_frame") -> ObservationLayout:
@@ -46,47 +48,65 @@ class ObservationLayout:
         Arrays are stacks along the axis of their channels: of a picture the shorter one of its first and its last axis,
         of a vector its only one, of more than three axes the first.
         """
-        spec = observation_spec(space)
-        return cls(spec, depth, padding, tuple(_stacks(leaf.shape, depth) for leaf in _leaf_frames(spec)))
+        spec = _spec_of(space)
+        return cls(spec, depth, padding, tuple(_stacks(frame.shape, depth) for frame in spec.leaf_frames))
+
+    @classmethod
+    def of_pictures(cls, space: Any, depth: int, padding: StackPadding = "first_frame") -> ObservationLayout:
+        """Lay out pictures alone as stacks, and any other array, the state of a robot for instance, as a whole."""
+        spec = _spec_of(space)
+        stacks = (_stacks(frame.shape, depth) if _is_picture(frame) else None for frame in spec.leaf_frames)
+        return cls(spec, depth, padding, tuple(stacks))
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The arrays of an observation, in the order of ``stacks``."""
+        return self.spec.leaves if isinstance(self.spec, ObservationSpec) else (Leaf((), self.spec),)
 
     @property
     def frame_space(self) -> Any:
         """What a memory takes as its observation space: one frame of each array."""
         return self._arranged(
             [
-                FrameSpec(stacks.frame_shape(leaf.shape), leaf.dtype)
-                for stacks, leaf in zip(self.stacks, _leaf_frames(self.spec), strict=True)
+                frame if stacks is None else replace(frame, shape=stacks.frame_shape(frame.shape))
+                for stacks, frame in zip(self.stacks, self.spec.leaf_frames, strict=True)
             ]
         )
 
-    def stacks_of(self, observations: Any) -> Arrays:
-        """Give observations ``(n, *shape)`` as stacks ``(n, depth, *frame)`` of each leaf: views where they can be.
+    def arrays_of(self, observations: Any, num_streams: int) -> Arrays:
+        """Give observations as an array ``(num_streams, *shape)`` of each leaf, in C order: copied only if need be.
 
-        Raises ``InvalidStepError`` naming what is missing, too much, or of another shape.
+        Raises ``InvalidStepError`` naming what is missing, too much, or of another shape or dtype.
         """
         parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
+        return [_checked(np.asarray(part), num_streams, leaf) for part, leaf in zip(parts, self.leaves, strict=True)]
+
+    def stacks_of(self, arrays: Arrays) -> Arrays:
+        """Give the arrays of n observations as stacks ``(n, depth, *frame)``: views; as ``(n, 1, *shape)`` if none."""
         return [
-            stacks.stacks_first(_of_shape(np.asarray(part), leaf.shape))
-            for stacks, part, leaf in zip(self.stacks, parts, _leaf_frames(self.spec), strict=True)
+            array[:, None] if stacks is None else stacks.stacks_first(array)
+            for stacks, array in zip(self.stacks, arrays, strict=True)
         ]
 
     def newest_of(self, stacks: Arrays) -> Any:
         """Give the newest frame of each stack, ``(n, *frame)``, in the form that a memory takes."""
-        return self._arranged([part[:, -1] for part in stacks])
+        return self._arranged([np.ascontiguousarray(part[:, -1]) for part in stacks])
 
     def as_came(self, observations: Any) -> Any:
         """Give a memory's observations, ``(n, depth, *frame)``, as the library's, ``(n, *shape)``."""
-        if not isinstance(self.spec, ObservationSpec):
-            return self.stacks[0].as_came(observations)
-        parts = self.spec.flattened(observations)
-        return self.spec.rebuilt(tuple(stacks.as_came(part) for stacks, part in zip(self.stacks, parts, strict=True)))
+        parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
+        came = tuple(
+            part[:, -1] if stacks is None else stacks.as_came(part)
+            for stacks, part in zip(self.stacks, parts, strict=True)
+        )
+        return self.spec.rebuilt(came) if isinstance(self.spec, ObservationSpec) else came[0]
 
     def is_padded(self, stacks: Arrays) -> npt.NDArray[np.bool_]:
-        """Which stacks, ``(n, depth, *frame)`` each, are an episode's first observation as ``padding`` makes it."""
+        """Which stacks, of each leaf, are an episode's first observation as ``padding`` makes it."""
         fits = np.ones(len(stacks[0]), bool)
         for part in stacks:
-            older = part[:, :-1]
-            fits &= equal_rows(older, part[:, -1:] if self.padding == "first_frame" else np.zeros_like(part[:, -1:]))
+            padding = part[:, -1:] if self.padding == "first_frame" else np.zeros_like(part[:, -1:])
+            fits &= equal_rows(part[:, :-1], np.broadcast_to(padding, part[:, :-1].shape))
         return fits
 
     def padded_at(self, observations: Any, rows: npt.NDArray[np.int64]) -> Any:
@@ -95,57 +115,94 @@ class ObservationLayout:
         padded = [part.copy() for part in parts]
         for part in padded:
             part[rows, :-1] = part[rows, -1:] if self.padding == "first_frame" else 0
-        return self.spec.rebuilt(tuple(padded)) if isinstance(self.spec, ObservationSpec) else padded[0]
+        return self._arranged(padded)
 
     def _arranged(self, parts: list[Any]) -> Any:
         return self.spec.arranged(parts) if isinstance(self.spec, ObservationSpec) else parts[0]
 
 
-def layouts_to_try(space: Any) -> Iterator[ObservationLayout]:
+def layouts_to_try(space: Any) -> list[ObservationLayout]:
     """Give the layouts that observations of ``space`` may have, the most frugal first; the last fits whatever comes.
 
     Pictures of ``uint8`` are tried as stacks: of grey frames, of RGB frames where the channels are a multiple of three.
     """
-    pictures = [
-        leaf for leaf in _leaf_frames(observation_spec(space)) if len(leaf.shape) > 2 and leaf.dtype == np.uint8
-    ]
-    channels = pictures[0].shape[_channel_axis(pictures[0].shape)] if pictures else 1
+    pictures = [frame.shape for frame in _spec_of(space).leaf_frames if _is_picture(frame)]
+    channels = pictures[0][_channel_axis(pictures[0])] if pictures else 1
     depths = [channels, channels // RGB] if channels % RGB == 0 else [channels]
-    for depth in depths:
-        if depth > 1:
-            try:
-                yield ObservationLayout.of_depth(space, depth, "first_frame")
-                yield ObservationLayout.of_depth(space, depth, "zeros")
-            except InvalidSettingsError:  # another array of the observation is no stack of as many
-                continue
-    yield ObservationLayout.of_depth(space, 1)
+    stacked = [layout for depth in depths if depth > 1 for layout in _layouts_of_depth(space, depth)]
+    return [*stacked, ObservationLayout.of_depth(space, 1)]
+
+
+def layouts_of_depth(space: Any, depth: int) -> list[ObservationLayout]:
+    """Give the layouts that observations of ``space`` may have as stacks of ``depth`` frames, the most frugal first.
+
+    Raises ``InvalidSettingsError`` where there is none.
+    """
+    if depth == 1:
+        return [ObservationLayout.of_depth(space, 1)]
+    return list(_layouts_of_depth(space, depth)) or [ObservationLayout.of_depth(space, depth)]  # says why
+
+
+def _layouts_of_depth(space: Any, depth: int) -> Iterator[ObservationLayout]:
+    """Give the layouts where every array is a stack, then those where pictures alone are."""
+    of_all = None
+    for laid_out in (ObservationLayout.of_depth, ObservationLayout.of_pictures):
+        try:
+            layouts = [laid_out(space, depth, padding) for padding in STACK_PADDINGS]
+        except InvalidSettingsError:  # one of these arrays is no stack of as many
+            continue
+        if any(layouts[0].stacks) and layouts != of_all:
+            yield from layouts
+        of_all = layouts
 
 
 def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which rows along the first axis are equal, bit for bit where they are floats; the others broadcast.
+    """Which rows along the first axis of two arrays of one shape and dtype are equal, bit for bit.
 
     >>> equal_rows(np.array([[1.0, np.nan], [0.0, 2.0]]), np.array([[1.0, np.nan], [-0.0, 2.0]]))
     array([ True, False])
     """
-    if some.dtype.kind == "f":
-        bits = f"u{some.dtype.itemsize}"
-        some, others = np.ascontiguousarray(some).view(bits), np.ascontiguousarray(others).view(bits)
-    equal: npt.NDArray[np.bool_] = (some == others).reshape(len(some), -1).all(axis=1)
+    if some[:1].size == 0:
+        return np.ones(len(some), bool)
+    equal: npt.NDArray[np.bool_] = (_as_words(some) == _as_words(others)).all(axis=1)
     return equal
 
 
-def _leaf_frames(spec: AnySpec) -> tuple[FrameSpec, ...]:
-    return spec.leaf_frames if isinstance(spec, ObservationSpec) else (spec,)
+def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Rows as words of as many bytes as divide them: compared in a third of the time that bytes take."""
+    flat = rows.reshape(len(rows), -1)
+    if flat.strides[1] != flat.itemsize:
+        flat = np.ascontiguousarray(flat)
+    row_bytes = flat.shape[1] * flat.itemsize
+    return flat.view(f"u{next(word for word in WORD_BYTES if row_bytes % word == 0)}")
 
 
-def _of_shape(observations: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Give ``observations`` as ``(n, *shape)``; a number without an axis may lack it."""
-    if observations.shape[1:] != shape and not (shape == (1,) and observations.ndim == 1):
+def _spec_of(space: Any) -> AnySpec:
+    """The spec of a space; a number, as of a ``Discrete``, is a vector of one element."""
+    if getattr(space, "shape", None) == () and hasattr(space, "dtype"):
+        return FrameSpec((1,), space.dtype)
+    return observation_spec(space)
+
+
+def _is_picture(frame: FrameSpec) -> bool:
+    return len(frame.shape) > 2 and frame.dtype == np.uint8
+
+
+def _checked(array: npt.NDArray[Any], num_streams: int, leaf: Leaf) -> npt.NDArray[Any]:
+    """Give ``array`` as ``(num_streams, *shape)``; a number without an axis may lack it."""
+    frame = leaf.frame
+    expected = (num_streams, *frame.shape)
+    if array.shape != expected and not (frame.shape == (1,) and array.shape == (num_streams,)):
         raise InvalidStepError(
-            f"observations have shape {observations.shape}: the observation space says (num_streams, "
-            f"{', '.join(map(str, shape))}); give those of every stream"
+            f"observations{leaf.place} have shape {array.shape}: the observation space says {expected}, the first axis "
+            "being the streams; give those of every stream"
         )
-    return observations.reshape(-1, *shape)
+    if array.dtype != frame.dtype:
+        raise InvalidStepError(
+            f"observations{leaf.place} have dtype {array.dtype}: the observation space says {frame.dtype}, and nothing "
+            "is cast; give them as the space has them"
+        )
+    return np.ascontiguousarray(array).reshape(expected)
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int:
@@ -153,7 +210,10 @@ def _channel_axis(shape: tuple[int, ...]) -> int:
     return 0 if len(shape) > 3 or shape[0] <= shape[-1] else -1
 
 
-def _stacks(shape: tuple[int, ...], depth: int) -> Stacks:
+def _stacks(shape: tuple[int, ...], depth: int) -> Stacks | None:
+    """How arrays of ``shape`` are stacks; ``None`` for a depth of 1."""
+    if depth == 1:
+        return None
     axis = _channel_axis(shape)
     if depth < 1 or shape[axis] % depth:
         raise InvalidSettingsError(
@@ -161,4 +221,4 @@ def _stacks(shape: tuple[int, ...], depth: int) -> Stacks:
             "of that; take 1 to keep each observation as a frame of its own"
         )
     channels = shape[axis] // depth
-    return Stacks(axis, depth, None if channels == 1 and len(shape) > 1 and depth > 1 else channels)
+    return Stacks(axis, depth, None if channels == 1 and len(shape) > 1 else channels)

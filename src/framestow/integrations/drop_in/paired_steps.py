@@ -12,7 +12,11 @@ import numpy.typing as npt
 from framestow.errors import InvalidStepError
 from framestow.frames.array_trees import map_arrays
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.observation_layout import ObservationLayout, layouts_to_try
+from framestow.integrations.drop_in.observation_layout import (
+    ObservationLayout,
+    layouts_of_depth,
+    layouts_to_try,
+)
 from framestow.integrations.drop_in.stacked_feed import PairedStep, StackedFeed
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
@@ -45,7 +49,7 @@ class PairedSteps:
     def __init__(self, make_memory: MakeMemory, space: Any, frame_stack: int | None = None) -> None:
         """``frame_stack``: frames of an observation, ``None`` finds out; ``InvalidSettingsError`` if it cannot be."""
         self._make_memory, self._frame_stack = make_memory, frame_stack
-        self._layouts = list(layouts_to_try(space)) if frame_stack is None else _of_depth(space, frame_stack)
+        self._layouts = layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack)
         self._feed = self._fed(self._layouts[0], 0)
 
     @property
@@ -104,7 +108,7 @@ class PairedSteps:
 
     def begin_anew(self) -> None:
         """Let the next step of every stream begin an episode, whatever its observation is."""
-        self._feed.shown = None
+        self._feed.begin_anew()
 
     def _fed(self, layout: ObservationLayout, first_row: int) -> StackedFeed:
         return StackedFeed(layout, self._make_memory(layout.frame_space, layout.depth, layout.padding), first_row)
@@ -116,7 +120,7 @@ class PairedSteps:
             feed = self._fed(layout, old.oldest_row)
             if _take_over(old, feed) and feed.add(step):
                 if old.num_rows:
-                    _log.info("row %d is no stack as those before it: memory made anew, %s", old.num_rows, layout)
+                    _tell(old, layout)
                 self._feed = feed
                 return
         raise InvalidStepError(
@@ -126,9 +130,11 @@ class PairedSteps:
         )
 
 
-def _of_depth(space: Any, depth: int) -> list[ObservationLayout]:
-    first = ObservationLayout.of_depth(space, depth)
-    return [first] if depth == 1 else [first, ObservationLayout.of_depth(space, depth, "zeros")]
+def _tell(old: StackedFeed, layout: ObservationLayout) -> None:
+    """Log that memory is made anew: as a warning where it takes more bytes from now on."""
+    level = logging.WARNING if layout.depth < old.layout.depth else logging.INFO
+    message = "row %d is no stack of %d frames as those before it: memory made anew for stacks of %d, padding %s"
+    _log.log(level, message, old.num_rows, old.layout.depth, layout.depth, layout.padding)
 
 
 def _take_over(old: StackedFeed, new: StackedFeed) -> bool:
@@ -140,7 +146,7 @@ def _take_over(old: StackedFeed, new: StackedFeed) -> bool:
         for row in range(len(rows)):
             if not new.add(_row_of(batch, slice(row * num_streams, (row + 1) * num_streams))):
                 return False
-    new.shown = None if old.shown is None else new.shown
+    new.begin_anew_as(old)
     return True
 
 

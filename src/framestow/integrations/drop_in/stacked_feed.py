@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow.errors import InvalidStepError
 from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
 from framestow.integrations.drop_in.observation_layout import Arrays, ObservationLayout, equal_rows
 from framestow.replay.batch import Batch
@@ -27,6 +28,15 @@ class PairedStep(NamedTuple):
     columns: Mapping[str, npt.ArrayLike] | None = None
 
 
+class _Row(NamedTuple):
+    """What is noted of a row once the memory has it."""
+
+    number: int
+    begins: npt.NDArray[np.bool_]
+    next_observations: Arrays
+    moves_on: npt.NDArray[np.bool_]
+
+
 class StackedFeed:
     """Takes the steps whose observations are what ``layout`` says, and stores the newest frame of each.
 
@@ -35,17 +45,22 @@ class StackedFeed:
     too, so that it comes back as it came.
 
     ``first_row``: number of the first row that comes; a row is one step of each stream.
+
+    A step that is refused leaves everything as it was, but for an episode that it began: the next step goes on with
+    that one if it has the same observation. After an interrupt (Ctrl-C) at any moment the step is here whole or not at
+    all, which ``num_rows`` tells.
     """
 
     def __init__(self, layout: ObservationLayout, memory: ReplayMemory, first_row: int) -> None:
         self.layout, self.memory = layout, memory
         self.first_row = self.num_rows = first_row
-        self.shown: Arrays | None = None
-        """The newest next observations; ``None`` where every stream begins an episode."""
+        self._newest: Arrays = [leaf.frame.empty(memory.num_streams) for leaf in layout.leaves]
+        """The observation that each stream's newest frame ends, where ``_is_known`` says so."""
+        self._is_known = np.zeros(memory.num_streams, bool)
         self.begins = np.ones(memory.num_streams, bool)
         """Which streams began an episode with the newest row."""
-        self._shows_next_episode = np.zeros(memory.num_streams, bool)  # the newest row's next observations
-        self._next_episode_shown: npt.NDArray[np.uint8] | None = None  # a bit a step of the memory, where there was one
+        self._next_episode_shown: npt.NDArray[np.uint8] | None = None
+        """A bit a step of the memory, where there was a next observation that began the next episode."""
 
     @property
     def oldest_row(self) -> int:
@@ -57,27 +72,26 @@ class StackedFeed:
 
         Raises ``InvalidStepError`` for what a memory refuses.
         """
-        stacks, next_stacks = map(self.layout.stacks_of, (step.observations, step.next_observations))
-        goes_on = self._goes_on(stacks)
-        moves_on = self._moves_on(stacks, next_stacks)
-        if not self._are_shown(stacks, next_stacks, goes_on, moves_on):
-            return False
-        begins = np.flatnonzero(~goes_on)
-        if begins.size:
-            self.memory.begin(self.layout.newest_of([part[begins] for part in stacks]), begins)
-        self.memory.append(
-            step.actions,
-            step.rewards,
-            step.terminated,
-            step.truncated,
-            self.layout.newest_of(next_stacks),
-            columns=step.columns,
+        num_streams = self.memory.num_streams
+        observations, next_observations = (
+            self.layout.arrays_of(part, num_streams) for part in (step.observations, step.next_observations)
         )
-        self.shown = [part.copy() for part in next_stacks]
-        self.begins = ~goes_on
-        self._note_shown(~moves_on)
-        self.num_rows += 1
+        stacks, next_stacks = map(self.layout.stacks_of, (observations, next_observations))
+        begins, moves_on = ~self._goes_on(observations), self._moves_on(stacks, next_stacks)
+        if not (self._are_padded(stacks, begins) and self._are_padded(next_stacks, ~moves_on)):
+            return False
+        if begins.any():
+            self._begin(observations, stacks, np.flatnonzero(begins))
+        self._append(step, next_stacks, _Row(self.num_rows, begins, next_observations, moves_on))
         return True
+
+    def begin_anew(self, streams: npt.NDArray[Any] | slice = slice(None)) -> None:
+        """Let the next step of these streams, all by default, begin an episode, whatever its observation is."""
+        self._is_known[streams] = False
+
+    def begin_anew_as(self, other: StackedFeed) -> None:
+        """Let the next step begin an episode in the streams where it does for ``other``."""
+        self._is_known &= other._is_known
 
     def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Give the memory's indices of the steps in these rows and streams, which broadcast."""
@@ -99,44 +113,69 @@ class StackedFeed:
             next_observation=self.layout.as_came(next_observation),
         )
 
-    def _goes_on(self, stacks: Arrays) -> npt.NDArray[np.bool_]:
-        """Which streams' observations are the next observations of the row before, in the episode of that."""
-        if self.shown is None:
-            return np.zeros(self.memory.num_streams, bool)
-        goes_on = self.memory.open_episodes & ~self._shows_next_episode
-        for part, shown in zip(stacks, self.shown, strict=True):
-            goes_on &= equal_rows(part, shown)
+    def _goes_on(self, observations: Arrays) -> npt.NDArray[np.bool_]:
+        """Which streams' observations are the next observations of the row before."""
+        goes_on = self.memory.open_episodes & self._is_known
+        for part, newest in zip(observations, self._newest, strict=True):
+            goes_on &= equal_rows(part, newest)
         return goes_on
 
     def _moves_on(self, stacks: Arrays, next_stacks: Arrays) -> npt.NDArray[np.bool_]:
         """Which next observations are the observations moved on by a frame."""
         moves_on = np.ones(self.memory.num_streams, bool)
-        if self.layout.depth == 1:
-            return moves_on
-        for part, after in zip(stacks, next_stacks, strict=True):
-            moves_on &= equal_rows(part[:, 1:], after[:, :-1])
+        if self.layout.depth > 1:
+            for part, after in zip(stacks, next_stacks, strict=True):
+                moves_on &= equal_rows(part[:, 1:], after[:, :-1])
         return moves_on
 
-    def _are_shown(
-        self, stacks: Arrays, next_stacks: Arrays, goes_on: npt.NDArray[np.bool_], moves_on: npt.NDArray[np.bool_]
-    ) -> bool:
-        """Whether what the memory makes of the newest frames is what came."""
-        return self.layout.depth == 1 or bool(
-            (moves_on.all() or (moves_on | self.layout.is_padded(next_stacks)).all())
-            and (goes_on.all() or (goes_on | self.layout.is_padded(stacks)).all())
-        )
+    def _are_padded(self, stacks: Arrays, streams: npt.NDArray[np.bool_]) -> bool:
+        """Whether the stacks of these streams are an episode's first observation as the memory would show it."""
+        if self.layout.depth == 1 or not streams.any():
+            return True
+        return bool(self.layout.is_padded([part[streams] for part in stacks]).all())
 
-    def _note_shown(self, shows_next_episode: npt.NDArray[np.bool_]) -> None:
-        """Keep for the newest row which next observations are first ones of the next episode."""
-        self._shows_next_episode = shows_next_episode
+    def _begin(self, observations: Arrays, stacks: Arrays, streams: npt.NDArray[Any]) -> None:
+        self._is_known[streams] = False
+        self.memory.begin(self.layout.newest_of([part[streams] for part in stacks]), streams)
+        for newest, part in zip(self._newest, observations, strict=True):
+            newest[streams] = part[streams]
+        self._is_known[streams] = True
+
+    def _append(self, step: PairedStep, next_stacks: Arrays, row: _Row) -> None:
+        frames = self.layout.newest_of(next_stacks)
+        try:
+            self.memory.append(
+                step.actions, step.rewards, step.terminated, step.truncated, frames, columns=step.columns
+            )
+            self._remember(row)
+        except InvalidStepError:
+            raise
+        except BaseException:  # Ctrl-C: a memory finishes the step that it has begun
+            if self._num_rows_taken() > row.number:
+                self._remember(row)
+            raise
+
+    def _remember(self, row: _Row) -> None:
+        """Note what the newest row was; the same however often it is called."""
+        self._is_known[:] = False
+        self.num_rows, self.begins = row.number + 1, row.begins
+        self._note_next_episodes(row)
+        for newest, part in zip(self._newest, row.next_observations, strict=True):
+            np.copyto(newest, part)
+        np.copyto(self._is_known, row.moves_on)  # elsewhere the next episode was shown, and has to begin
+
+    def _note_next_episodes(self, row: _Row) -> None:
+        """Keep for a row which next observations are first ones of the next episode."""
         if self._next_episode_shown is None:
-            if not shows_next_episode.any():
+            if row.moves_on.all():
                 return
             self._next_episode_shown = np.zeros(-(-self.memory.capacity // 8), np.uint8)
-        places = self.indices(self.num_rows, np.arange(self.memory.num_streams)) % self.memory.capacity
+        places = self.indices(row.number, np.arange(self.memory.num_streams)) % self.memory.capacity
+        if row.moves_on.all() and not self._next_episode_shown[places // 8].any():
+            return
         bits = np.left_shift(1, places % 8).astype(np.uint8)
         np.bitwise_and.at(self._next_episode_shown, places // 8, ~bits)
-        np.bitwise_or.at(self._next_episode_shown, places // 8, bits * shows_next_episode)
+        np.bitwise_or.at(self._next_episode_shown, places // 8, bits * ~row.moves_on)
 
     def _with_next_episodes(self, next_observation: Any, indices: npt.NDArray[np.int64]) -> Any:
         """Put the first observation of the next episode where that came."""
@@ -145,8 +184,15 @@ class StackedFeed:
         shows = np.flatnonzero(self._next_episode_shown[places // 8] >> (places % 8) & 1)
         return self.layout.padded_at(next_observation, shows) if shows.size else next_observation
 
+    def _num_rows_taken(self) -> int:
+        """How many rows the memory has taken: its steps are numbered as they come, and it holds the newest."""
+        indices = self.memory.sampleable_indices()
+        num_steps = int(indices[-1]) + 1 if indices.size else 0
+        return self.first_row + num_steps // self.memory.num_streams
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": memory_to_bytes(self.memory)}
+        return {**self.__dict__, "memory": memory_to_bytes(self.memory), "threads": self.memory.settings.threads}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "memory": memory_from_bytes(state["memory"])}
+        memory = memory_from_bytes(state["memory"], state.pop("threads"))
+        self.__dict__ |= {**state, "memory": memory}

@@ -1,0 +1,136 @@
+"""A step that is refused or broken off leaves the pairs before it as they were, and those after it come back."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from framestow import FrameSpec, ReplayMemory
+from framestow.errors import InvalidStepError
+from framestow.integrations.drop_in.paired_steps import PairedSteps
+from oracles.ctrl_c import ctrl_c_at_line
+
+STREAMS, ROWS = 2, 12
+NOBODY = np.zeros(STREAMS, bool)
+
+
+def fed(shape=(2, 5), dtype=np.uint8, frame_stack=None):
+    def make_memory(frame_space, stack, padding):
+        return ReplayMemory(
+            ROWS * STREAMS, frame_space, 5, stack=stack, stack_padding=padding, num_streams=STREAMS, seed=0
+        )
+
+    return PairedSteps(make_memory, FrameSpec(shape, dtype), frame_stack)
+
+
+class NumberedStacks:
+    """Rows of both streams whose frames are numbered, stacked two deep; every third begins an episode of stream 0."""
+
+    def __init__(self):
+        self.stacks = np.zeros((STREAMS, 2, 5), np.uint8)
+        self.number = 0
+
+    def row(self):
+        self.number += 1
+        begins = [0, 1] if self.number == 1 else [0] if self.number % 3 == 0 else []
+        self.stacks[begins] = 100 + self.number  # both frames: padded
+        before = self.stacks.copy()
+        self.stacks = np.stack([before[:, 1], np.full((STREAMS, 5), self.number, np.uint8)], axis=1)
+        rewards = np.full(STREAMS, self.number, np.float32)
+        return before, np.array([1, 2]), rewards, NOBODY, NOBODY, self.stacks.copy()
+
+
+def assert_holds(steps, rows):
+    assert steps.num_rows == len(rows)
+    assert len(steps.memory) == STREAMS * min(len(rows), ROWS)
+    for number in range(steps.oldest_row, len(rows)):
+        batch = steps.transitions(steps.indices(number, np.arange(STREAMS)))
+        observations, _, rewards, _, _, next_observations = rows[number]
+        np.testing.assert_array_equal(batch.observation, observations, err_msg=f"row {number}")
+        np.testing.assert_array_equal(batch.next_observation, next_observations, err_msg=f"row {number}")
+        np.testing.assert_array_equal(batch.reward, rewards)
+
+
+REFUSED = {
+    "an action out of range": lambda row: (row[0], np.array([1, 5]), *row[2:]),
+    "a reward that is no number": lambda row: (*row[:2], np.array([0.0, np.nan]), *row[3:]),
+    "flags that are no booleans": lambda row: (*row[:3], np.zeros(STREAMS), *row[4:]),
+    "observations of another dtype": lambda row: (row[0].astype(np.float32), *row[1:]),
+    "observations of too many streams": lambda row: (np.concatenate([row[0], row[0]]), *row[1:]),
+    "next observations of another dtype": lambda row: (*row[:5], row[5].astype(np.int64)),
+    "next observations of too few streams": lambda row: (*row[:5], row[5][:1]),
+}
+
+
+@pytest.mark.parametrize("broken", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("frame_stack", [1, 2])
+def test_a_refused_step_changes_nothing_that_is_held_and_all_that_follows_comes_back(broken, frame_stack):
+    play, steps, rows = NumberedStacks(), fed(frame_stack=frame_stack), []
+    for number in range(2 * ROWS):
+        rows.append(play.row())
+        if number % 5 != 1:
+            with pytest.raises(InvalidStepError):
+                steps.add(*broken(rows[-1]))
+            assert_holds(steps, rows[:-1])
+        steps.add(*rows[-1])
+    assert_holds(steps, rows)
+
+
+def test_after_a_refused_beginning_a_step_that_goes_on_as_if_nothing_had_been_comes_back_as_it_came():
+    play, steps = NumberedStacks(), fed(frame_stack=1)
+    rows = [play.row(), play.row()]
+    for row in rows:
+        steps.add(*row)
+    elsewhere = np.full((STREAMS, 2, 5), 77, np.uint8)
+    with pytest.raises(InvalidStepError):
+        steps.add(elsewhere, np.array([1, 9]), *rows[-1][2:])
+    rows.append((rows[-1][5], *rows[-1][1:5], elsewhere))
+    steps.add(*rows[-1])
+    assert_holds(steps, rows)
+
+
+@pytest.mark.parametrize("frame_stack", [1, 2])
+def test_ctrl_c_at_any_line_leaves_a_row_whole_or_away_and_the_next_one_goes_on_from_there(frame_stack):
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        outcomes, is_interrupted = [], True
+        while is_interrupted:
+            play, steps = NumberedStacks(), fed(frame_stack=frame_stack)
+            rows = [play.row() for _ in range(2 + ROWS * (len(outcomes) % 2))]
+            for row in rows:
+                steps.add(*row)
+            num_before, row = len(rows), play.row()
+            try:
+                with ctrl_c_at_line(len(outcomes) + 1):
+                    steps.add(*row)
+                is_interrupted = False
+                rows.append(row)
+            except KeyboardInterrupt:
+                outcomes.append(steps.num_rows - len(rows))
+                rows += [row] * outcomes[-1]
+            num_episodes = len(list(steps.memory.episodes()))
+            for following in [*[row] * (steps.num_rows == num_before), play.row(), play.row()]:
+                steps.add(*following)
+                rows.append(following)
+            assert_holds(steps, rows)
+            assert len(list(steps.memory.episodes())) <= num_episodes + 1  # as the play has it: none is cut in two
+            steps.memory.check()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert {0, 1} == set(outcomes)
+
+
+def test_arrays_of_any_order_and_arrays_that_are_used_again_come_back_as_they_were():
+    play, steps, rows = NumberedStacks(), fed(), []
+    reused = np.zeros((STREAMS, 2, 5), np.uint8)
+    for number in range(ROWS):
+        rows.append(play.row())
+        observations, *step, after = rows[-1]
+        reused[...] = after
+        read_only = np.asfortranarray(observations)
+        read_only.flags.writeable = False
+        strided = np.repeat(observations, 2, axis=2)[:, :, ::2]
+        steps.add((read_only, strided)[number % 2], *step, reused)
+        reused[...] = 255
+    assert_holds(steps, rows)
