@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,10 +46,21 @@ class PairedSteps:
     A *row* is one call of ``add``, a step of each stream; rows are numbered from 0, and the newest are held.
     """
 
-    def __init__(self, make_memory: MakeMemory, space: Any, frame_stack: int | None = None) -> None:
-        """``frame_stack``: frames of an observation, ``None`` finds out; ``InvalidSettingsError`` if it cannot be."""
+    def __init__(
+        self,
+        make_memory: MakeMemory,
+        space: Any,
+        frame_stack: int | None = None,
+        layouts: Sequence[ObservationLayout] = (),
+    ) -> None:
+        """``frame_stack``: frames of an observation, ``None`` finds out; ``InvalidSettingsError`` if it cannot be.
+
+        ``layouts`` are tried in its place, where a library settles how observations are stacked.
+        """
         self._make_memory, self._frame_stack = make_memory, frame_stack
-        self._layouts = layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack)
+        self._layouts = list(layouts) or (
+            layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack)
+        )
         self._feed = self._fed(self._layouts[0], 0)
 
     @property

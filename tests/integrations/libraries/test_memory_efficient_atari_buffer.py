@@ -1,0 +1,255 @@
+"""nnabla-rl's MemoryEfficientAtariBuffer: the same calls give what its own gives, bit for bit, and what came."""
+
+import pickle
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
+from framestow.integrations.classic import MemoryEfficientAtariBuffer
+from oracles.plain_atari_buffer import PlainAtariBuffer
+
+PARTS = ("s", "a", "r", "non_terminal", "s_next", "info")
+
+
+class Play:
+    """Experiences of one stream as nnabla-rl's explorer makes them of a wrapped Atari game; all of them, in a list."""
+
+    def __init__(self, depth=4, shape=(3, 5), seed=0, is_stacked=True, scale=None):
+        self.generator = np.random.default_rng(seed)
+        self.depth, self.shape, self.is_stacked = depth, shape, is_stacked
+        self.scale = scale or (lambda pixels: pixels.astype(np.float32) / 255)
+        self.frames = [self.frame()] * depth
+        self.experiences = []
+
+    def frame(self):
+        return self.scale(self.generator.choice(np.array([0, 1, 77, 255], np.uint8), self.shape))
+
+    def shown(self):
+        return np.stack(self.frames) if self.is_stacked else self.frames[-1]
+
+    def step(self, *buffers, mean_length=5.0, are_ends_told=True):
+        s = self.shown()
+        self.frames = [*self.frames[1:], self.frame()]
+        has_ended = self.generator.random() < 1 / mean_length
+        non_terminal = 0.0 if has_ended and (are_ends_told or self.generator.random() < 0.5) else 1.0
+        action = np.asarray(self.generator.integers(4)).reshape((1,))
+        info = {} if self.generator.random() < 0.5 else {"lives": int(self.generator.integers(3))}
+        reward = self.generator.normal() * 0.1  # not in float32
+        experience = (s, action, reward, non_terminal, self.shown(), info)
+        for buffer in buffers:
+            buffer.append(experience)
+        self.experiences.append(tuple(np.copy(part) if isinstance(part, np.ndarray) else part for part in experience))
+        if has_ended:
+            self.frames = [self.frame()] * self.depth
+
+
+def assert_equal_experiences(expected, experience):
+    assert len(expected) == len(experience)
+    for name, one, other in zip(PARTS, expected, experience, strict=False):
+        if isinstance(one, np.ndarray):
+            assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes()), name
+        else:
+            assert one == other, name
+
+
+def assert_holds_the_newest(play, buffer):
+    newest = play.experiences[-buffer.capacity :]
+    assert len(buffer) == len(newest)
+    for experience, mine in zip(newest, buffer, strict=True):
+        assert_equal_experiences(experience, mine)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 9_999), st.integers(1, 5), st.integers(1, 12), st.booleans())
+def test_where_ends_are_told_it_gives_what_nnabla_rl_gives_and_what_came(seed, depth, capacity, is_stacked):
+    play = Play(depth, seed=seed, is_stacked=is_stacked)
+    buffer, plain = MemoryEfficientAtariBuffer(capacity, depth), PlainAtariBuffer(capacity, depth)
+    for _ in range(2 * capacity + 7):
+        play.step(buffer, plain, mean_length=4.0)
+    assert len(buffer) == len(plain)
+    assert buffer.memory.stack == depth
+    for index in range(capacity):
+        assert_equal_experiences(plain[index], buffer[index])
+    if is_stacked:
+        assert_holds_the_newest(play, buffer)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 9_999), st.integers(1, 4), st.integers(1, 12))
+def test_where_an_end_was_not_told_it_gives_what_came(seed, depth, capacity):
+    play, buffer = Play(depth, (4, 6), seed), MemoryEfficientAtariBuffer(capacity, depth)
+    for _ in range(2 * capacity + 7):
+        play.step(buffer, mean_length=4.0, are_ends_told=False)
+    assert_holds_the_newest(play, buffer)
+
+
+def stacks_of(*numbers):
+    return np.stack([np.full((2, 2), number / 255, np.float32) for number in numbers])
+
+
+def first_pixels(stack):
+    return np.rint(stack[:, 0, 0] * 255).astype(int).tolist()
+
+
+def test_behind_a_time_limit_that_is_no_terminal_nnabla_rl_mixes_two_episodes_and_this_one_does_not():
+    buffer, plain = MemoryEfficientAtariBuffer(10, 3), PlainAtariBuffer(10, 3)
+    for each in (buffer, plain):
+        each.append((stacks_of(1, 1, 1), 0, 0.0, 1.0, stacks_of(1, 1, 2), {}))
+        each.append((stacks_of(1, 1, 2), 0, 0.0, 1.0, stacks_of(1, 2, 3), {"TimeLimit.truncated": True}))
+        each.append((stacks_of(9, 9, 9), 0, 0.0, 1.0, stacks_of(9, 9, 10), {}))
+
+    assert (first_pixels(plain[2][0]), first_pixels(plain[2][4])) == ([1, 2, 9], [2, 9, 10])
+    assert (first_pixels(buffer[2][0]), first_pixels(buffer[2][4])) == ([9, 9, 9], [9, 9, 10])
+    assert first_pixels(buffer[1][4]) == [1, 2, 3]
+
+
+def test_values_that_are_no_pixels_come_back_bit_for_bit_where_nnabla_rl_truncates_them():
+    odd = np.array([[0.5, np.nan], [-0.0, 3.25]], np.float32)
+    buffer, plain = MemoryEfficientAtariBuffer(10, 2), PlainAtariBuffer(10, 2)
+    experience = (np.stack([odd, odd]), 0, 0.0, 1.0, np.stack([odd, odd / 2]))
+    buffer.append(experience)
+    with np.errstate(invalid="ignore"):
+        plain.append(experience)
+    assert_equal_experiences(experience, buffer[0])
+    assert plain[0][0][0, 0, 0] == np.float32(127) / 255
+    assert plain[0][0][0, 1, 1] == np.float32(828 % 256) / 255
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float64])
+def test_pixels_of_another_dtype_come_back_as_float32_as_from_nnabla_rl(dtype):
+    def scale(pixels):
+        return pixels if dtype == np.uint8 else (pixels / dtype(255)).astype(dtype)
+
+    play = Play(3, seed=3, scale=scale)
+    buffer, plain = MemoryEfficientAtariBuffer(8, 3), PlainAtariBuffer(8, 3)
+    for _ in range(20):
+        play.step(buffer, plain)
+    for index in range(8):
+        assert buffer[index][0].dtype == np.float32
+        assert_equal_experiences(plain[index], buffer[index])
+
+
+def test_an_episode_that_begins_with_a_stack_that_nothing_pads_is_kept_whole():
+    play, buffer = Play(3), MemoryEfficientAtariBuffer(12, 3)
+    for _ in range(9):
+        play.step(buffer)
+    play.frames = [play.frame() for _ in range(3)]  # as where the first steps of an episode are not recorded
+    for _ in range(9):
+        play.step(buffer)
+    assert_holds_the_newest(play, buffer)
+
+
+@pytest.mark.parametrize("num_steps", [1, 3])
+def test_several_steps_are_the_experiences_that_follow_on_each(num_steps):
+    play, buffer = Play(2), MemoryEfficientAtariBuffer(10, 2, seed=3)
+    for _ in range(25):
+        play.step(buffer)
+    given_steps, info = buffer.sample_indices([7, 0, 2], num_steps)
+    steps = given_steps if num_steps > 1 else (given_steps,)
+    assert len(steps) == num_steps
+    assert (info["weights"].shape, info["weights"].dtype, info["weights"].all()) == ((3, 1), np.float64, True)
+    for further, experiences in enumerate(steps):
+        for index, experience in zip([7, 0, 2], experiences, strict=True):
+            assert_equal_experiences(play.experiences[15 + index + further], experience)
+
+
+def test_it_draws_by_nnabla_rls_generator_where_that_is_imported(monkeypatch):
+    module = ModuleType("nnabla_rl")
+    module.random = SimpleNamespace(drng=np.random.default_rng(5))
+    monkeypatch.setitem(sys.modules, "nnabla_rl", module)
+    play, buffer = Play(2), MemoryEfficientAtariBuffer(10, 2)
+    for _ in range(25):
+        play.step(buffer)
+    expected = np.random.default_rng(5).choice(8, size=4, replace=False)
+    experiences, _ = buffer.sample(4, num_steps=3)
+    for index, experience in zip(expected, experiences[0], strict=True):
+        assert_equal_experiences(play.experiences[15 + index], experience)
+
+
+def test_the_same_seed_draws_the_same_and_no_experience_twice():
+    play = Play(2)
+    buffers = [MemoryEfficientAtariBuffer(10, 2, seed=seed) for seed in (1, 1, 2)]
+    for _ in range(25):
+        play.step(*buffers)
+    draws = [[experience[2] for experience in buffer.sample(10)[0]] for buffer in buffers]
+    assert draws[0] == draws[1] != draws[2]
+    assert len(set(draws[0])) == 10
+
+
+def test_five_parts_come_back_as_five_and_a_plain_action_as_a_plain_one():
+    buffer = MemoryEfficientAtariBuffer(5, 1)
+    buffer.append_all([(stacks_of(1), 3, 1, 1.0, stacks_of(2)), (stacks_of(2), 1, -1, 0.0, stacks_of(3))])
+    assert [experience[1:4] for experience in buffer] == [(3, 1.0, 1.0), (1, -1.0, 0.0)]
+    assert [type(part) for part in buffer[0]] == [np.ndarray, int, float, float, np.ndarray]
+
+
+def test_what_is_given_is_read_only_and_what_was_given_in_may_change():
+    s, s_next, info = stacks_of(1, 1), stacks_of(1, 2), {"states": np.ones(3)}
+    buffer = MemoryEfficientAtariBuffer(5, 2)
+    buffer.append((s, 0, 0.0, 1.0, s_next, info))
+    s[:] = s_next[:] = info["states"][:] = 0
+    assert (first_pixels(buffer[0][0]), first_pixels(buffer[0][4])) == ([1, 1], [1, 2])
+    assert buffer[0][5]["states"].tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        buffer[0][0][:] = 0
+
+
+def test_pickled_in_mid_episode_it_goes_on_where_it_was():
+    play, buffer = Play(3, seed=4), MemoryEfficientAtariBuffer(10, 3, seed=0)
+    for _ in range(14):
+        play.step(buffer, mean_length=1e9)
+    again = pickle.loads(pickle.dumps(buffer))
+    play.step(buffer, again)
+    assert_holds_the_newest(play, again)
+    assert again.sample(4)[0][0][2] == buffer.sample(4)[0][0][2]
+    assert len(list(again.memory.episodes())) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({0: stacks_of(1, 1, 1)}, r"observations have shape \(1, 3, 2, 2\): the observation space says"),
+        (
+            {0: np.full((2, 2, 2), 0.3)},
+            r"s has dtype float64: they are uint8, float32, or other floats that are k / 255",
+        ),
+        ({4: np.zeros((2, 2, 2), np.int64)}, "s_next has dtype int64: they are uint8"),
+        ({1: 0.5}, r"a has shape \(\) and dtype float64: actions are numbers, of shape \(\) and dtype int64"),
+        ({2: [1.0, 2.0]}, r"r is \[1.0, 2.0\]: it must be one number"),
+        ({2: np.nan}, "reward is nan"),
+        ({3: 0.5}, "non_terminal is 0.5: it must be 0, where the episode ended, or 1"),
+        ({5: lambda: 0}, "what follows s_next cannot be pickled, .*: it is kept as bytes; leave out what cannot"),
+    ],
+)
+def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(changed, message):
+    buffer = MemoryEfficientAtariBuffer(5, 2)
+    fine = (stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2), {"lives": 3})
+    buffer.append(fine)
+    with pytest.raises(InvalidStepError, match=message):
+        buffer.append(tuple(changed.get(place, part) for place, part in enumerate(fine)))
+    assert len(buffer) == 1
+    assert_equal_experiences(fine, buffer[0])
+
+
+def test_what_is_not_there_cannot_be_had():
+    buffer = MemoryEfficientAtariBuffer(5, 2)
+    with pytest.raises(NothingToSampleError, match="the buffer holds no experience"):
+        buffer[0]
+    with pytest.raises(InvalidStepError, match="experience has 4 parts"):
+        buffer.append((stacks_of(1, 1), 0, 0.0, 1.0))
+    buffer.append((stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2)))
+    for index in (-1, 1):
+        with pytest.raises(NothingToSampleError, match=f"index is {index}: the buffer holds experiences 0 to 0"):
+            buffer[index]
+    with pytest.raises(ValueError, match="num_samples is 2: the buffer has 1 experiences that 0 others follow"):
+        buffer.sample(2)
+    for indices, num_steps in (([], 1), ([0], 0)):
+        with pytest.raises(InvalidSettingsError, match="both must be at least 1"):
+            buffer.sample_indices(indices, num_steps)
+    with pytest.raises(InvalidSettingsError, match="capacity is 0 and stacked_frames 4"):
+        MemoryEfficientAtariBuffer(0)
