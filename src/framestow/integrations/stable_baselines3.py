@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from gymnasium import spaces
 from stable_baselines3.common import buffers
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
-from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
+from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
+from framestow.integrations.drop_in.assigned_arrays import as_assigned
 from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.integrations.drop_in.ring_arrays import RingArrays
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
@@ -68,7 +71,6 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
         threads: int = 1,
         storage: str = "packed",
     ) -> None:
-        self._steps: PairedSteps | None = None
         # Past the parent that makes arrays, to the one that reads the arguments.
         super(buffers.ReplayBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs)
         self.buffer_size = max(buffer_size // n_envs, 1)
@@ -89,12 +91,12 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
     @property
     def memory(self) -> ReplayMemory:
         """What holds the steps; another one after ``reset``, or where observations turn out not to be stacks."""
-        return self._held.memory
+        return self._steps.memory
 
     @property
     def pos(self) -> int:
         """The row that the next step goes into."""
-        return 0 if self._steps is None else self._steps.num_rows % self.buffer_size
+        return self._num_rows % self.buffer_size
 
     @pos.setter
     def pos(self, row: int) -> None:
@@ -106,7 +108,7 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
     @property
     def full(self) -> bool:
         """Whether each step takes the place of an older one."""
-        return self._steps is not None and self._steps.num_rows >= self.buffer_size
+        return self._num_rows >= self.buffer_size
 
     @full.setter
     def full(self, is_full: bool) -> None:
@@ -116,6 +118,7 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
     def reset(self) -> None:
         """Forget every step."""
         self._steps = PairedSteps(self._make_memory, self._frames, self._frame_stack)
+        self._arrays = RingArrays(self._steps, self.buffer_size)
 
     def add(
         self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: Sequence[dict[str, Any]]
@@ -127,7 +130,7 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
             timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
         dones = np.broadcast_to(np.asarray(done, bool), num_envs)
         actions = np.asarray(action).reshape(num_envs, self.action_dim)
-        self._held.add(
+        self._steps.add(
             self._as_stored(obs),
             actions if self._make_memory.actions.shape else actions[:, 0],
             np.broadcast_to(np.asarray(reward), num_envs),
@@ -152,7 +155,7 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         environments = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
-        batch = self._held.transitions(self._indices(batch_inds, environments))
+        batch = self._steps.transitions(self._arrays.indices(batch_inds, environments))
         return self._samples(
             batch.observation,
             batch.action,
@@ -185,43 +188,58 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
         )
 
     def _observation_tensors(self, observations: Any, env: Any) -> Any:
-        if env is not None:
-            return map_arrays(lambda part: self.to_torch(part, copy=False), self._normalize_obs(observations, env))
         # Both observations are views of the same frames, but a learner may write to its tensors, and look at them with
-        # ``.view``: so each is copied, once (65 of 185 µs for 32 stacks of four frames).
-        return map_arrays(lambda part: self.to_torch(np.array(part, order="C"), copy=False), observations)
+        # ``.view``: so each is copied, once (65 of 185 µs for 32 stacks of four frames). Normalizing copies already.
+        own = partial(np.array, order="C") if env is None else np.ascontiguousarray
+        normalized = self._normalize_obs(observations, env)
+        return map_arrays(lambda part: self.to_torch(own(part), copy=False), normalized)
 
     @property
-    def _held(self) -> PairedSteps:
-        assert self._steps is not None
-        return self._steps
+    def observations(self) -> Any:
+        """Read as an array ``(buffer_size, n_envs, *observation)``, or a dict of such, unpacked where one looks.
 
-    def _indices(self, rows: Array, environments: Array) -> npt.NDArray[np.int64]:
-        """The memory's indices of steps in rows of the ring, 0 to ``buffer_size`` - 1."""
-        newest = self._held.num_rows - 1
-        return self._held.indices(newest - (newest - rows) % self.buffer_size, environments)
+        Any index of rows and environments is taken; looking at more than a gibibyte raises ``InvalidSettingsError``.
+        """
+        return self._arrays.observations("observation", self._frames)
+
+    @property
+    def next_observations(self) -> Any:
+        """Read as ``observations``: what the steps led to."""
+        return self._arrays.observations("next_observation", self._frames)
+
+    @property
+    def actions(self) -> Array:
+        """A new array ``(buffer_size, n_envs, action_dim)``; zeros where there is nothing yet."""
+        return self._arrays.column("action", self._action_dtype, (self.action_dim,))
+
+    @property
+    def rewards(self) -> Array:
+        """A new array ``(buffer_size, n_envs)`` of ``float32``."""
+        return self._arrays.column("reward")
+
+    @property
+    def timeouts(self) -> Array:
+        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 where ``TimeLimit.truncated`` told an end."""
+        return self._arrays.column("truncated")
+
+    @property
+    def dones(self) -> Array:
+        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 at the end of an episode, whatever ended it.
+
+        Setting the newest row, as ``learn`` does where it resets environments in the midst of their episodes, lets the
+        next steps begin episodes. No flag changes: the step's next observation is the true one, and bootstraps.
+        """
+        return self._arrays.dones()
+
+    @property
+    def _num_rows(self) -> int:
+        """How many rows came; none while the parent's constructor sets ``pos`` and ``full``."""
+        return self._steps.num_rows if hasattr(self, "_steps") else 0
 
     def _as_stored(self, observations: Any) -> Any:
         if isinstance(self._frames, dict):
-            return {key: self._array_of(observations[key], frame) for key, frame in self._frames.items()}
-        return self._array_of(observations, self._frames)
-
-    def _array_of(self, given: Any, frame: FrameSpec) -> Array:
-        """Give observations as ``(n_envs, *frame)`` of its dtype, as NumPy would assign them to such an array."""
-        array, shape = np.asarray(given), (self.n_envs, *frame.shape)
-        if array.dtype != frame.dtype:
-            array = _cast(array, frame.dtype)
-        if array.shape != shape:
-            if array.shape == shape[:1] and frame.shape == (1,):
-                return array[:, None]
-            try:
-                return np.broadcast_to(array, shape)
-            except ValueError:
-                raise InvalidStepError(
-                    f"observations have shape {array.shape}: those of {self.n_envs} environments are {shape}; "
-                    "give one for each"
-                ) from None
-        return array
+            return {key: as_assigned(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
+        return as_assigned(observations, self.n_envs, self._frames)
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[misc]  # a library without types
@@ -254,7 +272,7 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         environments = np.random.randint(0, self.n_envs, size=batch_inds.shape)
-        first = self._indices(batch_inds, environments)
+        first = self._arrays.indices(batch_inds, environments)
         steps = self.memory.steps_from(first, self.n_steps)
         mask = steps.index >= 0
         num_steps = mask.sum(axis=1, keepdims=True)
@@ -262,7 +280,7 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
         # In float32 and in this order, as Stable-Baselines3 does: another order gives other last bits.
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32).reshape(1, -1)
         discounted = self._normalize_reward(steps.reward, env) * discounts * mask
-        both = self._held.transitions(np.concatenate([first, last]))
+        both = self._steps.transitions(np.concatenate([first, last]))
         observation, next_observation = (
             map_arrays(lambda part: part[: len(first)], both.observation),
             map_arrays(lambda part: part[len(first) :], both.next_observation),
@@ -314,13 +332,3 @@ def _frames_of(space: spaces.Space[Any], shape: Any) -> Any:
 def _action_spec(space: spaces.Space[Any], num_elements: int, dtype: np.dtype[Any]) -> ActionSpec:
     """Actions as they come; those of a ``Box`` flat, and scaled to -1 to 1 whatever its bounds are."""
     return ActionSpec((num_elements,), dtype.name) if isinstance(space, spaces.Box) else ActionSpec.from_space(space)
-
-
-def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    cast = array.astype(dtype)
-    if not np.can_cast(array.dtype, dtype, "same_kind") and not np.array_equal(cast, array):
-        raise InvalidStepError(
-            f"observations have dtype {array.dtype}: they would change as {dtype}, which the observation space says; "
-            "give them in that dtype"
-        )
-    return cast
