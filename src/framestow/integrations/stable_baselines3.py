@@ -125,15 +125,15 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
     ) -> None:
         """Store one step of every environment; all is copied."""
         num_envs = self.n_envs
-        timeouts = np.zeros(num_envs, bool)
+        dones, timeouts, rewards = np.zeros(num_envs, bool), np.zeros(num_envs, bool), np.zeros(num_envs, np.float32)
+        dones[:], rewards[:] = done, reward
         if self.handle_timeout_termination:
             timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
-        dones = np.broadcast_to(np.asarray(done, bool), num_envs)
         actions = np.asarray(action).reshape(num_envs, self.action_dim)
         self._steps.add(
             self._as_stored(obs),
             actions if self._make_memory.actions.shape else actions[:, 0],
-            np.broadcast_to(np.asarray(reward), num_envs),
+            rewards,
             dones & ~timeouts,
             timeouts,
             self._as_stored(next_obs),
