@@ -23,7 +23,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 16))')
 BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .PHONY: help install train test prepared check native-tests sanitized-module harnesses films \
-        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes jax libraries wheel clean
+        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes jax libraries public-suites wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -158,11 +158,14 @@ jax: $(JAX)/ready  ## the tests of batches for JAX, in an environment of their o
 $(LIBRARIES)/ready: $(NATIVE) $(shell find src -name '*.py') tests/integrations/requirements.txt
 	$(PYTHON) -m venv $(LIBRARIES)
 	$(LIBRARIES)/bin/python -m pip --disable-pip-version-check install --quiet \
-		-r tests/integrations/requirements.txt '.[atari]' pytest hypothesis
+		-r tests/integrations/requirements.txt '.[atari]' psutil pytest hypothesis
 	@touch $@
 
 libraries: $(LIBRARIES)/ready  ## the tests of the drop-ins beside all of their libraries, in an environment of their own
 	$(LIBRARIES)/bin/python -m pytest tests/integrations/libraries
+
+public-suites: $(LIBRARIES)/ready  ## other libraries' own tests, with their buffers and with the drop-ins: ten minutes
+	PYTHONPATH=tests $(LIBRARIES)/bin/python tests/public_suites/run_suites.py $(ARGS)
 
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution into dist/
 	$(PIP) build

@@ -1,0 +1,69 @@
+"""A pytest plugin that puts framestow's drop-ins in the place of a library's own buffers.
+
+    DROP_IN_FOR=stable-baselines3 python -m pytest -p public_suites.drop_ins tests/test_buffers.py
+
+Before any test is imported, every name in the library's modules that means one of its buffers is made to mean the
+drop-in: what the tests import, and what the library makes by itself, is ours. Only the code of the module that defines
+the buffers goes on to see its own, since it is what the drop-ins build on; whoever imports that module gets another one
+with its names. Classes that had derived from the library's own stay as they are. Where DROP_IN_FOR is not set, nothing
+is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from types import ModuleType
+
+from public_suites.suites import SUITES
+
+
+def pytest_configure(config):
+    """Put the drop-ins of the library that DROP_IN_FOR names in the place of its buffers."""
+    library = os.environ.get("DROP_IN_FOR")
+    if library:
+        put_in_place(library)
+
+
+def put_in_place(library):
+    """Make every name of a replaced class in the library's modules mean the drop-in."""
+    suite = SUITES[library]
+    for module in suite.modules_with_names:
+        import_module(module)
+    ours = import_module(suite.drop_in_module)
+    stand_ins = {}
+    for place, name in suite.replaced.items():
+        module, _, attribute = place.rpartition(".")
+        theirs = getattr(import_module(module), attribute)
+        stand_ins[theirs] = getattr(ours, name)
+    for theirs, drop_in in stand_ins.items():
+        _count_derived_classes(theirs, drop_in)
+    defining = {theirs.__module__ for theirs in stand_ins}
+    for name, module in list(sys.modules.items()):
+        if name == suite.package or name.startswith(f"{suite.package}."):
+            _rebind(_another(module) if name in defining else module, stand_ins)
+
+
+def _count_derived_classes(theirs, drop_in):
+    """Let the library's checks take what derives from its own class for what derives from ours, where they can."""
+    for derived in theirs.__subclasses__():
+        _count_derived_classes(derived, drop_in)
+        if hasattr(drop_in, "register") and not issubclass(drop_in, derived):
+            drop_in.register(derived)
+
+
+def _another(module):
+    """Put a module with the same names in this one's place."""
+    another = ModuleType(module.__name__, module.__doc__)
+    vars(another).update(vars(module))
+    sys.modules[module.__name__] = another
+    parent, _, name = module.__name__.rpartition(".")
+    setattr(sys.modules[parent], name, another)
+    return another
+
+
+def _rebind(module, stand_ins):
+    for name, value in list(vars(module).items()):
+        if isinstance(value, type) and value in stand_ins:
+            setattr(module, name, stand_ins[value])

@@ -1,0 +1,72 @@
+"""Which libraries' own tests are run against the drop-ins, and what is put in the place of what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests of one library.
+
+    ``tests`` are files of the source, or single tests in them. ``replaced`` says what the drop-in for each of the
+    library's classes is called in ``drop_in_module``. Where PyPI's source distribution has the tests, ``download`` is
+    what to ask it for.
+    """
+
+    library: str
+    package: str
+    drop_in_module: str
+    replaced: dict[str, str]
+    tests: tuple[str, ...]
+    download: str = ""
+    modules_with_names: tuple[str, ...] = ()
+    """What to import first, so that all names of the classes are there."""
+    options: tuple[str, ...] = ()
+    """What else pytest is told."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SUITES = {
+    suite.library: suite
+    for suite in (
+        Suite(
+            library="stable-baselines3",
+            package="stable_baselines3",
+            drop_in_module="framestow.integrations.stable_baselines3",
+            replaced={
+                "stable_baselines3.common.buffers.ReplayBuffer": "ReplayBuffer",
+                "stable_baselines3.common.buffers.DictReplayBuffer": "DictReplayBuffer",
+                "stable_baselines3.common.buffers.NStepReplayBuffer": "NStepReplayBuffer",
+            },
+            tests=(
+                "tests/test_buffers.py",
+                "tests/test_n_step_replay.py",
+                "tests/test_dict_env.py",
+                "tests/test_her.py",
+                "tests/test_run.py",
+                "tests/test_cnn.py",
+                "tests/test_save_load.py",
+                "tests/test_vec_normalize.py",
+                "tests/test_train_eval_mode.py",
+                "tests/test_deterministic.py",
+                "tests/test_identity.py",
+                "tests/test_spaces.py",
+            ),
+            download="stable-baselines3==2.9.2",
+            modules_with_names=("stable_baselines3",),
+            options=("-m", "not expensive"),
+        ),
+        Suite(
+            library="tianshou",
+            package="tianshou",
+            drop_in_module="framestow.integrations.tianshou",
+            replaced={
+                "tianshou.data.ReplayBuffer": "ReplayBuffer",
+                "tianshou.data.VectorReplayBuffer": "VectorReplayBuffer",
+            },
+            tests=("test/base/test_buffer.py", "test/base/test_collector.py"),
+            modules_with_names=("tianshou.data",),
+        ),
+    )
+}
