@@ -1,0 +1,295 @@
+"""Replay buffers for CleanRL's single-file scripts, in about a hundredth of the memory. Needs PyTorch alone.
+
+One import changes; with the same seed a script learns the same weights, bit for bit, until an episode is truncated:
+then CleanRL's buffers give a wrong next observation or return (its issue 460), and these the true one.
+
+============================  ===================================================================================
+``ReplayBuffer``              of ``dqn_atari.py``, ``c51_atari.py``, ``sac_atari.py`` and their like, in place of
+                              ``cleanrl_utils.buffers``' or ``stable_baselines3.common.buffers``'
+``PrioritizedReplayBuffer``   of ``rainbow_atari.py``, which defines its own: import this one behind it
+============================  ===================================================================================
+
+Tested with the scripts as they are in 2025 (CleanRL 2.0.0b1, which pins Gymnasium 0.29.1 and had Stable-Baselines3
+2.0.0's buffer). docs/migration.md has figures, and what behaves better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import InvalidSettingsError, InvalidStepError, MissingExtraError, NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import StackPadding
+from framestow.integrations.drop_in.assigned_arrays import as_assigned
+from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.integrations.drop_in.settled_steps import SettledSteps
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.checked_priorities import checked_priorities
+from framestow.replay.samplers.prioritized import Prioritized
+
+try:
+    import torch
+except ModuleNotFoundError as missing:
+    raise MissingExtraError(
+        f"framestow.integrations.cleanrl needs {missing.name}: CleanRL's scripts have it; run: pip install "
+        '"framestow[torch]"'
+    ) from missing
+
+__all__ = ["PrioritizedBatch", "PrioritizedReplayBuffer"]
+
+Array = npt.NDArray[Any]
+
+ACTIONS = ActionSpec((), "int64", 0, 2**16 - 1)  # of any Discrete space there is; two bytes each
+
+
+class PrioritizedBatch(NamedTuple):
+    """What is sampled by priority, ``B`` transitions; tensors on the buffer's device but for ``indices``.
+
+    =====================  ===============  =======  ========================================================
+    field                  shape            dtype    meaning
+    =====================  ===============  =======  ========================================================
+    ``observations``       ``(B, *shape)``  uint8    what the policy saw
+    ``actions``            ``(B, 1)``       int64    what it did
+    ``rewards``            ``(B, 1)``       float32  the n-step return
+    ``next_observations``  ``(B, *shape)``  uint8    what it saw after these steps
+    ``dones``              ``(B, 1)``       bool     the episode terminated within them
+    ``indices``            ``(B,)``         int64    numbers of the transitions, an array; never given twice
+    ``weights``            ``(B, 1)``       float32  importance weights, the largest of the batch 1
+    =====================  ===============  =======  ========================================================
+    """
+
+    observations: torch.Tensor
+    actions: torch.Tensor
+    rewards: torch.Tensor
+    next_observations: torch.Tensor
+    dones: torch.Tensor
+    indices: npt.NDArray[np.int64]
+    weights: torch.Tensor
+
+
+class PrioritizedReplayBuffer:
+    """The class of that name in ``rainbow_atari.py``: its arguments, its calls, its draws by ``np.random``.
+
+    A transition is as likely to be drawn as there, by the same numbers of ``np.random``, and has the same weight, but
+    for what ``float32`` rounds: CleanRL's tree rounds its sums, this one does not, so that a number at the edge of two
+    transitions may take the other one. Which number takes which transition follows the order of slots; CleanRL's tree
+    has that order where ``capacity`` is a power of two, and begins in its midst else.
+
+    What is otherwise, because CleanRL's is wrong there:
+
+    - A return that would go on behind a truncation is no transition. ``add`` is told of no truncation, and CleanRL's
+      returns go on into the next episode. The one that ends there bootstraps from the true last observation.
+    - Each of the last ``n_step`` - 1 steps of a terminated episode is a transition too, with the shorter return that is
+      there. CleanRL forgets them, and where an episode is shorter than ``n_step`` the beginning of the next one too.
+    - A draw never takes an empty slot, which gives CleanRL's script a loss of NaN.
+    - A priority for a transition that has left meanwhile is left out, and one that is not finite is refused.
+
+    ``num_envs`` environments feed it, each with its own returns; ``add`` then takes arrays of so many rows, and they
+    share the ``capacity``. ``frame_stack``: frames of an observation; ``None`` finds out. ``threads``: how many unpack
+    a batch. ``storage``: ``"packed"``, or ``"raw"`` for frames as they are, each once. ``beta`` may be set at any time.
+
+    Raises ``InvalidSettingsError`` for what cannot work, ``InvalidStepError``, before it is stored, for a step that
+    breaks a rule of the memory's.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        obs_shape: tuple[int, ...],
+        device: Any,
+        n_step: int,
+        gamma: float,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        eps: float = 1e-6,
+        *,
+        num_envs: int = 1,
+        frame_stack: int | None = None,
+        threads: int = 1,
+        storage: str = "packed",
+    ) -> None:
+        num_rows = capacity // num_envs if num_envs > 0 else 0
+        if num_rows < 1 or not 1 <= n_step <= num_rows:
+            raise InvalidSettingsError(
+                f"capacity is {capacity}, num_envs {num_envs} and n_step {n_step}: each environment has at least "
+                "n_step transitions of the capacity, and n_step is at least 1; give a larger capacity"
+            )
+        self.device, self.gamma, self.beta = device, gamma, beta
+        self.capacity, self._n_step = capacity, n_step
+        self._frame = FrameSpec(tuple(obs_shape))
+        # A transition is drawn until as many newer ones are complete, and the newest n_step - 1 steps are not.
+        make_memory = _MakeMemory((num_rows + n_step - 1) * num_envs, num_envs, threads, storage)
+        self._steps = PairedSteps(make_memory, self._frame, frame_stack)
+        self._settled = SettledSteps(num_rows, num_envs)
+        self._sampler = Prioritized(alpha, beta, epsilon=eps)
+        self._num_rows_seen, self._untold = 0, np.empty(0, np.int64)  # slots that the sampler does not know of yet
+
+    @property
+    def memory(self) -> ReplayMemory:
+        """What holds the steps; another one where observations turn out not to be stacks."""
+        return self._steps.memory
+
+    @property
+    def n_step(self) -> int:
+        """Rewards of a return."""
+        return self._n_step
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities count."""
+        return self._sampler.alpha
+
+    @property
+    def eps(self) -> float:
+        """What is added to each priority."""
+        return self._sampler.epsilon
+
+    @property
+    def size(self) -> int:
+        """How many transitions may be drawn."""
+        return len(self._settled)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def add(self, obs: Array, action: Array, reward: Array, next_obs: Array, done: Array) -> None:
+        """Store a step of each environment; all is copied.
+
+        ``obs``, ``next_obs``: ``(num_envs, *obs_shape)``, of one environment without the first axis too; ``next_obs``
+        is the episode's last observation where it was truncated. ``done``: whether it terminated.
+        """
+        num_envs = self.memory.num_streams
+        terminated = _each("dones", done, num_envs).astype(bool)
+        self._steps.add(
+            as_assigned(obs, num_envs, self._frame),
+            _each("actions", action, num_envs),
+            _each("rewards", reward, num_envs),
+            terminated,
+            np.zeros(num_envs, bool),
+            as_assigned(next_obs, num_envs, self._frame),
+        )
+        self._settle_rows()
+
+    def sample(self, batch_size: int) -> PrioritizedBatch:
+        """Draw ``batch_size`` transitions, one from each of as many equal parts of the sum of p^alpha.
+
+        Raises ``NothingToSampleError`` while there is none.
+        """
+        self._settle_rows()
+        if not self.size:
+            raise NothingToSampleError(
+                f"the buffer holds no transition with all of its {self.n_step} steps: nothing can be sampled; add more"
+            )
+        self._sampler.beta = float(self.beta)
+        numbers, weights = self._sampler.draw(batch_size, self._settled, cast(np.random.Generator, _GlobalGenerator()))
+        first = self._steps.indices(*np.divmod(numbers, self.memory.num_streams))
+        steps = self.memory.steps_from(first, self.n_step)
+        num_steps = (steps.index >= 0).sum(axis=1)
+        last = steps.index[np.arange(batch_size), num_steps - 1]
+        observation, next_observation, dones = self._ends_of(first, last)
+        returns = np.zeros(batch_size)
+        for number, rewards in enumerate(
+            steps.reward.T.astype(np.float64)
+        ):  # in CleanRL's order: another gives other last bits
+            returns += self.gamma**number * rewards
+        return PrioritizedBatch(
+            self._tensor(observation),
+            self._tensor(steps.action[:, :1]),
+            self._tensor(returns.astype(np.float32)[:, None]),
+            self._tensor(next_observation),
+            self._tensor(dones[:, None]),
+            numbers,
+            self._tensor((weights / weights.max())[:, None]),
+        )
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Take the losses or TD errors, of any sign, of the transitions with these ``indices`` of a batch.
+
+        Raises ``InvalidSettingsError``, and changes nothing, for shapes that differ and for what is not finite.
+        """
+        self._sampler.update_priorities(*checked_priorities(indices, priorities), self._settled)
+
+    def _settle_rows(self) -> None:
+        """Find what can be drawn since new rows came; after an interrupt (Ctrl-C) all of it is done again."""
+        steps, settled = self._steps, self._settled
+        if self._num_rows_seen == steps.num_rows:
+            return
+        num_streams, newest_row = self.memory.num_streams, steps.num_rows - 1
+        waiting = [np.arange(newest + 1, newest_row + 1) for newest in settled.newest]
+        rows, streams = np.concatenate(waiting), np.repeat(np.arange(num_streams), [len(some) for some in waiting])
+        found = self.memory.steps_from(steps.indices(rows, streams), self.n_step)
+        is_drawable = (found.index[:, -1] >= 0) | found.terminated.any(axis=1)
+        # What else goes on to the newest row waits. The rest was cut off by a beginning, with too few rewards.
+        is_settled = is_drawable | (found.index.max(axis=1) < steps.indices(newest_row, streams))
+        numbers = (rows * num_streams + streams)[is_settled]
+        self._untold = np.concatenate([self._untold, numbers % settled.num_slots])
+        settled.settle(numbers, is_drawable[is_settled])
+        self._sampler.slots_changed(self._untold, settled)
+        self._untold = self._untold[:0]
+        self._num_rows_seen = steps.num_rows
+
+    def _ends_of(self, first: Array, last: Array) -> tuple[Array, Array, Array]:
+        """What the policy saw at ``first``, what ``last`` led to, and whether that terminated."""
+        if self.n_step == 1:
+            batch = self._steps.transitions(first)
+            return batch.observation, batch.next_observation, batch.terminated
+        count, batch = len(first), self._steps.transitions(np.concatenate([first, last]))
+        return batch.observation[:count], batch.next_observation[count:], batch.terminated[count:]
+
+    def _tensor(self, array: Array) -> torch.Tensor:
+        # A copy: both observations are views of the same frames, and a learner may write to its tensors.
+        return torch.from_numpy(np.array(array, order="C")).to(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sampler": self._sampler.state(self._settled)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._sampler = Prioritized(**state["_sampler"]["settings"])
+        self._sampler.restore(state["_sampler"], self._settled)
+
+
+class _GlobalGenerator:
+    """``np.random``, where a sampler takes a generator: so the script's ``np.random.seed`` settles its draws."""
+
+    @staticmethod
+    def random(count: int) -> npt.NDArray[np.float64]:
+        """Give ``count`` numbers from 0 to 1, 1 excluded."""
+        return np.random.random(count)
+
+
+@dataclass(frozen=True)
+class _MakeMemory:
+    """Makes the memory of a buffer: what `PairedSteps` asks for, and can be pickled."""
+
+    capacity: int
+    num_streams: int
+    threads: int
+    storage: str
+
+    def __call__(self, frame_space: Any, stack: int, padding: StackPadding) -> ReplayMemory:
+        return ReplayMemory(
+            self.capacity,
+            frame_space,
+            ACTIONS,
+            stack=stack,
+            stack_padding=padding,
+            num_streams=self.num_streams,
+            threads=self.threads,
+            storage=self.storage,
+            seed=0,  # never drawn from: np.random draws
+        )
+
+
+def _each(name: str, values: Any, num_envs: int) -> Array:
+    """Give one value an environment; a lone one counts for all, as NumPy would assign it."""
+    array = np.asarray(values)
+    if array.shape not in ((), (1,), (num_envs,)):
+        there_are = "is 1 environment" if num_envs == 1 else f"are {num_envs} environments"
+        raise InvalidStepError(f"{name} have shape {array.shape}: there {there_are}; give one value for each")
+    return np.broadcast_to(array, num_envs)

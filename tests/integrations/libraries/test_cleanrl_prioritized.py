@@ -1,0 +1,275 @@
+"""What rainbow_atari.py gets of our prioritized buffer is what it gets of its own, but where its own is wrong."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
+from framestow.integrations.cleanrl import PrioritizedReplayBuffer
+from integrations.libraries.cleanrl_play import AsInRainbow, Play, true_transitions
+
+SHAPE = (4, 5, 6)
+GAMMA = 0.99
+
+
+def buffer_of(capacity, n_step, alpha=0.5, beta=0.4, eps=1e-6, **ours):
+    return PrioritizedReplayBuffer(capacity, SHAPE, torch.device("cpu"), n_step, GAMMA, alpha, beta, eps, **ours)
+
+
+def add(buffer, step):
+    buffer.add(*step[:5])
+
+
+def transition_of(batch, row):
+    return (
+        batch.observations[row].numpy(),
+        batch.actions[row, 0].item(),
+        batch.rewards[row, 0].numpy(),
+        batch.next_observations[row].numpy(),
+        batch.dones[row, 0].item(),
+    )
+
+
+def assert_same(expected, actual):
+    for part, other in zip(expected, actual, strict=True):
+        np.testing.assert_array_equal(other, part, strict=isinstance(part, np.ndarray))
+
+
+def assert_is_drawn_as(theirs, ours, seed, batch_size=16):
+    np.random.seed(seed)
+    slots, weights = theirs.draw(batch_size)
+    state = np.random.get_state()
+    np.random.seed(seed)
+    batch = ours.sample(batch_size)
+    np.testing.assert_array_equal(state[1], np.random.get_state()[1])
+    np.testing.assert_array_equal(slots, batch.indices % theirs.capacity)
+    for row, slot in enumerate(slots):
+        assert_same(theirs.transitions[slot], transition_of(batch, row))
+    np.testing.assert_allclose(batch.weights[:, 0].numpy(), weights, rtol=1e-5)
+    return slots, batch.indices
+
+
+@pytest.mark.parametrize(("n_step", "terminated"), [(1, 0.1), (3, 0.0)])
+def test_the_same_seed_draws_the_same_batches_around_the_ring_and_with_other_priorities(n_step, terminated):
+    priorities = np.random.default_rng(1)
+    play = Play(2, terminated=terminated)
+    # Whole numbers, so that CleanRL's sums in float32 are exact.
+    theirs, ours = AsInRainbow(64, n_step, GAMMA, 1.0, 0.4, 0.0), buffer_of(64, n_step, 1.0, 0.4, 0.0)
+    for row in range(150):
+        step = play.step()
+        theirs.add(step)
+        add(ours, step)
+        assert ours.size == theirs.size
+        if row >= n_step and row % 3 == 0:
+            theirs.beta = ours.beta = min(1.0, 0.4 + row / 150)
+            slots, numbers = assert_is_drawn_as(theirs, ours, row)
+            told = priorities.integers(1, 9, 16).astype(np.float32)
+            theirs.update_priorities(slots, told)
+            ours.update_priorities(numbers, told)
+    assert ours._steps.layout.depth == 4  # every frame is kept once
+
+
+def test_each_transition_is_as_likely_and_has_the_weight_that_it_has_in_cleanrl():
+    play, priorities = Play(3), np.random.default_rng(4)
+    theirs, ours = AsInRainbow(50, 3, GAMMA, 0.5, 0.7, 1e-6), buffer_of(50, 3, 0.5, 0.7)
+    for _ in range(130):
+        step = play.step()
+        theirs.add(step)
+        add(ours, step)
+    numbers = np.arange(128 - 50, 128)
+    told = priorities.exponential(1.0, 50).astype(np.float32)
+    told[7] *= -1  # of any sign
+    theirs.update_priorities(numbers % 50, told)
+    ours.update_priorities(numbers, told)
+
+    batch = ours.sample(40_000)  # one of each of so many equal parts: counts are probabilities, but for the edges
+    counts = np.bincount(batch.indices - numbers[0], minlength=50)
+    chances = theirs.sums[numbers % 50 + 49] / theirs.sums[0]
+    np.testing.assert_allclose(counts, 40_000 * chances, atol=2)
+    np.testing.assert_allclose(batch.weights[:, 0].numpy(), theirs.weights(batch.indices % 50), rtol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n_step=st.integers(1, 4),
+    num_envs=st.integers(1, 3),
+    terminated=st.sampled_from([0.0, 0.1, 0.5]),
+    truncated=st.sampled_from([0.0, 0.1, 0.5]),
+    num_rows=st.integers(1, 30),
+)
+def test_every_transition_that_may_be_drawn_is_that_of_a_plain_list_and_none_is_missing(
+    seed, n_step, num_envs, terminated, truncated, num_rows
+):
+    rows_kept = 10
+    play = Play(seed, num_envs, terminated, truncated, values=3)
+    ours = buffer_of(rows_kept * num_envs, n_step, num_envs=num_envs)
+    settled = {}
+    for row in range(num_rows):
+        step = play.step()
+        if row % 3 == 1:
+            with pytest.raises(InvalidStepError, match="action is -1 at row 0"):
+                ours.add(step.obs, step.actions * 0 - 1, *step[2:5])
+        add(ours, step)
+        whole = [true_transitions(play.steps, env, n_step, GAMMA) for env in range(num_envs)]
+        settled = {row * num_envs + env: one for env, rows in enumerate(whole) for row, one in rows.items()}
+    held = {number: one for number, one in settled.items() if is_held(number, play.steps, n_step, num_envs, rows_kept)}
+    assert ours.size == len(held)
+    if not held:
+        with pytest.raises(NothingToSampleError, match=f"no transition with all of its {n_step} steps"):
+            ours.sample(1)
+        return
+    np.random.seed(seed)
+    batch = ours.sample(3 * len(held))
+    assert set(batch.indices.tolist()) == set(held)
+    for row, number in enumerate(batch.indices.tolist()):
+        assert_same(held[number], transition_of(batch, row))
+    ours.memory.check()
+
+
+def is_held(number, steps, n_step, num_envs, rows_kept):
+    """Whether no newer step of the stream has taken its slot: those up to the newest one that waits for no other."""
+    row, env = divmod(number, num_envs)
+    ends = [step.terminations[env] or step.truncations[env] for step in steps]
+    newest = len(steps) - n_step
+    for last in range(max(newest, 0), len(steps)):
+        if steps[last].terminations[env] or (ends[last] and last < len(steps) - 1):
+            newest = max(newest, last)
+    return row > newest - rows_kept
+
+
+def played_to_the_end(terminated, length=6, then=3):
+    """An episode that ends with its step ``length`` - 1, and some steps of the next one."""
+    play = Play(11)
+    for row in range(length + then):
+        play.chances = (float(terminated), float(not terminated)) if row == length - 1 else (0.0, 0.0)
+        play.step()
+    return play.steps
+
+
+def drawn(buffer):
+    batch = buffer.sample(4 * buffer.size)
+    return {number: transition_of(batch, row) for row, number in enumerate(batch.indices.tolist())}
+
+
+def test_no_return_goes_on_behind_a_truncation_where_cleanrls_do():
+    steps = played_to_the_end(terminated=False)
+    theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
+    for step in steps:
+        theirs.add(step)
+        add(ours, step)
+
+    _, _, returned, next_obs, done = theirs.transitions[5]  # of the truncated step, two of the next episode's behind it
+    assert returned == np.float32(sum(GAMMA**k * steps[5 + k].rewards[0] for k in range(3)))
+    np.testing.assert_array_equal(next_obs, steps[7].next_obs[0])
+    assert not done
+    transitions = drawn(ours)
+    assert sorted(transitions) == [0, 1, 2, 3, 6]  # 4 and 5 end with the truncation, after fewer rewards than three
+    np.testing.assert_array_equal(transitions[3][3], steps[5].next_obs[0])  # the true last observation
+    assert not transitions[3][4]  # and it counts
+
+
+def test_the_last_steps_of_a_terminated_episode_are_transitions_which_cleanrl_forgets():
+    steps = played_to_the_end(terminated=True)
+    theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
+    for step in steps:
+        theirs.add(step)
+        add(ours, step)
+
+    assert theirs.size == 5  # from steps 0 to 3, and 6
+    transitions = drawn(ours)
+    assert sorted(transitions) == [0, 1, 2, 3, 4, 5, 6]
+    for number, rewards in ((3, 3), (4, 2), (5, 1)):
+        returned = np.float32(sum(GAMMA**k * steps[number + k].rewards[0] for k in range(rewards)))
+        assert (transitions[number][2], transitions[number][4]) == (returned, True)
+
+
+def test_a_short_episode_takes_nothing_from_the_next_one_as_it_does_in_cleanrl():
+    play = Play(12)
+    theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
+    for row in range(6):
+        play.chances = (float(row == 1), 0.0)  # the first episode has two steps
+        step = play.step()
+        theirs.add(step)
+        add(ours, step)
+
+    starts = [
+        next(row for row, step in enumerate(play.steps) if (step.obs[0] == one[0]).all())
+        for one in theirs.transitions[:2]
+    ]
+    assert starts == [0, 3]  # neither the episode's last step, 1, nor the first of the next, 2
+    assert sorted(drawn(ours)) == [0, 1, 2, 3]
+
+
+def test_the_largest_number_there_is_draws_a_transition_where_cleanrl_draws_an_empty_slot(monkeypatch):
+    theirs, ours = AsInRainbow(4, 1, GAMMA, 1.0, 0.4, 0.0), buffer_of(4, 1, 1.0, 0.4, 0.0)
+    play = Play(13)
+    for _ in range(3):
+        step = play.step()
+        theirs.add(step)
+        add(ours, step)
+    told = np.array([0.5, 0.5, 1 + 3 * 2**-23], np.float32)  # their sum is no float32, and is rounded up
+    theirs.update_priorities([0, 1, 2], told)
+    ours.update_priorities([0, 1, 2], told)
+
+    largest = np.nextafter(1.0, 0.0)
+    empty = theirs.slot_at(theirs.sums[0] * largest)
+    assert empty == 3
+    assert np.isnan(theirs.weights(np.array([0, empty]))).any()  # a loss of NaN, and so a network of them
+    monkeypatch.setattr(np.random, "random", lambda count: np.full(count, largest))
+    batch = ours.sample(1)
+    assert batch.indices.tolist() == [2]
+    assert batch.weights.tolist() == [[1.0]]
+
+
+def test_a_priority_that_comes_too_late_is_nobody_elses():
+    play, ours = Play(14), buffer_of(8, 1, 1.0, 0.4, 0.0)
+    for _ in range(8):
+        add(ours, play.step())
+    numbers = np.arange(8)
+    add(ours, play.step())  # 8 has taken the place of 0
+    ours.update_priorities(numbers, np.full(8, 9.0))
+    counts = np.bincount(ours.sample(6400).indices, minlength=9)
+    np.testing.assert_allclose(counts, [0, *[900] * 7, 100], atol=2)
+
+
+def test_pickled_it_goes_on_with_the_same_steps_priorities_and_draws():
+    play, ours = Play(15, 2, 0.1, 0.1), buffer_of(32, 3, num_envs=2)
+    for _ in range(25):
+        add(ours, play.step())
+    ours.update_priorities(np.arange(20, 40), np.linspace(0, 3, 20))
+    other = pickle.loads(pickle.dumps(ours))
+    for _ in range(12):
+        for buffer in (ours, other):
+            np.random.seed(16)
+            batch = buffer.sample(16)
+            buffer.update_priorities(batch.indices, np.linspace(0, 2, 16))
+        step = play.step()
+        for buffer in (ours, other):
+            add(buffer, step)
+    batches = []
+    for buffer in (ours, other):
+        np.random.seed(17)
+        batches.append(buffer.sample(64))
+    for part, other_part in zip(*batches, strict=True):
+        np.testing.assert_array_equal(other_part, part)
+
+
+def test_what_cannot_be_is_refused_by_name():
+    with pytest.raises(InvalidSettingsError, match="capacity is 4, num_envs 2 and n_step 3: each environment has at"):
+        buffer_of(4, 3, num_envs=2)
+    ours, play = buffer_of(8, 1), Play(18)
+    step = play.step()
+    with pytest.raises(InvalidStepError, match=r"observations have shape \(1, 3, 5, 6\).*\(1, 4, 5, 6\)"):
+        ours.add(step.obs[:, 1:], *step[1:5])
+    with pytest.raises(InvalidStepError, match=r"actions have shape \(1, 2\): there is 1 environment"):
+        ours.add(step.obs, np.zeros((1, 2), int), *step[2:5])
+    add(ours, step)
+    with pytest.raises(InvalidSettingsError, match="priority of transition 0 is nan"):
+        ours.update_priorities([0], [np.nan])
+    with pytest.raises(AttributeError):
+        ours.alpha = 0.7  # the priorities are raised to the one before
