@@ -2,4 +2,11 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [f"framestow/integrations/{name}.py" for name in ("jax", "tianshou") if not find_spec(name)]
+MODULES = {"jax": ["jax"], "tianshou": ["tianshou", "ring_observations/numbered_slots"]}
+
+collect_ignore = [
+    f"framestow/integrations/{module}.py"
+    for library, modules in MODULES.items()
+    if not find_spec(library)
+    for module in modules
+]

@@ -1,0 +1,1 @@
+"""Observations of a library's ring of slots, each slot knowing by a number where its observation is."""

@@ -1,0 +1,272 @@
+"""Buffers of Tianshou's that have numbers in the place of observations."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from tianshou import data as tianshou
+from tianshou.data import Batch
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames.array_trees import map_arrays
+from framestow.integrations.ring_observations.lane import Step
+from framestow.integrations.ring_observations.observation_store import ObservationStore
+from framestow.integrations.ring_observations.stored_observations import StoredObservations
+from framestow.replay.memory import ReplayMemory
+
+OBSERVATIONS = ("obs", "obs_next")
+ROWS_AT_ONCE = 64  # are read together where steps are moved from another buffer
+Added = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+
+
+class NumberedSlots(tianshou.ReplayBuffer):  # type: ignore[misc]  # a library without types
+    """What Tianshou's buffers get in front of them, so that their observations are in an ``ObservationStore``.
+
+    In Tianshou's own arrays, the ``_meta`` of a buffer, the place of ``obs`` is taken by the number that the step has
+    in the store (0 where there is none), and ``obs_next`` is not there. All else stays Tianshou's: the other arrays,
+    the order of slots, what is drawn.
+    """
+
+    _observations: ObservationStore
+    _first_stream = 0
+    _is_part = False  # of a vector buffer, which then has the store
+
+    def keep_observations(
+        self, num_streams: int, size: int, frame_stack: int | None, threads: int, storage: str
+    ) -> None:
+        """Begin a store for ``size`` steps of each stream; Tianshou's constructor has run."""
+        stack_num: int = self.options["stack_num"]
+        self._observations = ObservationStore(num_streams, size, stack_num, frame_stack, threads, storage)
+        self._keeps_last_frame: bool = self.options["save_only_last_obs"]
+        self._save_obs_next = self._save_only_last_obs = False  # what Tianshou has to do with the numbers
+
+    @property
+    def memories(self) -> tuple[ReplayMemory, ...]:
+        """What holds the observations: nothing before the first step, then one memory, or one an environment.
+
+        They go apart once some of the environments step without the others.
+        """
+        return self._observations.memories
+
+    @property
+    def memory(self) -> ReplayMemory:
+        """The one that holds the observations; ``InvalidSettingsError`` where there is none yet, or more than one."""
+        if len(self.memories) != 1:
+            raise InvalidSettingsError(
+                f"memory is asked of a buffer that has {len(self.memories)}: there is none before the first step, and "
+                "one an environment once these step apart; take memories"
+            )
+        return self.memories[0]
+
+    def add(self, batch: Any, buffer_ids: Any = None) -> Added:
+        """Add a step of one or several environments as Tianshou does; ``obs_next`` is taken whatever is kept of it.
+
+        Raises ``InvalidStepError`` before anything is stored.
+        """
+        if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
+            return cast(Added, super().add(batch, buffer_ids))  # refuses it
+        streams, is_one = self._streams_that_step(buffer_ids)
+        step = Step(
+            self._frames(batch.obs, is_one),
+            self._frames(batch.get("obs_next"), is_one),
+            *(np.asarray(batch[key], bool).reshape(len(streams)) for key in ("terminated", "truncated")),
+        )
+        numbers = self._observations.add(streams, step)
+        numbered = Batch()
+        for key in batch.get_keys():
+            numbered.__dict__[key] = batch[key]
+        numbered.__dict__["obs"] = numbers.reshape(()) if is_one else numbers
+        return cast(Added, super().add(numbered, buffer_ids))
+
+    def get(
+        self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None
+    ) -> Batch | npt.NDArray[Any]:
+        """Give what is stored under ``key`` in these slots, stacked as Tianshou does; see ``__getitem__``."""
+        if key not in OBSERVATIONS or not self.memories:
+            return super().get(index, key, default_value, stack_num)
+        return self._pair(index, stack_num)[key == "obs_next"]
+
+    def __getitem__(self, index: Any) -> Batch:
+        """Give the transitions in these slots, as a buffer of Tianshou does, in fresh arrays.
+
+        ``obs_next`` is what the step led to, whether or not the buffer was told to ignore it: at the end of an episode
+        its last observation, stacked as any other. ``obs`` is what came, also where slots before it are gone.
+        """
+        if isinstance(index, slice):
+            index = self._slots_of(index)
+        obs, obs_next = self._pair(index, None)
+        given = {"obs": obs}
+        given |= {key: self._meta[key][index] for key in ("act", "rew", "terminated", "truncated", "done")}
+        given["obs_next"] = obs_next
+        given |= {key: self.get(index, key, Batch()) for key in ("info", "policy")}
+        others = (key for key in self._meta.get_keys() if key not in self._reserved_keys)
+        return Batch(given | {key: self._meta[key][index] for key in others})
+
+    def __getattr__(self, key: str) -> Any:
+        if key in OBSERVATIONS and "_observations" in self.__dict__ and self.memories:
+            return StoredObservations(self, key)
+        return super().__getattr__(key)
+
+    def reset(self, keep_statistics: bool = False) -> None:
+        """Forget every step. With ``keep_statistics`` episodes go on: what is sampled of them keeps its history."""
+        super().reset(keep_statistics)
+        if self.memories and not keep_statistics and not self._is_part:
+            self._observations.clear()
+            self._meta["obs"][:] = 0
+
+    def update(self, buffer: Any) -> npt.NDArray[Any]:
+        """Add all steps of another buffer, Tianshou's or one of these, and give the slots that they are in now."""
+        stack_num, buffer.stack_num = buffer.stack_num, 1
+        try:
+            slots = buffer.sample_indices(0) if len(buffer) and self.maxsize else np.array([], int)
+            numbers = np.zeros(buffer.maxsize, np.uint32)
+            for first in range(0, len(slots), ROWS_AT_ONCE):
+                moved = slots[first : first + ROWS_AT_ONCE]
+                numbers[moved] = self._numbered([self._first_stream], buffer[moved])
+        finally:
+            buffer.stack_num = stack_num
+        fields = {key: buffer._meta[key] for key in buffer._meta.get_keys() if key != "obs_next"}
+        indices: npt.NDArray[Any] = super().update(_Moved(slots, Batch({**fields, "obs": numbers})))
+        return indices
+
+    def set_batch(self, batch: Any) -> None:
+        """Take all of a batch, one step a slot, in the place of what is there; observations are copied."""
+        if self._is_part:
+            raise InvalidSettingsError("set_batch is asked of a part of a vector buffer: set the batch of the whole")
+        super().set_batch(batch)  # refuses what it refuses
+        if "obs" not in batch.get_keys():
+            return
+        self._observations.clear()
+        streams = list(range(self._observations.num_streams))
+        numbers = np.zeros(self.maxsize, np.uint32)
+        for slots in np.arange(self.maxsize).reshape(len(streams), -1).T:
+            numbers[slots] = self._numbered(streams, batch[slots])
+        kept = {key: batch[key] for key in batch.get_keys() if key != "obs_next"}
+        super().set_batch(Batch({**kept, "obs": numbers}))
+
+    def hasnull(self) -> bool:
+        """Whether a value is missing; observations are looked at only if they are floats, which may be NaN."""
+        if not self.memories or self._observations.has_floats:
+            return bool(super().hasnull())
+        slots = self.sample_indices(0)
+        others = Batch({key: self._meta[key][slots] for key in self._meta.get_keys()})
+        return bool(others.hasnull())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, observations packed; a part of a vector buffer leaves what they share to that."""
+        shared = {"_observations": None, "_meta": Batch()} if self._is_part else {}
+        return self.__dict__ | shared
+
+    def _numbered(self, streams: list[int], batch: Any) -> npt.NDArray[np.uint32]:
+        """Store the observations of a batch: a step of each of several streams, or steps of one that follow."""
+        obs, obs_next = (_tree(batch.get(key)) for key in OBSERVATIONS)
+        ends = [np.asarray(batch[key], bool) for key in ("terminated", "truncated")]
+        steps = [np.s_[:]] if len(streams) > 1 else [np.s_[at : at + 1] for at in range(len(batch))]
+        added = [self._observations.add(streams, Step(obs, obs_next, *ends).of(step)) for step in steps]
+        return np.concatenate(added)
+
+    def _slots_of(self, index: slice) -> npt.NDArray[Any]:
+        """The slots of a slice, as Tianshou has them: of all, the oldest step's first."""
+        slots: npt.NDArray[Any] = self.sample_indices(0) if index == slice(None) else self._indices[: len(self)][index]
+        return slots
+
+    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+        """The streams of a call of ``add``, and whether what comes is of one environment without an axis for it."""
+        return [self._first_stream], buffer_ids is None
+
+    def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return np.full(len(slots), self._first_stream)
+
+    def _frames(self, observations: Any, is_one: bool) -> Any:
+        """Observations as the store takes them, ``(n, *shape)``: the newest of each stack where only that is kept."""
+        if (arrays := _tree(observations)) is None:
+            return None
+        if is_one:
+            arrays = map_arrays(lambda part: part[None], arrays)
+        return map_arrays(lambda part: part[:, -1], arrays) if self._keeps_last_frame else arrays
+
+    def _pair(self, index: Any, stack_num: int | None) -> tuple[Any, Any]:
+        """``obs`` and ``obs_next`` of these slots."""
+        slots = np.asarray(self._indices[index])
+        stack_num = self.stack_num if stack_num is None else stack_num
+        obs, obs_next = self._flat_pair(slots.ravel(), stack_num)
+        return _shaped(obs, slots.shape), _shaped(obs_next, slots.shape)
+
+    def _flat_pair(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
+        if stack_num <= self._observations.stack:
+            return self._observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)
+        singles: list[tuple[Any, Any]] = []  # deeper than the store stacks: as Tianshou does, slot by slot
+        for _ in range(stack_num):
+            singles.insert(0, self._flat_pair(slots, 1))
+            slots = self.prev(slots)
+        obs, obs_next = (map_arrays(lambda *parts: np.stack(parts, 1), *parts) for parts in zip(*singles, strict=True))
+        return obs, obs_next
+
+
+class PrioritizedNumberedSlots(NumberedSlots):
+    """The same in front of a buffer with priorities."""
+
+    def __getitem__(self, index: Any) -> Batch:
+        """Give the transitions in these slots with their importance weights, as Tianshou computes them."""
+        if isinstance(index, slice):
+            index = self._slots_of(index)
+        batch = super().__getitem__(index)
+        weight = self.get_weight(index)
+        batch.weight = weight / np.max(weight) if self._weight_norm else weight
+        return batch
+
+
+class NumberedSlotsOfParts(NumberedSlots):
+    """The same in front of a buffer that has a part for each environment."""
+
+    def share_observations(self, frame_stack: int | None, threads: int, storage: str) -> None:
+        """Begin one store for all parts; Tianshou's constructor has run."""
+        self.keep_observations(self.buffer_num, self.buffers[0].maxsize, frame_stack, threads, storage)
+        for stream, part in enumerate(self.buffers):
+            part._observations, part._first_stream, part._is_part = self._observations, stream, True
+
+    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+        return [int(stream) for stream in (range(self.buffer_num) if buffer_ids is None else buffer_ids)], False
+
+    def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        streams: npt.NDArray[np.int64] = np.searchsorted(self._offset, slots, "right") - 1
+        return streams
+
+    def _set_batch_for_children(self) -> None:
+        for offset, part in zip(self._offset, self.buffers, strict=True):
+            part._meta = self._meta[offset : offset + part.maxsize]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for part in self.buffers:
+            part._observations = self._observations
+        if self._meta.get_keys():
+            self._set_batch_for_children()
+
+
+class _Moved:
+    """Steps on their way from one buffer to another, as Tianshou's ``update`` reads a buffer."""
+
+    def __init__(self, slots: npt.NDArray[Any], meta: Batch) -> None:
+        self._slots, self._meta, self.stack_num = slots, meta, 1
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def sample_indices(self, _batch_size: int) -> npt.NDArray[Any]:
+        return self._slots
+
+
+def _tree(observations: Any) -> Any:
+    """Observations as arrays, or dicts of them; ``None`` where there are none."""
+    if isinstance(observations, Batch):
+        observations = observations.to_dict() or None
+    return None if observations is None else map_arrays(np.asarray, observations)
+
+
+def _shaped(observations: Any, shape: tuple[int, ...]) -> Any:
+    """Observations ``(n, ...)`` behind the axes of the index that asked for them; dicts as Tianshou has them."""
+    shaped = map_arrays(lambda part: part.reshape(*shape, *part.shape[1:]), observations)
+    return Batch(shaped) if isinstance(shaped, dict) else shaped
