@@ -15,7 +15,6 @@ Tested with the scripts as they are in 2025 (CleanRL 2.0.0b1, which pins Gymnasi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -23,10 +22,11 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError, MissingExtraError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.assigned_arrays import as_assigned
 from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.integrations.drop_in.row_buffer import MakeMemory
 from framestow.integrations.drop_in.settled_steps import SettledSteps
+from framestow.integrations.drop_in.several_steps import several_steps
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.checked_priorities import checked_priorities
@@ -123,7 +123,7 @@ class PrioritizedReplayBuffer:
         self.capacity, self._n_step = capacity, n_step
         self._frame = FrameSpec(tuple(obs_shape))
         # A transition is drawn until as many newer ones are complete, and the newest n_step - 1 steps are not.
-        make_memory = _MakeMemory((num_rows + n_step - 1) * num_envs, num_envs, threads, storage)
+        make_memory = MakeMemory((num_rows + n_step - 1) * num_envs, ACTIONS, num_envs, threads, storage)
         self._steps = PairedSteps(make_memory, self._frame, frame_stack)
         self._settled = SettledSteps(num_rows, num_envs)
         self._sampler = Prioritized(alpha, beta, epsilon=eps)
@@ -188,21 +188,16 @@ class PrioritizedReplayBuffer:
         self._sampler.beta = float(self.beta)
         numbers, weights = self._sampler.draw(batch_size, self._settled, cast(np.random.Generator, _GlobalGenerator()))
         first = self._steps.indices(*np.divmod(numbers, self.memory.num_streams))
-        steps = self.memory.steps_from(first, self.n_step)
-        num_steps = (steps.index >= 0).sum(axis=1)
-        last = steps.index[np.arange(batch_size), num_steps - 1]
-        observation, next_observation, dones = self._ends_of(first, last)
+        steps = several_steps(self._steps, first, self.n_step)
         returns = np.zeros(batch_size)
-        for number, rewards in enumerate(
-            steps.reward.T.astype(np.float64)
-        ):  # in CleanRL's order: another gives other last bits
-            returns += self.gamma**number * rewards
+        for power, rewards in enumerate(steps.rewards.T.astype(np.float64)):  # another order gives other last bits
+            returns += self.gamma**power * rewards
         return PrioritizedBatch(
-            self._tensor(observation),
-            self._tensor(steps.action[:, :1]),
+            self._tensor(steps.observation),
+            self._tensor(steps.action[:, None]),
             self._tensor(returns.astype(np.float32)[:, None]),
-            self._tensor(next_observation),
-            self._tensor(dones[:, None]),
+            self._tensor(steps.next_observation),
+            self._tensor(steps.terminated[:, None]),
             numbers,
             self._tensor((weights / weights.max())[:, None]),
         )
@@ -233,14 +228,6 @@ class PrioritizedReplayBuffer:
         self._untold = self._untold[:0]
         self._num_rows_seen = steps.num_rows
 
-    def _ends_of(self, first: Array, last: Array) -> tuple[Array, Array, Array]:
-        """What the policy saw at ``first``, what ``last`` led to, and whether that terminated."""
-        if self.n_step == 1:
-            batch = self._steps.transitions(first)
-            return batch.observation, batch.next_observation, batch.terminated
-        count, batch = len(first), self._steps.transitions(np.concatenate([first, last]))
-        return batch.observation[:count], batch.next_observation[count:], batch.terminated[count:]
-
     def _tensor(self, array: Array) -> torch.Tensor:
         # A copy: both observations are views of the same frames, and a learner may write to its tensors.
         return torch.from_numpy(np.array(array, order="C")).to(self.device)
@@ -261,29 +248,6 @@ class _GlobalGenerator:
     def random(count: int) -> npt.NDArray[np.float64]:
         """Give ``count`` numbers from 0 to 1, 1 excluded."""
         return np.random.random(count)
-
-
-@dataclass(frozen=True)
-class _MakeMemory:
-    """Makes the memory of a buffer: what `PairedSteps` asks for, and can be pickled."""
-
-    capacity: int
-    num_streams: int
-    threads: int
-    storage: str
-
-    def __call__(self, frame_space: Any, stack: int, padding: StackPadding) -> ReplayMemory:
-        return ReplayMemory(
-            self.capacity,
-            frame_space,
-            ACTIONS,
-            stack=stack,
-            stack_padding=padding,
-            num_streams=self.num_streams,
-            threads=self.threads,
-            storage=self.storage,
-            seed=0,  # never drawn from: np.random draws
-        )
 
 
 def _each(name: str, values: Any, num_envs: int) -> Array:

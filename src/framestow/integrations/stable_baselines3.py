@@ -12,8 +12,6 @@ weights, bit for bit. docs/migration.md has figures, and what behaves better.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,16 +21,11 @@ from gymnasium import spaces
 from stable_baselines3.common import buffers
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.errors import InvalidSettingsError
 from framestow.frames.array_trees import map_arrays
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.assigned_arrays import as_assigned
-from framestow.integrations.drop_in.paired_steps import PairedSteps
-from framestow.integrations.drop_in.ring_arrays import RingArrays
+from framestow.integrations.drop_in.row_buffer import RowBuffer
+from framestow.integrations.drop_in.several_steps import several_steps
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory
 
 __all__ = ["DictReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
 
@@ -41,7 +34,7 @@ warn_of_untested_version("stable-baselines3", "2.7", "2.9")
 Array = npt.NDArray[Any]
 
 
-class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library without types
+class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a library without types
     """What ``DQN``, ``SAC``, ``TD3`` and their like take as ``replay_buffer_class``.
 
     The arguments up to ``handle_timeout_termination`` are Stable-Baselines3's, and so are shapes, dtypes and devices of
@@ -76,68 +69,7 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
         self.buffer_size = max(buffer_size // n_envs, 1)
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self._action_dtype = np.dtype(self._maybe_cast_dtype(action_space.dtype))
-        self._frames = _frames_of(observation_space, self.obs_shape)
-        self._frame_stack = frame_stack
-        self._make_memory = _MakeMemory(
-            self.buffer_size * n_envs,
-            _action_spec(action_space, self.action_dim, self._action_dtype),
-            n_envs,
-            threads,
-            storage,
-        )
-        self.reset()
-
-    @property
-    def memory(self) -> ReplayMemory:
-        """What holds the steps; another one after ``reset``, or where observations turn out not to be stacks."""
-        return self._steps.memory
-
-    @property
-    def pos(self) -> int:
-        """The row that the next step goes into."""
-        return self._num_rows % self.buffer_size
-
-    @pos.setter
-    def pos(self, row: int) -> None:
-        if row != self.pos:
-            raise InvalidSettingsError(
-                f"pos is set to {row}: steps go into row {self.pos} next, and none can be taken back; reset() takes all"
-            )
-
-    @property
-    def full(self) -> bool:
-        """Whether each step takes the place of an older one."""
-        return self._num_rows >= self.buffer_size
-
-    @full.setter
-    def full(self, is_full: bool) -> None:
-        if is_full != self.full:
-            raise InvalidSettingsError(f"full is set to {is_full}: it follows from the steps; add some, or reset()")
-
-    def reset(self) -> None:
-        """Forget every step."""
-        self._steps = PairedSteps(self._make_memory, self._frames, self._frame_stack)
-        self._arrays = RingArrays(self._steps, self.buffer_size)
-
-    def add(
-        self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: Sequence[dict[str, Any]]
-    ) -> None:
-        """Store one step of every environment; all is copied."""
-        num_envs = self.n_envs
-        dones, timeouts, rewards = np.zeros(num_envs, bool), np.zeros(num_envs, bool), np.zeros(num_envs, np.float32)
-        dones[:], rewards[:] = done, reward
-        if self.handle_timeout_termination:
-            timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
-        actions = np.asarray(action).reshape(num_envs, self.action_dim)
-        self._steps.add(
-            self._as_stored(obs),
-            actions if self._make_memory.actions.shape else actions[:, 0],
-            rewards,
-            dones & ~timeouts,
-            timeouts,
-            self._as_stored(next_obs),
-        )
+        self._lay_out(observation_space, self.obs_shape, action_space, frame_stack, threads, storage)
 
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         """Draw ``batch_size`` transitions by ``np.random``: a row, all equally likely, then one of its environments.
@@ -145,17 +77,10 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
         ``env``: a ``VecNormalize`` whose statistics normalize what was drawn. Raises ``NothingToSampleError`` while
         there is nothing.
         """
-        if not self.size():
-            raise NothingToSampleError("the buffer holds no step: there is nothing to sample; add steps first")
-        if self.optimize_memory_usage and self.full and self.buffer_size > 1:
-            rows = (np.random.randint(1, self.buffer_size, size=batch_size) + self.pos) % self.buffer_size
-        else:
-            rows = np.random.randint(0, self.size(), size=batch_size)
-        return self._get_samples(rows, env=env)
+        return self._get_samples(self._drawn_rows(batch_size), env=env)
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        environments = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
-        batch = self._steps.transitions(self._arrays.indices(batch_inds, environments))
+        batch = self._drawn_batch(batch_inds)
         return self._samples(
             batch.observation,
             batch.action,
@@ -177,10 +102,9 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
     ) -> ReplayBufferSamples | DictReplayBufferSamples:
         """Give tensors, as Stable-Baselines3 makes them, of arrays that are nobody else's."""
         kind = DictReplayBufferSamples if isinstance(observation, dict) else ReplayBufferSamples
-        actions = action.reshape(len(action), self.action_dim).astype(self._action_dtype, copy=False)
         return kind(
             observations=self._observation_tensors(observation, env),
-            actions=self.to_torch(actions, copy=False),
+            actions=self.to_torch(self._as_library_actions(action), copy=False),
             next_observations=self._observation_tensors(next_observation, env),
             dones=self.to_torch(dones, copy=False),
             rewards=self.to_torch(rewards, copy=False),
@@ -193,53 +117,6 @@ class ReplayBuffer(buffers.ReplayBuffer):  # type: ignore[misc]  # a library wit
         own = partial(np.array, order="C") if env is None else np.ascontiguousarray
         normalized = self._normalize_obs(observations, env)
         return map_arrays(lambda part: self.to_torch(own(part), copy=False), normalized)
-
-    @property
-    def observations(self) -> Any:
-        """Read as an array ``(buffer_size, n_envs, *observation)``, or a dict of such, unpacked where one looks.
-
-        Any index of rows and environments is taken; looking at more than a gibibyte raises ``InvalidSettingsError``.
-        """
-        return self._arrays.observations("observation", self._frames)
-
-    @property
-    def next_observations(self) -> Any:
-        """Read as ``observations``: what the steps led to."""
-        return self._arrays.observations("next_observation", self._frames)
-
-    @property
-    def actions(self) -> Array:
-        """A new array ``(buffer_size, n_envs, action_dim)``; zeros where there is nothing yet."""
-        return self._arrays.column("action", self._action_dtype, (self.action_dim,))
-
-    @property
-    def rewards(self) -> Array:
-        """A new array ``(buffer_size, n_envs)`` of ``float32``."""
-        return self._arrays.column("reward")
-
-    @property
-    def timeouts(self) -> Array:
-        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 where ``TimeLimit.truncated`` told an end."""
-        return self._arrays.column("truncated")
-
-    @property
-    def dones(self) -> Array:
-        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 at the end of an episode, whatever ended it.
-
-        Setting the newest row, as ``learn`` does where it resets environments in the midst of their episodes, lets the
-        next steps begin episodes. No flag changes: the step's next observation is the true one, and bootstraps.
-        """
-        return self._arrays.dones()
-
-    @property
-    def _num_rows(self) -> int:
-        """How many rows came; none while the parent's constructor sets ``pos`` and ``full``."""
-        return self._steps.num_rows if hasattr(self, "_steps") else 0
-
-    def _as_stored(self, observations: Any) -> Any:
-        if isinstance(self._frames, dict):
-            return {key: as_assigned(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
-        return as_assigned(observations, self.n_envs, self._frames)
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[misc]  # a library without types
@@ -271,64 +148,16 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
         self.n_steps, self.gamma = n_steps, gamma
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        environments = np.random.randint(0, self.n_envs, size=batch_inds.shape)
-        first = self._arrays.indices(batch_inds, environments)
-        steps = self.memory.steps_from(first, self.n_steps)
-        mask = steps.index >= 0
-        num_steps = mask.sum(axis=1, keepdims=True)
-        last = np.take_along_axis(steps.index, num_steps - 1, axis=1)[:, 0]
+        steps = several_steps(self._steps, self._drawn_indices(batch_inds), self.n_steps)
         # In float32 and in this order, as Stable-Baselines3 does: another order gives other last bits.
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32).reshape(1, -1)
-        discounted = self._normalize_reward(steps.reward, env) * discounts * mask
-        both = self._steps.transitions(np.concatenate([first, last]))
-        observation, next_observation = (
-            map_arrays(lambda part: part[: len(first)], both.observation),
-            map_arrays(lambda part: part[len(first) :], both.next_observation),
-        )
+        discounted = self._normalize_reward(steps.rewards, env) * discounts * steps.is_step
         return self._samples(
-            observation,
-            both.action[: len(first)],
-            next_observation,
-            both.terminated[len(first) :].astype(np.float32).reshape(-1, 1),
+            steps.observation,
+            steps.action,
+            steps.next_observation,
+            steps.terminated.astype(np.float32).reshape(-1, 1),
             discounted.sum(axis=1, keepdims=True),
             env,
-            self.gamma ** num_steps.astype(np.float32),
+            self.gamma ** steps.is_step.sum(axis=1, keepdims=True).astype(np.float32),
         )
-
-
-@dataclass(frozen=True)
-class _MakeMemory:
-    """Makes the memory of a buffer: what `PairedSteps` asks for, and can be pickled."""
-
-    capacity: int
-    actions: ActionSpec
-    num_streams: int
-    threads: int
-    storage: str
-
-    def __call__(self, frame_space: Any, stack: int, padding: StackPadding) -> ReplayMemory:
-        return ReplayMemory(
-            self.capacity,
-            frame_space,
-            self.actions,
-            stack=stack,
-            stack_padding=padding,
-            num_streams=self.num_streams,
-            threads=self.threads,
-            storage=self.storage,
-            seed=0,  # never drawn from: np.random draws
-        )
-
-
-def _frames_of(space: spaces.Space[Any], shape: Any) -> Any:
-    """What an observation of ``space`` is as Stable-Baselines3 keeps it: a number has an axis of its own."""
-    if isinstance(space, spaces.Dict):
-        return {key: _frames_of(part, shape[key]) for key, part in space.spaces.items()}
-    return FrameSpec(
-        shape, np.dtype(space.dtype), isinstance(space, spaces.Box) and FrameSpec.from_space(space).is_scaled
-    )
-
-
-def _action_spec(space: spaces.Space[Any], num_elements: int, dtype: np.dtype[Any]) -> ActionSpec:
-    """Actions as they come; those of a ``Box`` flat, and scaled to -1 to 1 whatever its bounds are."""
-    return ActionSpec((num_elements,), dtype.name) if isinstance(space, spaces.Box) else ActionSpec.from_space(space)
