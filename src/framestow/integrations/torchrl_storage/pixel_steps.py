@@ -1,0 +1,223 @@
+"""Pixels of steps in a memory, whatever order of environments they come in, given back as they came or stacked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.integrations.drop_in.observation_layout import Arrays
+from framestow.integrations.torchrl_storage.pixel_layout import PixelLayout
+from framestow.integrations.torchrl_storage.step_batch import NONE, Indices, StepBatch
+from framestow.integrations.torchrl_storage.stream_feed import MakeMemory, StreamFeed
+from framestow.replay.batch import Batch
+from framestow.replay.memory import ReplayMemory
+
+AT_ONCE = 64  # steps that are read together where a memory is made anew
+
+_log = logging.getLogger(__name__)
+
+
+class PixelSteps:
+    """The newest ``num_steps`` steps' pixels, each frame once, under indices that ``add`` gives.
+
+    The first of ``layouts`` that explains the first steps is taken. Where a step contradicts it later, or where more
+    environments turn up than there are streams, the memory is made anew with all that it holds; ``renumber`` is told
+    the old indices, ascending, and the new ones.
+    """
+
+    def __init__(
+        self,
+        layouts: list[PixelLayout],
+        num_steps: int,
+        num_streams: int,
+        make_memory: MakeMemory,
+        renumber: Callable[[Indices, Indices], None],
+    ) -> None:
+        self._layouts, self._make_memory, self._renumber = layouts, make_memory, renumber
+        self._feed = StreamFeed.made(layouts[0], num_steps, num_streams, make_memory)
+
+    @property
+    def memory(self) -> ReplayMemory:
+        """What holds the frames; another one after it was made anew."""
+        return self._feed.memory
+
+    @property
+    def layout(self) -> PixelLayout:
+        """How the pixels are stacks of the memory's frames."""
+        return self._feed.layout
+
+    def checked(self, steps: StepBatch) -> npt.NDArray[np.bool_]:
+        """Say which steps go on from the one before in the batch, ``(n,)``: ``add`` wants to know.
+
+        Raises ``InvalidStepError`` where single frames come that leave a hole in a trajectory: stacks of them would be
+        of frames that nobody saw.
+        """
+        seen, seen_next = self._seen(steps)
+        going = self._feed.goes_on(steps, seen, seen_next)
+        if self.layout.taken.depth < self.layout.depth:
+            _check_whole(steps, going)
+        return going
+
+    def add(self, steps: StepBatch, going: npt.NDArray[np.bool_]) -> Indices:
+        """Store steps and give their indices, ``(n,)``."""
+        seen, seen_next = self._seen(steps)
+        while not self.layout.are_moved_on(seen, seen_next):
+            self._take_next_layout()
+            seen, seen_next = self._seen(steps)
+        streams, indices = np.full((2, len(steps)), NONE, np.int64)
+        for start in range(0, len(steps), steps.width):
+            group = slice(start, start + steps.width)
+            if going[group].all():
+                streams[group] = streams[steps.previous[group]]
+            else:
+                layout = self.layout
+                self._place(steps, group, going, streams, indices, seen)
+                if self.layout is not layout:
+                    seen, seen_next = self._seen(steps)
+            frames = self.layout.given.newest_of([part[group] for part in seen_next])
+            own = streams[group]
+            indices[group] = self._feed.append(
+                steps.rewards[group], steps.terminated[group], steps.truncated[group], frames, own
+            )
+            self._feed.remember(steps, group, own)
+        return indices
+
+    def transitions(self, indices: Indices) -> tuple[Arrays, Arrays]:
+        """Give the pixels of the steps with these indices, and what they led to, ``(n, *shape)`` of each key.
+
+        Raises ``NothingToSampleError`` for one that is not held.
+        """
+        return self._given(self.memory.transitions(indices))
+
+    def nothing_given(self) -> Arrays:
+        """Give the pixels of no step at all, ``(0, *shape)`` of each key."""
+        shown = self.layout.given.as_came(self.memory.observations())
+        return [part[:0] for part in self.layout.parts_of(shown)]
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps are kept."""
+        return self._feed.num_steps
+
+    def state(self) -> dict[str, Any]:
+        """What is saved beside the memory, as JSON has it."""
+        return {"layout": self._layouts.index(self.layout), "feed": self._feed.state()}
+
+    def restore(self, state: dict[str, Any], memory: ReplayMemory) -> None:
+        """Go on with a memory that was saved."""
+        self._feed = StreamFeed(self._layouts[state["layout"]], self._feed.num_steps, memory)
+        self._feed.restore(state["feed"])
+
+    def clear(self) -> None:
+        """Forget all steps, and what their layout was."""
+        self._feed = StreamFeed.made(self._layouts[0], self.num_steps, self.memory.num_streams, self._make_memory)
+
+    def _given(self, batch: Batch) -> tuple[Arrays, Arrays]:
+        given = self.layout.given
+        both = given.as_came(batch.observation), given.as_came(batch.next_observation)
+        before, after = map(self.layout.parts_of, both)
+        return before, after
+
+    def _seen(self, steps: StepBatch) -> tuple[Arrays, Arrays]:
+        return self.layout.taken.stacks_of(steps.pixels), self.layout.taken.stacks_of(steps.next_pixels)
+
+    def _place(
+        self, steps: StepBatch, group: slice, going: Any, streams: Indices, indices: Indices, seen: Arrays
+    ) -> None:
+        """Find a stream for each step of ``group``, and begin an episode where none goes on."""
+        numbers = np.arange(group.start, group.stop)
+        on = numbers[going[group]]
+        streams[on] = streams[steps.previous[on]]
+        taken = set(streams[on].tolist())
+        heads = numbers[~going[group]]
+        for head, stream in self._feed.streams_that_go_on(steps, heads, seen, taken).items():
+            streams[head] = stream
+        beginning = [int(head) for head in heads if streams[head] == NONE]
+        for head in beginning:
+            while (free := self._feed.stream_to_begin(steps, head, streams, taken)) is None:
+                self._make_anew(self.layout, 2 * self.memory.num_streams, indices)
+            streams[head] = free
+            taken.add(free)
+        in_midst = sum(self._feed.needs_history([part[head] for part in seen]) for head in beginning)
+        while not self._feed.has_room_for(in_midst):
+            self._take_next_layout(indices)
+            seen, _ = self._seen(steps)
+            in_midst = sum(self._feed.needs_history([part[head] for part in seen]) for head in beginning)
+        for head in beginning:
+            self._feed.begin(int(streams[head]), [part[head] for part in seen])
+
+    def _take_next_layout(self, indices: Indices | None = None) -> None:
+        """Make the memory anew under the next layout that explains all that is held; the last one always does."""
+        for layout in self._layouts[self._layouts.index(self.layout) + 1 :]:
+            if self._make_anew(layout, self.memory.num_streams, indices):
+                return
+        raise InvalidSettingsError(f"no layout of {self._layouts} explains the pixels: the last one has to")
+
+    def _make_anew(self, layout: PixelLayout, num_streams: int, indices: Indices | None) -> bool:
+        """Feed another memory with all that is held; ``indices`` are given the new numbers where they have old ones."""
+        old, feed = self._feed, StreamFeed.made(layout, self._feed.num_steps, num_streams, self._make_memory)
+        held, streams, begins = _courses(old)
+        for first in range(0, len(held), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            batch = old.memory.transitions(held[part])
+            if not _take_over(old.layout, feed, batch, streams[part], begins[part]):
+                return False
+        moved = np.setdiff1d(np.arange(feed.next_index), feed.hidden)
+        if len(moved) < len(held) or not feed.has_room_for(0):
+            return False
+        _log.info("memory made anew with %d steps: %d streams, %s", len(held), num_streams, layout.given)
+        feed.take_over_names(old)
+        self._feed = feed
+        self._renumber(held, moved)
+        if indices is not None:
+            given = indices != NONE
+            indices[given] = moved[np.searchsorted(held, indices[given])]
+        return True
+
+
+def _check_whole(steps: StepBatch, going: npt.NDArray[np.bool_]) -> None:
+    """Raise where a step has the trajectory of the one before, which did not end, and does not go on from it."""
+    heads = np.flatnonzero(~going & (steps.previous != NONE) & ~steps.is_first & (steps.trajectories != NONE))
+    before = steps.previous[heads]
+    has_hole = (steps.trajectories[heads] == steps.trajectories[before]) & ~(steps.terminated | steps.truncated)[before]
+    if has_hole.any():
+        at = heads[has_hole][0]
+        raise InvalidStepError(
+            f"step {at} of trajectory {steps.trajectories[at]}: its pixels are not what the step before led to, so "
+            "their stack is not known; give all steps in order, without MultiStepTransform, or stack in the environment"
+        )
+
+
+def _courses(feed: StreamFeed) -> tuple[Indices, Indices, Indices]:
+    """Give the indices of all steps that cells have, ascending, their streams, and whether an episode begins there."""
+    parts = [np.zeros((3, 0), np.int64)]
+    for episode in feed.memory.episodes():
+        own = np.setdiff1d(episode.indices, feed.hidden)
+        parts.append(np.stack([own, np.full(len(own), episode.stream), np.arange(len(own)) == 0]))
+    courses = np.concatenate(parts, axis=1)
+    held, streams, begins = courses[:, np.argsort(courses[0])[-feed.num_steps :]]
+    begins[np.unique(streams, return_index=True)[1]] = 1  # what came before them was not of a cell any more
+    return held, streams, begins
+
+
+def _take_over(old: PixelLayout, feed: StreamFeed, batch: Batch, streams: Indices, begins: Indices) -> bool:
+    """Feed steps of a memory laid out as ``old`` says; give ``False`` where the feed's layout does not explain them."""
+    if feed.layout is old:
+        seen, seen_next = old.parts_of(batch.observation), old.parts_of(batch.next_observation)
+    else:
+        came = [old.parts_of(old.given.as_came(stacks)) for stacks in (batch.observation, batch.next_observation)]
+        seen, seen_next = map(feed.layout.taken.stacks_of, came)
+        if not feed.layout.are_moved_on(seen, seen_next):
+            return False
+    for number, stream in enumerate(streams.tolist()):
+        if begins[number]:
+            feed.begin(stream, [part[number] for part in seen])
+        at = slice(number, number + 1)
+        frames = feed.layout.given.newest_of([part[at] for part in seen_next])
+        feed.append(batch.reward[at], batch.terminated[at], batch.truncated[at], frames, streams[at])
+    return True
