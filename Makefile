@@ -138,6 +138,8 @@ bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries b
 	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256 --threads 2
 	$(BENCH)/bin/framestow bench Breakout --transitions 1_000_000 --out benchmarks/results/bench-breakout
 	$(BENCH)/bin/python benchmarks/learners.py
+	$(BENCH)/bin/python benchmarks/drop_ins.py
+	$(BENCH)/bin/python benchmarks/drop_in_training.py
 	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py

@@ -1,0 +1,99 @@
+"""What the buffers of other libraries, and the drop-ins for them, have in common where they are measured.
+
+Each library hands its own arguments and results about; a `Buffer` is what is done with one, as functions, and a
+`Candidate` builds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framestow.benchmarking.system import Pictures
+
+STACK = 4
+BATCH_SIZE = 32
+OURS = "framestow"
+LAST_FRAME = "the last frame of an episode"
+
+
+class Row(NamedTuple):
+    """One step of every environment, as a vector environment gives it; arrays of their own, contiguous."""
+
+    observations: NDArray[np.uint8]  # (num_envs, STACK, H, W)
+    actions: NDArray[np.int64]  # (num_envs,), likewise the following
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    next_observations: NDArray[np.uint8]
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """Which episodes ended with this step."""
+        return self.terminated | self.truncated
+
+
+class Size(NamedTuple):
+    """What a buffer is built for."""
+
+    transitions: int
+    num_envs: int
+    frame: tuple[int, ...]
+    num_actions: int
+
+
+class Buffer(NamedTuple):
+    """A library's calls.
+
+    ============ ================================================================================
+    ``prepared`` what the library's own collector would hand to ``add``; making it is not timed
+    ``add``      keeps one step of every environment
+    ``sample``   draws ``BATCH_SIZE`` transitions
+    ``pictures`` gives what ``sample`` gave as arrays
+    ``nbytes``   what it says itself that it takes; 0 if it does not tell
+    ============ ================================================================================
+    """
+
+    prepared: Callable[[Row], Any]
+    add: Callable[[Any], object]
+    sample: Callable[[], Any]
+    pictures: Callable[[Any], Pictures]
+    nbytes: Callable[[], int] = lambda: 0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A buffer to be measured."""
+
+    name: str
+    gives_up: str
+    stacks_each: float  # of frames that it reserves a transition
+    build: Callable[[Size], Buffer]
+    most_envs: int = 8
+    pads_as_played: bool = True
+    """Whether the first observations of an episode are padded with its first frame."""
+
+    @property
+    def keeps_last_frames(self) -> bool:
+        """Whether the observation after an episode's last step comes back."""
+        return LAST_FRAME not in self.gives_up
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is framestow's."""
+        return self.name.startswith(OURS)
+
+
+def ours(
+    build: Callable[[Size], Buffer], most_envs: int = 8, pads_as_played: bool = True, gives_up: str = ""
+) -> Candidate:
+    return Candidate(OURS, gives_up, 0.02, build, most_envs, pads_as_played)
+
+
+def told_by_memory(buffer: Any) -> Callable[[], int]:
+    """What the memory behind a drop-in says that it takes; nothing of the library's own buffer."""
+    return lambda: buffer.memory.nbytes if hasattr(buffer, "memory") else 0

@@ -1,0 +1,301 @@
+"""The libraries that have drop-ins: their own buffers and framestow's, each with its library's own calls.
+
+Every library is a function that gives its candidates: the drop-in, the library's own buffer at the best setting that
+keeps truncation, and the one that takes the fewest bytes. Observations are stacks of 4 frames, ``(4, H, W)``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drop_in_buffers import BATCH_SIZE, LAST_FRAME, STACK, Buffer, Candidate, Row, Size, ours, told_by_memory
+from framestow.benchmarking.system import Pictures
+
+SAVING = {"optimize_memory_usage": True, "handle_timeout_termination": False}
+
+
+def stable_baselines3() -> list[Candidate]:
+    from stable_baselines3.common import buffers
+
+    from framestow.integrations.stable_baselines3 import ReplayBuffer
+
+    theirs, gives_up = buffers.ReplayBuffer, f"truncation, and {LAST_FRAME}"
+    return [
+        ours(partial(paired_buffer, ReplayBuffer, {})),
+        Candidate("ReplayBuffer", "", 2, partial(paired_buffer, theirs, {})),
+        Candidate("optimize_memory_usage", gives_up, 1, partial(paired_buffer, theirs, SAVING)),
+    ]
+
+
+def cleanrl() -> list[Candidate]:
+    """Its scripts take Stable-Baselines3's buffer, or a copy of it, in this one setting."""
+    from stable_baselines3.common import buffers
+
+    from framestow.integrations.cleanrl import ReplayBuffer
+
+    theirs, gives_up = buffers.ReplayBuffer, f"truncation, and {LAST_FRAME}"
+    return [
+        ours(partial(paired_buffer, ReplayBuffer, SAVING)),
+        Candidate("as in dqn_atari.py", gives_up, 1, partial(paired_buffer, theirs, SAVING)),
+    ]
+
+
+def paired_buffer(kind: Any, settings: dict[str, Any], size: Size) -> Buffer:
+    """Stable-Baselines3's calls, which CleanRL has too."""
+    from gymnasium.spaces import Box, Discrete
+
+    space, actions = Box(0, 255, (STACK, *size.frame), np.uint8), Discrete(size.num_actions)
+    buffer = kind(size.transitions, space, actions, device="cpu", n_envs=size.num_envs, **settings)
+
+    def prepared(row: Row) -> tuple[Any, ...]:
+        infos = [{"TimeLimit.truncated": bool(truncated)} for truncated in row.truncated]
+        return row.observations, row.next_observations, row.actions, row.rewards, row.ended, infos
+
+    def pictures(batch: Any) -> Pictures:
+        return Pictures(batch.observations.numpy(), batch.next_observations.numpy(), batch.rewards.numpy().ravel())
+
+    return Buffer(
+        prepared,
+        lambda step: buffer.add(*step),
+        partial(buffer.sample, BATCH_SIZE),
+        pictures,
+        told_by_memory(buffer),
+    )
+
+
+def tianshou() -> list[Candidate]:
+    from tianshou.data import VectorReplayBuffer as Theirs
+
+    from framestow.integrations.tianshou import VectorReplayBuffer
+
+    return [
+        ours(partial(collected_buffer, VectorReplayBuffer, {})),
+        Candidate(
+            "save_only_last_obs",
+            "the first frame of an episode, in its first next observations",
+            0.5,
+            partial(collected_buffer, Theirs, {}),
+            pads_as_played=False,
+        ),
+        Candidate(
+            "and ignore_obs_next", LAST_FRAME, 0.25, partial(collected_buffer, Theirs, {"ignore_obs_next": True})
+        ),
+    ]
+
+
+def collected_buffer(kind: Any, settings: dict[str, Any], size: Size) -> Buffer:
+    """Tianshou's calls; it stacks single frames when they are drawn, its setting of the fewest bytes."""
+    from tianshou.data import Batch
+
+    buffer = kind(size.transitions, size.num_envs, stack_num=STACK, save_only_last_obs=True, **settings)
+
+    def prepared(row: Row) -> Any:
+        return Batch(
+            obs=row.observations,
+            act=row.actions,
+            rew=row.rewards,
+            terminated=row.terminated,
+            truncated=row.truncated,
+            obs_next=row.next_observations,
+            info=Batch(),
+        )
+
+    return Buffer(
+        prepared,
+        buffer.add,
+        lambda: buffer.sample(BATCH_SIZE)[0],
+        lambda batch: Pictures(batch.obs, batch.obs_next, batch.rew),
+        told_by_memory(buffer),
+    )
+
+
+def torchrl() -> list[Candidate]:
+    from torchrl.data import LazyTensorStorage
+
+    from framestow.integrations.torchrl import FramestowStorage
+
+    logging.getLogger("torchrl").setLevel(logging.WARNING)
+    return [
+        ours(partial(extended_buffer, FramestowStorage)),
+        Candidate("LazyTensorStorage", "", 2, partial(extended_buffer, LazyTensorStorage)),
+    ]
+
+
+def extended_buffer(kind: Any, size: Size) -> Buffer:
+    """TorchRL's calls: TensorDicts as its collectors make them, one step of every environment at a time."""
+    import torch
+    from tensordict import TensorDict
+    from torchrl.data import TensorDictReplayBuffer
+
+    storage = kind(size.transitions)
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=BATCH_SIZE)
+    trajectories = torch.arange(size.num_envs)
+
+    def prepared(row: Row) -> Any:
+        nonlocal trajectories
+        flags = {"terminated": row.terminated, "truncated": row.truncated, "done": row.ended}
+        ends = {name: torch.from_numpy(flag)[:, None] for name, flag in flags.items()}
+        steps = TensorDict(
+            {
+                "pixels": torch.from_numpy(row.observations),
+                "action": torch.from_numpy(row.actions),
+                "collector": {"traj_ids": trajectories},
+                **{name: torch.zeros_like(flag) for name, flag in ends.items()},
+                "next": {
+                    "pixels": torch.from_numpy(row.next_observations),
+                    "reward": torch.from_numpy(row.rewards)[:, None],
+                    **ends,
+                },
+            },
+            [size.num_envs],
+        )
+        trajectories = torch.where(ends["done"][:, 0], trajectories + size.num_envs, trajectories)
+        return steps
+
+    def pictures(batch: Any) -> Pictures:
+        after = batch["next"]
+        return Pictures(batch["pixels"].numpy(), after["pixels"].numpy(), after["reward"].numpy().ravel())
+
+    return Buffer(prepared, buffer.extend, buffer.sample, pictures, told_by_memory(storage))
+
+
+def gymnasium() -> list[Candidate]:
+    from gymnasium.wrappers import FrameStackObservation
+
+    from framestow.integrations.gymnasium import FrameStack
+
+    return [
+        ours(partial(kept_observations, FrameStack), most_envs=1),
+        Candidate("FrameStackObservation", "", 1, partial(kept_observations, FrameStackObservation), most_envs=1),
+    ]
+
+
+def kept_observations(wrapper: Any, size: Size) -> Buffer:
+    """A wrapper's observations in a list of transitions, each looked at once, as a policy does."""
+    import gymnasium
+
+    class Shown(gymnasium.Env[Any, Any]):
+        """Shows the frame that it was given."""
+
+        observation_space = gymnasium.spaces.Box(0, 255, size.frame, np.uint8)
+        action_space = gymnasium.spaces.Discrete(size.num_actions)
+        frame = np.zeros(size.frame, np.uint8)
+
+        def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+            return self.frame, {}
+
+        def step(self, _: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return self.frame, 0.0, False, False, {}
+
+    inner = Shown()
+    env, kept, before, count = wrapper(inner, STACK), [None] * size.transitions, None, 0
+
+    def add(row: Row) -> None:
+        nonlocal before, count
+        if before is None:
+            inner.frame = row.observations[0, -1]
+            before, _ = env.reset()
+        np.asarray(before)
+        inner.frame = row.next_observations[0, -1]
+        after, *_ = env.step(row.actions[0])
+        step = before, int(row.actions[0]), float(row.rewards[0]), after, bool(row.terminated[0])
+        kept[count % size.transitions] = step
+        before, count = None if row.ended[0] else after, count + 1
+
+    def pictures(batch: list[Any]) -> Pictures:
+        observations, _, rewards, next_observations, _ = zip(*batch, strict=True)
+        return Pictures(np.stack(observations), np.stack(next_observations), np.array(rewards))
+
+    def sample() -> list[Any]:
+        batch = [kept[random.randrange(min(count, len(kept)))] for _ in range(BATCH_SIZE)]
+        pictures(batch)
+        return batch
+
+    return Buffer(lambda row: row, add, sample, pictures)
+
+
+def plain_oracles() -> None:
+    """Let what the tests compare with be imported: neither of these buffers is on PyPI."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+
+def nnabla_rl() -> list[Candidate]:
+    plain_oracles()
+    from framestow.integrations.classic import MemoryEfficientAtariBuffer
+    from oracles.plain_atari_buffer import PlainAtariBuffer
+
+    return [
+        ours(partial(experiences, MemoryEfficientAtariBuffer), most_envs=1),
+        Candidate("as it is documented", "truncation", 0.5, partial(experiences, PlainAtariBuffer), most_envs=1),
+    ]
+
+
+def experiences(kind: Any, size: Size) -> Buffer:
+    """nnabla-rl's calls; observations are floats, k / 255."""
+    buffer, generator = kind(size.transitions), np.random.default_rng(0)
+
+    def prepared(row: Row) -> tuple[Any, ...]:
+        s, s_next = row.observations[0] / np.float32(255), row.next_observations[0] / np.float32(255)
+        return s, int(row.actions[0]), float(row.rewards[0]), float(not row.terminated[0]), s_next, {}
+
+    def sample() -> Any:
+        if hasattr(buffer, "sample"):
+            return buffer.sample(BATCH_SIZE)[0]
+        return [buffer[index] for index in generator.choice(len(buffer), BATCH_SIZE, replace=False)]
+
+    def pictures(batch: list[Any]) -> Pictures:
+        s, _, rewards, _, s_next, _ = zip(*batch, strict=True)
+        observations, next_observations = (np.rint(np.stack(part) * 255).astype(np.uint8) for part in (s, s_next))
+        return Pictures(observations, next_observations, np.array(rewards))
+
+    return Buffer(prepared, buffer.append, sample, pictures, told_by_memory(buffer))
+
+
+def berkeley() -> list[Candidate]:
+    plain_oracles()
+    from framestow.integrations.classic import ReplayBuffer
+    from oracles.plain_frame_history import PlainFrameHistory
+
+    gives_up = f"truncation, and {LAST_FRAME}"
+    return [
+        ours(partial(frame_history, ReplayBuffer), most_envs=1, pads_as_played=False, gives_up=gives_up),
+        Candidate("as it is published", gives_up, 0.25, partial(frame_history, PlainFrameHistory), 1, False),
+    ]
+
+
+def frame_history(kind: Any, size: Size) -> Buffer:
+    """Berkeley's calls: a frame, what the policy sees, and the effect; ``(H, W, 1)``, channels joined last.
+
+    They tell no truncation and no last frame; framestow's take both, as arguments that are not measured here.
+    """
+    buffer = kind(size.transitions, STACK)
+
+    def add(row: Row) -> None:
+        slot = buffer.store_frame(row.observations[0, -1, :, :, None])
+        buffer.encode_recent_observation()
+        buffer.store_effect(slot, int(row.actions[0]), float(row.rewards[0]), bool(row.ended[0]))
+
+    def pictures(batch: Any) -> Pictures:
+        observations, _, rewards, next_observations, _ = batch
+        return Pictures(observations.transpose(0, 3, 1, 2), next_observations.transpose(0, 3, 1, 2), rewards)
+
+    return Buffer(lambda row: row, add, partial(buffer.sample, BATCH_SIZE), pictures, told_by_memory(buffer))
+
+
+LIBRARIES: dict[str, Callable[[], list[Candidate]]] = {
+    "stable-baselines3": stable_baselines3,
+    "cleanrl": cleanrl,
+    "tianshou": tianshou,
+    "torchrl": torchrl,
+    "gymnasium": gymnasium,
+    "nnabla-rl": nnabla_rl,
+    "berkeley": berkeley,
+}
