@@ -1,10 +1,10 @@
 """Random play as Stable-Baselines3's algorithms feed a buffer with it, and its own buffers beside ours."""
 
+import copy
+
 import numpy as np
 import torch
 from gymnasium import spaces
-
-GREY_STACK = "stack of grey frames"
 
 
 class Play:
@@ -15,7 +15,8 @@ class Play:
 
     def __init__(self, seed, space, action_space, num_envs, stack=1, end_chance=0.2):
         self.generator = np.random.default_rng(seed)
-        self.space, self.action_space, self.num_envs = space, action_space, num_envs
+        self.space, self.action_space, self.num_envs = space, copy.deepcopy(action_space), num_envs
+        self.action_space.seed(seed)
         self.stack, self.end_chance = stack, end_chance
         self.observations = self.rows_of(lambda part: self.begun(part, num_envs))
 

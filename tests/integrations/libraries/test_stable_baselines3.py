@@ -55,7 +55,7 @@ def assert_draws_what(plain, ours, seed, but=()):
     np.testing.assert_array_equal(state, np.random.get_state()[1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     observation=st.sampled_from([*OBSERVATIONS.values(), DICT]),
@@ -85,7 +85,7 @@ def test_batches_equal_those_of_the_library_bit_for_bit(
     assert_draws_what(plain, ours, seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     num_envs=st.integers(1, 4),

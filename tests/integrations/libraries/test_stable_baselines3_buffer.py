@@ -1,0 +1,239 @@
+"""What is asked of a buffer beside samples: arrays, tensors of one's own, saving, and clear refusals."""
+
+import pickle
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common import buffers
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
+
+from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, NothingToSampleError
+from framestow.integrations.stable_baselines3 import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from integrations.libraries.sb3_play import Play, assert_equal_samples
+
+SPACE, ACTIONS = spaces.Box(0, 255, (4, 6, 5), np.uint8), spaces.Discrete(4)
+DICT = spaces.Dict({"picture": SPACE, "place": spaces.Box(-1, 1, (2,), np.float32)})
+
+
+def filled(kind, num_rows, space=SPACE, num_envs=2, seed=0, size=16, **settings):
+    play, buffer = (
+        Play(seed, space, ACTIONS, num_envs, stack=4),
+        kind(size, space, ACTIONS, "cpu", num_envs, **settings),
+    )
+    for _ in range(num_rows):
+        buffer.add(*play.step())
+    return buffer
+
+
+def samples(buffer, seed=0):
+    np.random.seed(seed)
+    return buffer.sample(32)
+
+
+@pytest.mark.parametrize("num_rows", [0, 5, 21])
+def test_arrays_read_as_those_of_the_library(num_rows):
+    theirs, ours = filled(buffers.ReplayBuffer, num_rows), filled(ReplayBuffer, num_rows)
+
+    for name in ("actions", "rewards", "dones", "timeouts"):
+        expected, actual = getattr(theirs, name), getattr(ours, name)
+        assert expected.dtype == actual.dtype, name
+        np.testing.assert_array_equal(expected, actual, err_msg=name)
+    for name in ("observations", "next_observations"):
+        expected, actual = getattr(theirs, name), getattr(ours, name)
+        assert (expected.shape, expected.dtype, len(expected)) == (actual.shape, actual.dtype, len(actual))
+        np.testing.assert_array_equal(expected, actual, err_msg=name)
+        for key in (3, -1, np.s_[2:6], np.s_[1, 0], np.s_[:, 1], ([1, 7], [0, 1]), np.s_[[1, 2], [1, 0], :], np.s_[-3]):
+            np.testing.assert_array_equal(expected[key], actual[key], err_msg=f"{name}[{key}]")
+
+
+def test_a_dict_of_observations_reads_as_one_of_arrays():
+    theirs, ours = filled(buffers.DictReplayBuffer, 5, DICT), filled(ReplayBuffer, 5, DICT)
+
+    assert list(theirs.observations) == list(ours.observations)
+    for key, expected in theirs.next_observations.items():
+        np.testing.assert_array_equal(expected, ours.next_observations[key])
+
+
+def test_what_was_sampled_stays_as_it_is_and_may_be_written_to():
+    buffer = filled(ReplayBuffer, 12)
+    kept = samples(buffer)
+    copies = [field.clone() for field in kept[:5]]
+    for seed in range(20):
+        samples(buffer, seed)
+        buffer.add(*Play(seed, SPACE, ACTIONS, 2, stack=4).step())
+    assert all(torch.equal(copy, field) for copy, field in zip(copies, kept[:5], strict=True))
+
+    kept.observations.fill_(7)
+    assert torch.equal(copies[2], kept.next_observations)
+    one = buffer.sample(1)
+    before = one.next_observations.clone()
+    one.observations.fill_(7)
+    assert torch.equal(before, one.next_observations)
+
+
+def test_a_device_set_later_is_the_one_that_samples_go_to():
+    buffer = filled(ReplayBuffer, 5)
+    buffer.device = torch.device("meta")
+
+    assert {torch.device("meta")} == {field.device for field in buffer.sample(3)[:5]}
+
+
+def test_steps_of_one_environment_may_come_without_its_axis_and_many_by_extend():
+    alone, together = ReplayBuffer(9, SPACE, ACTIONS, "cpu"), ReplayBuffer(9, SPACE, ACTIONS, "cpu")
+    play = Play(0, SPACE, ACTIONS, 1, stack=4)
+    steps = [play.step() for _ in range(5)]
+    for now, after, action, reward, done, infos in steps:
+        alone.add(now[0], after[0], action[0], reward[0], done[0], infos)
+    together.extend(*map(list, zip(*steps, strict=True)))
+
+    assert_equal_samples(samples(alone), samples(together))
+
+
+def test_reset_forgets_every_step():
+    buffer = filled(ReplayBuffer, 12)
+    buffer.reset()
+
+    assert (0, False, 0, 0) == (buffer.pos, buffer.full, buffer.size(), len(buffer.memory))
+    assert_equal_samples(samples(filled(ReplayBuffer, 12)), samples(_fed_again(buffer)))
+
+
+def _fed_again(buffer):
+    play = Play(0, SPACE, ACTIONS, 2, stack=4)
+    for _ in range(12):
+        buffer.add(*play.step())
+    return buffer
+
+
+def test_instances_are_those_of_the_library():
+    assert isinstance(filled(ReplayBuffer, 0), buffers.ReplayBuffer)
+    assert isinstance(filled(DictReplayBuffer, 0, DICT), buffers.DictReplayBuffer)
+    assert isinstance(filled(NStepReplayBuffer, 0), buffers.NStepReplayBuffer)
+
+
+@pytest.mark.parametrize(
+    ("space", "settings"), [(SPACE, {"optimize_memory_usage": True, "threads": 2}), (DICT, {"n_steps": 2})]
+)
+def test_a_saved_buffer_goes_on_as_the_one_that_was_saved(tmp_path, space, settings):
+    kind = NStepReplayBuffer if "n_steps" in settings else ReplayBuffer
+    play, buffer = Play(3, space, ACTIONS, 2, stack=4), kind(40, space, ACTIONS, "cpu", 2, **settings)
+    for _ in range(30):
+        buffer.add(*play.step())
+    save_to_pkl(tmp_path / "buffer", buffer)
+    loaded = load_from_pkl(tmp_path / "buffer")
+
+    assert buffer.memory.settings.threads == loaded.memory.settings.threads
+    for seed in range(10):
+        assert_equal_samples(samples(buffer, seed), samples(loaded, seed))
+        step = play.step()
+        buffer.add(*step)
+        loaded.add(*step)
+    loaded.memory.check()
+
+
+def test_a_file_is_about_as_large_as_the_packed_memory_and_a_flipped_byte_of_it_is_found():
+    space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    buffer = ReplayBuffer(300, space, ACTIONS, "cpu")
+    picture = np.random.default_rng(0).integers(0, 256, (84, 84), dtype=np.uint8)
+    for number in range(300):
+        shown = np.stack([np.roll(picture, number + age, 1) for age in range(5)])[None]
+        buffer.add(shown[:, :4], shown[:, 1:], np.array([1]), np.zeros(1), np.array([False]), [{}])
+    packed = sum(bytes_of for part, bytes_of in buffer.memory.report().parts.items() if part != "output pool")
+    content = pickle.dumps(buffer)
+
+    assert len(content) < 1.2 * packed
+    flipped = bytearray(content)
+    flipped[content.index(b"frames") + len(content) // 2] ^= 1
+    with pytest.raises(DamagedDataError):
+        pickle.loads(bytes(flipped))
+
+
+@pytest.mark.exhaustive
+def test_a_fresh_process_loads_what_a_training_saved_and_goes_on_with_it(tmp_path):
+    env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    model = DQN("MlpPolicy", env, replay_buffer_class=ReplayBuffer, buffer_size=200, device="cpu", seed=0)
+    model.learn(150)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    np.random.seed(5)
+    drawn = model.replay_buffer.sample(64).observations.numpy()
+
+    code = f"""
+import hashlib, numpy as np
+from stable_baselines3 import DQN
+from stable_baselines3.common.env_util import make_vec_env
+model = DQN.load({str(tmp_path / "model")!r}, env=make_vec_env("CartPole-v1", n_envs=2, seed=0), device="cpu")
+model.load_replay_buffer({str(tmp_path / "buffer")!r})
+np.random.seed(5)
+print(hashlib.sha256(model.replay_buffer.sample(64).observations.numpy().tobytes()).hexdigest())
+model.learn(100, reset_num_timesteps=False)
+print(type(model.replay_buffer).__name__, model.replay_buffer.size())
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
+
+    assert [sha256(drawn.tobytes()).hexdigest(), "ReplayBuffer 100"] == result.stdout.splitlines()
+
+
+class TestRefusals:
+    def test_an_empty_buffer(self):
+        with pytest.raises(
+            NothingToSampleError, match=r"^the buffer holds no step: there is nothing to sample; add st"
+        ):
+            filled(ReplayBuffer, 0).sample(4)
+
+    @pytest.mark.parametrize(("name", "value"), [("pos", 3), ("full", True)])
+    def test_what_follows_from_the_steps_cannot_be_set(self, name, value):
+        with pytest.raises(InvalidSettingsError, match=f"^{name} is set to {value}: "):
+            setattr(filled(ReplayBuffer, 2), name, value)
+
+    def test_flags_of_the_past_cannot_be_set(self):
+        with pytest.raises(InvalidSettingsError, match=r"^dones\[0\] is set to True: steps stay as they came; "):
+            filled(ReplayBuffer, 2).dones[0] = True
+
+    def test_arrays_cannot_be_written_to(self):
+        with pytest.raises(ValueError, match="read-only"):
+            filled(ReplayBuffer, 2).rewards[0] = 1
+
+    def test_unpacking_everything(self):
+        space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+        buffer = ReplayBuffer(100_000, space, ACTIONS, "cpu")
+        with pytest.raises(InvalidSettingsError, match=r"^100000 observations have 2\.6 GiB unpacked: 1 GiB are unpac"):
+            np.asarray(buffer.observations)
+
+    def test_a_part_of_observations(self):
+        with pytest.raises(
+            InvalidSettingsError, match=r"^observations are looked up by 3 indices: they are unpacked wh"
+        ):
+            filled(ReplayBuffer, 2).observations[:, 0, 3]
+
+    def test_a_space_that_is_no_dict(self):
+        with pytest.raises(InvalidSettingsError, match=r"DictReplayBuffer takes a Dict; take ReplayBuffer$"):
+            DictReplayBuffer(16, SPACE, ACTIONS)
+
+    def test_a_return_of_no_step(self):
+        with pytest.raises(InvalidSettingsError, match=r"^n_steps is 0: "):
+            NStepReplayBuffer(16, SPACE, ACTIONS, n_steps=0)
+
+    @pytest.mark.parametrize(
+        ("observation", "message"),
+        [
+            (
+                np.zeros((2, 6, 5, 4), np.uint8),
+                r"^observations have shape \(2, 6, 5, 4\): those of 2 environments are ",
+            ),
+            (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some are others as uint8"),
+            (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some are others as uint8"),
+        ],
+    )
+    def test_an_observation_that_is_not_of_the_space(self, observation, message):
+        buffer = filled(ReplayBuffer, 2)
+        with pytest.raises(InvalidStepError, match=message):
+            buffer.add(observation, observation, np.zeros(2, int), np.zeros(2), np.zeros(2, bool), [{}, {}])
+        assert 2 == buffer.pos
