@@ -1,17 +1,4 @@
-"""Replay buffers for CleanRL's single-file scripts, in about a hundredth of the memory. Needs PyTorch alone.
-
-One import changes; with the same seed a script learns the same weights, bit for bit, until an episode is truncated:
-then CleanRL's buffers give a wrong next observation or return (its issue 460), and these the true one.
-
-============================  ===================================================================================
-``ReplayBuffer``              of ``dqn_atari.py``, ``c51_atari.py``, ``sac_atari.py`` and their like, in place of
-                              ``cleanrl_utils.buffers``' or ``stable_baselines3.common.buffers``'
-``PrioritizedReplayBuffer``   of ``rainbow_atari.py``, which defines its own: import this one behind it
-============================  ===================================================================================
-
-Tested with the scripts as they are in 2025 (CleanRL 2.0.0b1, which pins Gymnasium 0.29.1 and had Stable-Baselines3
-2.0.0's buffer). docs/migration.md has figures, and what behaves better.
-"""
+"""The buffer of rainbow_atari.py: returns of n steps, drawn by priority."""
 
 from __future__ import annotations
 
@@ -19,9 +6,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from framestow.errors import InvalidSettingsError, InvalidStepError, MissingExtraError, NothingToSampleError
+from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.integrations.cleanrl.own_tensors import own_tensor
 from framestow.integrations.drop_in.assigned_arrays import as_assigned
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.integrations.drop_in.row_buffer import MakeMemory
@@ -31,16 +20,6 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.checked_priorities import checked_priorities
 from framestow.replay.samplers.prioritized import Prioritized
-
-try:
-    import torch
-except ModuleNotFoundError as missing:
-    raise MissingExtraError(
-        f"framestow.integrations.cleanrl needs {missing.name}: CleanRL's scripts have it; run: pip install "
-        '"framestow[torch]"'
-    ) from missing
-
-__all__ = ["PrioritizedBatch", "PrioritizedReplayBuffer"]
 
 Array = npt.NDArray[Any]
 
@@ -229,8 +208,7 @@ class PrioritizedReplayBuffer:
         self._num_rows_seen = steps.num_rows
 
     def _tensor(self, array: Array) -> torch.Tensor:
-        # A copy: both observations are views of the same frames, and a learner may write to its tensors.
-        return torch.from_numpy(np.array(array, order="C")).to(self.device)
+        return own_tensor(array, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": self._sampler.state(self._settled)}
