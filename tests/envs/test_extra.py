@@ -13,7 +13,7 @@ def test_a_missing_part_of_the_extra_gives_the_line_that_installs_it(missing):
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from framestow.errors import MissingExtraError\n"
-        "try:\n    import framestow.envs\nexcept MissingExtraError as error:\n    print(error)"
+        "try:\n    from framestow.envs import make_atari\nexcept MissingExtraError as error:\n    print(error)"
     )
 
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout

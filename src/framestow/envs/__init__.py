@@ -1,30 +1,27 @@
 """Environments that tell the truth, and the Recorder that feeds a memory from them.
 
-Needs the extra ``framestow[atari]`` (Gymnasium, ale-py with its ROMs, OpenCV).
+Needs the extra ``framestow[atari]`` (Gymnasium, ale-py with its ROMs, OpenCV). Each name is imported when it is first
+asked for: what plays no Atari game (``Recorder``, the vector environments) needs Gymnasium alone.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from framestow.errors import MissingExtraError
 
-try:
-    import ale_py  # noqa: F401
-    import cv2  # noqa: F401
-    import gymnasium  # noqa: F401
-except ModuleNotFoundError as missing:
-    raise MissingExtraError(
-        f"framestow.envs needs {missing.name}: it is part of the extra 'atari', which is not installed; "
-        'run: pip install "framestow[atari]"'
-    ) from missing
-
-from framestow.envs.atari.atari_env import AtariEnv
-from framestow.envs.atari.presets import PRESETS, Preset, find_preset
-from framestow.envs.backends.ale import AleVectorEnv
-from framestow.envs.backends.envpool import EnvpoolVectorEnv
-from framestow.envs.episode_ends import FinishedGame, finished_games, lost_episodes
-from framestow.envs.make_atari import make_atari
-from framestow.envs.recording.recorder import Recorder
-from framestow.envs.recording.step_sink import StepSink
-from framestow.envs.vector.serial import SerialVectorEnv
-from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
+if TYPE_CHECKING:
+    from framestow.envs.atari.atari_env import AtariEnv
+    from framestow.envs.atari.presets import PRESETS, Preset, find_preset
+    from framestow.envs.atari_by_name import make_atari
+    from framestow.envs.backends.ale import AleVectorEnv
+    from framestow.envs.backends.envpool import EnvpoolVectorEnv
+    from framestow.envs.episode_ends import FinishedGame, finished_games, lost_episodes
+    from framestow.envs.recording.recorder import Recorder
+    from framestow.envs.recording.step_sink import StepSink
+    from framestow.envs.vector.serial import SerialVectorEnv
+    from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
 
 __all__ = [
     "PRESETS",
@@ -42,3 +39,36 @@ __all__ = [
     "lost_episodes",
     "make_atari",
 ]
+
+_MODULES = {
+    "PRESETS": "atari.presets",
+    "AleVectorEnv": "backends.ale",
+    "AtariEnv": "atari.atari_env",
+    "EnvpoolVectorEnv": "backends.envpool",
+    "FinishedGame": "episode_ends",
+    "Preset": "atari.presets",
+    "Recorder": "recording.recorder",
+    "SerialVectorEnv": "vector.serial",
+    "StepSink": "recording.step_sink",
+    "WorkerVectorEnv": "workers.worker_vector_env",
+    "find_preset": "atari.presets",
+    "finished_games": "episode_ends",
+    "lost_episodes": "episode_ends",
+    "make_atari": "atari_by_name",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``name`` when it is first asked for; ``MissingExtraError`` where what it needs is not installed."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'framestow.envs' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f"framestow.envs.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as missing:
+        library = str(missing.name).partition(".")[0]
+        raise MissingExtraError(
+            f"framestow.envs needs {library}: it is part of the extra 'atari', which is not installed; "
+            'run: pip install "framestow[atari]"'
+        ) from missing
+    globals()[name] = value
+    return value

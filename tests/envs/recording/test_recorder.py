@@ -240,7 +240,7 @@ def test_metadata_shared_by_a_class_does_not_mislead():
 def test_an_environment_that_does_not_tell_its_mode_is_refused_unless_the_caller_does():
     vector = DenseFinalVector()
     vector.metadata = {}
-    message = "does not tell its autoreset mode: without it nobody knows which steps are real; pass Recorder("
+    message = "does not tell its autoreset mode: without it nobody knows which steps are real; pass autoreset_mode"
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         Recorder(vector, ListSink(3))

@@ -32,8 +32,7 @@ def told_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
     told = env.metadata.get("autoreset_mode") if own is None else own
     if told is None:
         raise InvalidSettingsError(
-            f"{env} does not tell its autoreset mode: without it nobody knows which steps are real; "
-            "pass Recorder(env, memory, autoreset_mode=...)"
+            f"{env} does not tell its autoreset mode: without it nobody knows which steps are real; pass autoreset_mode"
         )
     return told  # type: ignore[no-any-return]
 
