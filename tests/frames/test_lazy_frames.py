@@ -1,0 +1,278 @@
+"""LazyFrames answer as the array that they stand for, share what they are made of, and keep nothing else."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays, basic_indices
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames import LazyFrames, LazyFramesBatch
+from framestow.frames.lazy_frames import STACK_AXES
+from oracles.earlier_lazy_frames import BaselinesLazyFrames, GymnasiumLazyFrames
+
+JOINED = {"first": np.stack, "last": lambda frames: np.stack(frames, -1), "channels": lambda f: np.concatenate(f, -1)}
+DTYPES = ["uint8", "bool", "int16", "float32", "float64"]
+FRAME_BYTES, STACK = 84 * 84, 4
+
+
+@st.composite
+def stacks(draw, axes=STACK_AXES):
+    """Frames of any shape and dtype, an axis, and the array that they are along it."""
+    axis = draw(st.sampled_from(axes))
+    shape = draw(array_shapes(min_dims=1 if axis == "channels" else 0, max_dims=3, max_side=4) | st.just((3, 0)))
+    dtype, generator = draw(st.sampled_from(DTYPES)), np.random.default_rng(draw(st.integers(0, 99)))
+    frames = [generator.integers(0, 200, shape).astype(dtype) for _ in range(draw(st.integers(1, 5)))]
+    return frames, axis, JOINED[axis](frames)
+
+
+def numbered(count, shape=(84, 84), first=0):
+    return [np.full(shape, number % 256, np.uint8) for number in range(first, first + count)]
+
+
+def bits(array):
+    return np.asarray(array).tobytes(), np.asarray(array).shape, np.asarray(array).dtype
+
+
+@settings(max_examples=40)
+@given(stacks())
+def test_lazy_frames_are_what_stacking_or_joining_their_frames_gives(stack):
+    frames, axis, array = stack
+
+    lazy = LazyFrames(frames, axis)
+
+    assert bits(array) == bits(lazy)
+    assert (array.shape, array.dtype, array.ndim, len(array)) == (lazy.shape, lazy.dtype, lazy.ndim, len(lazy))
+    assert [bits(part) for part in array] == [bits(part) for part in lazy]
+
+
+@settings(max_examples=40)
+@given(stacks(), st.data())
+def test_a_part_of_lazy_frames_is_that_part_of_the_array(stack, data):
+    frames, axis, array = stack
+    index = data.draw(basic_indices(array.shape, allow_newaxis=True))
+
+    assert bits(array[index]) == bits(LazyFrames(frames, axis)[index])
+
+
+@settings(max_examples=40)
+@given(stacks(["channels"]))
+def test_joined_along_channels_they_answer_as_baselines_lazy_frames(stack):
+    frames, axis, _ = stack
+    lazy, theirs = LazyFrames(frames, axis), BaselinesLazyFrames(frames)
+
+    assert (theirs.count(), len(theirs)) == (lazy.count(), len(lazy))
+    for number in range(-lazy.count(), lazy.count()):
+        assert bits(theirs.frame(number)) == bits(lazy.frame(number))
+    assert [bits(theirs[row]) for row in range(len(theirs))] == [bits(lazy[row]) for row in range(len(lazy))]
+    assert bits(np.asarray(theirs, np.float64)) == bits(np.asarray(lazy, np.float64))
+    with pytest.raises(IndexError):
+        lazy.frame(lazy.count())
+
+
+@settings(max_examples=40)
+@given(stacks(["first"]), st.slices(5))
+def test_stacked_on_the_first_axis_they_answer_as_gymnasiums_lazy_frames_did(stack, part):
+    frames, _, array = stack
+    lazy, theirs = LazyFrames(frames), GymnasiumLazyFrames(frames)
+
+    assert (len(theirs), theirs.shape, theirs.dtype) == (len(lazy), lazy.shape, lazy.dtype)
+    assert [bits(theirs[number]) for number in range(-len(lazy), len(lazy))] == [
+        bits(lazy[number]) for number in range(-len(lazy), len(lazy))
+    ]
+    if frames[part]:
+        assert bits(theirs[part]) == bits(lazy[part])
+    assert bits(theirs == array) == bits(lazy == array)
+
+
+@settings(max_examples=40)
+@given(stacks(["first", "last"]))
+def test_count_and_frame_tell_of_the_frames(stack):
+    frames, axis, _ = stack
+    lazy = LazyFrames(frames, axis)
+
+    assert len(frames) == lazy.count()
+    assert [bits(frame) for frame in frames] == [bits(lazy.frame(number)) for number in range(lazy.count())]
+    assert bits(frames[-1]) == bits(lazy.frame(-1))
+
+
+def test_frames_are_shared_and_cannot_be_written_to_through_a_stack():
+    frames = numbered(5)
+    older, newer = LazyFrames(frames[:4]), LazyFrames(frames[1:])
+
+    for shown in (older[1], newer[0], older.frame(1), next(iter(newer)), LazyFrames(frames, "channels").frame(100)):
+        assert np.shares_memory(frames[1], shown)
+        assert not shown.flags.writeable
+    np.asarray(older)[:] = 99
+    older[:2][:] = 99
+
+    assert [0, 1, 2, 3] == np.asarray(older)[:, 0, 0].tolist()
+
+
+@pytest.mark.parametrize("axis", STACK_AXES)
+def test_looking_at_lazy_frames_in_every_way_leaves_nothing_behind(axis):
+    num_kept = 100
+    frames = [np.zeros((84, 84, 1), np.uint8) for _ in range(num_kept + STACK)]
+    kept = [LazyFrames(frames[first : first + STACK], axis) for first in range(num_kept)]
+    batch = LazyFramesBatch(kept[:8])
+    tracemalloc.start()
+
+    for lazy in kept:
+        np.asarray(lazy), np.asarray(lazy, np.float32), np.stack([lazy, lazy]), torch.as_tensor(lazy)
+        lazy[0], lazy[1:3], lazy[..., 0], lazy.frame(0), lazy.count(), lazy == kept[0], list(lazy), repr(lazy)
+    np.asarray(batch), batch[0], batch[1:], list(batch)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    whole_stacks = num_kept * STACK * FRAME_BYTES
+    assert grown < whole_stacks / 20  # some kilobytes are PyTorch's and the collector's own
+
+
+def test_a_part_that_is_kept_does_not_keep_the_whole_array():
+    lazy = LazyFrames(numbered(4, (84, 84, 1)), "channels")
+
+    for part in (lazy[0], lazy[:2], lazy[..., 3], LazyFramesBatch([lazy])[0, 1]):
+        assert part.base is None
+
+
+@pytest.mark.parametrize("axis", STACK_AXES)
+def test_a_pickle_has_each_frame_once_and_gives_the_sharing_back(axis):
+    frames = numbered(103)
+    for frame in frames:
+        frame.flags.writeable = False
+    lazies = [LazyFrames(frames[first : first + STACK], axis) for first in range(100)]
+
+    written = pickle.dumps(lazies)
+    back = pickle.loads(written)
+
+    assert len(written) < 103 * (FRAME_BYTES + 200) + 100 * 100
+    assert [bits(lazy) for lazy in lazies] == [bits(lazy) for lazy in back]
+    if axis == "first":
+        assert np.shares_memory(back[0][1], back[1][0])
+        assert not back[0][1].flags.writeable
+
+
+def test_copies_share_frames_that_nobody_can_write_to():
+    frozen, open_to_all = numbered(2)
+    frozen.flags.writeable = False
+    lazy = LazyFrames([frozen, open_to_all])
+
+    shallow, deep = copy.copy(lazy), copy.deepcopy([lazy, lazy[0], LazyFramesBatch([lazy])])
+    open_to_all[:] = 99
+
+    assert [0, 99] == np.asarray(shallow)[:, 0, 0].tolist()
+    assert [0, 1] == np.asarray(deep[0])[:, 0, 0].tolist()
+    assert np.shares_memory(frozen, deep[0][0])
+    assert np.shares_memory(deep[0][1], deep[2][0][1])
+
+
+def test_a_read_only_view_of_what_can_be_written_to_is_copied_deeply():
+    open_to_all = np.zeros((2, 2), np.uint8)
+    view = open_to_all.view()
+    view.flags.writeable = False
+
+    deep = copy.deepcopy(LazyFrames([view]))
+    open_to_all[:] = 7
+
+    assert not np.asarray(deep).any()
+
+
+@pytest.mark.parametrize("axis", STACK_AXES)
+def test_an_array_without_a_copy_is_refused_as_numpy_asks(axis):
+    lazy = LazyFrames(numbered(4), axis)
+
+    with pytest.raises(ValueError, match=r"^copy is False: LazyFrames is put together anew for each array; leave"):
+        np.asarray(lazy, copy=False)
+    assert np.asarray(lazy, copy=True).flags.owndata
+
+
+def test_whatever_takes_arrays_takes_lazy_frames():
+    lazy = LazyFrames(numbered(4))
+    array = np.asarray(lazy)
+
+    assert bits(np.stack([array, array])) == bits(np.stack([lazy, lazy])) == bits(np.array([lazy, lazy]))
+    assert bits(array / np.float32(255)) == bits(np.divide(lazy, np.float32(255)))
+    assert bits(array.astype(np.float32)) == bits(np.asarray(lazy, np.float32))
+    for make in (torch.as_tensor, torch.tensor, torch.from_dlpack, lambda lazy: torch.as_tensor(np.asarray(lazy))):
+        assert bits(array) == bits(make(lazy))
+    objects = np.full(2, None, object)
+    objects[1] = lazy
+    assert objects[1] is lazy
+
+
+def test_comparing_is_element_by_element_from_either_side_and_there_is_no_hash():
+    lazy, other = LazyFrames(numbered(4)), LazyFrames(numbered(4, first=1))
+
+    assert bits(np.ones((4, 84, 84), bool)) == bits(lazy == np.asarray(lazy)) == bits(np.asarray(lazy) == lazy)
+    assert not (lazy == other).any()
+    assert (lazy != other).all()
+    assert np.array_equal(lazy, LazyFrames(numbered(4)))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(lazy)
+
+
+def test_they_say_what_they_stand_for():
+    lazy = LazyFrames(numbered(4, (84, 84, 1)), "channels")
+
+    assert "LazyFrames(shape=(84, 84, 4), dtype=uint8)" == repr(lazy)
+    assert "LazyFramesBatch(shape=(1, 84, 84, 4), dtype=uint8)" == repr(LazyFramesBatch([lazy]))
+    assert "channels" == lazy.axis
+
+
+@pytest.mark.parametrize(
+    ("frames", "axis", "message"),
+    [
+        ([], "first", "frames are none: a stack has at least one; give the last ones, oldest first"),
+        (
+            [np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)],
+            "first",
+            "frame 1 is uint8 of shape (2, 3): the first one is uint8 of shape (2, 2), and a stack is of one kind; "
+            "give the frames of one environment",
+        ),
+        (
+            [np.zeros(2, np.uint8), np.zeros(2)],
+            "first",
+            "frame 1 is float64 of shape (2,): the first one is uint8 of shape (2,), and a stack is of one kind; give "
+            "the frames of one environment",
+        ),
+        ([np.zeros(2)], "middle", "axis is 'middle': must be one of 'first', 'last', 'channels'"),
+        ([1, 2], "channels", "frames are numbers: they have no last axis to be joined along; take 'first'"),
+    ],
+)
+def test_frames_that_make_no_stack_are_refused(frames, axis, message):
+    with pytest.raises(InvalidSettingsError, match=f"^{re.escape(message)}$"):
+        LazyFrames(frames, axis)
+
+
+@settings(max_examples=40)
+@given(stacks(), st.integers(1, 4), st.data())
+def test_a_batch_is_the_array_of_its_observations_and_gives_each_back(stack, num_envs, data):
+    frames, axis, array = stack
+    lazies = [LazyFrames(frames, axis) for _ in range(num_envs)]
+    batch, whole = LazyFramesBatch(lazies), np.stack([array] * num_envs)
+    index = data.draw(basic_indices(whole.shape, allow_newaxis=True) | arrays(bool, num_envs))
+
+    assert bits(whole) == bits(batch)
+    assert bits(whole[index]) == bits(batch[index])
+    assert [bits(row) for row in whole] == [bits(lazy) for lazy in batch]
+    assert all(ours is lazy for ours, lazy in zip(batch, lazies, strict=True))
+    assert batch[num_envs - 1] is lazies[-1]
+    assert bits(whole) == bits(pickle.loads(pickle.dumps(batch))) == bits(copy.deepcopy(batch))
+
+
+def test_a_batch_of_observations_that_differ_is_refused():
+    for lazies in ([LazyFrames(numbered(4)), LazyFrames(numbered(3))], []):
+        with pytest.raises(
+            InvalidSettingsError, match=r"^observations are of the shapes and dtypes \[.*\]: a batch has"
+        ):
+            LazyFramesBatch(lazies)
