@@ -1,0 +1,317 @@
+"""FrameStack and VectorFrameStack show what Gymnasium's and Baselines' wrappers show, at every step, over resets."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from functools import partial
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+from framestow.envs import Recorder, SerialVectorEnv
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.frames.array_trees import map_arrays
+from framestow.integrations.gymnasium import FrameStack, LazyFrames, LazyFramesBatch, VectorFrameStack
+from oracles.earlier_lazy_frames import BaselinesLazyFrames
+from oracles.numbered_frames import SHAPE, ListSink, NumberedEnv, frame_of
+from oracles.random_env import SPACES, RandomEnv
+from oracles.toy_vector import ToyVector, numbered_envs
+from oracles.vector_answers import assert_same
+
+gymnasium.register_envs(ale_py)
+
+STEPS = 40
+CUSTOM = {name: space.sample() for name, space in SPACES.items()}
+PADDINGS = ["reset", "zero", "custom"]
+
+
+def as_arrays(observation):
+    return map_arrays(np.asarray, observation)
+
+
+def padding_of(padding, name):
+    return CUSTOM[name] if padding == "custom" else padding
+
+
+def play(env, num_steps):
+    """All observations of so many steps as arrays, those of resets among them."""
+    shown = [env.reset(seed=5)[0]]
+    for number in range(num_steps):
+        observation, reward, terminated, truncated, _ = env.step(number % 3)
+        shown.append(as_arrays((observation, reward, terminated, truncated)))
+        if terminated or truncated:
+            shown.append(env.reset()[0])
+    return [as_arrays(each) for each in shown]
+
+
+@pytest.mark.parametrize("stack_size", [1, 4])
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("name", SPACES)
+def test_of_any_space_it_shows_what_frame_stack_observation_shows(name, padding, stack_size):
+    wrappers = [
+        wrapper(RandomEnv(SPACES[name], seed=3), stack_size, padding_type=padding_of(padding, name))
+        for wrapper in (FrameStackObservation, FrameStack)
+    ]
+
+    theirs, ours = [play(env, STEPS) for env in wrappers]
+
+    assert_same(theirs, ours, name)
+    assert wrappers[0].observation_space == wrappers[1].observation_space
+
+
+def test_on_a_real_game_it_shows_what_frame_stack_observation_shows():
+    def game():
+        return AtariPreprocessing(gymnasium.make("ALE/Breakout-v5", frameskip=1, max_num_frames_per_episode=120))
+
+    assert_same(play(FrameStackObservation(game(), 4), 70), play(FrameStack(game(), 4), 70), "Breakout")
+
+
+@pytest.mark.parametrize("name", ["pixels", "channels", "bounded away from zero"])
+def test_joined_along_channels_it_shows_what_baselines_frame_stack_shows(name):
+    env, alike = FrameStack(RandomEnv(SPACES[name], seed=3), 4, axis="channels"), RandomEnv(SPACES[name], seed=3)
+    frames = deque(maxlen=4)
+
+    def baselines(frame, num_times=1):
+        frames.extend([frame] * num_times)
+        return BaselinesLazyFrames(list(frames))
+
+    pairs = [(baselines(alike.reset()[0], 4), env.reset()[0])]
+    for action in range(STEPS):
+        frame, _, terminated, truncated, _ = alike.step(action)
+        pairs.append((baselines(frame), env.step(action)[0]))
+        if terminated or truncated:
+            pairs.append((baselines(alike.reset()[0], 4), env.reset()[0]))
+
+    for theirs, ours in pairs:
+        assert_same(np.asarray(theirs), np.asarray(ours), name)
+        assert (theirs.count(), len(theirs)) == (ours.count(), len(ours))
+        assert_same(theirs.frame(-1), ours.frame(-1), name)
+        assert np.asarray(ours) in env.observation_space
+
+
+def test_along_a_new_last_axis_it_shows_the_same_stacks():
+    first, last = (FrameStack(RandomEnv(SPACES["dict"], seed=1), 3, axis=axis) for axis in ("first", "first"))
+
+    assert_same(play(first, 20), play(last, 20), "dict")
+    first, last = (FrameStack(RandomEnv(SPACES["pixels"], seed=1), 3, axis=axis) for axis in ("first", "last"))
+    observations = first.reset()[0], last.reset()[0]
+    assert_same(np.moveaxis(observations[0], 0, -1), np.asarray(observations[1]), "pixels")
+    assert (6, 5, 3) == last.observation_space.shape
+
+
+def test_neighbouring_observations_share_their_frames_as_do_those_of_a_dict():
+    env = FrameStack(RandomEnv(SPACES["dict"], seed=3, longest=100), 4)
+    before, after = env.reset()[0], env.step(0)[0]
+
+    assert np.shares_memory(before["camera"].frame(3), after["camera"].frame(2))
+    assert np.shares_memory(before["arm"][0].frame(3), after["arm"][0].frame(2))
+    assert all(isinstance(part, LazyFrames) for part in (after["camera"], *after["arm"]))
+
+
+def test_an_environment_that_reuses_its_array_changes_no_observation_that_is_kept():
+    def stacked(wrapper):
+        env = wrapper(NumberedEnv(lengths=(9,), reuses_its_array=True), 3)
+        return [env.reset()[0], *(env.step(0)[0] for _ in range(4))]
+
+    kept, theirs = stacked(FrameStack), stacked(FrameStackObservation)
+
+    right = [[frame_of(0, 0, max(0, step - back)) for back in (2, 1, 0)] for step in range(5)]
+    assert_same(np.array(right), np.array([np.asarray(observation) for observation in kept]), "ours")
+    newest_alone = [[frame_of(0, 0, step)] * 3 for step in range(5)]
+    assert_same(np.array(newest_alone), np.array(theirs), "Gymnasium's shows the array three times over")
+
+
+def test_an_environment_cannot_be_changed_through_an_observation():
+    observation, _ = FrameStack(NumberedEnv(lengths=(9,)), 3).reset()
+
+    with pytest.raises(ValueError, match="read-only"):
+        observation[0][:] = 99
+
+
+def test_stacked_environments_make_a_vector_environment():
+    vector = SyncVectorEnv([lambda seed=seed: FrameStack(RandomEnv(SPACES["dict"], seed), 4) for seed in range(2)])
+    theirs = SyncVectorEnv(
+        [lambda seed=seed: FrameStackObservation(RandomEnv(SPACES["dict"], seed), 4) for seed in range(2)]
+    )
+
+    assert_same(theirs.reset()[0], vector.reset()[0], "reset")
+    for _ in range(20):
+        assert_same(theirs.step([0, 1])[0], vector.step([0, 1])[0], "step")
+
+
+def test_the_specification_of_an_environment_makes_it_again():
+    env = FrameStack(gymnasium.make("CartPole-v1"), 3, padding_type="zero", axis="last")
+
+    again = gymnasium.make(env.spec)
+
+    assert isinstance(again, FrameStack)
+    assert env.observation_space == again.observation_space
+    assert ("zero", "last", 3) == (again.padding_type, again.axis, again.stack_size)
+    assert_same(np.asarray(env.reset(seed=1)[0]), np.asarray(again.reset(seed=1)[0]), "reset")
+
+
+def makers(name, num_envs, wrapper=None):
+    def made(seed):
+        env = RandomEnv(SPACES[name], seed)
+        return env if wrapper is None else wrapper(env)
+
+    return [partial(made, seed) for seed in range(num_envs)]
+
+
+VECTORS = {
+    "sync": lambda env_fns, mode: SyncVectorEnv(env_fns, autoreset_mode=mode),
+    "sync without copies": lambda env_fns, mode: SyncVectorEnv(env_fns, autoreset_mode=mode, copy=False),
+    "serial": SerialVectorEnv,
+}
+
+
+def play_vector(env, num_steps):
+    """Everything that so many steps answer, as arrays, and which rows of ``final_obs`` there are; all is kept first."""
+    mode = env.metadata["autoreset_mode"]
+    answers = [env.reset(seed=1)[0]]
+    for number in range(num_steps):
+        observations, *others, infos = env.step(np.full(env.num_envs, number % 3))
+        ended = others[1] | others[2]
+        final = [infos["final_obs"][row] for row in np.flatnonzero(ended)] if "final_obs" in infos else []
+        answers += [observations, *others, *final]
+        if mode is AutoresetMode.DISABLED and ended.any():
+            answers.append(env.reset(options={"reset_mask": ended})[0])
+    return [as_arrays(answer) for answer in answers]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("kind", VECTORS)
+@pytest.mark.parametrize("name", ["pixels", "discrete", "dict"])
+def test_each_environment_of_many_shows_what_frame_stack_observation_around_it_shows(name, kind, mode):
+    padding = "zero" if name == "dict" else "reset"
+    wrapped = makers(name, 3, lambda env: FrameStackObservation(env, 4, padding_type=padding))
+    theirs = SyncVectorEnv(wrapped, autoreset_mode=mode)
+    ours = VectorFrameStack(VECTORS[kind](makers(name, 3), mode), 4, padding_type=padding)
+
+    assert_same(play_vector(theirs, STEPS), play_vector(ours, STEPS), kind)
+    assert theirs.single_observation_space == ours.single_observation_space
+    assert theirs.observation_space == ours.observation_space
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_real_games_beside_one_another_show_what_each_would_alone(mode):
+    def game():
+        return AtariPreprocessing(gymnasium.make("ALE/Pong-v5", frameskip=1, max_num_frames_per_episode=300))
+
+    theirs = SyncVectorEnv([lambda: FrameStackObservation(game(), 4)] * 2, autoreset_mode=mode)
+    ours = VectorFrameStack(SyncVectorEnv([game] * 2, autoreset_mode=mode), 4)
+
+    assert_same(play_vector(theirs, 90), play_vector(ours, 90), "Pong")
+
+
+def test_a_masked_reset_leaves_the_options_as_they_were_and_the_other_stacks_too():
+    env = VectorFrameStack(SyncVectorEnv([NumberedEnv] * 2, autoreset_mode=AutoresetMode.DISABLED), 3)
+    env.reset()
+    before = env.step([0, 0])[0]
+    mask = np.array([True, False])
+    options = {"reset_mask": mask, "other": 1}
+
+    after, _ = env.reset(options=options)
+
+    assert {"reset_mask": mask, "other": 1} == options
+    assert_same(np.stack([frame_of(0, 1, 0)] * 3), np.asarray(after[0]), "reset")
+    assert_same(np.asarray(before[1]), np.asarray(after[1]), "untouched")
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_where_an_episode_is_lost_nothing_is_stacked_as_a_recorder_stores_nothing(mode):
+    def toy():
+        return ToyVector(numbered_envs([(4, 5), (3, 8)], [("terminated", "truncated")] * 2), mode, [(0, 3), (1, 7)])
+
+    recorder, ours = Recorder(toy(), ListSink(2, stack=3)), VectorFrameStack(toy(), 3)
+
+    assert_same(play_vector(recorder, 30), play_vector(ours, 30), mode.name)
+
+
+def test_what_is_kept_of_many_environments_is_shared_and_holds_no_other():
+    env = VectorFrameStack(SyncVectorEnv([NumberedEnv] * 3), 4)
+    before, after = env.reset()[0], env.step([0] * 3)[0]
+
+    assert isinstance(after, LazyFramesBatch)
+    assert np.shares_memory(before[1].frame(3), after[1].frame(2))
+    assert all(frame.flags.owndata and frame.shape == SHAPE for lazy in after for frame in lazy)
+
+
+REFUSED = [
+    (partial(FrameStack, NumberedEnv(), 0), "stack_size is 0: it must be a whole number, at least 1; take 4"),
+    (partial(FrameStack, NumberedEnv(), 2.5), "stack_size is 2.5: it must be a whole number, at least 1; take 4"),
+    (partial(FrameStack, NumberedEnv(), True), "stack_size is True: it must be a whole number, at least 1; take 4"),
+    (
+        partial(FrameStack, NumberedEnv(), 4, padding_type="zeros"),
+        "padding_type is 'zeros': it must be 'reset', 'zero' or an observation of Box(0, 255, (2, 3), uint8)",
+    ),
+    (
+        partial(FrameStack, NumberedEnv(), 4, axis="middle"),
+        "axis is 'middle': it must be one of 'first', 'last', 'channels'",
+    ),
+    (
+        partial(FrameStack, RandomEnv(Dict({"mission": Text(5)}), 0), 4),
+        "observation space Text(1, 5, charset=",
+    ),
+    (partial(FrameStack, RandomEnv(Discrete(3), 0), 4, axis="channels"), "observation space Discrete(3) with axis="),
+    (partial(FrameStack, SyncVectorEnv([NumberedEnv]), 4), "env is SyncVectorEnv(num_envs=1): it is many environments"),
+    (partial(VectorFrameStack, NumberedEnv(), 4), "env is <NumberedEnv instance>: it is no vector environment; take"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED)
+def test_what_cannot_be_stacked_is_refused_at_construction(make, message):
+    with pytest.raises(InvalidSettingsError, match=f"^{re.escape(message)}"):
+        make()
+
+
+class LyingEnv(NumberedEnv):
+    """Shows ``lie`` after the first step."""
+
+    lie = np.zeros(SHAPE, np.int64)
+
+    def step(self, action):
+        return (self.lie, *super().step(action)[1:])
+
+
+@pytest.mark.parametrize("lie", [np.zeros(SHAPE, np.int64), np.zeros(3, np.uint8)])
+def test_what_is_not_as_the_space_says_is_refused_and_never_cast(lie):
+    env = LyingEnv()
+    env.lie = lie
+    env = FrameStack(env, 3)
+    env.reset()
+
+    message = f"observation is {lie.dtype} of shape {lie.shape}: the observation space says uint8 of shape (2, 3); "
+    with pytest.raises(InvalidStepError, match=f"^{re.escape(message)}correct the environment"):
+        env.step(0)
+
+
+@pytest.mark.parametrize("make", [lambda: FrameStack(NumberedEnv(), 3), lambda: VectorFrameStack(toy_of_two(), 3)])
+def test_a_step_before_the_first_reset_is_refused_before_anything_is_stepped(make):
+    env = make()
+
+    with pytest.raises(InvalidStepError, match=r": a step needs one running; call reset\(\)$"):
+        env.step([0, 0])
+
+    env.reset()
+    env.step(np.array([0, 0])[: getattr(env, "num_envs", 1)] if hasattr(env, "num_envs") else 0)
+
+
+def toy_of_two():
+    return SyncVectorEnv([NumberedEnv, NumberedEnv])
+
+
+def test_a_tuple_of_arrays_is_a_tuple_of_lazy_frames():
+    env = FrameStack(RandomEnv(Tuple([SPACES["pixels"], Box(0, 1, (2,))]), 0), 2)
+
+    observation, _ = env.reset()
+
+    assert isinstance(observation, tuple)
+    assert [(2, 6, 5), (2, 2)] == [part.shape for part in observation]
