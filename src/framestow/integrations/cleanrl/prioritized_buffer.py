@@ -62,7 +62,8 @@ class PrioritizedReplayBuffer:
     What is otherwise, because CleanRL's is wrong there:
 
     - A return that would go on behind a truncation is no transition. ``add`` is told of no truncation, and CleanRL's
-      returns go on into the next episode. The one that ends there bootstraps from the true last observation.
+      returns go on into the next episode. The one that ends there bootstraps from the true last observation. (Where the
+      next episode begins with the very observation that the one before was cut off at, nobody can tell.)
     - Each of the last ``n_step`` - 1 steps of a terminated episode is a transition too, with the shorter return that is
       there. CleanRL forgets them, and where an episode is shorter than ``n_step`` the beginning of the next one too.
     - A draw never takes an empty slot, which gives CleanRL's script a loss of NaN.
