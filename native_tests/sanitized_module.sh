@@ -32,9 +32,10 @@ cp build/native_tests/_native.* "$packages/framestow/_core"
 
 grep -q __asan_init "$packages"/framestow/_core/_native*  # it is the sanitized one
 
-# What is written in Python alone is left out, and what is about bytes kept and not about how they are reached. What the
-# system counts is not tested: the sanitizer's own memory is in it. Leaks are looked for in the native tests: CPython and
-# NumPy keep what they need until the very end.
+# What is written in Python alone is left out, over native calls that others make (scaled pixels, loaders, what samplers
+# draw), and what is about bytes kept and not about how they are reached. What the system counts is not tested: the
+# sanitizer's own memory is in it. Leaks are looked for in the native tests: CPython and NumPy keep what they need until
+# the very end.
 LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
     "$own/bin/python" -m pytest -q -m 'not slow' -p no:cacheprovider -p no:faulthandler -n 2 --dist worksteal \
     --hypothesis-profile=sanitized \
@@ -43,4 +44,10 @@ LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktra
     --ignore tests/storage/files --ignore tests/replay/saving --ignore tests/replay/test_interrupted_calls.py \
     --ignore tests/replay/keeping/test_budget.py --ignore tests/storage/test_incompressible_frames.py \
     --ignore tests/replay/test_source_inspection.py --ignore tests/replay/episodes/test_held_episodes.py \
+    --ignore tests/storage/test_scaled_pixels.py -k 'not ScaledPixels' --ignore tests/replay/drawing \
+    --ignore tests/replay/samplers/test_samplers.py --ignore tests/replay/samplers/test_samplers_of_the_docs.py \
+    --ignore tests/replay/samplers/test_mixture.py --ignore tests/replay/samplers/test_by_age.py \
+    --ignore tests/replay/test_hindsight.py \
+    --deselect tests/replay/samplers/test_prioritized.py::test_tensors_of_the_cpu_are_taken_and_one_with_a_gradient_says_what_to_do \
+    --deselect 'tests/replay/test_memory_against_the_oracle.py::test_every_sampleable_transition_is_what_was_acted_on_after_any_operations[raw]' \
     "$@" tests/core tests/frames tests/storage tests/replay

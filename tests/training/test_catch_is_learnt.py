@@ -15,7 +15,7 @@ from training.catch_runs import make_catch
 EPISODES = 200  # at 90 % of the optimum the standard error of the mean is 0.03
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_catch_is_learnt_to_over_nine_tenths_of_the_optimum(tmp_path: Path) -> None:
     settings = Settings(
         "Catch",

@@ -118,7 +118,7 @@ def test_agent_steps_count_transitions_and_not_the_steps_that_only_reset(tmp_pat
     assert run.tally.agent_steps == len(run.memory)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_resumed_breakout_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
     settings = Settings(
         "Breakout",

@@ -18,7 +18,7 @@ STATES = st.dictionaries(
 
 
 @given(STATES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_nested_state_comes_back_equal(state: dict[str, Any]) -> None:
     assert unpack_state(pack_state(state)) == state
 
