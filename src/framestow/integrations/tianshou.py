@@ -9,6 +9,7 @@ and what behaves better.
 ``VectorReplayBuffer``             of several
 ``PrioritizedReplayBuffer``        with priorities, as Rainbow draws; of one environment
 ``PrioritizedVectorReplayBuffer``  the same of several
+``CachedReplayBuffer``             whole episodes
 =================================  ====================================================
 """
 
@@ -16,7 +17,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tianshou import data as tianshou
+from tianshou.data import CachedReplayBuffer as TianshouCached
+from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized
+from tianshou.data import PrioritizedReplayBufferManager, ReplayBufferManager
+from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVector
+from tianshou.data import ReplayBuffer as TianshouBuffer
+from tianshou.data import VectorReplayBuffer as TianshouVector
 
 from framestow.errors import InvalidSettingsError
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
@@ -26,7 +32,13 @@ from framestow.integrations.ring_observations.numbered_slots import (
     PrioritizedNumberedSlots,
 )
 
-__all__ = ["PrioritizedReplayBuffer", "PrioritizedVectorReplayBuffer", "ReplayBuffer", "VectorReplayBuffer"]
+__all__ = [
+    "CachedReplayBuffer",
+    "PrioritizedReplayBuffer",
+    "PrioritizedVectorReplayBuffer",
+    "ReplayBuffer",
+    "VectorReplayBuffer",
+]
 
 warn_of_untested_version("tianshou", "2.0", "2.0")
 
@@ -59,13 +71,11 @@ class ReplayBuffer(NumberedSlots):
         threads: int = 1,
         storage: str = "packed",
     ) -> None:
-        tianshou.ReplayBuffer.__init__(
-            self, size, stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed
-        )
-        self.keep_observations(1, self.maxsize, frame_stack, threads, storage)
+        TianshouBuffer.__init__(self, size, stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed)
+        self.keep_observations([self.maxsize], frame_stack, threads, storage)
 
 
-class PrioritizedReplayBuffer(PrioritizedNumberedSlots, tianshou.PrioritizedReplayBuffer):  # type: ignore[misc]
+class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  # type: ignore[misc]
     """A ``ReplayBuffer`` that draws by priority, as Tianshou's does; arguments as of both."""
 
     def __init__(
@@ -84,7 +94,7 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, tianshou.PrioritizedRepl
         threads: int = 1,
         storage: str = "packed",
     ) -> None:
-        tianshou.PrioritizedReplayBuffer.__init__(
+        TianshouPrioritized.__init__(
             self,
             size,
             alpha,
@@ -96,10 +106,10 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, tianshou.PrioritizedRepl
             sample_avail=sample_avail,
             random_seed=random_seed,
         )
-        self.keep_observations(1, self.maxsize, frame_stack, threads, storage)
+        self.keep_observations([self.maxsize], frame_stack, threads, storage)
 
 
-class VectorReplayBuffer(NumberedSlotsOfParts, tianshou.VectorReplayBuffer):  # type: ignore[misc]
+class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[misc]
     """What Tianshou's collectors and algorithms take for several environments; ``kwargs`` are ``ReplayBuffer``'s."""
 
     def __init__(
@@ -112,15 +122,16 @@ class VectorReplayBuffer(NumberedSlotsOfParts, tianshou.VectorReplayBuffer):  # 
         storage: str = "packed",
         **kwargs: Any,
     ) -> None:
-        parts = [ReplayBuffer(_part_size(total_size, buffer_num), **kwargs) for _ in range(buffer_num)]
-        tianshou.ReplayBufferManager.__init__(self, parts)
+        size = _part_size(total_size, buffer_num)
+        parts = [ReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
+        ReplayBufferManager.__init__(self, parts)
         self.share_observations(frame_stack, threads, storage)
 
 
 class PrioritizedVectorReplayBuffer(
     PrioritizedNumberedSlots,
     NumberedSlotsOfParts,
-    tianshou.PrioritizedVectorReplayBuffer,  # type: ignore[misc]
+    TianshouPrioritizedVector,  # type: ignore[misc]
 ):
     """A ``VectorReplayBuffer`` that draws by priority, as Tianshou's does; ``kwargs`` are its parts'."""
 
@@ -134,9 +145,39 @@ class PrioritizedVectorReplayBuffer(
         storage: str = "packed",
         **kwargs: Any,
     ) -> None:
-        parts = [PrioritizedReplayBuffer(_part_size(total_size, buffer_num), **kwargs) for _ in range(buffer_num)]
-        tianshou.PrioritizedReplayBufferManager.__init__(self, parts)
+        size = _part_size(total_size, buffer_num)
+        parts = [PrioritizedReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
+        PrioritizedReplayBufferManager.__init__(self, parts)
         self.share_observations(frame_stack, threads, storage)
+
+
+class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[misc]
+    """Episodes that move into ``main_buffer``, a ``ReplayBuffer`` of this module's, when they end."""
+
+    def __init__(
+        self,
+        main_buffer: ReplayBuffer,
+        cached_buffer_num: int,
+        max_episode_length: int,
+        *,
+        frame_stack: int | None = None,
+        threads: int = 1,
+        storage: str = "packed",
+    ) -> None:
+        if not isinstance(main_buffer, ReplayBuffer) or cached_buffer_num < 1:
+            raise InvalidSettingsError(
+                f"main_buffer is a {type(main_buffer).__name__}, cached_buffer_num {cached_buffer_num}: they must be a "
+                "ReplayBuffer of framestow.integrations.tianshou and at least 1"
+            )
+        cached = [ReplayBuffer(max_episode_length, **main_buffer.options) for _ in range(cached_buffer_num)]
+        ReplayBufferManager.__init__(self, [main_buffer, *cached])
+        self.main_buffer, self.cached_buffers = self.buffers[0], self.buffers[1:]
+        self.cached_buffer_num = cached_buffer_num
+        self.share_observations(frame_stack, threads, storage)
+
+    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+        streams = range(self.cached_buffer_num) if buffer_ids is None else buffer_ids
+        return [int(stream) + 1 for stream in streams], False  # the main buffer's is the first
 
 
 def _part_size(total_size: int, buffer_num: int) -> int:

@@ -1,5 +1,9 @@
 """Tianshou's buffers, theirs and ours, fed with the same steps, and a plain list of what each step was."""
 
+import copy
+import pickle
+import re
+
 import numpy as np
 import pytest
 
@@ -8,6 +12,7 @@ pytest.importorskip("tianshou")
 from tianshou import data as tianshou
 from tianshou.data import Batch
 
+from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations import tianshou as packed
 from integrations.libraries.tianshou_play import DEPTH, Play, assert_same
 
@@ -35,9 +40,8 @@ class BesideOneAnother:
         played = {key: value for key, value in way.items() if key in PLAYED}
         settings |= {key: value for key, value in way.items() if key not in PLAYED}
         self.play = Play(seed, num_streams, reset_chance=reset_chance, **played)
-        self.theirs, self.ours = (
-            getattr(library, kind)(num_streams * size, num_streams, **settings) for library in (tianshou, packed)
-        )
+        sizes = (num_streams * size, num_streams) if "Vector" in kind else (size,)
+        self.theirs, self.ours = (getattr(library, kind)(*sizes, **settings) for library in (tianshou, packed))
         self.seen = {}
 
     def add(self, streams, with_next=True):
@@ -57,12 +61,8 @@ class BesideOneAnother:
     def truth(self, slots, which):
         """What was seen before (0) or after (1) the step in each of these slots, as the buffers' settings show it."""
         windows = [self.seen[slot][which] for slot in slots.tolist()]
-        stack_num = self.ours.stack_num if self.ours.stack_num > 1 or self.ours.options["save_only_last_obs"] else None
-        return (
-            Batch(obs=self.play.sampled(windows, stack_num)).obs
-            if self.play.env_stacks
-            else (Batch(obs=self.play.sampled(windows, self.ours.stack_num)).obs)
-        )
+        as_it_comes = self.play.env_stacks and self.ours.stack_num == 1 and not self.ours.options["save_only_last_obs"]
+        return Batch(obs=self.play.sampled(windows, None if as_it_comes else self.ours.stack_num)).obs
 
     def assert_all_right(self):
         """Every slot shows what was seen; all but observations is as in theirs."""
@@ -94,3 +94,299 @@ def test_what_is_sampled_is_what_was_seen_and_all_else_is_as_in_tianshous_buffer
         assert_same(both.theirs.sample_indices(4), both.ours.sample_indices(4))
     both.assert_all_right()
     assert len(both.ours.memories) == (num_streams if is_uneven else 1)
+
+
+def fed(buffer, frames, ends=()):
+    """Feed a buffer with steps from each of these frames to the next one, those of ``ends`` truncated."""
+    for step in range(len(frames) - 1):
+        ended = step in ends
+        buffer.add(
+            Batch(
+                obs=frames[step],
+                act=0,
+                rew=0.0,
+                terminated=False,
+                truncated=ended,
+                obs_next=frames[step + 1],
+                info=Batch(),
+            )
+        )
+
+
+def numbered(num):
+    return np.arange(num, dtype=np.uint8)[:, None, None] * np.ones((1, 2, 2), np.uint8)
+
+
+def shown(observations):
+    """The numbers of the frames of each observation."""
+    return observations[..., 0, 0].tolist()
+
+
+def test_a_truncated_step_leads_to_the_last_observation_where_tianshou_gives_the_one_before():
+    theirs, ours = (library.ReplayBuffer(10, ignore_obs_next=True) for library in (tianshou, packed))
+
+    for buffer in (theirs, ours):
+        fed(buffer, numbered(4), ends=[2])
+
+    assert shown(theirs[np.array([2])].obs_next) == [2]  # s' = s, from which it bootstraps: truncated is not terminated
+    assert shown(ours[np.array([2])].obs_next) == [3]
+
+
+def test_the_oldest_step_keeps_its_history_where_tianshou_repeats_a_frame():
+    theirs, ours = (library.ReplayBuffer(5, stack_num=3) for library in (tianshou, packed))
+
+    for buffer in (theirs, ours):
+        fed(buffer, numbered(9))
+
+    assert shown(theirs[np.array([3])].obs) == [[3, 3, 3]]
+    assert shown(ours[np.array([3])].obs) == [[1, 2, 3]]
+
+
+def test_the_next_observation_of_a_first_step_begins_with_its_own_where_tianshou_repeats_the_next():
+    theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
+
+    for buffer in (theirs, ours):
+        fed(buffer, numbered(4))
+
+    assert shown(theirs[np.array([0])].obs_next) == [[1, 1, 1]]
+    assert shown(ours[np.array([0])].obs_next) == [[0, 0, 1]]
+
+
+def test_no_stack_crosses_a_reset_in_mid_episode_where_tianshous_do():
+    theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
+
+    for buffer in (theirs, ours):
+        fed(buffer, numbered(3))
+        fed(buffer, numbered(9)[6:])
+
+    assert shown(theirs[np.array([2])].obs) == [[0, 1, 6]]
+    assert shown(ours[np.array([2])].obs) == [[6, 6, 6]]
+
+
+def test_without_next_observations_a_step_leads_to_the_next_slots_as_in_tianshou():
+    both = BesideOneAnother({"env_stacks": False, "stack_num": DEPTH}, 3, ignore_obs_next=True)
+    generator = np.random.default_rng(0)
+
+    for _ in range(40):
+        both.add(some_streams(generator, 3, is_uneven=both.ours.memories and len(both.seen) > 20), with_next=False)
+        slots = both.ours.sample_indices(0)
+        oldest_too = both.theirs._lengths.max() < SIZE
+        theirs, ours = both.theirs[slots], both.ours[slots]
+        assert_same(both.truth(slots, 0), ours.obs)
+        if oldest_too:
+            assert_same(theirs, ours)
+
+
+@pytest.mark.parametrize("env_stacks", [True, False])
+def test_without_next_observations_stacks_of_the_environment_come_back_too(env_stacks):
+    both = BesideOneAnother({"env_stacks": env_stacks}, 2, ignore_obs_next=True)
+
+    for _ in range(3 * SIZE):
+        both.add(np.arange(2), with_next=False)
+        slots = both.ours.sample_indices(0)
+        assert_same(both.theirs[slots], both.ours[slots])
+    assert both.ours.memory.stack == (DEPTH if env_stacks else 1)
+
+
+@pytest.mark.parametrize("stack_num", [1, 2, 3, DEPTH, 7])
+def test_get_stacks_as_deep_as_it_is_asked(stack_num):
+    both = BesideOneAnother({"env_stacks": False, "stack_num": DEPTH}, 2)
+
+    for _ in range(SIZE - 1):  # before the ring is full, for then Tianshou repeats the oldest frame
+        both.add(np.arange(2))
+    several = [np.array([[0, 1], [2, SIZE]]), slice(2, 5)] if stack_num == 1 else []  # Tianshou stacks none of these
+    for index in (3, [1, 2], np.array([SIZE, 4]), np.zeros(0, int), *several):
+        expected = both.theirs.get(index, "obs", stack_num=stack_num)
+        assert_same(expected, both.ours.get(index, "obs", stack_num=stack_num))
+    for key in ("act", "rew", "info"):
+        assert_same(both.theirs.get([1, 2], key), both.ours.get([1, 2], key))
+
+
+@pytest.mark.parametrize("way", WAYS[:2] + WAYS[6:], ids=str)
+def test_a_buffer_comes_back_from_a_pickle_and_a_file_and_goes_on(way, tmp_path):
+    both = BesideOneAnother(way, 2)
+    for _ in range(SIZE + 4):
+        both.add(np.arange(2))
+    copies = [pickle.loads(pickle.dumps(both.ours)), copy.deepcopy(both.ours)]
+    both.ours.save_hdf5(str(tmp_path / "buffer.hdf5"))
+    copies.append(packed.VectorReplayBuffer.load_hdf5(str(tmp_path / "buffer.hdf5")))
+
+    original = both.ours
+    for ours in (*copies, original):
+        assert_same(original[:], ours[:])
+    for ours in copies:
+        saved, both.ours = both.ours, ours
+        both.assert_all_right()
+        both.ours = saved
+    batch, _ = both.play.step([0, 1])
+    original.add(Batch(batch, copy=True), buffer_ids=[0, 1])
+    drawn = original.sample_indices(5)
+    for ours in copies:
+        ours.add(Batch(batch, copy=True), buffer_ids=[0, 1])
+        assert_same(drawn, ours.sample_indices(5))
+        assert_same(original[:], ours[:])
+        assert_same(original.buffers[1][:], ours.buffers[1][:])
+
+
+def test_priorities_and_what_they_draw_are_tianshous():
+    both = BesideOneAnother({"env_stacks": True}, 2, kind="PrioritizedVectorReplayBuffer", alpha=0.6, beta=0.4)
+    generator = np.random.default_rng(1)
+
+    for _ in range(3 * SIZE):
+        both.add(np.arange(2))
+        np.random.seed(3)
+        theirs, slots = both.theirs.sample(6)
+        np.random.seed(3)
+        ours, own_slots = both.ours.sample(6)
+        assert_same(slots, own_slots)
+        assert_same(theirs, ours)
+        errors = generator.normal(size=6)
+        both.theirs.update_weight(slots, errors)
+        both.ours.update_weight(slots, errors)
+
+
+@pytest.mark.parametrize("settings", [{}, {"stack_num": DEPTH}, {"ignore_obs_next": True}], ids=str)
+@pytest.mark.parametrize("source", [tianshou, packed])
+def test_a_buffer_takes_the_steps_of_another(settings, source):
+    both = BesideOneAnother({"env_stacks": False}, 1, kind="ReplayBuffer", **settings)
+    for _ in range(SIZE + 4):
+        both.add(np.arange(1))
+    target, expected = packed.ReplayBuffer(SIZE, **settings), tianshou.ReplayBuffer(SIZE, **settings)
+    came_from = both.ours.sample_indices(0)
+
+    slots = target.update(both.theirs if source is tianshou else both.ours)
+
+    assert_same(expected.update(both.theirs), slots)
+    assert_same(expected.get(slots, "obs"), target.get(slots, "obs"))
+    newest = [both.seen[slot][1][-1] for slot in came_from.tolist()]
+    if source is packed or not settings.get("ignore_obs_next"):  # what is not kept cannot move
+        assert_same(np.stack(newest), target.get(slots, "obs_next", stack_num=1))
+    for key in ("act", "rew", "terminated", "truncated", "done"):
+        assert_same(expected[slots][key], target[slots][key])
+
+
+def test_episodes_move_into_a_main_buffer():
+    caches = [
+        library.CachedReplayBuffer(library.ReplayBuffer(40, stack_num=DEPTH, ignore_obs_next=True), 3, 60)
+        for library in (tianshou, packed)
+    ]
+    play, generator = Play(0, 3, env_stacks=False), np.random.default_rng(0)
+
+    for _ in range(60):
+        streams = some_streams(generator, 3, is_uneven=True)
+        batch, _ = play.step(streams)
+        added = [buffer.add(Batch(batch, copy=True), buffer_ids=streams) for buffer in caches]
+        for expected, actual in zip(*added, strict=True):
+            assert_same(expected, actual)
+    theirs, ours = caches
+    slots = theirs.sample_indices(0)
+    begun = slots[theirs.prev(theirs.prev(theirs.prev(slots))) != theirs.prev(theirs.prev(slots))]
+
+    assert_same(slots, ours.sample_indices(0))
+    assert_same(theirs[slots].act, ours[slots].act)
+    assert len(begun) > 10
+    assert_same(theirs.get(begun, "obs"), ours.get(begun, "obs"))
+
+
+def test_what_came_is_there_as_an_array_of_all_slots():
+    both = BesideOneAnother({"env_stacks": True, "is_dict": True}, 2)
+    for _ in range(SIZE - 3):
+        both.add(np.arange(2))
+    theirs, ours = both.theirs, both.ours
+
+    assert theirs.obs.pixels.shape == ours.obs.pixels.shape
+    assert theirs.obs_next.angles.dtype == ours.obs_next.angles.dtype
+    np.testing.assert_array_equal(theirs.obs.pixels, ours.obs.pixels)
+    np.testing.assert_array_equal(theirs.obs_next["angles"][3:5], ours.obs_next["angles"][3:5])
+    assert bool((ours.obs.angles == theirs.obs.angles).all())
+    assert ours.obs.pixels.mean() == theirs.obs.pixels.mean()
+    with pytest.raises(AttributeError):
+        _ = ours.obs.depth
+
+
+def test_a_trainer_that_looks_for_missing_values_unpacks_no_frame(monkeypatch):
+    both = BesideOneAnother({"env_stacks": True}, 2)
+    for _ in range(SIZE):
+        both.add(np.arange(2))
+    unpacked = []
+    monkeypatch.setattr(type(both.ours.memory), "transitions", lambda *asked: unpacked.append(asked))
+
+    assert both.ours.hasnull() is both.theirs.hasnull() is False
+    both.theirs.rew[3] = both.ours.rew[3] = np.nan
+    assert both.ours.hasnull() is both.theirs.hasnull() is True
+    assert not unpacked
+
+
+def test_a_missing_value_in_an_observation_is_found():
+    buffer = packed.ReplayBuffer(5)
+    frames = np.zeros((4, 3), np.float32)
+    fed(buffer, frames)
+    assert not buffer.hasnull()
+
+    frames[2, 1] = np.nan
+    fed(buffer, frames)
+    assert buffer.hasnull()
+
+
+def test_reset_forgets_and_keep_statistics_lets_episodes_go_on():
+    theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
+    for buffer in (theirs, ours):
+        fed(buffer, numbered(5))
+        buffer.reset(keep_statistics=True)
+        fed(buffer, numbered(8)[4:])
+
+    assert_same(theirs.sample_indices(0), ours.sample_indices(0))
+    assert shown(ours[np.array([0])].obs) == [[2, 3, 4]]  # as the policy saw it
+
+    ours.reset()
+    assert (len(ours), ours.memories) == (0, ())
+    fed(ours, numbered(3))
+    assert shown(ours[:].obs) == [[0, 0, 0], [0, 0, 1]]
+
+
+def test_set_batch_stores_all_of_it():
+    both = BesideOneAnother({"env_stacks": False, "stack_num": 2}, 2)
+    for _ in range(SIZE):
+        both.add(np.arange(2))
+    other = BesideOneAnother({"env_stacks": False, "stack_num": 2}, 2).ours
+
+    other.set_batch(both.theirs._meta)
+    other._lengths, other.last_index = both.ours._lengths.copy(), both.ours.last_index.copy()
+
+    slots = np.arange(2 * SIZE)
+    assert_same(both.ours[slots], other[slots])
+
+
+def test_what_cannot_work_is_refused_before_anything_is_stored():
+    ours = packed.VectorReplayBuffer(10, 2)
+    frames = numbered(2)
+    step = {"act": [0, 0], "rew": [0.0, 0.0], "terminated": [False] * 2, "truncated": [False] * 2}
+
+    for observations, told in ((["a", "b"], "dtype"), (np.array([None, {}]), "dtype")):
+        with pytest.raises(InvalidStepError, match=told):
+            ours.add(Batch(obs=observations, obs_next=observations, **step))
+    with pytest.raises(AttributeError, match="terminated"):  # as Tianshou has it
+        ours.add(Batch(act=[0, 0]))
+    ours.add(Batch(obs=frames, obs_next=frames, **step))
+    for other in (frames.astype(np.int64), numbered(2)[:, :1]):
+        with pytest.raises(InvalidStepError, match=re.escape("those before were uint8[2, 2]")):
+            ours.add(Batch(obs=other, obs_next=other, **step))
+    assert len(ours) == 2
+    assert len(ours.memory) == 2
+
+
+def test_settings_that_cannot_work_are_refused():
+    with pytest.raises(InvalidSettingsError, match="frame_stack is 4 with stack_num 2"):
+        packed.ReplayBuffer(10, stack_num=2, frame_stack=4)
+    with pytest.raises(InvalidSettingsError, match="threads"):
+        packed.VectorReplayBuffer(10, 2, threads=0)
+    with pytest.raises(TypeError, match="stack"):
+        packed.VectorReplayBuffer(10, 2, stack=4)
+    with pytest.raises(InvalidSettingsError, match="buffer_num is 0"):
+        packed.VectorReplayBuffer(10, 0)
+    with pytest.raises(InvalidSettingsError, match="there is none before the first step"):
+        _ = packed.ReplayBuffer(10).memory
+    with pytest.raises(InvalidSettingsError, match="of the whole"):
+        packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
+    with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num 0")):
+        packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)

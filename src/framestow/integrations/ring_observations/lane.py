@@ -92,6 +92,11 @@ class Lane:
         """Number of the row that comes next."""
         return self._first_row + self._steps.num_rows + (self._waiting is not None)
 
+    @property
+    def oldest_row(self) -> int:
+        """Number of the oldest row that is held."""
+        return self._first_row + self._steps.oldest_row
+
     def add(self, step: Step) -> None:
         """Store a row; raises ``InvalidStepError`` before it is stored."""
         if self._waiting is not None:
@@ -110,7 +115,7 @@ class Lane:
         if waits.all():
             return shown, shown
         held = self._held_pairs(rows[~waits], streams[~waits])
-        merged = [map_arrays(lambda part, now: _merged(waits, now, part), shown, each) for each in held]
+        merged = [map_arrays(lambda now, part: _merged(waits, now, part), shown, each) for each in held]
         return merged[0], merged[1]
 
     def alone(self, stream: int) -> Lane:

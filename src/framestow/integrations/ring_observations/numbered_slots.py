@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from tianshou import data as tianshou
 from tianshou.data import Batch
+from tianshou.data import ReplayBuffer as TianshouBuffer
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.array_trees import map_arrays
@@ -21,7 +22,7 @@ ROWS_AT_ONCE = 64  # are read together where steps are moved from another buffer
 Added = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 
 
-class NumberedSlots(tianshou.ReplayBuffer):  # type: ignore[misc]  # a library without types
+class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without types
     """What Tianshou's buffers get in front of them, so that their observations are in an ``ObservationStore``.
 
     In Tianshou's own arrays, the ``_meta`` of a buffer, the place of ``obs`` is taken by the number that the step has
@@ -33,12 +34,10 @@ class NumberedSlots(tianshou.ReplayBuffer):  # type: ignore[misc]  # a library w
     _first_stream = 0
     _is_part = False  # of a vector buffer, which then has the store
 
-    def keep_observations(
-        self, num_streams: int, size: int, frame_stack: int | None, threads: int, storage: str
-    ) -> None:
-        """Begin a store for ``size`` steps of each stream; Tianshou's constructor has run."""
+    def keep_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: str) -> None:
+        """Begin a store for so many steps of each stream; Tianshou's constructor has run."""
         stack_num: int = self.options["stack_num"]
-        self._observations = ObservationStore(num_streams, size, stack_num, frame_stack, threads, storage)
+        self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
         self._keeps_last_frame: bool = self.options["save_only_last_obs"]
         self._save_obs_next = self._save_only_last_obs = False  # what Tianshou has to do with the numbers
 
@@ -118,13 +117,14 @@ class NumberedSlots(tianshou.ReplayBuffer):  # type: ignore[misc]  # a library w
 
     def update(self, buffer: Any) -> npt.NDArray[Any]:
         """Add all steps of another buffer, Tianshou's or one of these, and give the slots that they are in now."""
+        knows_next = buffer._observations.knows_next if isinstance(buffer, NumberedSlots) else buffer._save_obs_next
         stack_num, buffer.stack_num = buffer.stack_num, 1
         try:
             slots = buffer.sample_indices(0) if len(buffer) and self.maxsize else np.array([], int)
             numbers = np.zeros(buffer.maxsize, np.uint32)
             for first in range(0, len(slots), ROWS_AT_ONCE):
                 moved = slots[first : first + ROWS_AT_ONCE]
-                numbers[moved] = self._numbered([self._first_stream], buffer[moved])
+                numbers[moved] = self._numbered([self._first_stream], buffer[moved], knows_next)
         finally:
             buffer.stack_num = stack_num
         fields = {key: buffer._meta[key] for key in buffer._meta.get_keys() if key != "obs_next"}
@@ -135,11 +135,12 @@ class NumberedSlots(tianshou.ReplayBuffer):  # type: ignore[misc]  # a library w
         """Take all of a batch, one step a slot, in the place of what is there; observations are copied."""
         if self._is_part:
             raise InvalidSettingsError("set_batch is asked of a part of a vector buffer: set the batch of the whole")
+        numbers_here = self._meta.get("obs")
         super().set_batch(batch)  # refuses what it refuses
-        if "obs" not in batch.get_keys():
+        if "obs" not in batch.get_keys() or batch.obs is numbers_here:  # a batch that was read off this buffer
             return
         self._observations.clear()
-        streams = list(range(self._observations.num_streams))
+        streams = list(range(len(self._observations.sizes)))
         numbers = np.zeros(self.maxsize, np.uint32)
         for slots in np.arange(self.maxsize).reshape(len(streams), -1).T:
             numbers[slots] = self._numbered(streams, batch[slots])
@@ -147,21 +148,24 @@ class NumberedSlots(tianshou.ReplayBuffer):  # type: ignore[misc]  # a library w
         super().set_batch(Batch({**kept, "obs": numbers}))
 
     def hasnull(self) -> bool:
-        """Whether a value is missing; observations are looked at only if they are floats, which may be NaN."""
-        if not self.memories or self._observations.has_floats:
+        """Whether a value is missing; Tianshou's trainers ask this after every collect.
+
+        No observation is looked at unless one came that was NaN; Tianshou's buffer copies all of them to see.
+        """
+        if not self.memories or self._observations.had_nan:
             return bool(super().hasnull())
-        slots = self.sample_indices(0)
-        others = Batch({key: self._meta[key][slots] for key in self._meta.get_keys()})
-        return bool(others.hasnull())
+        fields = _that_may_be_null(self._meta)
+        return bool(fields.get_keys()) and bool(fields[self.sample_indices(0)].hasnull())
 
     def __getstate__(self) -> dict[str, Any]:
         """All of it, observations packed; a part of a vector buffer leaves what they share to that."""
         shared = {"_observations": None, "_meta": Batch()} if self._is_part else {}
         return self.__dict__ | shared
 
-    def _numbered(self, streams: list[int], batch: Any) -> npt.NDArray[np.uint32]:
+    def _numbered(self, streams: list[int], batch: Any, knows_next: bool = True) -> npt.NDArray[np.uint32]:
         """Store the observations of a batch: a step of each of several streams, or steps of one that follow."""
         obs, obs_next = (_tree(batch.get(key)) for key in OBSERVATIONS)
+        obs_next = obs_next if knows_next else None
         ends = [np.asarray(batch[key], bool) for key in ("terminated", "truncated")]
         steps = [np.s_[:]] if len(streams) > 1 else [np.s_[at : at + 1] for at in range(len(batch))]
         added = [self._observations.add(streams, Step(obs, obs_next, *ends).of(step)) for step in steps]
@@ -189,20 +193,33 @@ class NumberedSlots(tianshou.ReplayBuffer):  # type: ignore[misc]  # a library w
 
     def _pair(self, index: Any, stack_num: int | None) -> tuple[Any, Any]:
         """``obs`` and ``obs_next`` of these slots."""
+        self._meta["obs"]  # KeyError first where nothing came, so that np.array([buffer]) is an array of objects
         slots = np.asarray(self._indices[index])
         stack_num = self.stack_num if stack_num is None else stack_num
         obs, obs_next = self._flat_pair(slots.ravel(), stack_num)
         return _shaped(obs, slots.shape), _shaped(obs_next, slots.shape)
 
     def _flat_pair(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
-        if stack_num <= self._observations.stack:
-            return self._observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)
-        singles: list[tuple[Any, Any]] = []  # deeper than the store stacks: as Tianshou does, slot by slot
-        for _ in range(stack_num):
-            singles.insert(0, self._flat_pair(slots, 1))
-            slots = self.prev(slots)
-        obs, obs_next = (map_arrays(lambda *parts: np.stack(parts, 1), *parts) for parts in zip(*singles, strict=True))
+        observations = self._observations
+        if not observations.knows_next:  # then it is the next slot's observation, as in Tianshou
+            return self._stacked(slots, stack_num), self._stacked(self.next(slots), stack_num)
+        if stack_num <= observations.stack:
+            return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)
+        obs = self._stacked(slots, stack_num)
+        _, newest = self._flat_pair(slots, 1)
+        obs_next = map_arrays(lambda older, new: np.concatenate([older[:, 1:], new[:, None]], 1), obs, newest)
         return obs, obs_next
+
+    def _stacked(self, slots: npt.NDArray[Any], stack_num: int) -> Any:
+        """The observations of these slots, and where they are deeper than the store's, of those before them."""
+        observations = self._observations
+        if stack_num <= observations.stack:
+            return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)[0]
+        singles: list[Any] = []
+        for _ in range(stack_num):
+            singles.insert(0, self._stacked(slots, 1))
+            slots = self.prev(slots)
+        return map_arrays(lambda *parts: np.stack(parts, 1), *singles)
 
 
 class PrioritizedNumberedSlots(NumberedSlots):
@@ -223,7 +240,7 @@ class NumberedSlotsOfParts(NumberedSlots):
 
     def share_observations(self, frame_stack: int | None, threads: int, storage: str) -> None:
         """Begin one store for all parts; Tianshou's constructor has run."""
-        self.keep_observations(self.buffer_num, self.buffers[0].maxsize, frame_stack, threads, storage)
+        self.keep_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
         for stream, part in enumerate(self.buffers):
             part._observations, part._first_stream, part._is_part = self._observations, stream, True
 
@@ -257,6 +274,21 @@ class _Moved:
 
     def sample_indices(self, _batch_size: int) -> npt.NDArray[Any]:
         return self._slots
+
+
+def _that_may_be_null(batch: Batch) -> Batch:
+    """The arrays of a batch, and of those in it, that are not of integers or booleans."""
+    fields = Batch()
+    for key, value in batch.items():
+        kept = _that_may_be_null(value) if isinstance(value, Batch) else value
+        has_none = not kept.get_keys() if isinstance(kept, Batch) else _is_of_integers(kept)
+        if not has_none:
+            fields.__dict__[key] = kept
+    return fields
+
+
+def _is_of_integers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biu"
 
 
 def _tree(observations: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ NUMBERS = "biuf"  # kinds of dtypes
 
 
 class ObservationStore:
-    """Observations and next observations of the newest ``size`` steps of each of ``num_streams`` streams.
+    """Observations and next observations of the newest steps of each of several streams.
 
     The steps of a stream are numbered from 1 on; 0 is no step, and its observations are zeros. What observations are,
     in shape and dtype, shows in the first one.
@@ -30,7 +31,7 @@ class ObservationStore:
     others, each stream goes on in a memory of its own, for no memory could hold the same number of steps of each.
 
     Arguments:
-        num_streams, size: as above.
+        sizes: how many steps of each stream are kept.
         stack: where more than 1, what comes are single frames, and observations are stacks of so many of them; the
             first frame of an episode stands for those before it.
         frame_stack: where ``stack`` is 1, of how many frames the observations that come are stacks; ``None`` finds out.
@@ -38,42 +39,41 @@ class ObservationStore:
         storage: ``"packed"`` or ``"raw"``.
     """
 
-    def __init__(
-        self, num_streams: int, size: int, stack: int, frame_stack: int | None, threads: int, storage: str
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], stack: int, frame_stack: int | None, threads: int, storage: str) -> None:
         if stack > 1 and frame_stack not in (None, 1):
             raise InvalidSettingsError(
                 f"frame_stack is {frame_stack} with stack_num {stack}: the buffer stacks single frames then; leave one "
                 "of them out"
             )
-        self.num_streams = num_streams
-        self._settings = LaneSettings(FrameSpec((1,)), size, stack, frame_stack, threads, storage, num_streams)
-        if size:
-            self._settings(FrameSpec((1,)), 1, "first_frame")  # refuses what cannot work, before anything comes
+        self.sizes = tuple(sizes)
+        nothing = FrameSpec((1,))
+        self._settings = LaneSettings(nothing, max(sizes), stack, frame_stack, threads, storage, len(sizes))
+        if max(sizes):
+            self._settings(nothing, 1, "first_frame")  # refuses what cannot work, before anything comes
         self.clear()
 
     def clear(self) -> None:
         """Forget every step."""
-        self._lanes: list[Lane] = []
+        self._together: Lane | None = None
+        self._apart: dict[int, Lane] = {}
         self._form: Any = None
         self._pool = OutputPool()
+        self.knows_next = True
+        """Whether every step came with its next observation."""
+        self.had_nan = False
+        """Whether some of what came was NaN."""
 
     @property
     def memories(self) -> tuple[ReplayMemory, ...]:
-        """What holds the steps: none before the first one, then one, or one a stream."""
-        return tuple(lane.memory for lane in self._lanes)
+        """What holds the steps: none before the first one, then one, or one of each stream that stepped."""
+        if self._together is not None:
+            return (self._together.memory,)
+        return tuple(self._apart[stream].memory for stream in sorted(self._apart))
 
     @property
     def stack(self) -> int:
         """Frames of an observation where single frames come."""
         return self._settings.stack
-
-    @property
-    def has_floats(self) -> bool:
-        """Whether some of what comes are floats."""
-        kinds: list[str] = []
-        map_arrays(lambda part: kinds.append(part.dtype.kind), self._form)
-        return "f" in kinds
 
     def add(self, streams: Sequence[int], step: Step) -> Numbers:
         """Store a step of some streams, each at most once, and give their numbers.
@@ -82,13 +82,17 @@ class ObservationStore:
         """
         step = self._checked(step)
         self._make_lanes(streams)
-        if len(self._lanes) == 1:
-            lane, order = self._lanes[0], np.argsort(streams)
-            lane.add(step if (np.diff(order) == 1).all() else step.of(order))
-            return np.full(len(streams), lane.num_rows, np.uint32)
+        self.knows_next &= step.next_observation is not None
+        map_arrays(self._look_for_nan, tuple(part for part in step[:2] if part is not None))
+        if self._together is not None:
+            order = np.argsort(streams)
+            self._together.add(step if (np.diff(order) == 1).all() else step.of(order))
+            return np.full(len(streams), self._together.num_rows, np.uint32)
+        numbers = np.zeros(len(streams), np.uint32)
         for at, stream in enumerate(streams):
-            self._lanes[stream].add(step.of([at]))
-        return np.array([self._lanes[stream].num_rows for stream in streams], np.uint32)
+            self._apart[stream].add(step.of([at]))
+            numbers[at] = self._apart[stream].num_rows
+        return numbers
 
     def pairs(self, streams: Indices, numbers: npt.NDArray[Any], stack: int) -> Pair:
         """Give the observations and next observations of these steps, ``(n,)``, in arrays that share nothing.
@@ -96,8 +100,8 @@ class ObservationStore:
         ``stack``: frames of an observation, at most those of the store; with 1 they have no axis for them.
         """
         rows = numbers.astype(np.int64) - 1
-        if len(self._lanes) == 1 and (rows >= 0).all():
-            observation, next_observation = self._lanes[0].pairs(rows, streams)
+        if self._together is not None and (rows >= self._together.oldest_row).all():
+            observation, next_observation = self._together.pairs(rows, streams)
             pair = observation, map_arrays(self._copied, next_observation)
         else:
             pair = self._scattered(rows, streams)
@@ -115,28 +119,30 @@ class ObservationStore:
         return copied
 
     def _scattered(self, rows: Indices, streams: Indices) -> Pair:
-        """What the lanes have of these steps, each at its place; zeros for those that are none."""
-        together = len(self._lanes) == 1
-        pair: list[Any] = [None, None]
-        for place, lane in enumerate(self._lanes):
-            at = np.flatnonzero((rows >= 0) if together else (rows >= 0) & (streams == place))
-            if not at.size and place:
-                continue
-            for which, part in enumerate(lane.pairs(rows[at], streams[at] if together else 0 * at)):
-                if pair[which] is None:
-                    pair[which] = map_arrays(lambda array: np.zeros((len(rows), *array.shape[1:]), array.dtype), part)
+        """What the lanes have of these steps, each at its place; zeros for those that are none, or gone."""
+        lanes = self._apart if self._together is None else {0: self._together}
+        lane_of, stream_in_lane = (streams, 0 * streams) if self._together is None else (0 * streams, streams)
+        pair: list[Any] = []
+        for stream, lane in lanes.items():
+            at = np.flatnonzero((lane_of == stream) & (rows >= lane.oldest_row))
+            parts = lane.pairs(rows[at], stream_in_lane[at])
+            pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
+            for which, part in enumerate(parts):
                 map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
     def _make_lanes(self, streams: Sequence[int]) -> None:
-        """Have one lane as long as all streams step together, and then one a stream."""
-        is_all = len(set(streams)) == self.num_streams
-        if not self._lanes and is_all:
-            self._lanes = [Lane(self._settings)]
-        elif not self._lanes:
-            self._lanes = [Lane(replace(self._settings, num_streams=1)) for _ in range(self.num_streams)]
-        elif len(self._lanes) == 1 and not is_all:
-            self._lanes = [self._lanes[0].alone(stream) for stream in range(self.num_streams)]
+        """Have one lane as long as all streams step together, and then one for each stream that steps."""
+        if len(set(streams)) == len(self.sizes) and len(set(self.sizes)) == 1 and not self._apart:
+            if self._together is None:
+                self._together = Lane(self._settings)
+            return
+        if self._together is not None:
+            self._apart = {stream: self._together.alone(stream) for stream in range(len(self.sizes))}
+            self._together = None
+        for stream in streams:
+            if stream not in self._apart:
+                self._apart[stream] = Lane(replace(self._settings, num_streams=1, size=self.sizes[stream]))
 
     def _checked(self, step: Step) -> Step:
         """Give the step with arrays ``(n, *shape)`` of numbers, all made as the first ones were."""
@@ -150,6 +156,9 @@ class ObservationStore:
             self._form = form
         taken = [None if part is None else map_arrays(_with_axis, part) for part in arrays]
         return Step(taken[0], taken[1], step.terminated, step.truncated)
+
+    def _look_for_nan(self, part: npt.NDArray[Any]) -> None:
+        self.had_nan |= part.dtype.kind == "f" and bool(np.isnan(part).any())
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_pool"}
@@ -166,6 +175,10 @@ def _array_of_numbers(observations: Any) -> npt.NDArray[Any]:
             "a wrapper, or keep them in the library's own buffer"
         )
     return array
+
+
+def _zeros(num: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.zeros((num, *part.shape[1:]), part.dtype)
 
 
 def _with_axis(part: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
 class SlotBuffer(Protocol):
@@ -17,11 +18,12 @@ class SlotBuffer(Protocol):
         """Give what is under ``key`` in these slots, as it came where ``stack_num`` is 1."""
 
 
-class StoredObservations:
+class StoredObservations(NDArrayOperatorsMixin):
     """``buffer.obs`` or ``buffer.obs_next``: indexed by slots as an array of all of them is, and only to be read.
 
-    Every look unpacks what it asks for; ``np.asarray`` of it unpacks everything. Where observations are dicts, their
-    keys are attributes and string indices, as in a ``Batch``.
+    Every look unpacks what it asks for. What NumPy or a method of arrays does with all of it, ``buffer.obs.mean()``,
+    unpacks everything first. Where observations are dicts, their keys are attributes and string indices, as in a
+    ``Batch``.
     """
 
     def __init__(self, buffer: SlotBuffer, name: str, path: tuple[str, ...] = ()) -> None:
@@ -36,9 +38,14 @@ class StoredObservations:
     def __getattr__(self, key: str) -> Any:
         if key.startswith("_"):
             raise AttributeError(key)
+        nothing = self[np.zeros(0, int)]
+        if isinstance(nothing, np.ndarray):
+            if not hasattr(nothing, key):
+                raise AttributeError(key)
+            return getattr(np.asarray(self), key)
         try:
             return self[key]
-        except (KeyError, IndexError) as missing:
+        except KeyError as missing:
             raise AttributeError(key) from missing
 
     def __len__(self) -> int:
@@ -64,6 +71,10 @@ class StoredObservations:
         if copy is False:
             raise ValueError("observations are packed: an array of them is always a new one; leave out copy=False")
         return np.asarray(self[:], dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
+        arrays = (np.asarray(each) if isinstance(each, StoredObservations) else each for each in inputs)
+        return getattr(ufunc, method)(*arrays, **settings)
 
     def __repr__(self) -> str:
         return f"StoredObservations({'.'.join((self._name, *self._path))} of {len(self)} slots)"
