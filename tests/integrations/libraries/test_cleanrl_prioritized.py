@@ -53,24 +53,25 @@ def assert_is_drawn_as(theirs, ours, seed, batch_size=16):
     return slots, batch.indices
 
 
-@pytest.mark.parametrize(("n_step", "terminated"), [(1, 0.1), (3, 0.0)])
-def test_the_same_seed_draws_the_same_batches_around_the_ring_and_with_other_priorities(n_step, terminated):
+@pytest.mark.parametrize(("capacity", "n_step", "terminated"), [(32, 1, 0.1), (27, 1, 0.1), (32, 3, 0.0), (17, 3, 0.0)])
+def test_the_same_seed_draws_the_same_batches_around_the_ring_and_with_other_priorities(capacity, n_step, terminated):
     priorities = np.random.default_rng(1)
     play = Play(2, terminated=terminated)
     # Whole numbers, so that CleanRL's sums in float32 are exact.
-    theirs, ours = AsInRainbow(64, n_step, GAMMA, 1.0, 0.4, 0.0), buffer_of(64, n_step, 1.0, 0.4, 0.0)
-    for row in range(150):
+    theirs, ours = AsInRainbow(capacity, n_step, GAMMA, 1.0, 0.4, 0.0), buffer_of(capacity, n_step, 1.0, 0.4, 0.0)
+    for row in range(90):
         step = play.step()
         theirs.add(step)
         add(ours, step)
         assert ours.size == theirs.size
-        if row >= n_step and row % 3 == 0:
-            theirs.beta = ours.beta = min(1.0, 0.4 + row / 150)
+        if row >= n_step and row % 4 == 0:
+            theirs.beta = ours.beta = min(1.0, 0.4 + row / 90)
             slots, numbers = assert_is_drawn_as(theirs, ours, row)
             told = priorities.integers(1, 9, 16).astype(np.float32)
             theirs.update_priorities(slots, told)
             ours.update_priorities(numbers, told)
     assert ours._steps.layout.depth == 4  # every frame is kept once
+    assert ours.nbytes > ours.memory.nbytes + 5 * capacity  # priorities count
 
 
 def test_each_transition_is_as_likely_and_has_the_weight_that_it_has_in_cleanrl():

@@ -11,22 +11,32 @@ Indices = npt.NDArray[np.int64]
 class SettledSteps:
     """What a `Sampler` is told of as held: of each stream the steps whose returns are known, the newest of them.
 
-    Step ``row`` of ``stream`` has the number ``row * num_streams + stream``, which is its index here. It lies in the
-    slot that is this modulo ``num_slots``, and leaves when the step that takes its slot is settled. The steps of a
-    stream are settled in order: as drawable, or as passed over, where their return can never be known.
+    Step ``row`` of ``stream`` has the number ``row * num_streams + stream``, which is its index here. This modulo
+    ``num_slots`` is its place in a ring, whose place ``first_place`` is slot 0. It leaves when the step that takes its
+    slot is settled. The steps of a stream are settled in order: as drawable, or as passed over, where their return can
+    never be known.
     """
 
-    def __init__(self, num_rows: int, num_streams: int) -> None:
-        self.num_slots, self._num_streams = num_rows * num_streams, num_streams
+    def __init__(self, num_rows: int, num_streams: int, first_place: int = 0) -> None:
+        self.num_slots, self._num_streams, self._first_place = num_rows * num_streams, num_streams, first_place
         self._is_drawable = np.zeros(self.num_slots, bool)
         self.newest = np.full(num_streams, -1, np.int64)
         """Row of each stream's newest settled step; -1 before the first."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is known of each slot."""
+        return self._is_drawable.nbytes
+
     def settle(self, numbers: Indices, are_drawable: npt.NDArray[np.bool_]) -> None:
         """Settle the next steps of any streams; broken off by an interrupt it may be called again."""
-        self._is_drawable[numbers % self.num_slots] = are_drawable
+        self._is_drawable[self.slots_for(numbers)] = are_drawable
         rows, streams = np.divmod(numbers, self._num_streams)
         np.maximum.at(self.newest, streams, rows)
+
+    def slots_for(self, numbers: Indices) -> Indices:
+        """Give the slots that steps have, settled or not."""
+        return (numbers - self._first_place) % self.num_slots
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._is_drawable))
@@ -38,7 +48,7 @@ class SettledSteps:
 
     def find_slots(self, indices: Indices) -> Indices:
         """Give the slots of steps, -1 for those that may not be drawn."""
-        slots = indices % self.num_slots
+        slots = self.slots_for(indices)
         return np.where(self._is_drawable[slots] & (self._newest_in(slots) == indices), slots, -1)
 
     def slots_of(self, indices: Indices) -> Indices:
@@ -68,5 +78,6 @@ class SettledSteps:
 
     def _newest_in(self, slots: Indices) -> Indices:
         """Give the newest settled steps that these slots can hold."""
-        newest = self.newest[slots % self._num_streams] * self._num_streams + slots % self._num_streams
-        return np.asarray(newest - (newest - slots) % self.num_slots)
+        places = (slots + self._first_place) % self.num_slots
+        newest = self.newest[places % self._num_streams] * self._num_streams + places % self._num_streams
+        return np.asarray(newest - (newest - places) % self.num_slots)
