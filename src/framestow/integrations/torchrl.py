@@ -29,7 +29,7 @@ warn_of_untested_version("torchrl", "0.14", "0.14")
 
 import torch  # noqa: E402 -- behind the check that names the extra
 from tensordict import TensorDictBase  # noqa: E402
-from torchrl.data import LazyTensorStorage, TensorStorage  # noqa: E402
+from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage  # noqa: E402
 
 from framestow.integrations.torchrl_storage.checkpoint import FramestowCheckpointer, check_same, restore_state, state_of  # noqa: E402
 from framestow.integrations.torchrl_storage.pixel_layout import layouts_that_may_be  # noqa: E402
@@ -135,8 +135,17 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             return
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
-        size = self._max_size_along_dim0(batched_data=batch)
+        size, length = self._max_size_along_dim0(batched_data=batch), len(self)
         cells = self._checked_cells(cursor, len(batch), size)
+        try:
+            self._set_next(cursor, steps, batch, size)
+        except BaseException:
+            self._len = length
+            self._take_back(len(batch))
+            raise
+        self._next_cell = (int(cells[-1]) + 1) % size
+
+    def _set_next(self, cursor: Index, steps: TensorDictBase, batch: TensorDictBase, size: int) -> None:
         keys = PixelKeys.found_in(batch, self._asked_keys) if self._pixels is None else self._pixels.keys
         step_batch = keys.steps_of(batch, self.ndim > 1)
         if self._pixels is None:
@@ -147,7 +156,14 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         super().set(cursor, beside)
         indices = self._pixels.steps.add(step_batch, going)
         self._storage[STEP][cursor] = torch.from_numpy(indices).reshape(steps.batch_size).to(self.device)
-        self._next_cell = (int(cells[-1]) + 1) % size
+
+    def _take_back(self, num_cells: int) -> None:
+        """Let the writers, which move before they write, write steps that were refused anew at the same place."""
+        for buffer in self._attached_entities:
+            writer = getattr(buffer, "_writer", None)
+            if isinstance(writer, RoundRobinWriter):
+                writer._cursor = self._next_cell
+                writer._write_count -= num_cells
 
     def get(self, index: Index) -> TensorDictBase:
         """Give the steps at ``index``; where it is a slice, with pixels that are unpacked when they are looked at."""
@@ -259,16 +275,18 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         if not np.array_equal(cells, (self._next_cell + np.arange(num_cells)) % size):
             raise InvalidStepError(
                 f"steps come for the places {cells[:4].tolist()}...: the next place is {self._next_cell}, and pixels "
-                "are packed in the order in which they come; take a RoundRobinWriter, or after a refused step empty() "
-                "the buffer"
+                "are packed in the order in which they come; take a RoundRobinWriter, and one buffer a storage"
             )
         return cells
 
     def _write_beside(self, cursor: Index, steps: TensorDictBase) -> None:
         """Write the keys that are no pixels; pixels have to be those that are there."""
         pixels = self._held_pixels()
-        numbers = super().get(cursor)[STEP]
-        if not pixels.are_those(steps, numbers):
+        try:
+            numbers = super().get(cursor)[STEP]
+        except IndexError:  # nothing is there yet
+            numbers = None
+        if numbers is None or not pixels.are_those(steps, numbers):
             raise InvalidStepError(
                 f"other pixels come for the places {cursor}: pixels are packed with their neighbours and stay as they "
                 "came; write the other keys alone, or extend the buffer"

@@ -73,11 +73,12 @@ def spec_of_frames(frames: npt.NDArray[Any]) -> FrameSpec:
 
 
 def _depths_that_may_be(spec: AnySpec) -> list[int]:
-    """Depths of grey and of RGB stacks, by the channels of the first picture of three axes or more."""
-    shape = next((leaf.shape for leaf in spec.leaf_frames if len(leaf.shape) > 2), (1,))
-    channels = shape[0] if len(shape) > 3 or shape[0] <= shape[-1] else shape[-1]
-    depths = [channels, channels // RGB] if channels % RGB == 0 else [channels]
-    return [depth for depth in depths if depth > 1]
+    """Depths of grey and of RGB stacks, by the channels of the pictures of three axes or more, the deepest first."""
+    depths = set()
+    for shape in (leaf.shape for leaf in spec.leaf_frames if len(leaf.shape) > 2):
+        channels = shape[0] if len(shape) > 3 or shape[0] <= shape[-1] else shape[-1]
+        depths |= {channels, channels // RGB} if channels % RGB == 0 else {channels}
+    return sorted(depths - {1}, reverse=True)
 
 
 def _stacks_of_frames(shape: tuple[int, ...], depth: int, dim: int) -> Stacks:

@@ -64,27 +64,18 @@ class PixelSteps:
         return going
 
     def add(self, steps: StepBatch, going: npt.NDArray[np.bool_]) -> Indices:
-        """Store steps and give their indices, ``(n,)``."""
-        seen, seen_next = self._seen(steps)
-        while not self.layout.are_moved_on(seen, seen_next):
+        """Store steps and give their indices, ``(n,)``; where that is broken off, none of them is a cell's."""
+        if not self._feed.has_room_for(0):  # too many were broken off
+            self._make_anew(self.layout, self.memory.num_streams, None)
+        while not self.layout.are_moved_on(*self._seen(steps)):
             self._take_next_layout()
-            seen, seen_next = self._seen(steps)
         streams, indices = np.full((2, len(steps)), NONE, np.int64)
-        for start in range(0, len(steps), steps.width):
-            group = slice(start, start + steps.width)
-            if going[group].all():
-                streams[group] = streams[steps.previous[group]]
-            else:
-                layout = self.layout
-                self._place(steps, group, going, streams, indices, seen)
-                if self.layout is not layout:
-                    seen, seen_next = self._seen(steps)
-            frames = self.layout.given.newest_of([part[group] for part in seen_next])
-            own = streams[group]
-            indices[group] = self._feed.append(
-                steps.rewards[group], steps.terminated[group], steps.truncated[group], frames, own
-            )
-            self._feed.remember(steps, group, own)
+        try:
+            for start in range(0, len(steps), steps.width):
+                self._add_group(steps, slice(start, start + steps.width), going, streams, indices)
+        except BaseException:  # Ctrl-C, or a disk that is full
+            self._feed.abandon(self._feed.next_index if indices[0] == NONE else int(indices[0]))
+            raise
         return indices
 
     def transitions(self, indices: Indices) -> tuple[Arrays, Arrays]:
@@ -126,10 +117,23 @@ class PixelSteps:
     def _seen(self, steps: StepBatch) -> tuple[Arrays, Arrays]:
         return self.layout.taken.stacks_of(steps.pixels), self.layout.taken.stacks_of(steps.next_pixels)
 
-    def _place(
-        self, steps: StepBatch, group: slice, going: Any, streams: Indices, indices: Indices, seen: Arrays
-    ) -> None:
+    def _add_group(self, steps: StepBatch, group: slice, going: Any, streams: Indices, indices: Indices) -> None:
+        """Store steps that are of environments of their own."""
+        if going[group].all():
+            streams[group] = streams[steps.previous[group]]
+        else:
+            self._place(steps, group, going, streams, indices)
+        own = streams[group]
+        seen_next = self.layout.taken.stacks_of([part[group] for part in steps.next_pixels])
+        frames = self.layout.taken.newest_of(seen_next)
+        indices[group] = self._feed.append(
+            steps.rewards[group], steps.terminated[group], steps.truncated[group], frames, own
+        )
+        self._feed.remember(steps, group, own)
+
+    def _place(self, steps: StepBatch, group: slice, going: Any, streams: Indices, indices: Indices) -> None:
         """Find a stream for each step of ``group``, and begin an episode where none goes on."""
+        seen, _ = self._seen(steps)
         numbers = np.arange(group.start, group.stop)
         on = numbers[going[group]]
         streams[on] = streams[steps.previous[on]]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.frames.stacking import StackPadding
+from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
 from framestow.integrations.drop_in.observation_layout import Arrays, equal_rows
 from framestow.integrations.torchrl_storage.pixel_layout import PixelLayout
 from framestow.integrations.torchrl_storage.step_batch import NONE, Indices, StepBatch
@@ -26,7 +27,8 @@ class StreamFeed:
 
     A step goes on with the stream that showed its pixels last, or begins an episode on one that shows none. Where
     pixels come as stacks and an episode begins with other older frames than padding, these are appended before as
-    *hidden* steps, which take room in the memory but are no cell's.
+    *hidden* steps, which take room in the memory but are no cell's. Single frames that come from the midst of an
+    episode are stacked as if it began there.
     """
 
     def __init__(self, layout: PixelLayout, num_steps: int, memory: ReplayMemory) -> None:
@@ -45,11 +47,15 @@ class StreamFeed:
         """Make the memory and what feeds it."""
         room = (HISTORIES + 2 * num_streams) * (layout.depth - 1)
         given = layout.given
-        return cls(
-            layout,
-            num_steps,
-            make_memory(num_steps + room, given.frame_space, layout.depth, given.padding, num_streams),
-        )
+        capacity = max(num_steps + room, num_streams)
+        memory = make_memory(capacity, given.frame_space, layout.depth, given.padding, num_streams)
+        return cls(layout, num_steps, memory)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "memory": memory_to_bytes(self.memory)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= {**state, "memory": memory_from_bytes(state["memory"])}
 
     def state(self) -> dict[str, Any]:
         """What is saved beside the memory, as JSON has it."""
@@ -128,7 +134,11 @@ class StreamFeed:
         if is_free.any():
             return self._chosen(np.flatnonzero(is_free), NONE)
         is_stale = self.next_index - self.fed > max(4 * self.widest_gap, PATIENCE)
+        if self.layout.depth == 1:  # no stack would miss what a stream showed before
+            is_stale[:] = True
         is_stale[list(taken)] = False
+        if before != NONE and is_stale[before]:
+            return int(before)
         return self._chosen(np.flatnonzero(is_stale), NONE) if is_stale.any() else None
 
     def begin(self, stream: int, stacks: Arrays) -> None:
@@ -166,6 +176,12 @@ class StreamFeed:
         self.trajectories[: len(old.trajectories)] = old.trajectories
         self.rows[: len(old.rows)] = old.rows
         self.widest_gap = old.widest_gap
+
+    def abandon(self, first_index: int) -> None:
+        """Let the steps from this index on be no cell's: those of a batch that was broken off."""
+        held = self.memory.sampleable_indices()
+        self.next_index = int(held[-1]) + 1 if held.size else first_index  # Ctrl-C may have come before it was counted
+        self.hidden = np.union1d(self.hidden, np.arange(first_index, self.next_index))
 
     def remember(self, steps: StepBatch, group: slice, streams: Indices) -> None:
         """Take down which trajectories and environments the streams of ``group`` are."""

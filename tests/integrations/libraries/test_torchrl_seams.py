@@ -1,0 +1,252 @@
+"""Where streams of a TorchRL storage begin, turn up, are emptied, saved and refused, nothing but what came is given."""
+
+import pickle
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchrl.data import (
+    LazyTensorStorage,
+    ReplayBuffer,
+    SliceSampler,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+    traj,
+)
+from torchrl.envs.transforms import MultiStepTransform
+
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.integrations.torchrl import FramestowStorage
+from integrations.libraries.torchrl_play import Play, assert_equal
+
+SIZE = 45
+
+
+def buffer_of(storage, **options):
+    return TensorDictReplayBuffer(storage=storage, batch_size=8, generator=torch.Generator().manual_seed(0), **options)
+
+
+def both(size=SIZE, **settings_of_ours):
+    return buffer_of(LazyTensorStorage(size)), buffer_of(FramestowStorage(size, **settings_of_ours))
+
+
+def extend(theirs, ours, play, num_steps=5, come_as="frames"):
+    frames, stacks = play.batch(num_steps)
+    theirs.extend(stacks.reshape(-1))
+    ours.extend((frames if come_as == "frames" else stacks.clone()).reshape(-1))
+
+
+@pytest.mark.exhaustive  # the tests of batches go through the same with a course each
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    num_envs=st.integers(1, 4),
+    end=st.sampled_from([0.0, 0.05, 0.3, 0.9]),
+    padding=st.sampled_from(["same", "constant"]),
+    come_as=st.sampled_from(["frames", "stacks"]),
+    data=st.data(),
+)
+def test_all_that_is_held_is_what_came(seed, num_envs, end, padding, come_as, data):
+    play = Play(seed, num_envs, padding=padding, end=end)
+    theirs, ours = both(17, **({"frame_stack": 4, "padding": padding} if come_as == "frames" else {}))
+    for _ in range(data.draw(st.integers(2, 9))):
+        extend(theirs, ours, play, data.draw(st.integers(1, 6)), come_as)
+
+        assert_equal(theirs[:], ours[:])
+    ours.storage.memory.check()
+
+
+@pytest.mark.parametrize("come_as", ["frames", "stacks"])
+def test_any_number_of_environments_may_take_turns_step_by_step(come_as):
+    play = Play(0, 9)
+    theirs, ours = both(50, **({"frame_stack": 4} if come_as == "frames" else {}))
+    for _ in range(9):
+        for env in range(9):
+            frames, stacks = play.step(env)
+            if come_as == "stacks":  # nothing tells the environments but what they show
+                frames = stacks.clone().exclude("collector")
+                stacks = stacks.exclude("collector")
+            theirs.add(stacks)
+            ours.add(frames)
+
+    assert_equal(theirs[:], ours[:])
+    assert ours.storage.memory.num_streams > 8
+    assert 4 == ours.storage.memory.stack
+
+
+def test_stacks_that_come_from_the_midst_of_episodes_are_given_as_they_came():
+    play = Play(0, 3, end=0.02)
+    theirs, ours = both()
+    play.batch(3)  # nobody kept these
+    for number in range(8):
+        extend(theirs, ours, play, come_as="stacks")
+        assert_equal(theirs[:], ours[:])
+        if number == 4:
+            theirs.empty()
+            ours.empty()
+            play.batch(2)
+
+    assert 4 == ours.storage.memory.stack
+    assert theirs.sample().batch_size == ours.sample().batch_size
+
+
+def test_pixels_that_turn_out_to_be_no_stacks_are_kept_whole():
+    theirs, ours = both()
+    play = Play(0, 2, depth=3, values=1)  # black: might be three grey frames
+    extend(theirs, ours, play, come_as="stacks")
+    assert 3 == ours.storage.memory.stack
+
+    colours = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        _, data = play.batch(5)
+        for part in (data, data["next"]):
+            part["pixels"] = torch.randint(256, part["pixels"].shape, generator=colours).to(torch.uint8)
+        theirs.extend(data.reshape(-1).clone())
+        ours.extend(data.reshape(-1))
+
+        assert_equal(theirs[:], ours[:])
+    assert 1 == ours.storage.memory.stack
+
+
+def test_several_keys_and_scaled_floats_are_packed_together():
+    theirs, ours = both()
+    play, noise = Play(0, 2, values=256), torch.Generator().manual_seed(0)
+    for _ in range(5):
+        _, data = play.batch(5)
+        depths = torch.randn((2, 6, 1, 8, 9), generator=noise)
+        for part, first in ((data, 0), (data["next"], 1)):
+            part["camera"] = {"depth": depths[:, first : first + 5].clone()}
+            part["scaled"] = part["pixels"].float() / 255
+        theirs.extend(data.reshape(-1).clone())
+        ours.extend(data.reshape(-1))
+
+        assert_equal(theirs[:], ours[:])
+        assert_equal(theirs.sample(), ours.sample())
+    assert {"camera.depth", "pixels", "scaled"} == set(ours.storage.memory.report().frame_bytes_by_key)
+
+
+def test_a_buffer_that_is_saved_and_loaded_goes_on_as_the_other(tmp_path):
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    for _ in range(5):
+        extend(theirs, ours, play)
+    ours.dumps(tmp_path / "files")
+    torch.save(ours.state_dict(), tmp_path / "state")
+    copies = [buffer_of(FramestowStorage(SIZE, frame_stack=4)) for _ in range(2)]
+    copies[0].loads(tmp_path / "files")
+    copies[1].load_state_dict(torch.load(tmp_path / "state"))
+    pickled = pickle.loads(pickle.dumps(ours.storage))
+
+    assert_equal(theirs[:], pickled[:])
+    drawn, batch = theirs.sample(), play.batch(5)
+    theirs.extend(batch[1].reshape(-1))
+    for copy in copies:
+        assert_equal(drawn, copy.sample())
+        copy.extend(batch[0].reshape(-1).clone())
+        assert_equal(theirs[:], copy[:])
+
+
+def test_a_changed_byte_and_other_settings_are_refused_when_a_buffer_is_loaded(tmp_path):
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    extend(theirs, ours, play)
+    ours.dumps(tmp_path)
+    with pytest.raises(IncompatibleError, match=r"^frame_stack is 3, it was 4 in what is loaded"):
+        buffer_of(FramestowStorage(SIZE, frame_stack=3)).loads(tmp_path)
+    rewards = tmp_path / "storage" / "next" / "reward.memmap"
+    content = bytearray(rewards.read_bytes())
+    content[0] ^= 1
+    rewards.write_bytes(content)
+
+    with pytest.raises(DamagedDataError, match=re.escape("reward.memmap is not what was saved")):
+        ours.loads(tmp_path)
+    assert_equal(theirs[:], ours[:])
+
+
+def test_all_keys_but_the_pixels_can_be_written_anew():
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    extend(theirs, ours, play)
+    some = torch.arange(7)
+    for buffer in (theirs, ours):
+        data = buffer[some]
+        data["next", "reward"] = data["next", "reward"] + 1
+        buffer[some] = data
+        buffer.set_at_(("next", "reward"), torch.full((3, 1), 9.0), some[:3] + 8)
+
+    assert_equal(theirs[:], ours[:])
+    data["pixels"] = data["pixels"] + 1
+    with pytest.raises(InvalidStepError, match=r"^other pixels come for the places"):
+        ours[some] = data
+    with pytest.raises(InvalidStepError, match="would write into packed pixels"):
+        ours[:]["pixels"].zero_()
+    assert_equal(theirs[:], ours[:])
+
+
+def test_batches_may_be_written_to():
+    ours = buffer_of(FramestowStorage(SIZE, frame_stack=4))
+    ours.extend(Play(0, 3).batch(5)[0].reshape(-1))
+    before = ours[:]["pixels"].clone()
+
+    batch = ours[torch.arange(15)]
+    expected = batch["next", "pixels"].clone()
+    batch["pixels"].fill_(7)
+
+    assert torch.equal(expected, batch["next", "pixels"])
+    assert torch.equal(before, ours[torch.arange(15)]["pixels"])
+
+
+def test_refused_steps_leave_the_place_to_the_next_ones():
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    extend(theirs, ours, play)
+    frames, stacks = play.batch(5)
+    with pytest.raises(InvalidStepError, match=re.escape("next.pixels is missing: every step takes what it began")):
+        ours.extend(frames.exclude(("next", "pixels")).reshape(-1))
+    with pytest.raises(
+        InvalidStepError, match=r"^pixels is uint8 of shape \(4, 5, 6\) a step: it was uint8 of shape \(1, 5, 6\)"
+    ):
+        ours.extend(stacks.reshape(-1).clone())
+
+    theirs.extend(stacks.reshape(-1))
+    ours.extend(frames.reshape(-1))
+    assert_equal(theirs[:], ours[:])
+    assert theirs.write_count == ours.write_count
+
+
+def test_what_pixels_cannot_be_packed_for_is_refused():
+    frames, _ = Play(0, 3, end=0.0).batch(6)
+    frames["next", "reward"] = torch.arange(18.0).reshape(3, 6, 1).flip(1)
+    by_value = TensorDictMaxValueWriter(rank_key=("next", "reward"))
+    ranked = TensorDictReplayBuffer(storage=FramestowStorage(6), writer=by_value, batch_size=2)
+    with pytest.raises(InvalidStepError, match=r"^steps come for the places .* take a RoundRobinWriter"):
+        [ranked.extend(row.clone()) for row in frames]
+    of_n_steps = buffer_of(FramestowStorage(SIZE, frame_stack=4), transform=MultiStepTransform(n_steps=3, gamma=0.9))
+    with pytest.raises(InvalidStepError, match=r"^step 1 of trajectory 0: its pixels are not what the step before led"):
+        of_n_steps.extend(frames.clone())
+    with pytest.raises(InvalidSettingsError, match=r"^no pixels among .* compact_obs=False"):
+        buffer_of(FramestowStorage(SIZE)).extend(frames.exclude(("next", "pixels")).reshape(-1))
+    with pytest.raises(InvalidSettingsError, match=r"^compilable is True"):
+        FramestowStorage(SIZE, compilable=True)
+
+
+def test_what_reads_a_whole_storage_unpacks_only_what_it_looks_at(monkeypatch):
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    for _ in range(4):
+        extend(theirs, ours, play)
+    queried = traj.length >= 3
+    for expected, got in zip(theirs.query(queried), ours.query(queried), strict=True):
+        assert_equal(expected, got)
+    assert torch.equal(theirs["pixels"], ours["pixels"])
+    reads = []
+    read = type(ours.storage.memory).transitions
+    monkeypatch.setattr(
+        type(ours.storage.memory), "transitions", lambda memory, indices: reads.append(indices) or read(memory, indices)
+    )
+
+    slices = ReplayBuffer(storage=ours.storage, sampler=SliceSampler(num_slices=2, strict_length=False), batch_size=4)
+    assert 4 == len(slices.sample())
+    assert {4} == {len(indices) for indices in reads}

@@ -1,0 +1,29 @@
+"""A DQN that learns from our storage becomes the one that learns from TorchRL's own, to the bit."""
+
+import pytest
+import torch
+from torchrl.data import LazyTensorStorage
+
+from framestow.integrations.torchrl import FramestowStorage
+from integrations.libraries.torchrl_training import breakout, weights_after_training
+
+
+@pytest.mark.exhaustive  # importing TorchRL's collectors takes seconds
+@pytest.mark.parametrize("frames_alone", [False, True], ids=["stacks in", "frames in"])
+def test_a_training_ends_with_the_same_weights(frames_alone):
+    expected = weights_after_training(LazyTensorStorage(150))
+
+    storage = FramestowStorage(150, frame_stack=4 if frames_alone else None)
+    assert torch.equal(expected, weights_after_training(storage, frames_alone=frames_alone))
+    assert 4 == storage.memory.stack
+    assert not torch.equal(expected, weights_after_training(LazyTensorStorage(149)))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("frames_alone", [False, True], ids=["stacks in", "frames in"])
+def test_a_training_on_breakout_ends_with_the_same_weights(frames_alone):
+    play = {"make": breakout, "num_envs": 2, "num_steps": 6000}
+    expected = weights_after_training(LazyTensorStorage(2000), **play)
+
+    storage = FramestowStorage(2000, frame_stack=4 if frames_alone else None)
+    assert torch.equal(expected, weights_after_training(storage, frames_alone=frames_alone, **play))
