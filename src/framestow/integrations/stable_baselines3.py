@@ -12,11 +12,11 @@ weights, bit for bit. docs/migration.md has figures, and what behaves better.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from gymnasium import spaces
 from stable_baselines3.common import buffers
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
@@ -112,11 +112,16 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         )
 
     def _observation_tensors(self, observations: Any, env: Any) -> Any:
-        # Both observations are views of the same frames, but a learner may write to its tensors, and look at them with
-        # ``.view``: so each is copied, once (65 of 185 µs for 32 stacks of four frames). Normalizing copies already.
-        own = partial(np.array, order="C") if env is None else np.ascontiguousarray
         normalized = self._normalize_obs(observations, env)
-        return map_arrays(lambda part: self.to_torch(own(part), copy=False), normalized)
+        return map_arrays(lambda part: self._own(self.to_torch(part, copy=False), env is not None), normalized)
+
+    @staticmethod
+    def _own(tensor: torch.Tensor, is_copy: bool) -> torch.Tensor:
+        # Both observations are views of the same frames, but a learner may write to its tensors, and look at them with
+        # ``.view``: so each is copied, once (70 of 185 µs for 32 stacks of four frames).
+        if is_copy or tensor.device.type != "cpu":
+            return tensor.contiguous()
+        return tensor.clone(memory_format=torch.contiguous_format)
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[misc]  # a library without types

@@ -257,6 +257,18 @@ def test_pixels_scaled_to_floats_are_still_known_as_such():
     assert layout.frame_space == FrameSpec((8, 9), np.float32, is_scaled=True)
 
 
+def test_stacks_of_scaled_pixels_are_kept_as_single_frames():
+    play, steps = distinct_play(), fed(FrameSpec((4, 8, 9), np.float32, is_scaled=True))
+    frame = play.frame
+    play.frame = lambda: frame() / np.float32(255)
+    play.stacks = [play.first() for _ in range(2)]
+    for _ in range(3 * ROWS):
+        play.step(steps)
+
+    assert (8, 9) == steps.memory.settings.frame.shape
+    assert_gives_back(steps, play.rows)
+
+
 def test_black_first_frames_leave_the_padding_open_until_another_tells():
     play, steps = distinct_play(num_streams=2, padding="zeros"), fed(FrameSpec((4, 8, 9)))
     play.stacks = [[np.zeros((8, 9), np.uint8)] * 4] * 2

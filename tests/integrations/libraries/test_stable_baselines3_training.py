@@ -1,5 +1,9 @@
 """Whole trainings of Stable-Baselines3 with our buffers end in the same weights, to the last bit."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import ale_py
 import gymnasium
 import numpy as np
@@ -152,3 +156,19 @@ def test_dqn_on_breakout_learns_the_same_weights_to_the_last_bit(num_envs):
     assert ours.replay_buffer.full
     assert ours.replay_buffer.memory.stack == 4
     assert_same_weights(trained_on_breakout(None), ours)
+
+
+@pytest.mark.exhaustive
+def test_the_example_trains_saves_and_goes_on(tmp_path):
+    def run(*arguments):
+        example = Path(__file__).parents[3] / "examples" / "stable_baselines3_dqn.py"
+        command = [sys.executable, example, "--learning-starts", "100", "--envs", "2", "--capacity", "1000", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+
+    first = run("--steps", "200", "--save", str(tmp_path / "run"))
+    then = run("--steps", "100", "--resume", str(tmp_path / "run"))
+
+    assert "200 of 1,000 transitions in " in first
+    assert f"saved in {tmp_path / 'run'}: the memory takes " in first
+    assert "goes on after 200 steps, with 100 rows" in then
+    assert "300 of 1,000 transitions in " in then

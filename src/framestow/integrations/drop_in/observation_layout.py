@@ -124,7 +124,8 @@ class ObservationLayout:
 def layouts_to_try(space: Any) -> list[ObservationLayout]:
     """Give the layouts that observations of ``space`` may have, the most frugal first; the last fits whatever comes.
 
-    Pictures of ``uint8`` are tried as stacks: of grey frames, of RGB frames where the channels are a multiple of three.
+    Pictures of ``uint8``, and those scaled to 0 to 1, are tried as stacks: of grey frames, of RGB frames where the
+    channels are a multiple of three.
     """
     pictures = [frame.shape for frame in _spec_of(space).leaf_frames if _is_picture(frame)]
     channels = pictures[0][_channel_axis(pictures[0])] if pictures else 1
@@ -185,7 +186,7 @@ def _spec_of(space: Any) -> AnySpec:
 
 
 def _is_picture(frame: FrameSpec) -> bool:
-    return len(frame.shape) > 2 and frame.dtype == np.uint8
+    return len(frame.shape) > 2 and (frame.dtype == np.uint8 or frame.is_scaled)
 
 
 def _checked(array: npt.NDArray[Any], num_streams: int, leaf: Leaf) -> npt.NDArray[Any]:
