@@ -94,7 +94,7 @@ def test_dqn_atari_gets_the_same_batches_around_the_ring(num_rows):
     theirs, ours = fed_with(Play(21, terminated=0.2), num_rows)
     for seed in range(5):
         assert_draw_the_same(theirs, ours, seed)
-    assert ours._steps.layout.depth == 4  # though what terminated shows the next episode, each frame is kept once
+    assert ours.memory.stack == 4  # though what terminated shows the next episode, each frame is kept once
 
 
 def test_a_truncated_step_leads_to_its_true_last_frame_where_dqn_atari_got_the_next_episode():

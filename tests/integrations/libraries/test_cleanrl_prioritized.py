@@ -1,6 +1,7 @@
 """What rainbow_atari.py gets of our prioritized buffer is what it gets of its own, but where its own is wrong."""
 
 import pickle
+import signal
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.integrations.cleanrl import PrioritizedReplayBuffer
 from integrations.libraries.cleanrl_play import AsInRainbow, Play, true_transitions
+from oracles.ctrl_c import ctrl_c_at_line
 
 SHAPE = (4, 5, 6)
 GAMMA = 0.99
@@ -70,7 +72,7 @@ def test_the_same_seed_draws_the_same_batches_around_the_ring_and_with_other_pri
             told = priorities.integers(1, 9, 16).astype(np.float32)
             theirs.update_priorities(slots, told)
             ours.update_priorities(numbers, told)
-    assert ours._steps.layout.depth == 4  # every frame is kept once
+    assert ours.memory.stack == 4  # every frame is kept once
     assert ours.nbytes > ours.memory.nbytes + 5 * capacity  # priorities count
 
 
@@ -258,6 +260,40 @@ def test_pickled_it_goes_on_with_the_same_steps_priorities_and_draws():
         batches.append(buffer.sample(64))
     for part, other_part in zip(*batches, strict=True):
         np.testing.assert_array_equal(other_part, part)
+
+
+@pytest.mark.exhaustive
+def test_ctrl_c_at_any_line_of_add_leaves_every_transition_as_it_would_be_and_loses_none():
+    play = Play(19, values=2)
+    for row in range(9):
+        play.chances = (float(row in (2, 7)), float(row == 5))  # the interrupted step, 7, ends an episode
+        play.step()
+    *before, interrupted, after = play.steps
+    before_it = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        outcomes, is_interrupted = [], True
+        while is_interrupted:
+            ours = buffer_of(5, 2)
+            for step in before:
+                add(ours, step)
+            try:
+                with ctrl_c_at_line(len(outcomes) + 1):
+                    add(ours, interrupted)
+                is_interrupted = False
+            except KeyboardInterrupt:
+                outcomes.append(int(ours.memory.sampleable_indices()[-1]) == 7)
+                ours.sample(2)  # what is held is whole
+                if not outcomes[-1]:
+                    add(ours, interrupted)
+            add(ours, after)
+            transitions, expected = drawn(ours), true_transitions(play.steps, 0, 2, GAMMA)
+            assert sorted(transitions) == [3, 4, 6, 7]  # of the newest five that are settled 5 was cut off
+            for number, transition in transitions.items():
+                assert_same(expected[number], transition)
+    finally:
+        signal.signal(signal.SIGINT, before_it)
+    assert {False, True} == set(outcomes)
 
 
 def test_what_cannot_be_is_refused_by_name():

@@ -101,8 +101,9 @@ class PrioritizedReplayBuffer:
         self.device, self.gamma, self.beta = device, gamma, beta
         self.capacity, self._n_step = capacity, n_step
         self._frame = FrameSpec(tuple(obs_shape))
-        # A transition is drawn until as many newer ones are complete, and the newest n_step - 1 steps are not.
-        make_memory = MakeMemory((num_rows + n_step - 1) * num_envs, ACTIONS, num_envs, threads, storage)
+        # A transition is drawn until as many newer ones are complete, which the newest n_step - 1 steps are not. The
+        # oldest step goes before the next one is there: one more is kept, in case Ctrl-C comes between.
+        make_memory = MakeMemory((num_rows + n_step) * num_envs, ACTIONS, num_envs, threads, storage)
         self._steps = PairedSteps(make_memory, self._frame, frame_stack)
         # CleanRL's tree is a heap: its leaves, from left to right, begin with this one.
         num_leaves = num_rows * num_envs

@@ -83,11 +83,6 @@ class PairedSteps:
         """Number of the oldest row that is held."""
         return self._feed.oldest_row
 
-    @property
-    def begins(self) -> npt.NDArray[np.bool_]:
-        """Which streams began an episode with the newest row, ``(num_streams,)``."""
-        return self._feed.begins
-
     def add(
         self,
         observations: Any,

@@ -32,7 +32,6 @@ class _Row(NamedTuple):
     """What is noted of a row once the memory has it."""
 
     number: int
-    begins: npt.NDArray[np.bool_]
     next_observations: Arrays
     moves_on: npt.NDArray[np.bool_]
 
@@ -57,8 +56,6 @@ class StackedFeed:
         self._newest: Arrays = [leaf.frame.empty(memory.num_streams) for leaf in layout.leaves]
         """The observation that each stream's newest frame ends, where ``_is_known`` says so."""
         self._is_known = np.zeros(memory.num_streams, bool)
-        self.begins = np.ones(memory.num_streams, bool)
-        """Which streams began an episode with the newest row."""
         self._next_episode_shown: npt.NDArray[np.uint8] | None = None
         """A bit a step of the memory, where there was a next observation that began the next episode."""
 
@@ -82,7 +79,7 @@ class StackedFeed:
             return False
         if begins.any():
             self._begin(observations, stacks, np.flatnonzero(begins))
-        self._append(step, next_stacks, _Row(self.num_rows, begins, next_observations, moves_on))
+        self._append(step, next_stacks, _Row(self.num_rows, next_observations, moves_on))
         return True
 
     def begin_anew(self, streams: npt.NDArray[Any] | slice = slice(None)) -> None:
@@ -158,7 +155,7 @@ class StackedFeed:
     def _remember(self, row: _Row) -> None:
         """Note what the newest row was; the same however often it is called."""
         self._is_known[:] = False
-        self.num_rows, self.begins = row.number + 1, row.begins
+        self.num_rows = row.number + 1
         self._note_next_episodes(row)
         for newest, part in zip(self._newest, row.next_observations, strict=True):
             np.copyto(newest, part)
