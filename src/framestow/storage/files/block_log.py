@@ -22,7 +22,7 @@ from framestow.storage.files.block_index import find_entries
 from framestow.storage.files.block_log_reader import read_block
 from framestow.storage.files.block_table import BlockTable, Row, pack_key
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.log_tail import FileEnd, LogFile, LogTail
+from framestow.storage.files.log_tail import NO_BLOCKS, FileEnd, LogFile, LogTail
 
 FILE_BYTES = 64 * 2**20  # of a log file, before the next one begins
 _NAME_LETTERS = 8
@@ -46,6 +46,7 @@ class BlockLogWriter:
         self._tail: LogTail | None = None
         self._table = BlockTable()
         self._unsynced: dict[BlockKey, Row | None] = {}  # what is new since the last sync, and where it was before
+        self._found_ends: dict[int, FileEnd] = {}  # how far the states that there were at the opening name each file
         self.left_over: dict[Path, int] = {}
         """What :meth:`open` found behind the committed part and removed: files, and how many bytes of them."""
 
@@ -79,7 +80,7 @@ class BlockLogWriter:
         file is gone; other damage is found when it is read.
         """
         writer = cls(folder, name, file_bytes, files)
-        ends = _committed([state, *kept])
+        writer._found_ends = ends = _committed([state, *kept])
         writer._next_file = max(one["next_file"] for one in [state, *kept])
         writer._cut_left_over(ends)
         is_whole = writer._take_files(state)
@@ -188,16 +189,18 @@ class BlockLogWriter:
     def remove_unneeded(self, kept: Iterable[LogState]) -> list[Path]:
         """Remove every file of this log that no state of ``kept`` names; return the log files among them.
 
-        ``kept`` are the states in the manifests that stay, the newest one among them. On Windows a file that is in use
-        stays until next time.
+        ``kept`` are the states in the manifests that stay, the newest one among them. Where this log went on from
+        another state than the newest, what only states that went had at the end of a file is cut off. On Windows a file
+        that is in use stays until next time.
         """
-        named = {file["number"] for state in kept for file in state["files"]}
+        ends = _committed(kept)
         needed = {file.number for file in self._files.values() if self._is_needed(file)}
         removed = []
-        for number in sorted(self._numbers_on_disk() - named - needed):
+        for number in sorted(self._numbers_on_disk() - ends.keys() - needed):
             if all(self._disk.remove(self._path(number, ending)) for ending in (INDEX, LOG)):
                 self._files.pop(number, None)
                 removed.append(self._path(number, LOG))
+        self._cut_given_up(ends)
         return removed
 
     def close(self) -> None:
@@ -277,6 +280,16 @@ class BlockLogWriter:
             if size > committed:
                 self._disk.open_at(path, committed).close()
                 self.left_over[path] = size - committed
+
+    def _cut_given_up(self, ends: dict[int, FileEnd]) -> None:
+        """Cut off files what was named at the opening and is named no more, neither by ``ends`` nor by this log."""
+        for number, found in list(self._found_ends.items()):
+            own = self._files.get(number)
+            end = max(ends.get(number, NO_BLOCKS), NO_BLOCKS if own is None else own.end)
+            if number in ends and end < found:
+                self._disk.open_at(self._path(number, LOG), end.bytes).close()
+                self._disk.open_at(self._path(number, INDEX), end.index_bytes).close()
+                self._found_ends[number] = end
 
     def _numbers_on_disk(self) -> set[int]:
         return {int(found[1]) for found in map(self._ours.fullmatch, self._disk.names(self._folder)) if found}
