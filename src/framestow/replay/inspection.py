@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from framestow.errors import NothingToSampleError
+from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
@@ -17,6 +17,7 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.saving.stored_files import stored_files
 from framestow.replay.saving.version_1 import VERSION as VERSION_1
 from framestow.replay.source_inspection import UNNAMED, SourceInspection, inspect_sources
+from framestow.storage.files.manifest import generations
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,19 @@ class Inspection:
 def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspection, ReplayMemory]:
     """Open the memory in ``folder``, its newest generation unless one is given, and look at all of it.
 
-    Its segments stay in their files; one that version 1 saved is loaded. Raises what opening it raises.
+    Its segments stay in their files; one that version 1 saved is loaded. Beside a writer this is what was committed at
+    one moment. Raises what opening it raises.
     """
+    while True:
+        there = generations(folder)
+        try:
+            return _inspected(folder, generation)
+        except (FileNotFoundError, DamagedDataError):  # a writer may have removed that generation and what it needed
+            if generation is not None or generations(folder) == there:
+                raise
+
+
+def _inspected(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:
     files = stored_files(folder, generation)
     is_version_1 = files.version == VERSION_1
     sampler = Uniform()  # whatever it was drawn by: that may be a class that is not here

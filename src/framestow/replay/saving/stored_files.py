@@ -33,10 +33,21 @@ class StoredFiles:
 
 
 def stored_files(folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredFiles:
-    """Look at what lies in ``folder``: of its generations the newest unless one is given."""
-    there = generations(folder, files)
-    if not there:
-        return _of_version_1(folder, files)
+    """Look at what lies in ``folder``: of its generations the newest unless one is given; also beside a writer.
+
+    Raises ``FileNotFoundError`` where nothing was saved, ``DamagedDataError`` for a manifest that is not as it was
+    written and ``IncompatibleError`` for one of another version.
+    """
+    while True:
+        there = generations(folder, files)
+        try:
+            return _of_generations(folder, there, generation, files) if there else _of_version_1(folder, files)
+        except FileNotFoundError:  # a writer removed one between the listing and the reading
+            if generations(folder, files) == there:
+                raise
+
+
+def _of_generations(folder: Path, there: list[int], generation: int | None, files: FileSystem) -> StoredFiles:
     newest = checked_manifest(folder, there[-1], files)
     kept = [checked_manifest(folder, number, files) for number in newest.kept if number in there]
     sizes = _sizes(folder, files)
