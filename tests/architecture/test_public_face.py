@@ -62,7 +62,7 @@ def test_the_face_for_pytorch_is_no_pytorch_and_brings_it():
     assert "True True []" == result.stdout.strip()
 
 
-@pytest.mark.parametrize(("library", "extra"), [("torch", "torch"), ("jax", "jax")])
+@pytest.mark.parametrize(("library", "extra"), [("torch", "torch"), ("jax", "jax"), ("gymnasium", "gymnasium")])
 def test_a_face_without_its_library_says_what_to_install(library, extra):
     code = (
         f"import sys; sys.modules[{library!r}] = None\n"

@@ -14,9 +14,12 @@ from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+from framestow import ReplayMemory
 from framestow.envs import Recorder, SerialVectorEnv
+from framestow.envs.recording.frame_rows import take_row, take_rows
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.array_trees import map_arrays
+from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.integrations.gymnasium import FrameStack, LazyFrames, LazyFramesBatch, VectorFrameStack
 from oracles.earlier_lazy_frames import BaselinesLazyFrames
 from oracles.numbered_frames import SHAPE, ListSink, NumberedEnv, frame_of
@@ -315,3 +318,44 @@ def test_a_tuple_of_arrays_is_a_tuple_of_lazy_frames():
 
     assert isinstance(observation, tuple)
     assert [(2, 6, 5), (2, 2)] == [part.shape for part in observation]
+
+
+def test_a_memory_takes_lazy_frames_where_it_takes_arrays():
+    env = VectorFrameStack(SyncVectorEnv(makers("dict", 2), autoreset_mode=AutoresetMode.SAME_STEP), 3)
+    memories = [ReplayMemory(100, env.single_observation_space, 3, stack=1, num_streams=2, seed=0) for _ in range(2)]
+    observations, _ = env.reset()
+    for memory, change in zip(memories, (as_arrays, lambda lazy: lazy), strict=True):
+        memory.begin(change(observations))
+    for _ in range(30):
+        observations, rewards, terminated, truncated, infos = env.step([0, 1])
+        ended = np.flatnonzero(terminated | truncated)
+        true = [infos["final_obs"][row] if row in ended else take_row(observations, row) for row in range(2)]
+        led_to = [map_arrays(lambda *rows: np.stack(rows), *true), map_arrays(lambda *rows: list(rows), *true)]
+        for memory, frames, again in zip(memories, led_to, (as_arrays(observations), observations), strict=True):
+            memory.append([0, 1], rewards, terminated, truncated, frames)
+            if ended.size:
+                memory.begin(take_rows(again, ended), ended)
+
+    arrays, lazy = (memory.transitions(memory.sampleable_indices()) for memory in memories)
+    assert_same(arrays.observation, lazy.observation, "observation")
+    assert_same(arrays.next_observation, lazy.next_observation, "next_observation")
+
+
+def test_a_drop_in_takes_lazy_frames_where_it_takes_arrays():
+    env = VectorFrameStack(SyncVectorEnv([lambda: NumberedEnv(lengths=(50,))] * 2), 3)
+    feeds = [PairedSteps(two_streams, env.single_observation_space) for _ in range(2)]
+    observations, _ = env.reset()
+    for _ in range(20):
+        following, rewards, terminated, truncated, _ = env.step([0, 1])
+        feeds[0].add(np.asarray(observations), [0, 1], rewards, terminated, truncated, np.asarray(following))
+        feeds[1].add(observations, [0, 1], rewards, terminated, truncated, list(following))
+        observations = following
+
+    arrays, lazy = (feed.transitions(feed.indices(np.arange(20)[:, None], [0, 1]).ravel()) for feed in feeds)
+    assert 3 == feeds[1].memory.stack
+    assert_same(arrays.observation, lazy.observation, "observation")
+    assert_same(arrays.next_observation, lazy.next_observation, "next_observation")
+
+
+def two_streams(space, stack, padding):
+    return ReplayMemory(100, space, 3, stack=stack, stack_padding=padding, num_streams=2, seed=0)
