@@ -160,6 +160,7 @@ def test_a_pickle_has_each_frame_once_and_gives_the_sharing_back(axis):
     if axis == "first":
         assert np.shares_memory(back[0][1], back[1][0])
         assert not back[0][1].flags.writeable
+        assert np.shares_memory(back[0][1], copy.deepcopy(back[0])[1])
 
 
 def test_copies_share_frames_that_nobody_can_write_to():
