@@ -160,7 +160,10 @@ class PrioritizedReplayBuffer:
             np.zeros(num_envs, bool),
             as_assigned(next_obs, num_envs, self._frame),
         )
-        self._settle_rows()
+        if self._num_rows_seen == self._steps.num_rows - 1:
+            self._settle_newest_row(terminated)
+        else:
+            self._settle_rows()
 
     def sample(self, batch_size: int) -> PrioritizedBatch:
         """Draw ``batch_size`` transitions, one from each of as many equal parts of the sum of p^alpha.
@@ -196,24 +199,40 @@ class PrioritizedReplayBuffer:
         """
         self._sampler.update_priorities(*checked_priorities(indices, priorities), self._settled)
 
+    def _settle_newest_row(self, terminated: Array) -> None:
+        """Find what can be drawn since one new row came: as ``_settle_rows`` does, in a quarter of the time."""
+        num_streams, row = self.memory.num_streams, self._steps.num_rows - 1
+        numbers: list[int] = []
+        are_drawable: list[bool] = []
+        for stream, (newest, first) in enumerate(zip(self._settled.newest, self._steps.episode_rows, strict=True)):
+            last = row if terminated[stream] else row - self.n_step + 1
+            for waiting in range(newest + 1, max(last + 1, first)):
+                numbers.append(waiting * num_streams + stream)
+                are_drawable.append(waiting >= first)
+        self._settle(np.array(numbers, np.int64), np.array(are_drawable, bool))
+
     def _settle_rows(self) -> None:
-        """Find what can be drawn since new rows came; after an interrupt (Ctrl-C) all of it is done again."""
-        steps, settled = self._steps, self._settled
+        """Find what can be drawn since new rows came, after an interrupt (Ctrl-C) all of it again."""
+        steps = self._steps
         if self._num_rows_seen == steps.num_rows:
             return
         num_streams, newest_row = self.memory.num_streams, steps.num_rows - 1
-        waiting = [np.arange(newest + 1, newest_row + 1) for newest in settled.newest]
+        waiting = [np.arange(newest + 1, newest_row + 1) for newest in self._settled.newest]
         rows, streams = np.concatenate(waiting), np.repeat(np.arange(num_streams), [len(some) for some in waiting])
         found = self.memory.steps_from(steps.indices(rows, streams), self.n_step)
         is_drawable = (found.index[:, -1] >= 0) | found.terminated.any(axis=1)
         # What else goes on to the newest row waits. The rest was cut off by a beginning, with too few rewards.
         is_settled = is_drawable | (found.index.max(axis=1) < steps.indices(newest_row, streams))
-        numbers = (rows * num_streams + streams)[is_settled]
-        self._untold = np.concatenate([self._untold, settled.slots_for(numbers)])
-        settled.settle(numbers, is_drawable[is_settled])
-        self._sampler.slots_changed(self._untold, settled)
-        self._untold = self._untold[:0]
-        self._num_rows_seen = steps.num_rows
+        self._settle((rows * num_streams + streams)[is_settled], is_drawable[is_settled])
+
+    def _settle(self, numbers: npt.NDArray[np.int64], are_drawable: npt.NDArray[np.bool_]) -> None:
+        if len(numbers):
+            self._untold = np.concatenate([self._untold, self._settled.slots_for(numbers)])
+            self._settled.settle(numbers, are_drawable)
+        if len(self._untold):
+            self._sampler.slots_changed(self._untold, self._settled)
+            self._untold = self._untold[:0]
+        self._num_rows_seen = self._steps.num_rows
 
     def _tensor(self, array: Array) -> torch.Tensor:
         return own_tensor(array, self.device)
@@ -239,7 +258,9 @@ class _GlobalGenerator:
 def _each(name: str, values: Any, num_envs: int) -> Array:
     """Give one value an environment; a lone one counts for all, as NumPy would assign it."""
     array = np.asarray(values)
-    if array.shape not in ((), (1,), (num_envs,)):
+    if array.shape == (num_envs,):
+        return array
+    if array.shape not in ((), (1,)):
         there_are = "is 1 environment" if num_envs == 1 else f"are {num_envs} environments"
         raise InvalidStepError(f"{name} have shape {array.shape}: there {there_are}; give one value for each")
     return np.broadcast_to(array, num_envs)

@@ -83,6 +83,11 @@ class PairedSteps:
         """Number of the oldest row that is held."""
         return self._feed.oldest_row
 
+    @property
+    def episode_rows(self) -> npt.NDArray[np.int64]:
+        """The row with which each stream's newest episode began, ``(num_streams,)``, where it is held."""
+        return self._feed.episode_rows
+
     def add(
         self,
         observations: Any,

@@ -56,6 +56,8 @@ class StackedFeed:
         self._newest: Arrays = [leaf.frame.empty(memory.num_streams) for leaf in layout.leaves]
         """The observation that each stream's newest frame ends, where ``_is_known`` says so."""
         self._is_known = np.zeros(memory.num_streams, bool)
+        self.episode_rows = np.full(memory.num_streams, first_row, np.int64)
+        """The row with which each stream's newest episode began, or will begin."""
         self._next_episode_shown: npt.NDArray[np.uint8] | None = None
         """A bit a step of the memory, where there was a next observation that began the next episode."""
 
@@ -133,6 +135,7 @@ class StackedFeed:
 
     def _begin(self, observations: Arrays, stacks: Arrays, streams: npt.NDArray[Any]) -> None:
         self._is_known[streams] = False
+        self.episode_rows[streams] = self.num_rows
         self.memory.begin(self.layout.newest_of([part[streams] for part in stacks]), streams)
         for newest, part in zip(self._newest, observations, strict=True):
             newest[streams] = part[streams]
