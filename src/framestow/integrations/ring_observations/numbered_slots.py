@@ -79,6 +79,11 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         numbered.__dict__["obs"] = numbers.reshape(()) if is_one else numbers
         return cast(Added, super().add(numbered, buffer_ids))
 
+    def sample(self, batch_size: int | None) -> tuple[Batch, npt.NDArray[Any]]:
+        """Draw a batch as Tianshou does, by the same generator: its transitions, and their slots."""
+        self._observations.batch_size = batch_size or 0
+        return cast("tuple[Batch, npt.NDArray[Any]]", super().sample(batch_size))
+
     def get(
         self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None
     ) -> Batch | npt.NDArray[Any]:

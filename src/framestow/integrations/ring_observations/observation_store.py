@@ -19,6 +19,7 @@ from framestow.replay.memory import ReplayMemory
 
 Numbers = npt.NDArray[np.uint32]
 NUMBERS = "biuf"  # kinds of dtypes
+ROWS_AT_ONCE = 64  # are unpacked together where so many are asked for as never before, a whole episode for instance
 
 
 class ObservationStore:
@@ -60,6 +61,8 @@ class ObservationStore:
         self._pool = OutputPool()
         self.knows_next = True
         """Whether every step came with its next observation."""
+        self.batch_size = 0
+        """How many are asked for again and again: arrays for so many are kept, and none for larger numbers."""
         self.had_nan = False
         """Whether some of what came was NaN."""
 
@@ -100,7 +103,8 @@ class ObservationStore:
         ``stack``: frames of an observation, at most those of the store; with 1 they have no axis for them.
         """
         rows = numbers.astype(np.int64) - 1
-        if self._together is not None and (rows >= self._together.oldest_row).all():
+        is_usual = len(rows) <= ROWS_AT_ONCE or len(rows) == self.batch_size
+        if is_usual and self._together is not None and (rows >= self._together.oldest_row).all():
             observation, next_observation = self._together.pairs(rows, streams)
             pair = observation, map_arrays(self._copied, next_observation)
         else:
@@ -124,11 +128,12 @@ class ObservationStore:
         lane_of, stream_in_lane = (streams, 0 * streams) if self._together is None else (0 * streams, streams)
         pair: list[Any] = []
         for stream, lane in lanes.items():
-            at = np.flatnonzero((lane_of == stream) & (rows >= lane.oldest_row))
-            parts = lane.pairs(rows[at], stream_in_lane[at])
-            pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
-            for which, part in enumerate(parts):
-                map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
+            here = np.flatnonzero((lane_of == stream) & (rows >= lane.oldest_row))
+            for at in np.split(here, range(ROWS_AT_ONCE, len(here), ROWS_AT_ONCE)):
+                parts = lane.pairs(rows[at], stream_in_lane[at])
+                pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
+                for which, part in enumerate(parts):
+                    map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
     def _make_lanes(self, streams: Sequence[int]) -> None:
