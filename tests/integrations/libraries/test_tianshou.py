@@ -390,3 +390,15 @@ def test_settings_that_cannot_work_are_refused():
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
     with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num 0")):
         packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)
+
+
+def test_looking_at_whole_episodes_of_any_length_leaves_little_behind():
+    play, buffer = Play(0, 1, env_stacks=True), packed.ReplayBuffer(1000)
+    for _ in range(1000):
+        buffer.add(play.step([0])[0], buffer_ids=[0])
+
+    for length in range(100, 1000, 50):
+        assert len(buffer[np.arange(length)].obs) == length
+
+    frame_bytes = 30
+    assert buffer.memory.report().parts["output pool"] <= 8 * 64 * (DEPTH + 1) * frame_bytes
