@@ -43,7 +43,7 @@ def bits(array):
     return np.asarray(array).tobytes(), np.asarray(array).shape, np.asarray(array).dtype
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(stacks())
 def test_lazy_frames_are_what_stacking_or_joining_their_frames_gives(stack):
     frames, axis, array = stack
@@ -55,7 +55,7 @@ def test_lazy_frames_are_what_stacking_or_joining_their_frames_gives(stack):
     assert [bits(part) for part in array] == [bits(part) for part in lazy]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(stacks(), st.data())
 def test_a_part_of_lazy_frames_is_that_part_of_the_array(stack, data):
     frames, axis, array = stack
@@ -64,7 +64,7 @@ def test_a_part_of_lazy_frames_is_that_part_of_the_array(stack, data):
     assert bits(array[index]) == bits(LazyFrames(frames, axis)[index])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(stacks(["channels"]))
 def test_joined_along_channels_they_answer_as_baselines_lazy_frames(stack):
     frames, axis, _ = stack
@@ -79,7 +79,7 @@ def test_joined_along_channels_they_answer_as_baselines_lazy_frames(stack):
         lazy.frame(lazy.count())
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(stacks(["first"]), st.slices(5))
 def test_stacked_on_the_first_axis_they_answer_as_gymnasiums_lazy_frames_did(stack, part):
     frames, _, array = stack
@@ -94,7 +94,7 @@ def test_stacked_on_the_first_axis_they_answer_as_gymnasiums_lazy_frames_did(sta
     assert bits(theirs == array) == bits(lazy == array)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(stacks(["first", "last"]))
 def test_count_and_frame_tell_of_the_frames(stack):
     frames, axis, _ = stack
@@ -255,7 +255,7 @@ def test_frames_that_make_no_stack_are_refused(frames, axis, message):
         LazyFrames(frames, axis)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(stacks(), st.integers(1, 4), st.data())
 def test_a_batch_is_the_array_of_its_observations_and_gives_each_back(stack, num_envs, data):
     frames, axis, array = stack
