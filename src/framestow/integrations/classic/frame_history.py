@@ -177,9 +177,9 @@ class ReplayBuffer:
     def encode_recent_observation(self) -> npt.NDArray[Any]:
         """Give what the policy sees at the newest frame: ``(H, W, C * frame_history_len)``, oldest first.
 
-        A vector is given as it is. The array is a fresh one. Raises ``NothingToSampleError`` before the first frame.
+        A vector is given as it is. The array is the caller's. Raises ``NothingToSampleError`` before the first frame.
         """
-        return np.ascontiguousarray(_channels_last(self.memory.observations())[0])
+        return _channels_last(self.memory.observations())[0]
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether ``batch_size`` different transitions can be drawn."""
@@ -296,16 +296,22 @@ def _channels_last(stacks: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _checked_action(action: Any) -> int:
-    given = np.asarray(action)
-    if given.size != 1 or given.dtype.kind not in "iub" or not INT32.min <= given.item() <= INT32.max:
+    number = action if type(action) is int else _only_number(action, "iub")
+    if number is None or not INT32.min <= number <= INT32.max:
         raise InvalidStepError(f"action is {action!r}: it must be one integer of 32 bits; give its number")
-    return int(given.item())
+    return int(number)
 
 
 def _checked_reward(reward: Any) -> float:
-    given = np.asarray(reward)
-    if given.size != 1 or given.dtype.kind not in "fiub" or not abs(given.item()) <= LARGEST_REWARD:
+    number = reward if type(reward) is float else _only_number(reward, "fiub")
+    if number is None or not abs(number) <= LARGEST_REWARD:
         raise InvalidStepError(
             f"reward is {reward!r}: it must be one number, finite in float32; correct the environment"
         )
-    return float(given.item())
+    return float(number)
+
+
+def _only_number(value: Any, kinds: str) -> Any:
+    """The only element of ``value`` as Python has it; ``None`` where there are others, or of other kinds."""
+    array = np.asarray(value)
+    return array.item() if array.size == 1 and array.dtype.kind in kinds else None

@@ -20,6 +20,7 @@ from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.integrations.stacked_observations import Stacks
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.step_checks import LARGEST_REWARD
 
 Experience: TypeAlias = "tuple[Any, ...]"
 """``(s, a, r, non_terminal, s_next, *others)``: what was appended, and what is given back."""
@@ -119,9 +120,15 @@ class MemoryEfficientAtariBuffer:
         if len(self) == 0:
             self._prepare(observation.shape, a)
         action, kept = self._checked_action(a), _pickled(tuple(others))
-        is_end = np.array([going_on == 0])
+        exact = np.array([reward])
         self._fed.add(
-            observation[None], action[None], [reward], is_end, np.array([False]), following[None], {"exact": [reward]}
+            observation[None],
+            action[None],
+            exact.astype(np.float32) if abs(reward) <= LARGEST_REWARD else exact,  # which the memory refuses
+            np.array([going_on == 0]),
+            np.array([False]),
+            following[None],
+            {"exact": exact},
         )
         place = (self._fed.num_rows - 1) % self._capacity
         if self._others and kept == self._others[place - 1]:
@@ -284,6 +291,8 @@ def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:
 
 
 def _checked_number(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
     given = np.asarray(value)
     if given.size != 1 or given.dtype.kind not in "fiub":
         raise InvalidStepError(f"{name} is {value!r}: it must be one number")
