@@ -3,8 +3,9 @@
     python benchmarks/classic_buffers.py                            both, two games, results/classic_buffers.json
 
 Recorded frames (atari_frames.py: 20,000 of random play, 84x84 grey) go into framestow's buffer and into a plain one
-that does what the original does (plain_classics.py): Berkeley's as single frames ``(84, 84, 1)``, with a look at the newest
-observation between a frame and its effect, nnabla-rl's as stacks of four floats, k / 255, with an info of two numbers.
+that does what the original does (plain_classics.py): Berkeley's as single frames ``(84, 84, 1)``, with a look at the
+newest observation between a frame and its effect, nnabla-rl's as stacks of four floats, k / 255, with an info of two
+numbers.
 Both hold --transitions, and are full before anything is timed.
 
 - *bytes a transition*: growth of the resident set, freed memory handed back first.

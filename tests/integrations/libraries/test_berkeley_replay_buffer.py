@@ -88,7 +88,7 @@ def all_transitions(play):
     return stacked, sample
 
 
-shapes = st.sampled_from([(3, 2, 1), (2, 2, 3), (5,)])
+shapes = st.sampled_from([(3, 2, 1), (2, 2, 3), (2, 2, 5), (5,)])
 
 
 @settings(max_examples=40)

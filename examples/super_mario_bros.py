@@ -1,0 +1,91 @@
+"""Plays Super Mario Bros at random into Berkeley's ReplayBuffer, kept packed, and draws from it.
+
+    make mario                                                   in an environment with the game, then this
+    python examples/super_mario_bros.py --steps 5000             what a frame takes, in colour
+    python examples/super_mario_bros.py --picture stack.png      and a sampled transition as a picture
+
+gym-super-mario-bros (from PyPI) needs a NumPy before 2: `pip install -r benchmarks/requirements-scenes.txt .`
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+
+import cv2
+import numpy as np
+from gym_super_mario_bros import SuperMarioBrosEnv
+from gym_super_mario_bros.actions import SIMPLE_MOVEMENT
+from nes_py.wrappers import JoypadSpace
+
+from framestow.integrations.classic import ReplayBuffer
+
+FRAME_SKIP, HISTORY, BATCH_SIZE = 4, 4, 32
+EPISODE_LIMIT = 400  # agent steps; an episode that is cut off there is not over for the learner
+
+
+def shown(screen: np.ndarray, is_grey: bool) -> np.ndarray:
+    """A frame ``(84, 84, 3)``, or ``(84, 84, 1)``, of a screen ``(240, 256, 3)``."""
+    small = cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA)
+    return cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)[..., None] if is_grey else small
+
+
+def play(buffer: ReplayBuffer, num_steps: int, is_grey: bool) -> None:
+    """Store ``num_steps`` steps of random play, as a learner's loop does."""
+    game = JoypadSpace(SuperMarioBrosEnv(), SIMPLE_MOVEMENT)
+    generator, action, began_s = np.random.default_rng(0), 0, time.perf_counter()
+    frame, length = shown(game.reset(), is_grey), 0
+    for step in range(num_steps):
+        idx = buffer.store_frame(frame)
+        buffer.encode_recent_observation()  # (84, 84, 12): what a policy would look at
+        if generator.random() < 0.25:  # keep on for a while, or Mario gets nowhere
+            action = int(generator.integers(len(SIMPLE_MOVEMENT)))
+        reward, done = 0.0, False
+        for _ in range(FRAME_SKIP):
+            screen, gained, done, _ = game.step(action)
+            reward += float(gained)
+            if done:
+                break
+        frame, length = shown(screen, is_grey), length + 1
+        truncated = length == EPISODE_LIMIT
+        buffer.store_effect(idx, action, reward, done, truncated=truncated, last_frame=frame)
+        if done or truncated:
+            frame, length = shown(game.reset(), is_grey), 0
+        if (step + 1) % 1000 == 0:
+            took_s = time.perf_counter() - began_s
+            print(f"{step + 1:,} steps, {(step + 1) / took_s:.0f} a second, {buffer.memory.nbytes:,} bytes", flush=True)
+    game.close()
+
+
+def filmstrip(observation: np.ndarray, next_observation: np.ndarray) -> np.ndarray:
+    """The frames of both observations of a transition side by side, one row each, oldest first."""
+    rows = [np.concatenate(np.split(stack, HISTORY, axis=-1), axis=1) for stack in (observation, next_observation)]
+    return np.concatenate(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=5_000, help="agent steps to play, of four screens each")
+    parser.add_argument("--size", type=int, default=1_000_000, help="transitions that the buffer keeps")
+    parser.add_argument("--grey", action="store_true", help="keep grey frames instead of colour")
+    parser.add_argument("--picture", help="write a sampled transition to this file, as .png")
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore", category=DeprecationWarning)  # old Gym's
+
+    buffer = ReplayBuffer(arguments.size, HISTORY, seed=0)
+    play(buffer, arguments.steps, arguments.grey)
+
+    observations, actions, rewards, next_observations, _ = buffer.sample(BATCH_SIZE)
+    print(f"a batch: observations {observations.shape} {observations.dtype}, mean reward {rewards.mean():.2f}")
+    frame_bytes = observations[0].nbytes // HISTORY
+    print(f"{buffer.memory.nbytes / buffer.num_in_buffer:.0f} bytes a frame instead of {frame_bytes:,}, all counted")
+    if arguments.picture:
+        place = int(np.argmax(observations.reshape(BATCH_SIZE, -1).std(axis=1)))  # no black screen
+        picture = filmstrip(observations[place], next_observations[place])
+        cv2.imwrite(arguments.picture, cv2.resize(picture[..., ::-1], None, fx=3, fy=3, interpolation=0))
+        print(f"{arguments.picture}: action {SIMPLE_MOVEMENT[actions[place]]}, reward {rewards[place]:g}")
+
+
+if __name__ == "__main__":
+    main()
