@@ -27,7 +27,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help install train test prepared check native-tests sanitized-module harnesses films \
-        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes jax libraries public-suites wheel clean
+        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites wheel clean
 
 help:           ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -127,6 +127,11 @@ $(SCENES)/framestow: $(SCENES)/ready $(NATIVE) $(shell find src -name '*.py')
 
 worker-scenes: $(SCENES)/framestow  ## Super Mario Bros in worker processes, one of them killed: 5 minutes
 	$(SCENES)/bin/python benchmarks/worker_scenes.py
+
+mario: $(SCENES)/framestow  ## Super Mario Bros through Berkeley's calls, compared with a plain buffer: 10 minutes
+	@mkdir -p build
+	$(SCENES)/bin/python benchmarks/super_mario.py
+	$(SCENES)/bin/python examples/super_mario_bros.py --picture build/super_mario.png
 
 scenes: $(SCENES)/ready  ## record the frames of ViZDoom, Crafter and Super Mario Bros, which bench measures: 10 minutes
 	$(SCENES)/bin/python benchmarks/record_scenes.py

@@ -179,7 +179,8 @@ class ReplayBuffer:
 
         A vector is given as it is. The array is the caller's. Raises ``NothingToSampleError`` before the first frame.
         """
-        return _channels_last(self.memory.observations())[0]
+        observation: npt.NDArray[Any] = _channels_last(self.memory.observations())[0]
+        return observation
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether ``batch_size`` different transitions can be drawn."""
