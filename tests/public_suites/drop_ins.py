@@ -3,10 +3,10 @@
     DROP_IN_FOR=stable-baselines3 python -m pytest -p public_suites.drop_ins tests/test_buffers.py
 
 Before any test is imported, every name in the library's modules that means one of its buffers is made to mean the
-drop-in: what the tests import, and what the library makes by itself, is ours. Only the code of the module that defines
-the buffers goes on to see its own, since it is what the drop-ins build on; whoever imports that module gets another one
-with its names. Classes that had derived from the library's own stay as they are. Where DROP_IN_FOR is not set, nothing
-is changed.
+drop-in: what the tests import, and what the library makes by itself, is ours. Only the code of the modules that define
+the buffers, and the drop-ins themselves, go on to see the library's own, which they build on; whoever imports such a
+module from then on gets another one with its names. Classes that had derived from the library's own stay as they are.
+Where DROP_IN_FOR is not set, nothing is changed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ def put_in_place(library):
         stand_ins[theirs] = getattr(ours, name)
     for theirs, drop_in in stand_ins.items():
         _count_derived_classes(theirs, drop_in)
-    defining = {theirs.__module__ for theirs in stand_ins}
+    built_on = {theirs.__module__ for theirs in stand_ins}
+    built_on |= {value.__name__ for value in vars(ours).values() if isinstance(value, ModuleType)}
+    others = {}
     for name, module in list(sys.modules.items()):
         if name == suite.package or name.startswith(f"{suite.package}."):
-            _rebind(_another(module) if name in defining else module, stand_ins)
+            if module.__name__ in built_on:  # which may be there under several names
+                module = _put_another(name, others.setdefault(module.__name__, _copy_of(module)))  # noqa: PLW2901
+            _rebind(module, stand_ins)
 
 
 def _count_derived_classes(theirs, drop_in):
@@ -53,14 +57,18 @@ def _count_derived_classes(theirs, drop_in):
             drop_in.register(derived)
 
 
-def _another(module):
-    """Put a module with the same names in this one's place."""
+def _copy_of(module):
     another = ModuleType(module.__name__, module.__doc__)
     vars(another).update(vars(module))
-    sys.modules[module.__name__] = another
-    parent, _, name = module.__name__.rpartition(".")
-    setattr(sys.modules[parent], name, another)
     return another
+
+
+def _put_another(name, module):
+    """Let the module be what is imported by this name."""
+    sys.modules[name] = module
+    parent, _, own_name = name.rpartition(".")
+    setattr(sys.modules[parent], own_name, module)
+    return module
 
 
 def _rebind(module, stand_ins):

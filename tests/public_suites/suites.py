@@ -64,8 +64,10 @@ SUITES = {
             replaced={
                 "tianshou.data.ReplayBuffer": "ReplayBuffer",
                 "tianshou.data.VectorReplayBuffer": "VectorReplayBuffer",
+                "tianshou.data.PrioritizedReplayBuffer": "PrioritizedReplayBuffer",
+                "tianshou.data.PrioritizedVectorReplayBuffer": "PrioritizedVectorReplayBuffer",
             },
-            tests=("test/base/test_buffer.py", "test/base/test_collector.py"),
+            tests=("test/base/test_buffer.py",),
             modules_with_names=("tianshou.data",),
         ),
     )
