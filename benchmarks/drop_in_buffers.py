@@ -76,6 +76,8 @@ class Candidate:
     most_envs: int = 8
     pads_as_played: bool = True
     """Whether the first observations of an episode are padded with its first frame."""
+    steps_at_once: int = 1
+    """Of one environment, that it is filled with; additions are timed step by step."""
 
     @property
     def keeps_last_frames(self) -> bool:
@@ -88,10 +90,8 @@ class Candidate:
         return self.name.startswith(OURS)
 
 
-def ours(
-    build: Callable[[Size], Buffer], most_envs: int = 8, pads_as_played: bool = True, gives_up: str = ""
-) -> Candidate:
-    return Candidate(OURS, gives_up, 0.02, build, most_envs, pads_as_played)
+def ours(build: Callable[[Size], Buffer], gives_up: str = "", **facts: Any) -> Candidate:
+    return Candidate(OURS, gives_up, 0.02, build, **facts)
 
 
 def told_by_memory(buffer: Any) -> Callable[[], int]:

@@ -19,6 +19,7 @@ import numpy as np
 from drop_in_buffers import BATCH_SIZE, LAST_FRAME, STACK, Buffer, Candidate, Row, Size, ours, told_by_memory
 from framestow.benchmarking.system import Pictures
 
+STEPS_OF_A_COLLECTOR = 50
 SAVING = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
 
@@ -124,30 +125,39 @@ def torchrl() -> list[Candidate]:
 
     logging.getLogger("torchrl").setLevel(logging.WARNING)
     return [
-        ours(partial(extended_buffer, FramestowStorage)),
-        Candidate("LazyTensorStorage", "", 2, partial(extended_buffer, LazyTensorStorage)),
+        ours(partial(extended_buffer, FramestowStorage), steps_at_once=STEPS_OF_A_COLLECTOR),
+        Candidate(
+            "LazyTensorStorage",
+            "",
+            2,
+            partial(extended_buffer, LazyTensorStorage),
+            steps_at_once=STEPS_OF_A_COLLECTOR,
+        ),
     ]
 
 
 def extended_buffer(kind: Any, size: Size) -> Buffer:
-    """TorchRL's calls: TensorDicts as its collectors make them, one step of every environment at a time."""
+    """TorchRL's calls: TensorDicts as its collectors make them, of one environment any number of steps at a time."""
     import torch
     from tensordict import TensorDict
     from torchrl.data import TensorDictReplayBuffer
 
     storage = kind(size.transitions)
     buffer = TensorDictReplayBuffer(storage=storage, batch_size=BATCH_SIZE)
-    trajectories = torch.arange(size.num_envs)
+    newest = np.arange(size.num_envs)  # the number of each environment's trajectory
 
     def prepared(row: Row) -> Any:
-        nonlocal trajectories
+        nonlocal newest
+        ended_before = np.cumsum(row.ended) - row.ended if size.num_envs == 1 else 0
+        trajectories = newest + ended_before
+        newest = np.where(row.ended, trajectories + size.num_envs, trajectories)[-size.num_envs :]
         flags = {"terminated": row.terminated, "truncated": row.truncated, "done": row.ended}
         ends = {name: torch.from_numpy(flag)[:, None] for name, flag in flags.items()}
-        steps = TensorDict(
+        return TensorDict(
             {
                 "pixels": torch.from_numpy(row.observations),
                 "action": torch.from_numpy(row.actions),
-                "collector": {"traj_ids": trajectories},
+                "collector": {"traj_ids": torch.from_numpy(trajectories)},
                 **{name: torch.zeros_like(flag) for name, flag in ends.items()},
                 "next": {
                     "pixels": torch.from_numpy(row.next_observations),
@@ -155,10 +165,8 @@ def extended_buffer(kind: Any, size: Size) -> Buffer:
                     **ends,
                 },
             },
-            [size.num_envs],
+            [len(row.actions)],
         )
-        trajectories = torch.where(ends["done"][:, 0], trajectories + size.num_envs, trajectories)
-        return steps
 
     def pictures(batch: Any) -> Pictures:
         after = batch["next"]

@@ -87,16 +87,20 @@ def rows_of(play: Play, num_envs: int) -> Iterator[Row]:
 
 def filled(candidate: Candidate, play: Play, transitions: int) -> tuple[Buffer, float]:
     """Build a buffer of one environment and fill it; return it and its bytes a transition."""
-    buffer = candidate.build(Size(100, 1, play.frames.shape[1:], NUM_ACTIONS))  # what libraries load does not count
-    for row in islice(rows_of(play, 1), 100):
-        buffer.add(buffer.prepared(row))
-    buffer.sample()
-    del buffer
+    warm = candidate.build(Size(100, 1, play.frames.shape[1:], NUM_ACTIONS))  # what libraries load does not count
+    fill(warm, candidate, play, 100)
+    warm.sample()
+    del warm
     before = live_bytes()
     buffer = candidate.build(Size(transitions, 1, play.frames.shape[1:], NUM_ACTIONS))
-    for row in islice(rows_of(play, 1), transitions):
-        buffer.add(buffer.prepared(row))
+    fill(buffer, candidate, play, transitions)
     return buffer, max(live_bytes() - before, buffer.nbytes()) / transitions
+
+
+def fill(buffer: Buffer, candidate: Candidate, play: Play, transitions: int) -> None:
+    rows = islice(rows_of(play, 1), transitions)
+    while several := list(islice(rows, candidate.steps_at_once)):
+        buffer.add(buffer.prepared(Row(*map(np.concatenate, zip(*several, strict=True)))))
 
 
 def check(candidate: Candidate, buffer: Buffer, play: Play, transitions: int) -> None:
