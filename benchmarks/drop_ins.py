@@ -2,6 +2,7 @@
 
     python benchmarks/drop_ins.py                                     everything, results/drop_ins.json
     python benchmarks/drop_ins.py --libraries tianshou --quick        a trial, printed only
+    python benchmarks/drop_ins.py --write-page                        the results into docs/migration.md
 
 Each library's own buffer and framestow's are fed with the same recorded frames (atari_frames.py: 20,000 of random play,
 again and again) through that library's own calls, as stacks of 4 frames of 84 x 84, and hand out batches of 32. Each
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -45,7 +47,9 @@ from framestow.benchmarking.result_files import write_result
 from framestow.process_memory import live_bytes
 from recorded_frames import Recording
 
-RESULTS = Path(__file__).parent / "results"
+RESULT = Path(__file__).parent / "results" / "drop_ins.json"
+PAGE = Path(__file__).parents[1] / "docs" / "migration.md"
+TABLE = re.compile(r"(?<=<!-- figures -->\n\n).*?(?=\n\n<!-- end of figures -->)", re.DOTALL)
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not
 NUM_ACTIONS = 18
 GIB = 1 << 30
@@ -179,6 +183,30 @@ def show(library: str, game: str, rows: list[dict[str, Any]]) -> None:
         print(f"{library:18s} {game:10s} {row['system']:22s} {figures} {added}  {row['gives_up']}", flush=True)
 
 
+def page_table(libraries: dict[str, Any]) -> str:
+    """The results as docs/migration.md shows them: a line for each buffer of another library's."""
+    lines = [
+        "| in the place of | bytes a transition | ours | `sample(32)`, µs | ours | a step's `add`, µs | ours |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for library, figures in libraries.items():
+        games = list(figures["games"].values())
+        for place, theirs in enumerate(games[0][1:], start=1):
+            name = f"{library}, {theirs['system']}"
+            cells = [name + (f" (gives up {theirs['gives_up']})" if theirs["gives_up"] else "")]
+            for figure in ("bytes_a_transition", "sample_us", "add_us_of_1"):
+                for which in (place, 0):
+                    both = [f"{rows[which][figure]:,.0f}" for rows in games]
+                    cells.append(" / ".join(dict.fromkeys(both)))
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_page() -> None:
+    table = page_table(json.loads(RESULT.read_text(encoding="utf-8"))["libraries"])
+    PAGE.write_text(TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=list(GAMES))
@@ -186,10 +214,14 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=100_000, help="that framestow holds")
     parser.add_argument("--gib", type=float, default=1.5, help="that a library's own buffer may take")
     parser.add_argument("--quick", action="store_true", help="few rounds of everything")
+    parser.add_argument("--write-page", action="store_true", help="measure nothing; put the results into the page")
     parser.add_argument("--only", nargs=2, metavar=("LIBRARY", "GAME"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
         print(json.dumps(measure(*arguments.only, arguments.transitions, arguments.gib, arguments.quick)))
+        return
+    if arguments.write_page:
+        write_page()
         return
     print(f"{'':18s} {'':10s} {'':22s} {'held':>9s} {'bytes':>9s} {'sample':>8s}   add, µs, from")
     print(f"{'':18s} {'':10s} {'':22s} {'':>9s} {'a trans.':>9s} {'(32) µs':>8s}  1 env.  8 env.  gives up")
@@ -209,7 +241,7 @@ def main() -> None:
         for library, figures in libraries.items():
             figures["version"] = version(library) if library in INSTALLED else ""
         figures = {"batch_size": 32, "stack": STACK, "frame": [84, 84], "libraries": libraries}
-        print("written:", write_result(RESULTS / "drop_ins.json", figures).name)
+        print("written:", write_result(RESULT, figures).name)
 
 
 if __name__ == "__main__":
