@@ -11,6 +11,7 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
 from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
+from framestow.integrations.drop_in.steps_taken import num_steps_taken
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.step_checks import LARGEST_REWARD
@@ -129,21 +130,32 @@ class ReplayBuffer:
 
     def _settle_effect(self, memory: ReplayMemory, following: npt.NDArray[Any]) -> bool:
         """Make a step of the newest frame's effect, which led to ``following``; whether an episode begins with that."""
-        effect, self._effect = self._effect, None
+        effect = self._effect
         if effect is None:
             return True
         is_over, last_frame = effect.terminated or effect.truncated, effect.last_frame
         if effect.truncated and not effect.terminated and last_frame is None:
+            self._effect = None
             return True  # what it led to is not known
-        memory.append(
-            np.array([effect.action], np.int32),
-            np.array([effect.reward], np.float32),
-            np.array([effect.terminated]),
-            np.array([effect.truncated]),
-            following if last_frame is None else last_frame,
-        )
-        self._num_steps += 1
+        try:
+            memory.append(
+                np.array([effect.action], np.int32),
+                np.array([effect.reward], np.float32),
+                np.array([effect.terminated]),
+                np.array([effect.truncated]),
+                following if last_frame is None else last_frame,
+            )
+            self._note_step(self._num_steps + 1)
+        except BaseException:  # Ctrl-C: a memory finishes the step that it has begun
+            self._note_step(num_steps_taken(memory))
+            raise
         return is_over
+
+    def _note_step(self, num_steps: int) -> None:
+        """Note how many steps the memory has; where one came, the newest frame has no effect any more."""
+        if num_steps > self._num_steps:
+            self._effect = None
+        self._num_steps = num_steps
 
     def store_effect(
         self,

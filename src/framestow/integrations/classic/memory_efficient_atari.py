@@ -89,6 +89,7 @@ class MemoryEfficientAtariBuffer:
         self._is_stacked = self._has_plain_actions = True
         self._others: list[bytes] = []
         """What followed ``s_next``, pickled, of row R at ``R % capacity``."""
+        self._coming, self._num_settled = b"", 0
 
     @property
     def memory(self) -> ReplayMemory:
@@ -120,6 +121,8 @@ class MemoryEfficientAtariBuffer:
         if len(self) == 0:
             self._prepare(observation.shape, a)
         action, kept = self._checked_action(a), _pickled(tuple(others))
+        self._settle_others()
+        self._coming = kept
         exact = np.array([reward])
         self._fed.add(
             observation[None],
@@ -130,10 +133,18 @@ class MemoryEfficientAtariBuffer:
             following[None],
             {"exact": exact},
         )
-        place = (self._fed.num_rows - 1) % self._capacity
+        self._settle_others()
+
+    def _settle_others(self) -> None:
+        """Keep what followed ``s_next`` of the newest row, unless it is: Ctrl-C may have come before it was."""
+        number, kept = self._num_settled, self._coming
+        if self._fed.num_rows == number:
+            return
+        place = number % self._capacity
         if self._others and kept == self._others[place - 1]:
             kept = self._others[place - 1]  # most infos are as the one before: keep one
         self._others[place : place + 1] = [kept]
+        self._num_settled = number + 1
 
     def append_all(self, experiences: Sequence[Experience]) -> None:
         """Store several, oldest first."""
@@ -192,6 +203,7 @@ class MemoryEfficientAtariBuffer:
         return self._steps
 
     def _experiences(self, indices: npt.NDArray[np.int64]) -> list[Experience]:
+        self._settle_others()
         steps, held = self._fed, len(self)
         wrong = indices[(indices < 0) | (indices >= held)]
         if wrong.size:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from framestow.errors import InvalidStepError
 from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
 from framestow.integrations.drop_in.observation_layout import Arrays, ObservationLayout, equal_rows
+from framestow.integrations.drop_in.steps_taken import num_steps_taken
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 
@@ -151,7 +152,7 @@ class StackedFeed:
         except InvalidStepError:
             raise
         except BaseException:  # Ctrl-C: a memory finishes the step that it has begun
-            if self._num_rows_taken() > row.number:
+            if self.first_row + num_steps_taken(self.memory) // self.memory.num_streams > row.number:
                 self._remember(row)
             raise
 
@@ -183,12 +184,6 @@ class StackedFeed:
         places = indices % self.memory.capacity
         shows = np.flatnonzero(self._next_episode_shown[places // 8] >> (places % 8) & 1)
         return self.layout.padded_at(next_observation, shows) if shows.size else next_observation
-
-    def _num_rows_taken(self) -> int:
-        """How many rows the memory has taken: its steps are numbered as they come, and it holds the newest."""
-        indices = self.memory.sampleable_indices()
-        num_steps = int(indices[-1]) + 1 if indices.size else 0
-        return self.first_row + num_steps // self.memory.num_streams
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "memory": memory_to_bytes(self.memory), "threads": self.memory.settings.threads}

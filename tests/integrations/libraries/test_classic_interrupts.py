@@ -1,0 +1,82 @@
+"""Ctrl-C in a call of an older buffer leaves its step whole or away, and all that is held as it came."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from framestow.integrations.classic import MemoryEfficientAtariBuffer, ReplayBuffer
+from oracles.ctrl_c import ctrl_c_at_line
+
+SIZE = 4
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def numbered(number):
+    return np.full((5, 6, 1), number, np.uint8)
+
+
+def store(buffer, number):
+    """Frame, action and reward of a step all have its number."""
+    buffer.store_effect(buffer.store_frame(numbered(number)), number, float(number), False)
+
+
+def test_berkeleys_buffer_draws_every_step_that_it_holds_wherever_ctrl_c_came():
+    num_before, line, is_interrupted = SIZE + 1, 0, True
+    while is_interrupted:
+        line += 1
+        buffer = ReplayBuffer(SIZE, 2, seed=0)
+        for number in range(1, num_before + 1):
+            store(buffer, number)
+        try:
+            with ctrl_c_at_line(line):
+                store(buffer, num_before + 1)
+            is_interrupted = False
+        except KeyboardInterrupt:
+            store(buffer, num_before + 1)
+        for number in range(num_before + 2, num_before + 5):
+            store(buffer, number)
+
+        held = min(num_before + 3, SIZE)
+        observations, actions, rewards, next_observations, _ = buffer.sample(held)
+        assert sorted(actions) == list(range(num_before + 4 - held, num_before + 4))
+        np.testing.assert_array_equal(observations[:, 0, 0, -1], actions)
+        np.testing.assert_array_equal(next_observations[:, 0, 0, -1], actions + 1)
+        np.testing.assert_array_equal(rewards, actions)
+    assert line > 20
+
+
+def experience(number):
+    """Two frames, action, reward and info, all of the step's number."""
+    before, now, after = (numbered(max(step, 1))[..., 0] for step in (number - 1, number, number + 1))
+    return np.stack([before, now]), number, float(number), 1.0, np.stack([now, after]), {"number": number}
+
+
+def test_nnablas_buffer_gives_every_experience_with_its_own_info_wherever_ctrl_c_came():
+    num_before, line, is_interrupted = SIZE + 1, 0, True
+    while is_interrupted:
+        line += 1
+        buffer = MemoryEfficientAtariBuffer(SIZE, 2, seed=0)
+        buffer.append_all([experience(number) for number in range(1, num_before + 1)])
+        newest = buffer[len(buffer) - 1][1]
+        try:
+            with ctrl_c_at_line(line):
+                buffer.append(experience(num_before + 1))
+            is_interrupted = False
+        except KeyboardInterrupt:
+            if buffer[len(buffer) - 1][1] == newest:
+                buffer.append(experience(num_before + 1))
+        buffer.append_all([experience(number) for number in range(num_before + 2, num_before + 5)])
+
+        assert [num_before + 5 - len(buffer) + place for place in range(len(buffer))] == [a for _, a, *_ in buffer]
+        for s, a, r, _, s_next, info in buffer:
+            assert (a, a) == (r, info["number"])
+            np.testing.assert_array_equal(np.rint(s[-1] * 255), np.full((5, 6), a))
+            np.testing.assert_array_equal(np.rint(s_next[-1] * 255), np.full((5, 6), a + 1))
+    assert line > 20
