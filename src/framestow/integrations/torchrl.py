@@ -112,7 +112,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         super().__init__(max_size, device=device, ndim=ndim, cleanup_memmap=cleanup_memmap)
         self._frame_stack, self._dim, self._padding = frame_stack, dim, PADDINGS[padding]
         self._asked_keys = _as_keys(pixels)
-        self._threads = threads
+        self.threads = threads
         self._asked_size, self._storage_kind = max_size, storage
         self._pixels: StoredPixels | None = None
         self._next_cell = 0
@@ -256,7 +256,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             stack=stack,
             stack_padding=padding,
             num_streams=num_streams,
-            threads=self._threads,
+            threads=self.threads,
             storage=self._storage_kind,
         )
 

@@ -134,11 +134,12 @@ def test_a_buffer_that_is_saved_and_loaded_goes_on_as_the_other(tmp_path):
         extend(theirs, ours, play)
     ours.dumps(tmp_path / "files")
     torch.save(ours.state_dict(), tmp_path / "state")
-    copies = [buffer_of(FramestowStorage(SIZE, frame_stack=4)) for _ in range(2)]
+    copies = [buffer_of(FramestowStorage(SIZE, frame_stack=4, threads=2)) for _ in range(2)]
     copies[0].loads(tmp_path / "files")
     copies[1].load_state_dict(torch.load(tmp_path / "state"))
-    pickled = pickle.loads(pickle.dumps(ours.storage))
+    pickled = pickle.loads(pickle.dumps(copies[0].storage))
 
+    assert [kept.memory.settings.threads for kept in (copies[0].storage, copies[1].storage, pickled)] == [2, 2, 2]
     assert_equal(theirs[:], pickled[:])
     drawn, batch = theirs.sample(), play.batch(5)
     theirs.extend(batch[1].reshape(-1))

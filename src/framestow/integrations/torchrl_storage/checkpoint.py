@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,18 +15,31 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
 from framestow.replay.memory import ReplayMemory
 
-if TYPE_CHECKING:
-    from framestow.integrations.torchrl import FramestowStorage
-
 MEMORY = "memory"
 STATE = "framestow.json"
 BYTES_AT_ONCE = 1 << 20
 
 
+class PackedStorage(Protocol):
+    """A storage whose pixels are in a memory."""
+
+    threads: int
+
+    @property
+    def memory(self) -> ReplayMemory:
+        """What holds the pixels."""
+
+    def saved_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the memory and the other keys, as JSON has it."""
+
+    def restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
+        """Take over what ``saved_state`` gave, with its memory; ``IncompatibleError`` where settings differ."""
+
+
 class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
     """Saves the pixels packed, in a folder ``memory`` beside TorchRL's own files, and checks every byte of both."""
 
-    def dumps(self, storage: FramestowStorage, path: str | Path) -> None:
+    def dumps(self, storage: PackedStorage, path: str | Path) -> None:
         """Write the storage into the folder ``path``, which takes what the memory takes and the other keys whole."""
         folder = Path(path)
         super().dumps(storage, folder)
@@ -34,7 +47,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         state = {"storage": storage.saved_state(), "checksums": _checksums(folder)}
         (folder / STATE).write_text(json.dumps(state))
 
-    def loads(self, storage: FramestowStorage, path: str | Path) -> None:
+    def loads(self, storage: PackedStorage, path: str | Path) -> None:
         """Read what ``dumps`` wrote.
 
         Raises ``DamagedDataError`` for bytes that are not what was written, ``IncompatibleError`` for a storage of
@@ -45,7 +58,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         for name, checksum in state["checksums"].items():
             if not (folder / name).is_file() or _checksum(folder / name) != checksum:
                 raise DamagedDataError(f"{folder / name} is not what was saved: load another checkpoint")
-        storage.restore_state(state["storage"], ReplayMemory.load(folder / MEMORY))
+        storage.restore_state(state["storage"], ReplayMemory.load(folder / MEMORY, threads=storage.threads))
         super().loads(storage, folder)
 
     def register_save_hook(self, hook: Any) -> None:
@@ -57,17 +70,17 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         raise InvalidSettingsError(f"{hook} would change what is loaded: pixels are saved packed; leave the hook out")
 
 
-def state_of(storage: FramestowStorage) -> dict[str, Any]:
+def state_of(storage: PackedStorage) -> dict[str, Any]:
     """Give the pixels for a ``state_dict``: text and tensors."""
     files = memory_to_bytes(storage.memory)
     tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
     return {"state": json.dumps(storage.saved_state()), MEMORY: tensors}
 
 
-def restore_state(storage: FramestowStorage, state: dict[str, Any]) -> None:
+def restore_state(storage: PackedStorage, state: dict[str, Any]) -> None:
     """Put back what ``state_of`` gave."""
     files = {name: tensor.cpu().numpy().tobytes() for name, tensor in state[MEMORY].items()}
-    storage.restore_state(json.loads(state["state"]), memory_from_bytes(files))
+    storage.restore_state(json.loads(state["state"]), memory_from_bytes(files, storage.threads))
 
 
 def check_same(ours: dict[str, Any], saved: dict[str, Any]) -> None:

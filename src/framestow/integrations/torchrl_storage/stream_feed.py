@@ -52,10 +52,11 @@ class StreamFeed:
         return cls(layout, num_steps, memory)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": memory_to_bytes(self.memory)}
+        return {**self.__dict__, "memory": memory_to_bytes(self.memory), "threads": self.memory.settings.threads}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "memory": memory_from_bytes(state["memory"])}
+        memory = memory_from_bytes(state["memory"], state.pop("threads"))
+        self.__dict__ |= {**state, "memory": memory}
 
     def state(self) -> dict[str, Any]:
         """What is saved beside the memory, as JSON has it."""
