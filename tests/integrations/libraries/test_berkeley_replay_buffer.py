@@ -52,7 +52,9 @@ class Play:
         else:
             self.buffer.store_effect(idx, action, reward, done)
         self.plain.store_effect(idx, action, reward, done)
-        self.listed.store_effect(action, reward, done, truncated, last_frame)
+        self.listed.store_effect(action, reward, done, truncated, None if last_frame is None else last_frame.copy())
+        if last_frame is not None:
+            last_frame[:] = 77  # likewise
 
     def held(self):
         return self.listed.steps[-self.buffer.size :]
