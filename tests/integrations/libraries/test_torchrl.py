@@ -72,7 +72,8 @@ def test_a_network_that_learns_from_our_batches_has_the_same_weights():
         play, buffer = Play(seed=0, num_envs=3), TensorDictReplayBuffer(storage=storage, batch_size=16)
         for _ in range(10):
             frames, stacks = play.batch(5)
-            buffer.extend((stacks if come_as == "stacks" else frames).reshape(-1))
+            by_time = (stacks if come_as == "stacks" else frames).transpose(0, 1)
+            buffer.extend(by_time.reshape(-1))
             batch = buffer.sample()
             following = batch["next", "reward"] + ~batch["next", "terminated"] * network(batch["next", "pixels"] / 255)
             loss = (network(batch["pixels"] / 255) - following.detach()).square().mean()

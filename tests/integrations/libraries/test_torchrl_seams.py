@@ -32,27 +32,28 @@ def both(size=SIZE, **settings_of_ours):
     return buffer_of(LazyTensorStorage(size)), buffer_of(FramestowStorage(size, **settings_of_ours))
 
 
-def extend(theirs, ours, play, num_steps=5, come_as="frames"):
-    frames, stacks = play.batch(num_steps)
+def extend(theirs, ours, play, num_steps=5, come_as="frames", is_by_time=False):
+    frames, stacks = (data.transpose(0, 1) if is_by_time else data for data in play.batch(num_steps))
     theirs.extend(stacks.reshape(-1))
     ours.extend((frames if come_as == "frames" else stacks.clone()).reshape(-1))
 
 
 @pytest.mark.exhaustive  # the tests of batches go through the same with a course each
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     num_envs=st.integers(1, 4),
     end=st.sampled_from([0.0, 0.05, 0.3, 0.9]),
     padding=st.sampled_from(["same", "constant"]),
     come_as=st.sampled_from(["frames", "stacks"]),
+    is_by_time=st.booleans(),
     data=st.data(),
 )
-def test_all_that_is_held_is_what_came(seed, num_envs, end, padding, come_as, data):
+def test_all_that_is_held_is_what_came(seed, num_envs, end, padding, come_as, is_by_time, data):
     play = Play(seed, num_envs, padding=padding, end=end)
     theirs, ours = both(17, **({"frame_stack": 4, "padding": padding} if come_as == "frames" else {}))
     for _ in range(data.draw(st.integers(2, 9))):
-        extend(theirs, ours, play, data.draw(st.integers(1, 6)), come_as)
+        extend(theirs, ours, play, data.draw(st.integers(1, 6)), come_as, is_by_time)
 
         assert_equal(theirs[:], ours[:])
     ours.storage.memory.check()

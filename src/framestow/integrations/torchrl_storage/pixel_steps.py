@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,8 @@ class PixelSteps:
             self._take_next_layout()
         streams, indices = np.full((2, len(steps)), NONE, np.int64)
         try:
-            for start in range(0, len(steps), steps.width):
-                self._add_group(steps, slice(start, start + steps.width), going, streams, indices)
+            for group in _groups(steps, going):
+                self._add_group(steps, group, going, streams, indices)
         except BaseException:  # Ctrl-C, or a disk that is full
             self._feed.abandon(self._feed.next_index if indices[0] == NONE else int(indices[0]))
             raise
@@ -182,6 +182,21 @@ class PixelSteps:
             given = indices != NONE
             indices[given] = moved[np.searchsorted(held, indices[given])]
         return True
+
+
+def _groups(steps: StepBatch, going: npt.NDArray[np.bool_]) -> Iterator[slice]:
+    """Give steps that can be appended at once, in their order: each of another environment."""
+    trajectories, can_wait = steps.trajectories.tolist(), ~going & (steps.trajectories != NONE)
+    start = 0
+    while start < len(steps):
+        stop = start + steps.width
+        if steps.width == 1 and can_wait[start]:
+            several = {trajectories[start]}
+            while stop < min(len(steps), start + AT_ONCE) and can_wait[stop] and trajectories[stop] not in several:
+                several.add(trajectories[stop])
+                stop += 1
+        yield slice(start, stop)
+        start = stop
 
 
 def _check_whole(steps: StepBatch, going: npt.NDArray[np.bool_]) -> None:

@@ -1,0 +1,30 @@
+"""examples/torchrl_dqn.py runs on the real game, and prints what it does with TorchRL's own storage."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "torchrl_dqn.py"
+STEPS = ("--steps", "1600", "--capacity", "800", "--warm-up", "1000", "--envs", "2")
+
+
+def printed(capsys, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *STEPS, *arguments])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    return capsys.readouterr().out
+
+
+@pytest.mark.exhaustive
+def test_the_example_prints_the_losses_and_scores_of_the_other_storage(capsys, monkeypatch):
+    ours = printed(capsys, monkeypatch)
+    theirs = printed(capsys, monkeypatch, "--storage", "theirs")
+
+    def progress(text):
+        return re.findall(r"^([\d,]+ steps), \d+ a second, (loss .*)$", text, re.MULTILINE)
+
+    assert progress(theirs) == progress(ours)
+    assert 2 == len(progress(ours))
+    assert "transitions in" in ours
