@@ -49,7 +49,7 @@ from recorded_frames import Recording
 
 RESULT = Path(__file__).parent / "results" / "drop_ins.json"
 PAGE = Path(__file__).parents[1] / "docs" / "migration.md"
-TABLE = re.compile(r"(?<=<!-- figures -->\n\n).*?(?=\n\n<!-- end of figures -->)", re.DOTALL)
+TABLE = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not
 NUM_ACTIONS = 18
 GIB = 1 << 30
@@ -204,7 +204,7 @@ def page_table(libraries: dict[str, Any]) -> str:
 
 def write_page() -> None:
     table = page_table(json.loads(RESULT.read_text(encoding="utf-8"))["libraries"])
-    PAGE.write_text(TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(TABLE.sub(lambda _: f"\n{table}\n\n", PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:

@@ -66,6 +66,7 @@ SUITES = {
                 "tianshou.data.VectorReplayBuffer": "VectorReplayBuffer",
                 "tianshou.data.PrioritizedReplayBuffer": "PrioritizedReplayBuffer",
                 "tianshou.data.PrioritizedVectorReplayBuffer": "PrioritizedVectorReplayBuffer",
+                "tianshou.data.CachedReplayBuffer": "CachedReplayBuffer",
             },
             tests=("test/base/test_buffer.py",),
             modules_with_names=("tianshou.data",),
