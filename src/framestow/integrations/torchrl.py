@@ -72,7 +72,8 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         storage: ``"packed"`` or ``"raw"``.
 
     ``memory`` is the memory behind it, ``memory.report()`` says what it takes. It knows rewards and ends of episodes;
-    actions lie beside, with all other keys. Its transitions are those of the storage, but their indices are its own.
+    actions lie beside, with all other keys. Its transitions are those of the storage, but their indices are its own; of
+    stacks it has room for some hundreds more, for what comes from the midst of an episode.
 
     Streams: a step goes on with the one before of its environment. The order of a batch, ``("collector", "traj_ids")``
     and ``"is_init"`` say which one that is, and the pixels have to agree. Any number of environments may take turns.

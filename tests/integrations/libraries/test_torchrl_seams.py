@@ -218,6 +218,39 @@ def test_refused_steps_leave_the_place_to_the_next_ones():
     assert theirs.write_count == ours.write_count
 
 
+@pytest.mark.parametrize("is_counted", [False, True], ids=["before the memory has it", "behind it"])
+def test_a_batch_that_is_broken_off_leaves_what_was_held_and_its_place_to_the_next(monkeypatch, is_counted):
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    for _ in range(4):
+        extend(theirs, ours, play)
+    held = theirs[:].clone()
+    calls, append = [], type(ours.storage.memory).append
+
+    def broken(memory, *step, **others):
+        calls.append(step)
+        if len(calls) < 5 or is_counted:
+            append(memory, *step, **others)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+
+    frames, stacks = play.batch(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(ours.storage.memory), "append", broken)
+        with pytest.raises(KeyboardInterrupt):
+            ours.extend(frames.reshape(-1).clone())
+
+    assert 45 == len(ours)
+    cells = torch.cat([torch.arange(15), torch.arange(21, 45)])  # of the places 15 to 20 some were written already
+    assert_equal(held[cells], ours[cells])
+    theirs.extend(stacks.reshape(-1))
+    ours.extend(frames.reshape(-1).clone())
+    for _ in range(6):
+        assert len(theirs) == len(ours)
+        extend(theirs, ours, play)
+    assert_equal(theirs[:], ours[:])
+
+
 def test_what_pixels_cannot_be_packed_for_is_refused():
     frames, _ = Play(0, 3, end=0.0).batch(6)
     frames["next", "reward"] = torch.arange(18.0).reshape(3, 6, 1).flip(1)
