@@ -402,3 +402,18 @@ def test_looking_at_whole_episodes_of_any_length_leaves_little_behind():
 
     frame_bytes = 30
     assert buffer.memory.report().parts["output pool"] <= 8 * 64 * (DEPTH + 1) * frame_bytes
+
+
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[6], {"env_stacks": False}], ids=str)
+def test_a_batch_is_the_learners_own_in_c_order(way):
+    both = BesideOneAnother(way, 2)
+    for _ in range(SIZE):
+        both.add(np.arange(2))
+    batch, slots = both.ours.sample(6)
+    for part in (batch.obs, batch.obs_next):
+        assert part.flags.c_contiguous
+        part[:] = 77
+
+    assert not np.shares_memory(batch.obs, batch.obs_next)
+    both.assert_all_right()
+    assert (both.ours[slots].obs != 77).all()

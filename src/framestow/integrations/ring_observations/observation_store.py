@@ -14,7 +14,6 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.integrations.ring_observations.lane import Indices, Lane, LaneSettings, Pair, Step
-from framestow.replay.drawing.output_pool import OutputPool
 from framestow.replay.memory import ReplayMemory
 
 Numbers = npt.NDArray[np.uint32]
@@ -58,7 +57,6 @@ class ObservationStore:
         self._together: Lane | None = None
         self._apart: dict[int, Lane] = {}
         self._form: Any = None
-        self._pool = OutputPool()
         self.knows_next = True
         """Whether every step came with its next observation."""
         self.batch_size = 0
@@ -105,22 +103,19 @@ class ObservationStore:
         rows = numbers.astype(np.int64) - 1
         is_usual = len(rows) <= ROWS_AT_ONCE or len(rows) == self.batch_size
         if is_usual and self._together is not None and (rows >= self._together.oldest_row).all():
-            observation, next_observation = self._together.pairs(rows, streams)
-            pair = observation, map_arrays(self._copied, next_observation)
+            pair = self._together.pairs(rows, streams)
         else:
             pair = self._scattered(rows, streams)
         return self._given(pair[0], stack), self._given(pair[1], stack)
 
     def _given(self, came: Any, stack: int) -> Any:
-        """Observations in the caller's order of keys, numbers without an axis, stacks as deep as was asked."""
+        """Observations in the caller's order of keys, numbers without an axis, stacks as deep as was asked.
+
+        Arrays of their own, in C order: those of the memory share frames, and are lent again.
+        """
         if self.stack > 1:
             came = map_arrays(lambda part: part[:, -1] if stack == 1 else part[:, -stack:], came)
-        return _arranged_as(self._form, came)
-
-    def _copied(self, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        copied = self._pool.take(part.shape, part.dtype)
-        np.copyto(copied, part)
-        return copied
+        return _arranged_as(self._form, map_arrays(lambda part: np.array(part, order="C"), came))
 
     def _scattered(self, rows: Indices, streams: Indices) -> Pair:
         """What the lanes have of these steps, each at its place; zeros for those that are none, or gone."""
@@ -164,12 +159,6 @@ class ObservationStore:
 
     def _look_for_nan(self, part: npt.NDArray[Any]) -> None:
         self.had_nan |= part.dtype.kind == "f" and bool(np.isnan(part).any())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_pool"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "_pool": OutputPool()}
 
 
 def _array_of_numbers(observations: Any) -> npt.NDArray[Any]:
