@@ -417,3 +417,24 @@ def test_a_batch_is_the_learners_own_in_c_order(way):
     assert not np.shares_memory(batch.obs, batch.obs_next)
     both.assert_all_right()
     assert (both.ours[slots].obs != 77).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_environments_that_part_take_their_history_along(way, seed, caplog):
+    both = BesideOneAnother(way, 3, seed)
+    for _ in range(SIZE + 5):  # the oldest steps are in the midst of an episode
+        both.add(np.arange(3))
+    stack = both.ours.memory.stack
+    caplog.clear()
+    caplog.set_level("INFO", logger="framestow")
+
+    for streams in ([0, 2], [1], [1], [2, 0]):
+        both.add(np.array(streams))
+        both.assert_all_right()
+    assert [memory.stack for memory in both.ours.memories] == [stack] * 3
+    for _ in range(2 * SIZE):
+        both.add(np.array([0, 1]))
+    both.assert_all_right()
+    assert [memory.stack for memory in both.ours.memories] == [stack] * 3
+    assert not caplog.records  # how observations are stacked was known: no memory had to be made anew
