@@ -77,3 +77,25 @@ def test_a_face_without_its_library_says_what_to_install(library, extra):
         f"framestow.integrations.{library} needs {library}: it is part of the extra '{extra}', which is not "
         f'installed; run: pip install "framestow[{extra}]"'
     ) == result.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("module", "library"),
+    [("stable_baselines3", "stable-baselines3"), ("tianshou", "tianshou"), ("torchrl", "torchrl")],
+)
+def test_a_drop_in_without_its_library_says_what_to_install(module, library):
+    code = (
+        f"import importlib.metadata as metadata, sys; sys.modules[{module!r}] = None\n"
+        "def version(name): raise metadata.PackageNotFoundError(name)\n"
+        "metadata.version = version\n"
+        "from framestow.errors import MissingExtraError\n"
+        f"try:\n    import framestow.integrations.{module}\n"
+        "except MissingExtraError as error:\n    print(error)"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert (
+        f'{library} is not installed: its drop-in stands in for its buffers; run: pip install "framestow[{library}]"'
+        == (result.stdout.strip())
+    )

@@ -16,10 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from gymnasium import spaces
-from stable_baselines3.common import buffers
-from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.array_trees import map_arrays
@@ -27,9 +23,14 @@ from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.drop_in.several_steps import several_steps
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
 
-__all__ = ["DictReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
-
 warn_of_untested_version("stable-baselines3", "2.7", "2.9")
+
+import torch  # noqa: E402 -- behind the check that names the extra
+from gymnasium import spaces  # noqa: E402
+from stable_baselines3.common import buffers  # noqa: E402
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples  # noqa: E402
+
+__all__ = ["DictReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
 
 Array = npt.NDArray[Any]
 

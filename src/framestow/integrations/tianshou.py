@@ -17,16 +17,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tianshou.data import CachedReplayBuffer as TianshouCached
-from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized
-from tianshou.data import PrioritizedReplayBufferManager, ReplayBufferManager
-from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVector
-from tianshou.data import ReplayBuffer as TianshouBuffer
-from tianshou.data import VectorReplayBuffer as TianshouVector
-
 from framestow.errors import InvalidSettingsError
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
-from framestow.integrations.ring_observations.numbered_slots import (
+
+warn_of_untested_version("tianshou", "2.0", "2.0")
+
+from tianshou.data import CachedReplayBuffer as TianshouCached  # noqa: E402 -- behind the check that names the extra
+from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized  # noqa: E402
+from tianshou.data import PrioritizedReplayBufferManager, ReplayBufferManager  # noqa: E402
+from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVector  # noqa: E402
+from tianshou.data import ReplayBuffer as TianshouBuffer  # noqa: E402
+from tianshou.data import VectorReplayBuffer as TianshouVector  # noqa: E402
+
+from framestow.integrations.ring_observations.numbered_slots import (  # noqa: E402
     NumberedSlots,
     NumberedSlotsOfParts,
     PrioritizedNumberedSlots,
@@ -39,8 +42,6 @@ __all__ = [
     "ReplayBuffer",
     "VectorReplayBuffer",
 ]
-
-warn_of_untested_version("tianshou", "2.0", "2.0")
 
 
 class ReplayBuffer(NumberedSlots):
