@@ -226,6 +226,19 @@ def test_what_is_sampled_may_be_written_to():
     assert_equal_samples(*all_transitions(play))
 
 
+@pytest.mark.parametrize("shape", [(3, 2, 1), (3, 2, 3)])
+def test_a_sample_stays_as_it_is_while_others_are_drawn(shape):
+    play = Play(size=6, history=2, shape=shape)
+    for _ in range(15):
+        play.step()
+    sample = play.buffer.sample(4)
+    kept = [part.copy() for part in sample]
+    for _ in range(20):
+        play.step()
+        play.buffer.sample(4)
+    assert_equal_samples(kept, sample)
+
+
 def test_pickled_between_a_frame_and_its_effect_it_goes_on_where_it_was():
     play = Play(size=6, history=3, seed=5)
     play.buffer = ReplayBuffer(6, 3, seed=4)

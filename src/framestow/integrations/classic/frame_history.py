@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
 from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
 from framestow.integrations.drop_in.steps_taken import num_steps_taken
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.drawing.output_pool import OutputPool
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.step_checks import LARGEST_REWARD
 
@@ -96,6 +98,7 @@ class ReplayBuffer:
         self._effect: Effect | None = None
         """Of the newest frame; it becomes a step when the next frame comes."""
         self._num_frames = self._num_steps = 0
+        self._pool = OutputPool()
 
     @property
     def memory(self) -> ReplayMemory:
@@ -215,9 +218,9 @@ class ReplayBuffer:
         done_mask         ``(B,)``                                   ``float32``: 1 where ``done``
         ================  =========================================  =============================================
 
-        Vectors are given without history, ``(B, D)``. The arrays are the caller's; those of grey frames lie in memory
-        as ``(B, frame_history_len, H, W)`` does, which is what PyTorch wants of them. Raises ``NothingToSampleError``
-        where there are not as many.
+        Vectors are given without history, ``(B, D)``. The arrays are the caller's, for as long as anything looks at
+        them; those of grey frames lie in memory as ``(B, frame_history_len, H, W)`` does, which is what PyTorch wants
+        of them. Raises ``NothingToSampleError`` where there are not as many.
         """
         if not self.can_sample(batch_size):
             raise NothingToSampleError(
@@ -227,13 +230,14 @@ class ReplayBuffer:
         newest = self._num_steps - 1
         slots = np.array(self._draw_unique(batch_size), np.int64)
         batch = self.memory.transitions(newest - (newest - slots) % self.size)
-        next_observations = batch.next_observation.copy()  # it shares its frames with the observations
-        next_observations[batch.terminated, :-1] = 0
+        following = self._pool.take(batch.next_observation.shape, self._dtype)
+        np.copyto(following, batch.next_observation)  # which shares its frames with the observations
+        following[batch.terminated, :-1] = 0
         return (
-            _channels_last(batch.observation),
+            _channels_last(batch.observation, self._pool.take),
             batch.action,
             batch.reward,
-            _channels_last(next_observations),
+            _channels_last(following, self._pool.take),
             batch.terminated.astype(np.float32),
         )
 
@@ -286,16 +290,21 @@ class ReplayBuffer:
         return kept
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memory": None if self._memory is None else memory_to_bytes(self._memory)}
+        memory = None if self._memory is None else memory_to_bytes(self._memory)
+        return {**self.__dict__, "_memory": memory, "_pool": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         files = state["_memory"]
         memory = None if files is None else memory_from_bytes(files, state["_threads"])
-        self.__dict__ |= {**state, "_memory": memory}
+        self.__dict__ |= {**state, "_memory": memory, "_pool": OutputPool()}
 
 
-def _channels_last(stacks: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _channels_last(
+    stacks: npt.NDArray[Any], empty: Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]] = np.empty
+) -> npt.NDArray[Any]:
     """Give ``(n, stack, H, W, C)`` as ``(n, H, W, stack * C)``, ``(n, 1, D)`` as ``(n, D)``; a view where it can be.
+
+    ``empty`` makes the array where it cannot.
 
     >>> _channels_last(np.zeros((32, 4, 84, 84, 3))).shape
     (32, 84, 84, 12)
@@ -309,7 +318,7 @@ def _channels_last(stacks: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return last[..., 0]
     if last.shape[-1] > MAX_CHANNELS_LAST:
         return last.reshape(*last.shape[:-2], -1)
-    joined = np.empty(last.shape, last.dtype)
+    joined = empty(last.shape, last.dtype)
     for place in np.ndindex(last.shape[-2:]):  # a fourth of the time that copying pixel by pixel takes
         joined[(..., *place)] = last[(..., *place)]
     return joined.reshape(*last.shape[:-2], -1)
