@@ -22,8 +22,8 @@ def test_a_training_ends_with_the_same_weights(frames_alone):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("frames_alone", [False, True], ids=["stacks in", "frames in"])
 def test_a_training_on_breakout_ends_with_the_same_weights(frames_alone):
-    play = {"make": breakout, "num_envs": 2, "num_steps": 6000}
-    expected = weights_after_training(LazyTensorStorage(2000), **play)
+    play = {"make": breakout, "num_envs": 2, "num_steps": 2400}
+    expected = weights_after_training(LazyTensorStorage(1000), **play)
 
-    storage = FramestowStorage(2000, frame_stack=4 if frames_alone else None)
+    storage = FramestowStorage(1000, frame_stack=4 if frames_alone else None)
     assert torch.equal(expected, weights_after_training(storage, frames_alone=frames_alone, **play))
