@@ -2,11 +2,6 @@
 
 from importlib.util import find_spec
 
-MODULES = {"jax": ["jax"], "tianshou": ["tianshou", "ring_observations/numbered_slots"]}
+MODULES = {"jax": "jax.py", "tianshou": "tianshou"}
 
-collect_ignore = [
-    f"framestow/integrations/{module}.py"
-    for library, modules in MODULES.items()
-    if not find_spec(library)
-    for module in modules
-]
+collect_ignore = [f"framestow/integrations/{module}" for library, module in MODULES.items() if not find_spec(library)]

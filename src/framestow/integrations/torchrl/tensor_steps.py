@@ -11,8 +11,8 @@ from tensordict import TensorDictBase
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.torchrl_storage.pixel_layout import spec_of_frames
-from framestow.integrations.torchrl_storage.step_batch import (
+from framestow.integrations.torchrl.pixel_layout import spec_of_frames
+from framestow.integrations.torchrl.step_batch import (
     StepBatch,
     checked_pixels,
     flags_of,

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
 from framestow.integrations.drop_in.observation_layout import Arrays, equal_rows
-from framestow.integrations.torchrl_storage.pixel_layout import PixelLayout
-from framestow.integrations.torchrl_storage.step_batch import NONE, Indices, StepBatch
+from framestow.integrations.torchrl.pixel_layout import PixelLayout
+from framestow.integrations.torchrl.step_batch import NONE, Indices, StepBatch
 from framestow.replay.memory import ReplayMemory
 
 MakeMemory: TypeAlias = Callable[[int, Any, int, StackPadding, int], ReplayMemory]

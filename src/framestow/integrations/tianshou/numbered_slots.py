@@ -12,9 +12,9 @@ from tianshou.data import ReplayBuffer as TianshouBuffer
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.array_trees import map_arrays
-from framestow.integrations.ring_observations.lane import Step
-from framestow.integrations.ring_observations.observation_store import ObservationStore
-from framestow.integrations.ring_observations.stored_observations import StoredObservations
+from framestow.integrations.tianshou.lane import Step
+from framestow.integrations.tianshou.observation_store import ObservationStore
+from framestow.integrations.tianshou.stored_observations import StoredObservations
 from framestow.replay.memory import ReplayMemory
 
 OBSERVATIONS = ("obs", "obs_next")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
-from framestow.integrations.ring_observations.lane import Indices, Lane, LaneSettings, Pair, Step
+from framestow.integrations.tianshou.lane import Indices, Lane, LaneSettings, Pair, Step
 from framestow.replay.memory import ReplayMemory
 
 Numbers = npt.NDArray[np.uint32]

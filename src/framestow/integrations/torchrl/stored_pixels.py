@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from framestow.integrations.torchrl_storage.packed_pixels import PackedPixels
-from framestow.integrations.torchrl_storage.pixel_steps import PixelSteps
-from framestow.integrations.torchrl_storage.tensor_steps import Key, PixelKeys
+from framestow.integrations.torchrl.packed_pixels import PackedPixels
+from framestow.integrations.torchrl.pixel_steps import PixelSteps
+from framestow.integrations.torchrl.tensor_steps import Key, PixelKeys
 
 
 class StoredPixels:

@@ -1,47 +1,22 @@
-"""Replay buffers for Tianshou, in about a hundredth of the memory; tested with its versions 2.0.0 and 2.0.1.
-
-Tianshou's collectors, algorithms and trainers take these in the place of its own buffers of the same names: they are
-subclasses, take the same arguments and draw the same indices from the same generators. docs/migration.md has figures,
-and what behaves better.
-
-=================================  ====================================================
-``ReplayBuffer``                   of one environment
-``VectorReplayBuffer``             of several
-``PrioritizedReplayBuffer``        with priorities, as Rainbow draws; of one environment
-``PrioritizedVectorReplayBuffer``  the same of several
-``CachedReplayBuffer``             whole episodes
-=================================  ====================================================
-"""
+"""Tianshou's buffers, by its constructors: what they are is in ``numbered_slots``."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tianshou.data import CachedReplayBuffer as TianshouCached
+from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized
+from tianshou.data import PrioritizedReplayBufferManager, ReplayBufferManager
+from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVector
+from tianshou.data import ReplayBuffer as TianshouBuffer
+from tianshou.data import VectorReplayBuffer as TianshouVector
+
 from framestow.errors import InvalidSettingsError
-from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
-
-warn_of_untested_version("tianshou", "2.0", "2.0")
-
-from tianshou.data import CachedReplayBuffer as TianshouCached  # noqa: E402 -- behind the check that names the extra
-from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized  # noqa: E402
-from tianshou.data import PrioritizedReplayBufferManager, ReplayBufferManager  # noqa: E402
-from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVector  # noqa: E402
-from tianshou.data import ReplayBuffer as TianshouBuffer  # noqa: E402
-from tianshou.data import VectorReplayBuffer as TianshouVector  # noqa: E402
-
-from framestow.integrations.ring_observations.numbered_slots import (  # noqa: E402
+from framestow.integrations.tianshou.numbered_slots import (
     NumberedSlots,
     NumberedSlotsOfParts,
     PrioritizedNumberedSlots,
 )
-
-__all__ = [
-    "CachedReplayBuffer",
-    "PrioritizedReplayBuffer",
-    "PrioritizedVectorReplayBuffer",
-    "ReplayBuffer",
-    "VectorReplayBuffer",
-]
 
 
 class ReplayBuffer(NumberedSlots):

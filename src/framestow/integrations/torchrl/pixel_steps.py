@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations.drop_in.observation_layout import Arrays
-from framestow.integrations.torchrl_storage.pixel_layout import PixelLayout
-from framestow.integrations.torchrl_storage.step_batch import NONE, Indices, StepBatch
-from framestow.integrations.torchrl_storage.stream_feed import MakeMemory, StreamFeed
+from framestow.integrations.torchrl.pixel_layout import PixelLayout
+from framestow.integrations.torchrl.step_batch import NONE, Indices, StepBatch
+from framestow.integrations.torchrl.stream_feed import MakeMemory, StreamFeed
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 

@@ -1,17 +1,4 @@
-"""A storage for TorchRL's replay buffers that keeps every frame once, compressed, losslessly.
-
-::
-
-    from framestow.integrations.torchrl import FramestowStorage
-
-    buffer = TensorDictReplayBuffer(storage=FramestowStorage(1_000_000), batch_size=32)
-    for data in collector:
-        buffer.extend(data.reshape(-1))
-        batch = buffer.sample()  # as it would be from a LazyTensorStorage
-
-Tested with torchrl 0.14.1 and tensordict 0.14.3. Needs the extra ``framestow[torchrl]``. docs/migration.md has what it
-saves, and what is different.
-"""
+"""The storage itself: TorchRL's calls, answered from a memory for pixels and from tensors for all else."""
 
 from __future__ import annotations
 
@@ -20,26 +7,19 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
+from tensordict import TensorDictBase
+from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
 
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
-
-warn_of_untested_version("torchrl", "0.14", "0.14")
-
-import torch  # noqa: E402 -- behind the check that names the extra
-from tensordict import TensorDictBase  # noqa: E402
-from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage  # noqa: E402
-
-from framestow.integrations.torchrl_storage.checkpoint import FramestowCheckpointer, check_same, restore_state, state_of  # noqa: E402
-from framestow.integrations.torchrl_storage.pixel_layout import layouts_that_may_be  # noqa: E402
-from framestow.integrations.torchrl_storage.pixel_steps import PixelSteps  # noqa: E402
-from framestow.integrations.torchrl_storage.step_batch import NONE, Indices, streams_for  # noqa: E402
-from framestow.integrations.torchrl_storage.stored_pixels import StoredPixels  # noqa: E402
-from framestow.integrations.torchrl_storage.tensor_steps import Key, PixelKeys  # noqa: E402
-from framestow.replay.memory import ReplayMemory  # noqa: E402
-
-__all__ = ["FramestowStorage"]
+from framestow.integrations.torchrl.checkpoint import FramestowCheckpointer, check_same, restore_state, state_of
+from framestow.integrations.torchrl.pixel_layout import layouts_that_may_be
+from framestow.integrations.torchrl.pixel_steps import PixelSteps
+from framestow.integrations.torchrl.step_batch import NONE, Indices, streams_for
+from framestow.integrations.torchrl.stored_pixels import StoredPixels
+from framestow.integrations.torchrl.tensor_steps import Key, PixelKeys
+from framestow.replay.memory import ReplayMemory
 
 Index: TypeAlias = Any
 """What TensorDicts are indexed with: a number, a slice, a sequence or tensor of numbers, a mask, a tuple of these."""

@@ -1,1 +1,0 @@
-"""Observations of a library's ring of slots, each slot knowing by a number where its observation is."""
