@@ -188,6 +188,32 @@ def test_five_parts_come_back_as_five_and_a_plain_action_as_a_plain_one():
     assert [type(part) for part in buffer[0]] == [np.ndarray, int, float, float, np.ndarray]
 
 
+INFOS = [
+    {"lives": 5, "score": 0.5, "is_new": True},
+    {"lives": -(2**63), "score": -0.0, "is_new": False},
+    {"lives": 2**63, "score": 0.0, "is_new": False},  # in no int64
+    {"lives": 4, "score": 1, "is_new": True},
+    {"score": 0.5, "lives": 4, "is_new": True},
+    {"lives": 3, "score": np.float64(0.5), "is_new": True},
+    {"lives": 3, "score": 0.25, "is_new": True, "TimeLimit.truncated": True},
+    {},
+]
+
+
+@pytest.mark.parametrize("first", range(len(INFOS)))
+def test_infos_of_any_numbers_come_back_with_their_keys_and_types_whichever_came_first(first):
+    infos = INFOS[first:] + INFOS[:first]
+    buffer = MemoryEfficientAtariBuffer(5, 1)
+    for number in range(18):
+        others = (infos[number % len(infos)],) if number % 3 != 2 else ()
+        buffer.append((stacks_of(number), 0, 0.0, 1.0, stacks_of(number + 1), *others))
+        given = [list(info.items()) for info in buffer[len(buffer) - 1][5:]]
+        assert repr(given) == repr([list(info.items()) for info in others])  # -0.0, True and 1.0 as they are
+    for number, experience in zip(range(13, 18), buffer, strict=True):
+        expected = [list(infos[number % len(infos)].items())] if number % 3 != 2 else []
+        assert repr(expected) == repr([list(info.items()) for info in experience[5:]])
+
+
 def test_what_is_given_is_read_only_and_what_was_given_in_may_change():
     s, s_next, info = stacks_of(1, 1), stacks_of(1, 2), {"states": np.ones(3)}
     buffer = MemoryEfficientAtariBuffer(5, 2)

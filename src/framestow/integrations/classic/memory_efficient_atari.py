@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
+from framestow.integrations.classic.kept_others import KeptOthers, Staged
 from framestow.integrations.drop_in.observation_layout import ObservationLayout
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.integrations.stacked_observations import Stacks
@@ -64,8 +64,9 @@ class MemoryEfficientAtariBuffer:
     makes it keep whole observations from then on.
 
     ``a`` is one number or an array, always of one shape and dtype. ``r`` and ``non_terminal`` are given as Python
-    floats of the same value. What follows ``s_next`` is kept as pickled bytes, and given back equal. It can be pickled
-    itself, in what it takes packed. It is no subclass of nnabla-rl's ``ReplayBuffer``.
+    floats of the same value. What follows ``s_next`` is given back equal: an ``info`` of the same numbers at every step
+    takes 8 bytes each, any other is pickled. The buffer can be pickled, in what it takes packed. It is no subclass of
+    nnabla-rl's ``ReplayBuffer``.
     """
 
     def __init__(
@@ -87,9 +88,10 @@ class MemoryEfficientAtariBuffer:
         self._steps: PairedSteps | None = None
         self._action = ActionSpec((), "int64")
         self._is_stacked = self._has_plain_actions = True
-        self._others: list[bytes] = []
-        """What followed ``s_next``, pickled, of row R at ``R % capacity``."""
-        self._coming, self._num_settled = b"", 0
+        self._others = KeptOthers(capacity, ())
+        """What followed ``s_next``, of row R at ``R % capacity``."""
+        self._coming: Staged = ()
+        self._num_settled = 0
 
     @property
     def memory(self) -> ReplayMemory:
@@ -119,10 +121,10 @@ class MemoryEfficientAtariBuffer:
         if going_on not in (0, 1):
             raise InvalidStepError(f"non_terminal is {going_on}: it must be 0, where the episode ended, or 1")
         if len(self) == 0:
-            self._prepare(observation.shape, a)
-        action, kept = self._checked_action(a), _pickled(tuple(others))
+            self._prepare(observation.shape, a, tuple(others))
+        action, staged = self._checked_action(a), self._others.staged(tuple(others))
         self._settle_others()
-        self._coming = kept
+        self._coming = staged
         exact = np.array([reward])
         self._fed.add(
             observation[None],
@@ -137,13 +139,10 @@ class MemoryEfficientAtariBuffer:
 
     def _settle_others(self) -> None:
         """Keep what followed ``s_next`` of the newest row, unless it is: Ctrl-C may have come before it was."""
-        number, kept = self._num_settled, self._coming
+        number = self._num_settled
         if self._fed.num_rows == number:
             return
-        place = number % self._capacity
-        if self._others and kept == self._others[place - 1]:
-            kept = self._others[place - 1]  # most infos are as the one before: keep one
-        self._others[place : place + 1] = [kept]
+        self._others.put(number % self._capacity, self._coming)
         self._num_settled = number + 1
 
     def append_all(self, experiences: Sequence[Experience]) -> None:
@@ -216,7 +215,7 @@ class MemoryEfficientAtariBuffer:
             observations.flags.writeable = False
         actions = batch.action.tolist() if self._has_plain_actions else batch.action
         return [
-            (s, a, r, 0.0 if terminated else 1.0, s_next, *pickle.loads(self._others[row % self._capacity]))
+            (s, a, r, 0.0 if terminated else 1.0, s_next, *self._others.at(row % self._capacity))
             for s, a, r, terminated, s_next, row in zip(
                 batch.observation,
                 actions,
@@ -228,8 +227,9 @@ class MemoryEfficientAtariBuffer:
             )
         ]
 
-    def _prepare(self, shape: tuple[int, ...], action: Any) -> None:
+    def _prepare(self, shape: tuple[int, ...], action: Any, others: tuple[Any, ...]) -> None:
         """Take the first experience's observation and action as what all others look like."""
+        self._others = KeptOthers(self._capacity, others)
         first = np.asarray(action)
         self._has_plain_actions = isinstance(action, (int, float))
         self._action = ActionSpec(first.shape, first.dtype.name)
@@ -309,12 +309,3 @@ def _checked_number(name: str, value: Any) -> float:
     if given.size != 1 or given.dtype.kind not in "fiub":
         raise InvalidStepError(f"{name} is {value!r}: it must be one number")
     return float(given.item())
-
-
-def _pickled(others: tuple[Any, ...]) -> bytes:
-    try:
-        return pickle.dumps(others)
-    except Exception as error:  # whatever an object's own pickling raises
-        raise InvalidStepError(
-            f"what follows s_next cannot be pickled, {error}: it is kept as bytes; leave out what cannot"
-        ) from error
