@@ -166,8 +166,8 @@ def measured(name: str, game: str, num_transitions: int, rounds: int) -> dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--transitions", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--transitions", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
     figures: dict[str, Any] = {}
     for name in BUFFERS:

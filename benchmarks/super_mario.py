@@ -154,7 +154,7 @@ class Pair:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=10_000)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # old Gym's
     pairs = {name: Pair(kind, arguments.steps) for name, kind in KINDS.items()}
