@@ -39,14 +39,23 @@ def put_in_place(library):
         stand_ins[theirs] = getattr(ours, name)
     for theirs, drop_in in stand_ins.items():
         _count_derived_classes(theirs, drop_in)
-    built_on = {theirs.__module__ for theirs in stand_ins}
-    built_on |= {value.__name__ for value in vars(ours).values() if isinstance(value, ModuleType)}
+    built_on = {theirs.__module__ for theirs in stand_ins} | set(_modules_named_in("framestow.integrations"))
     others = {}
-    for name, module in list(sys.modules.items()):
-        if name == suite.package or name.startswith(f"{suite.package}."):
-            if module.__name__ in built_on:  # which may be there under several names
-                module = _put_another(name, others.setdefault(module.__name__, _copy_of(module)))  # noqa: PLW2901
-            _rebind(module, stand_ins)
+    for name, module in _modules_of(suite.package):
+        if module.__name__ in built_on:  # which may be there under several names
+            module = _put_another(name, others.setdefault(module.__name__, _copy_of(module)))  # noqa: PLW2901
+        _rebind(module, stand_ins)
+
+
+def _modules_of(package):
+    """Give each module that is loaded of the package, by its name."""
+    return [(name, module) for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
+
+
+def _modules_named_in(package):
+    """Give the name of each module that the package's modules have a name for."""
+    for _, module in _modules_of(package):
+        yield from (value.__name__ for value in vars(module).values() if isinstance(value, ModuleType))
 
 
 def _count_derived_classes(theirs, drop_in):

@@ -97,6 +97,20 @@ def test_steps_of_one_environment_may_come_without_its_axis_and_many_by_extend()
     assert_equal_samples(samples(alone), samples(together))
 
 
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_a_buffer_is_extended_by_the_arrays_of_another_one(num_envs):
+    read = filled(buffers.ReplayBuffer, 9, num_envs=num_envs)
+    infos = [[{"TimeLimit.truncated": timeouts}] for timeouts in read.timeouts[:9]]
+    arrays = [read.observations, read.next_observations, read.actions, read.rewards, read.dones]
+    theirs, ours = filled(buffers.ReplayBuffer, 0, num_envs=num_envs), filled(ReplayBuffer, 0, num_envs=num_envs)
+
+    for buffer in (theirs, ours):
+        buffer.extend(*(array[:9] for array in arrays), infos)
+
+    assert read.timeouts.any()
+    assert_equal_samples(samples(theirs), samples(ours))
+
+
 def test_reset_forgets_every_step():
     buffer = filled(ReplayBuffer, 12)
     buffer.reset()

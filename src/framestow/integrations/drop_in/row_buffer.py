@@ -98,7 +98,7 @@ class RowBuffer:
         dones, timeouts, rewards = np.zeros(num_envs, bool), np.zeros(num_envs, bool), np.zeros(num_envs, np.float32)
         dones[:], rewards[:] = done, reward
         if self.handle_timeout_termination:
-            timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
+            timeouts[:] = np.array([info.get("TimeLimit.truncated", False) for info in infos])
         actions = np.asarray(action).reshape(num_envs, self.action_dim)
         self._steps.add(
             self._as_stored(obs),
