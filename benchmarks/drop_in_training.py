@@ -95,7 +95,8 @@ def train(name: str, steps: int) -> None:
             self.wait()
 
         def wait(self) -> None:
-            sys.stdin.readline()
+            if not sys.stdin.readline():
+                raise SystemExit("the benchmark ended: no figures")
             self.start = time.perf_counter()
 
         def _on_step(self) -> bool:
