@@ -83,6 +83,24 @@ def test_the_capacity_to_expect_is_what_the_budget_holds_at_the_ratio_so_far(
     assert expected_bytes == report.expected_bytes
 
 
+def test_what_open_segments_hold_does_not_count_towards_the_size_of_later_transitions():
+    parts = {"frames": 1_800, "index": 200, "columns": 1_000, "open segments": 40_000}
+
+    report = MemoryReport(100, 1000, parts, 7056, 56_448, frames={"packed": 100}, open_frames=40)
+
+    assert 60 == report.sealed_frames
+    assert 1_800 / 60 == pytest.approx(report.sealed_bytes_per_transition)
+    assert 1_800 / 60 + 12 == pytest.approx(report.growing_bytes_per_transition)
+    assert "when full" in str(report)
+
+
+def test_a_report_does_not_guess_the_full_size_before_a_segment_is_sealed():
+    report = MemoryReport(100, 1000, {"columns": 1_000}, 7056, 56_448, frames={"packed": 100}, open_frames=100)
+
+    assert 0 == report.sealed_bytes_per_transition
+    assert "when full" not in str(report)
+
+
 def test_an_empty_memory_reports_without_dividing_by_nothing():
     report = numbered_memory(10).report()
 

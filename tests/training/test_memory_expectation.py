@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from rich.console import Console
 
 from framestow import ReplayMemory, envs
+from framestow.agents.dqn import DQN
+from framestow.cli import expected_memory
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.training import trainer
 from framestow.training.memory_expectation import (
     MemoryExpectation,
     Room,
@@ -20,6 +26,8 @@ from framestow.training.memory_expectation import (
     expect_from_play,
     told,
 )
+from framestow.training.run import Run
+from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
 MIB = 2**20
@@ -82,6 +90,39 @@ def test_a_resumed_run_goes_by_what_its_memory_holds():
     assert expectation.step_bytes == pytest.approx(12, abs=2)
 
 
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+def test_frames_of_open_segments_do_not_make_a_resumed_run_look_small(storage):
+    memory = ReplayMemory(10_000, FrameSpec((84, 84)), 4, num_streams=2, storage=storage)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 2, 84, 84), np.uint8)
+    memory.begin(noise[0])
+    for step in range(600):  # a segment of 320 frames sealed in each stream, and one of 281 open
+        memory.append([0, 0], [0.0, 0.0], [False, False], [False, False], noise[step % 64])
+
+    expectation = expect_from_memory(memory.report())
+
+    assert expectation.frame_bytes == pytest.approx(7056, rel=0.01)
+    assert expectation.step_bytes == pytest.approx(12, abs=2)
+    assert expectation.ram_bytes(1200) == pytest.approx(memory.nbytes, abs=1)
+
+
+def test_a_resumed_run_without_sealed_segments_is_measured_as_a_new_one(tmp_path):
+    settings = Settings("Pong", steps=40, num_envs=2, warmup=100, threads=1, memory=1_000)
+    folder = RunFolder.create(tmp_path / "run", settings)
+    run = Run(settings)
+    trainer.train(run, folder)
+
+    new, resumed = (
+        re.search(r"(\d+) bytes each, measured on 640 frames", line)[1]
+        for line in (
+            expected_memory.of_new_run(settings, tmp_path / "new", Console(quiet=True)),
+            expected_memory.of_resumed_run(run, folder, Console(quiet=True)),
+        )
+    )
+
+    run.close()
+    assert new == resumed
+
+
 @pytest.mark.parametrize(
     ("memory", "final_transitions"),
     [
@@ -125,8 +166,32 @@ def test_a_memory_on_disk_is_not_told_to_go_there():
 def test_what_does_not_fit_the_disk_is_refused_too():
     told_so = refusal(wanted(10**6), Room(PLENTY, 50 * MIB))
 
-    assert "95.4 MiB of disk at runs/new, where 50.0 MiB are free" in told_so.replace("\\", "/")
+    assert "95.4 MiB of disk at runs/new, checkpoints included, where 50.0 MiB are free" in told_so.replace("\\", "/")
     assert told_so.endswith("give --memory 470_000 or --memory-bytes 49.8MiB")
+
+
+def test_the_disk_needs_room_for_two_checkpoints_besides_the_memory():
+    with_checkpoints = replace(EXPECTATION, checkpoint_bytes=10 * MIB)
+
+    check_it_fits(with_checkpoints, wanted(MIB), Room(PLENTY, 120 * MIB))
+    with pytest.raises(InvalidSettingsError) as refused:
+        check_it_fits(with_checkpoints, wanted(MIB), Room(PLENTY, 119 * MIB))
+
+    assert "120.0 MiB of disk at" in str(refused.value)
+    number = int(re.search(r"--memory ([0-9_]+)", str(refused.value))[1])
+    check_it_fits(with_checkpoints, wanted(number), Room(PLENTY, 119 * MIB))
+
+
+def test_a_new_run_counts_the_checkpoints_of_its_network(tmp_path):
+    expectation = expect_from_play(Settings("Pong", storage="raw"))
+
+    agent = DQN((4, 84, 84), 18, Settings("Pong").agent(), "cpu", seed=0)
+    memory = ReplayMemory(100, FrameSpec((84, 84)), 18, storage="raw")
+    memory.begin(np.zeros((1, 84, 84), np.uint8))
+    memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8))
+    agent.learn(memory.sample(1))
+    torch.save(agent.state_dict(), tmp_path / "agent.pt")
+    assert expectation.checkpoint_bytes == pytest.approx((tmp_path / "agent.pt").stat().st_size, rel=0.01)
 
 
 def test_where_nothing_would_fit_there_is_no_option_to_give():
@@ -143,8 +208,8 @@ def test_the_number_that_is_given_would_fit(room):
 
 def test_a_line_tells_what_to_expect():
     assert told(EXPECTATION, wanted(10**6), Room(2**30, 2**31)) == (
-        "about 100.4 MiB for 1,000,000 transitions in RAM (1.0 GiB free) and 95.4 MiB on disk (2.0 GiB free): "
-        "100 bytes each, told by a test"
+        "about 100.4 MiB for 1,000,000 transitions in RAM (1.0 GiB free) and 95.4 MiB on disk, "
+        "checkpoints included (2.0 GiB free): 100 bytes each, told by a test"
     )
 
 

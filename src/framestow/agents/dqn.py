@@ -124,6 +124,17 @@ class DQN:
         self._exploration.load_state_dict(state["exploration"])
 
 
+def trained_state_bytes(observation_shape: Sequence[int], num_actions: int) -> int:
+    """Return the bytes of the tensors in a trained DQN's ``state_dict``: two networks, and Adam's two moments.
+
+    >>> trained_state_bytes((4, 84, 84), num_actions=18)  # the Nature network
+    27093792
+    """
+    with torch.device("meta"):  # shapes without storage
+        network = build_network(observation_shape, num_actions)
+    return 4 * sum(parameter.nbytes for parameter in network.parameters())
+
+
 def _check_same_shapes(own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     own_shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
     saved_shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}

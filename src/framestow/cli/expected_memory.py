@@ -6,9 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from framestow.agents.dqn import trained_state_bytes
 from framestow.replay.keeping.byte_amounts import parse_bytes
 from framestow.training.memory_expectation import (
     PLAYED_FRAMES,
+    MemoryExpectation,
     Room,
     WantedMemory,
     check_it_fits,
@@ -16,7 +18,8 @@ from framestow.training.memory_expectation import (
     expect_from_play,
     told,
 )
-from framestow.training.run import Run
+from framestow.training.run import Run, num_actions_of
+from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
 LEAST_FRAMES = 640  # two segments; a play of fewer tells nothing
@@ -28,21 +31,32 @@ def of_new_run(settings: Settings, path: Path, console: Console) -> str:
     Plays a little for that, a tenth of the run's steps at most. Raises
     :class:`~framestow.errors.InvalidSettingsError`, with what would fit, where it cannot.
     """
+    return _told_if_it_fits(_measured(settings, console), settings, path, Room.for_run(path))
+
+
+def of_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
+    """Tell what the memory of a run will take, from what it holds already; raises as :func:`of_new_run`.
+
+    A memory with hardly any sealed segment tells nothing yet: then a little is played, as for a new run.
+    """
+    report = run.memory.report()
+    if report.sealed_frames < LEAST_FRAMES:
+        expectation = _measured(run.settings, console)
+    else:
+        observation_shape = (run.settings.stack, *run.memory.settings.frame.shape)
+        expectation = expect_from_memory(report, trained_state_bytes(observation_shape, num_actions_of(run.env)))
+    room = Room.for_run(folder.path, report.nbytes, folder.saved_bytes())
+    return _told_if_it_fits(expectation, run.settings, folder.path, room)
+
+
+def _measured(settings: Settings, console: Console) -> MemoryExpectation:
     num_frames = min(PLAYED_FRAMES, max(LEAST_FRAMES, settings.steps // 10))
     with console.status("playing a little, to see what a transition takes"):
-        expectation = expect_from_play(settings, num_frames)
-    wanted, room = _wanted(settings, path), Room.for_run(path)
-    check_it_fits(expectation, wanted, room)
-    return told(expectation, wanted, room)
+        return expect_from_play(settings, num_frames)
 
 
-def of_resumed_run(run: Run, path: Path, console: Console) -> str:
-    """Tell what the memory of a run will take, from what it holds already; raises as :func:`of_new_run`."""
-    report = run.memory.report()
-    if not report.transitions:  # it was stopped before its first checkpoint
-        return of_new_run(run.settings, path, console)
-    expectation = expect_from_memory(report)
-    wanted, room = _wanted(run.settings, path), Room.for_run(path, report.nbytes, report.disk_bytes)
+def _told_if_it_fits(expectation: MemoryExpectation, settings: Settings, path: Path, room: Room) -> str:
+    wanted = _wanted(settings, path)
     check_it_fits(expectation, wanted, room)
     return told(expectation, wanted, room)
 

@@ -53,7 +53,7 @@ def train(options: TrainOptions, console: Console) -> int:
             _prepare_to_go_on(folder, settings)
         run = trainer.start_run(folder)
         try:
-            expected = expected or expected_memory.of_resumed_run(run, folder.path, console)
+            expected = expected or expected_memory.of_resumed_run(run, folder, console)
             console.print(_opening(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console)

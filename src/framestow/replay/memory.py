@@ -253,6 +253,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
                 disk_bytes=self._parts.disk_bytes,
                 skipped_segments=self._parts.damage.num_segments,
                 frame_bytes_by_key=self._parts.frame_bytes_by_key,
+                open_frames=self._parts.open_frames,
             )
 
     def check(self) -> None:

@@ -67,6 +67,12 @@ class MemoryParts:
         return self.storage.disk_nbytes if isinstance(self.storage, StorageInFiles) else 0
 
     @property
+    def open_frames(self) -> int:
+        """Frames in segments that are not sealed yet, of all leaves."""
+        length = self.storage.frames_per_segment
+        return sum(self.storage.held(leaf).stop % length for leaf in range(self.settings.num_frame_streams))
+
+    @property
     def frame_bytes_by_key(self) -> dict[str, int]:
         """Bytes in RAM of the frames of each leaf; empty where observations are single arrays."""
         return self.storage.nbytes_by_key if isinstance(self.storage, KeyedStorage) else {}

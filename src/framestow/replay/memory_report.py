@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from framestow.replay.keeping.byte_amounts import format_bytes
 
 # The others depend on settings, not on how many transitions are held.
-PARTS_THAT_GROW = ("frames", "other floats", "index", "columns", "priorities")
+SEALED_PARTS = ("frames", "other floats")
+PARTS_THAT_GROW = (*SEALED_PARTS, "index", "columns", "priorities")
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,11 @@ class MemoryReport:
 
     ``parts`` gives bytes in RAM by part, ``disk_bytes`` those in the files of a memory that lives in a folder.
     ``stacked_pair_bytes`` is what one transition takes where observation and next observation are both kept whole,
-    ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept, and
-    ``frame_bytes_by_key``, where observations are dicts or tuples, the bytes in RAM of each key's frames, with their
-    open segments and index. ``max_bytes`` is the memory's budget, ``None`` where it has none, and ``share_used`` how
-    much of the room for transitions in it is taken. ``skipped_segments`` counts the damaged segments that were taken
-    out (``on_damage="skip"``).
+    ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept,
+    ``open_frames`` how many of them lie in open segments. ``frame_bytes_by_key``, where observations are dicts or
+    tuples, gives the bytes in RAM of each key's frames, with their open segments and index. ``max_bytes`` is the
+    memory's budget, ``None`` where it has none, and ``share_used`` how much of the room for transitions in it is taken.
+    ``skipped_segments`` counts the damaged segments that were taken out (``on_damage="skip"``).
 
     =============  ===============================================================================================
     part           what it counts
@@ -49,6 +50,7 @@ class MemoryReport:
     share_used: float = 0.0
     skipped_segments: int = 0
     frame_bytes_by_key: Mapping[str, int] = field(default_factory=dict)
+    open_frames: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -76,10 +78,24 @@ class MemoryReport:
         return self.stacked_pair_bytes * self.transitions / self.all_bytes
 
     @property
+    def sealed_frames(self) -> int:
+        """Frames in sealed segments, whose size tells what later frames will take."""
+        return sum(self.frames.values()) - self.open_frames
+
+    @property
+    def sealed_bytes_per_transition(self) -> float:
+        """Bytes of a transition's frames once their segment is sealed; 0 while no segment is."""
+        sealed_bytes = sum(self.parts.get(part, 0) for part in SEALED_PARTS) + self.disk_bytes
+        sealed_share = 1 - self.open_frames / (sum(self.frames.values()) or 1)
+        return sealed_bytes / (self.transitions * sealed_share) if self.transitions and sealed_share else 0.0
+
+    @property
     def growing_bytes_per_transition(self) -> float:
         """Bytes that each further transition is expected to take, at the ratio so far; 0 while there is none."""
-        growing = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW) + self.disk_bytes
-        return growing / self.transitions if self.transitions else 0.0
+        if not self.transitions:
+            return 0.0
+        others = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW if part not in SEALED_PARTS)
+        return self.sealed_bytes_per_transition + others / self.transitions
 
     @property
     def expected_capacity(self) -> int:
@@ -105,7 +121,7 @@ class MemoryReport:
             )
         lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
         lines += self._table()
-        if self.transitions:
+        if self.transitions and (self.sealed_frames or not self.open_frames):
             lines.append(
                 f"when full, about {self.expected_capacity:,} transitions in {format_bytes(self.expected_bytes)}"
             )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from framestow.agents.dqn import trained_state_bytes
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.atari_env import AtariEnv
 from framestow.errors import InvalidSettingsError
@@ -27,6 +28,7 @@ OnFrame = Callable[[int, int], object]
 PLAYED_FRAMES = 6_400  # a second or two
 REST_OF_THE_RUN = 256 * MIB  # what learning takes beside the memory, once PyTorch is loaded
 OUTPUT_ARRAYS = 3  # batches that the output pool keeps
+CHECKPOINTS_AT_ONCE = 2  # while the new one is written the one before is still there
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,14 @@ class MemoryExpectation:
 
     ``frame_bytes`` are those of a transition's frame as it is kept, which lie in files where the memory does;
     ``step_bytes`` those of its slot and of the index, which are in RAM always. ``basis`` says where they are from.
+    ``checkpoint_bytes`` are those of one checkpoint beside the memory: the networks and the optimizer.
     """
 
     frame_bytes: float
     step_bytes: float
     fixed_bytes: int
     basis: str
+    checkpoint_bytes: int = 0
 
     @property
     def bytes_per_transition(self) -> float:
@@ -53,13 +57,15 @@ class MemoryExpectation:
         return self.fixed_bytes + round(transitions * each)
 
     def disk_bytes(self, transitions: int) -> int:
-        """Bytes in files of one that is saved or lives there."""
-        return round(transitions * self.bytes_per_transition)
+        """Bytes in files of one that is saved or lives there, and of the checkpoints beside it."""
+        return CHECKPOINTS_AT_ONCE * self.checkpoint_bytes + round(transitions * self.bytes_per_transition)
 
-    def transitions_in(self, num_bytes: float, is_on_disk: bool = False) -> int:
-        """How many transitions so many bytes of RAM hold."""
+    def transitions_in(self, room: Room, is_on_disk: bool = False) -> int:
+        """Return how many transitions fit both the RAM and the disk."""
         each = self.step_bytes if is_on_disk else self.bytes_per_transition
-        return max(int((num_bytes - self.fixed_bytes) / each), 0)
+        in_ram = (room.ram - self.fixed_bytes) / each
+        on_disk = (room.disk - self.disk_bytes(0)) / self.bytes_per_transition
+        return max(int(min(in_ram, on_disk)), 0)
 
 
 @dataclass(frozen=True)
@@ -98,10 +104,11 @@ def expect_from_play(
     try:
         actions = ActionSpec.from_space(env.action_space)
         step_bytes = slot_record(settings.num_envs, actions).itemsize
+        checkpoint_bytes = trained_state_bytes((settings.stack, *spec.shape), actions.num_actions)
         stacks = settings.num_envs * settings.stack + OUTPUT_ARRAYS * settings.batch_size * (settings.stack + 1)
         fixed_bytes = stacks * spec.nbytes
         if settings.storage == "raw":
-            return MemoryExpectation(spec.nbytes, step_bytes, fixed_bytes, "raw frames")
+            return MemoryExpectation(spec.nbytes, step_bytes, fixed_bytes, "raw frames", checkpoint_bytes)
         frames = make_storage(settings.storage, spec, 1)
         num_steps = _play(env, frames, actions.num_actions, num_frames, settings.seed, on_frame)
     finally:
@@ -113,6 +120,7 @@ def expect_from_play(
         step_bytes=step_bytes,
         fixed_bytes=fixed_bytes + settings.num_envs * parts["open segments"],
         basis=f"measured on {num_frames:,} frames of random play",
+        checkpoint_bytes=checkpoint_bytes,
     )
 
 
@@ -141,14 +149,12 @@ def _play(
     return num_steps
 
 
-def expect_from_memory(report: MemoryReport) -> MemoryExpectation:
-    """Tell by what a memory holds already, of which there must be something."""
-    in_files_or_frames = report.disk_bytes + sum(report.parts.get(part, 0) for part in ("frames", "other floats"))
-    frame_bytes = in_files_or_frames / report.transitions
-    growing = report.growing_bytes_per_transition
+def expect_from_memory(report: MemoryReport, checkpoint_bytes: int = 0) -> MemoryExpectation:
+    """Tell by what a memory holds already, of which some segments must be sealed."""
+    frame_bytes, growing = report.sealed_bytes_per_transition, report.growing_bytes_per_transition
     fixed_bytes = report.all_bytes - round(growing * report.transitions)
     basis = f"as the {report.transitions:,} that it holds"
-    return MemoryExpectation(frame_bytes, growing - frame_bytes, fixed_bytes, basis)
+    return MemoryExpectation(frame_bytes, growing - frame_bytes, fixed_bytes, basis, checkpoint_bytes)
 
 
 @dataclass(frozen=True)
@@ -174,8 +180,9 @@ def told(expectation: MemoryExpectation, wanted: WantedMemory, room: Room) -> st
     in_ram = format_bytes(expectation.ram_bytes(transitions, wanted.is_on_disk))
     on_disk = format_bytes(expectation.disk_bytes(transitions))
     return (
-        f"about {in_ram} for {transitions:,} transitions in RAM ({format_bytes(room.ram)} free) and {on_disk} on disk "
-        f"({format_bytes(room.disk)} free): {expectation.bytes_per_transition:,.0f} bytes each, {expectation.basis}"
+        f"about {in_ram} for {transitions:,} transitions in RAM ({format_bytes(room.ram)} free) and {on_disk} on disk, "
+        f"checkpoints included ({format_bytes(room.disk)} free): "
+        f"{expectation.bytes_per_transition:,.0f} bytes each, {expectation.basis}"
     )
 
 
@@ -188,7 +195,9 @@ def check_it_fits(expectation: MemoryExpectation, wanted: WantedMemory, room: Ro
         return
     is_ram_short = in_ram > room.ram
     needed, free, where = (
-        (in_ram, room.ram, "RAM") if is_ram_short else (on_disk, room.disk, f"disk at {wanted.folder}")
+        (in_ram, room.ram, "RAM")
+        if is_ram_short
+        else (on_disk, room.disk, f"disk at {wanted.folder}, checkpoints included")
     )
     raise InvalidSettingsError(
         f"memory is {wanted.transitions:,}: the {transitions:,} transitions of this run are expected to take "
@@ -200,8 +209,7 @@ def check_it_fits(expectation: MemoryExpectation, wanted: WantedMemory, room: Ro
 
 def _ways_out(expectation: MemoryExpectation, wanted: WantedMemory, room: Room) -> Iterator[str]:
     """Options of the command line with which the run is expected to fit."""
-    in_ram = expectation.transitions_in(room.ram, wanted.is_on_disk)
-    fitting = _rounded_down(min(in_ram, int(room.disk / expectation.bytes_per_transition)))
+    fitting = _rounded_down(expectation.transitions_in(room, wanted.is_on_disk))
     if fitting:
         yield f"--memory {fitting:_}"
         yield f"--memory-bytes {format_bytes(expectation.ram_bytes(fitting)).replace(' ', '')}"

@@ -87,6 +87,11 @@ class RunFolder:
             )
         return newest
 
+    def saved_bytes(self) -> int:
+        """Return the bytes on the disk of the memory and the checkpoints."""
+        files = (file for part in (self.checkpoints, self.memory) for file in part.rglob("*"))
+        return sum(file.stat().st_size for file in files if file.is_file())
+
     @staticmethod
     def _new(path: Path) -> Path:
         """Name what is to replace ``path``, while it is being written."""
