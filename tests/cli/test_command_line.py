@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from framestow.cli import main
 from framestow.training.checkpoint import newest_checkpoint
@@ -51,6 +52,11 @@ def test_no_game_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (["--preset", "naturre"], "did you mean 'nature'?"),
         (["--steps", "0"], "steps is 0: it must be at least 1"),
+        (["--memory", "4"], "--memory is 4: it must hold one transition of each of the 8"),
+        (["--retention", "random", "--memory", "100"], "--memory is 100: retention='random' with 8"),
+        (["--memory-bytes", "1 KiB"], "--memory-bytes is 1.0 KiB: 8 "),
+        (["--memory-bytes", "much"], "memory_bytes is 'much': it must be a number of bytes"),
+        (["--stack", "300"], "--stack is 300: an observation has 1 to 256 frames"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_before_a_folder_is_made(
@@ -71,6 +77,53 @@ def test_a_memory_that_cannot_fit_is_refused_with_what_would_before_a_folder_is_
 
     assert re.search(r"memory is 1,000,000,000: .* give --memory [0-9_]+ or", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_refused_start_the_corrected_command_trains_in_the_same_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "run"
+    command = ["train", "Pong", "--steps", "8", "--run-dir", str(run), *SHORT]
+
+    refused = _refusal([*command, "--memory-bytes", "1 KiB"], capsys)
+    enough = re.search(r"give at least ([0-9_]+)", refused)
+    assert enough is not None
+    assert list(tmp_path.iterdir()) == []
+    assert main([*command, "--memory-bytes", enough[1]]) == 0
+
+    assert newest_checkpoint(run / "checkpoints") is not None
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_start_that_fails_leaves_of_the_folder_what_was_there(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.optim, "Adam", refuses)
+    run = tmp_path / "runs" / "run"
+    if is_there:
+        run.mkdir(parents=True)
+
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        main(["train", "Pong", "--steps", "8", "--memory-on-disk", "--run-dir", str(run), *SHORT])
+
+    assert list(tmp_path.rglob("*")) == ([run.parent, run] if is_there else [])
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_a_run_folder_that_would_be_a_file_is_refused(
+    below: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("all of it")
+
+    error = _refusal(["train", "Pong", "--run-dir", str(thesis / below)], capsys)
+
+    assert f"{thesis} is a file" in error
+    assert "give another --run-dir" in error
+    assert thesis.read_text() == "all of it"
 
 
 def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -28,7 +29,7 @@ from framestow.training.listeners.checkpointing import Checkpointing
 from framestow.training.listeners.logging import Curves, EpisodeTable
 from framestow.training.listeners.lost_episodes import LostEpisodes
 from framestow.training.listeners.progress import Progress
-from framestow.training.run import Run, choose_device
+from framestow.training.run import Run, check_memory, choose_device
 from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.settings import Settings
 
@@ -48,10 +49,13 @@ def train(options: TrainOptions, console: Console) -> int:
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
     expected = "" if options.resume else expected_memory.of_new_run(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
-    with folder.locked():
+    with contextlib.ExitStack() as unless_started, folder.locked():
         if options.resume:
             _prepare_to_go_on(folder, settings)
+        else:
+            unless_started.callback(folder.discard)
         run = trainer.start_run(folder)
+        unless_started.pop_all()
         try:
             expected = expected or expected_memory.of_resumed_run(run, folder, console)
             console.print(_opening(run, folder), soft_wrap=True, highlight=False)
@@ -76,6 +80,10 @@ def _checked(options: TrainOptions) -> Settings:
         )
     find_preset(settings.preset)
     choose_device(settings.device)
+    if not options.resume:
+        check_memory(settings)
+        if options.run_dir:
+            RunFolder.check_new(options.run_dir)
     return dataclasses.replace(settings, game=title(find_rom(settings.game)))
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +16,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from framestow.agents.dqn import DQN
 from framestow.envs import Recorder, find_preset, make_atari
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.replay.keeping.retention import Retention
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.keeping.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory_settings import MemorySettings
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
-from framestow.training.settings import Settings
+from framestow.training.settings import Settings, memory_errors_name_options
 from framestow.training.tally import Tally
 
 MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
@@ -60,20 +63,24 @@ class Run:
         self.device = choose_device(settings.device)
         torch.set_num_threads(settings.threads or num_cores())
         env = make_env(settings)
-        num_actions = num_actions_of(env)
-        _check_vector(env, settings)
-        self.memory = saved.memory if saved else _new_memory(settings, env, store)
-        self.env = Recorder(env, self.memory)
-        frame_shape = env.single_observation_space.shape or ()
-        agent_seed = _derived_seed(settings.seed, _AGENT_SEED)
-        self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
-        self.tally = Tally()
-        self.resets_itself = env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-        self.has_ended = np.zeros(settings.num_envs, np.bool_)  # whose episode the last step ended
-        if saved:
-            self._take_over(saved)
-        else:
-            self.env.reset()
+        with contextlib.ExitStack() as unless_built:
+            unless_built.callback(env.close)
+            num_actions = num_actions_of(env)
+            _check_vector(env, settings)
+            self.memory = saved.memory if saved else _new_memory(settings, env, store)
+            unless_built.callback(self._close_memory)
+            self.env = Recorder(env, self.memory)
+            frame_shape = env.single_observation_space.shape or ()
+            agent_seed = _derived_seed(settings.seed, _AGENT_SEED)
+            self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
+            self.tally = Tally()
+            self.resets_itself = env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+            self.has_ended = np.zeros(settings.num_envs, np.bool_)  # whose episode the last step ended
+            if saved:
+                self._take_over(saved)
+            else:
+                self.env.reset()
+            unless_built.pop_all()
 
     @classmethod
     def resume(cls, checkpoint: Path, settings: Settings, make_env: MakeEnv = make_game) -> Run:
@@ -101,6 +108,9 @@ class Run:
     def close(self) -> None:
         """Close the environments, and the files of a memory on disk."""
         self.env.close()
+        self._close_memory()
+
+    def _close_memory(self) -> None:
         if self.settings.memory_on_disk:
             with contextlib.suppress(OSError):  # what it flushes no checkpoint names: a full disk costs nothing
                 self.memory.close()
@@ -154,24 +164,43 @@ def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
         )
 
 
+def check_memory(settings: Settings) -> None:
+    """Raise ``InvalidSettingsError``, naming the option, if an Atari game's memory cannot be built as ``settings`` say.
+
+    Builds nothing.
+    """
+    frame, any_action = FrameSpec(find_preset(settings.preset).frame_shape), ActionSpec.from_space(1)
+    with memory_errors_name_options():
+        max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes)
+        MemorySettings(frame=frame, action=any_action, max_bytes=max_bytes, **_memory_arguments(settings))
+
+
 def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path | None) -> ReplayMemory:
     # A background flush would make generations that no checkpoint names: the checkpoint is the flush.
     on_disk: dict[str, Any] = {"directory": store, "flush_every": None} if settings.memory_on_disk else {}
-    return ReplayMemory(
-        settings.memory,
-        env.single_observation_space,
-        env.single_action_space,
-        stack=settings.stack,
-        stack_padding=find_preset(settings.preset).stack_padding,
-        num_streams=settings.num_envs,
-        discount=settings.discount,
-        storage=settings.storage,
-        seed=_derived_seed(settings.seed, _MEMORY_SEED),
-        source=settings.game,
-        retention=cast(Retention, settings.retention),  # the settings have checked it
-        max_bytes=settings.memory_bytes,
-        **on_disk,
-    )
+    with memory_errors_name_options():
+        return ReplayMemory(
+            observation_space=env.single_observation_space,
+            action_space=env.single_action_space,
+            seed=_derived_seed(settings.seed, _MEMORY_SEED),
+            source=settings.game,
+            max_bytes=settings.memory_bytes,
+            **_memory_arguments(settings),
+            **on_disk,
+        )
+
+
+def _memory_arguments(settings: Settings) -> dict[str, Any]:
+    """Return what the memory and its settings take alike."""
+    return {
+        "capacity": settings.memory,
+        "stack": settings.stack,
+        "stack_padding": find_preset(settings.preset).stack_padding,
+        "num_streams": settings.num_envs,
+        "discount": settings.discount,
+        "storage": settings.storage,
+        "retention": settings.retention,
+    }
 
 
 def _check_vector(env: VectorEnv[Any, Any, Any], settings: Settings) -> None:

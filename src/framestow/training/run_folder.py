@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
@@ -33,15 +34,32 @@ class RunFolder:
         self.episodes = path / "episodes.csv"
         self.evaluation = path / "evaluation.json"
         self._lock = path / ".lock"
+        self._made: list[Path] = []  # folders that `create` made, the innermost first
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> RunFolder:
         """Make the folder for a new run and write its settings.
 
-        Raises :class:`~framestow.errors.IncompatibleError` when something is there already.
+        Raises as :meth:`check_new` does, before anything is made.
         """
+        cls.check_new(path)
         folder = cls(path)
-        if path.is_dir() and any(file != folder._new(path / FILE_NAME) for file in path.iterdir()):
+        folder._made = [each for each in (path, *path.parents) if not each.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        folder.write_settings(settings)
+        return folder
+
+    @classmethod
+    def check_new(cls, path: Path) -> None:
+        """Refuse a path where no new run can begin.
+
+        Raises :class:`~framestow.errors.IncompatibleError` when something is in the folder already, and
+        :class:`~framestow.errors.InvalidSettingsError` when it could not be a folder.
+        """
+        there = next((each for each in (path, *path.parents) if each.exists()), path)
+        if there.is_file():
+            raise InvalidSettingsError(f"run folder {path} cannot be made: {there} is a file; give another --run-dir")
+        if path.is_dir() and any(file != cls._new(path / FILE_NAME) for file in path.iterdir()):
             if (path / FILE_NAME).exists():
                 raise IncompatibleError(
                     f"run folder {path} holds a run already: a new run needs an empty folder; go on with "
@@ -50,9 +68,15 @@ class RunFolder:
             raise IncompatibleError(
                 f"run folder {path} is not empty: a new run needs one that is; give another --run-dir"
             )
-        path.mkdir(parents=True, exist_ok=True)
-        folder.write_settings(settings)
-        return folder
+
+    def discard(self) -> None:
+        """Remove what is there of a run that :meth:`create` began and that could not start."""
+        shutil.rmtree(self.memory, ignore_errors=True)
+        for file in (self.path / FILE_NAME, self._lock):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else has put something there
+            for folder in self._made:
+                folder.rmdir()
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -97,7 +121,7 @@ class RunFolder:
         """Name what is to replace ``path``, while it is being written."""
         return path.with_name(path.name + ".new")
 
-    @contextmanager
+    @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only process that trains in this folder; a lock that a dead process does not keep.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ class Settings:
             object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name)))
         if self.memory_bytes is not None:
             parse_bytes(self.memory_bytes, "memory_bytes")
-        check_retention(self.retention, self.memory, self.num_envs, self.stack)
+        with memory_errors_name_options():
+            check_retention(self.retention, self.memory, self.num_envs, self.stack)
         if self.workers > self.num_envs:
             raise InvalidSettingsError(
                 f"workers is {self.workers}: {self.num_envs} environments keep at most as many busy; give fewer "
@@ -158,6 +160,21 @@ def check_may_resume(run_has: Settings, asked: Settings) -> None:
             "start a new run without --resume"
         )
 
+
+@contextmanager
+def memory_errors_name_options() -> Iterator[None]:
+    """Let an ``InvalidSettingsError`` about an argument of the memory name the option of the command."""
+    try:
+        yield
+    except InvalidSettingsError as error:
+        argument, _, rest = str(error).partition(" ")
+        name = _SETTING_OF_ARGUMENT.get(argument, argument)
+        if name not in Settings.__dataclass_fields__:
+            raise
+        raise InvalidSettingsError(f"--{_flag(name)} {rest}") from error
+
+
+_SETTING_OF_ARGUMENT = {"capacity": "memory", "max_bytes": "memory_bytes", "num_streams": "num_envs"}
 
 _Rule = tuple[Callable[[Any], bool], str]
 
