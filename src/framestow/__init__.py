@@ -26,21 +26,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from framestow import errors
-from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.batch import Batch
-from framestow.replay.hindsight import HindsightGoals
-from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_report import MemoryReport
-from framestow.replay.samplers.by_age import ByAge
-from framestow.replay.samplers.emphasize_recent import EmphasizeRecent
-from framestow.replay.samplers.mixture import Mixture
-from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.samplers.sampler import Draw, Sampler
-from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.sequence_batch import SequenceBatch
 
 if TYPE_CHECKING:
     from framestow import envs
+    from framestow.frames.frame_spec import FrameSpec
+    from framestow.replay.batch import Batch
+    from framestow.replay.hindsight import HindsightGoals
+    from framestow.replay.memory import ReplayMemory
+    from framestow.replay.memory_report import MemoryReport
+    from framestow.replay.samplers.by_age import ByAge
+    from framestow.replay.samplers.emphasize_recent import EmphasizeRecent
+    from framestow.replay.samplers.mixture import Mixture
+    from framestow.replay.samplers.prioritized import Prioritized
+    from framestow.replay.samplers.sampler import Draw, Sampler
+    from framestow.replay.samplers.uniform import Uniform
+    from framestow.replay.sequence_batch import SequenceBatch
 
 __all__ = [
     "Batch",
@@ -62,8 +62,35 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+# Imported when first asked for: `framestow.envs` needs an extra, and the command can be interrupted before NumPy loads.
+_MODULES = {
+    "Batch": "replay.batch",
+    "ByAge": "replay.samplers.by_age",
+    "Draw": "replay.samplers.sampler",
+    "EmphasizeRecent": "replay.samplers.emphasize_recent",
+    "FrameSpec": "frames.frame_spec",
+    "HindsightGoals": "replay.hindsight",
+    "MemoryReport": "replay.memory_report",
+    "Mixture": "replay.samplers.mixture",
+    "Prioritized": "replay.samplers.prioritized",
+    "ReplayMemory": "replay.memory",
+    "Sampler": "replay.samplers.sampler",
+    "SequenceBatch": "replay.sequence_batch",
+    "Uniform": "replay.samplers.uniform",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import ``envs`` when it is first asked for, since it needs an extra."""
+    """Import the public class or module ``name`` when it is first asked for."""
     if name == "envs":
         return import_module("framestow.envs")
-    raise AttributeError(f"module 'framestow' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'framestow' has no attribute {name!r}")
+    value = getattr(import_module(f"framestow.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted({*globals(), *__all__})

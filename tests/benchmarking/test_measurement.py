@@ -70,6 +70,7 @@ def test_all_of_our_storages_are_measured_with_the_bare_copy():
         assert system.bytes_per_transition > 0
     assert all(system.transitions == 600 and system.append_us > 0 for system in figures.systems)
     assert 30 == figures.bare_copy.bytes_per_transition
+    assert 600 == figures.bare_copy.transitions
     assert figures.append_us_of_8_streams > 0
 
 
@@ -127,6 +128,10 @@ def test_the_bare_copy_copies_consecutive_frames_of_the_play():
     assert 100 == bare.num_frames
     assert (16, 4) == first.shape
     assert np.all(np.diff(first, axis=1) % len(PLAY.frames) == 1)
+
+
+def test_the_bare_copy_takes_no_more_than_a_third_of_the_bytes():
+    assert 9_000 // 3 // 30 == _measured(max_bytes=9_000, transitions=10_000).bare_copy.transitions
 
 
 def test_many_streams_append_at_once_from_different_places_of_the_play():

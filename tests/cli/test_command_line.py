@@ -182,6 +182,77 @@ def test_help_teaches_with_examples_and_lists_every_setting(capsys: pytest.Captu
         assert f"--{name.replace('_', '-')}" in shown
 
 
+def test_the_command_alone_shows_help_and_exits_as_bad_usage_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+
+    captured = capsys.readouterr()
+    assert "framestow train Breakout" in captured.err
+    assert captured.out == ""
+
+
+def test_the_help_of_train_says_that_a_new_run_needs_a_game(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--help"])
+
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "needed for a new run" in line]
+    assert "''" not in line
+
+
+INTERRUPTED_WHERE_A_MODULE_IS_IMPORTED = """
+import os, signal, sys
+class Interrupter:
+    module = sys.argv.pop(1)
+    def find_spec(self, name, *_):
+        if name == self.module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupter())
+from framestow.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["framestow.cli.command_line", "numpy", "numpy.linalg", "tyro", "torch"])
+def test_ctrl_c_while_the_libraries_load_stops_without_a_traceback(module: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WHERE_A_MODULE_IS_IMPORTED, module, "evaluate", str(tmp_path)]
+
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (finished.returncode, finished.stderr) == (130, "stopped\n")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+@pytest.mark.parametrize("epsilon", ["7", "nan"])
+def test_an_epsilon_that_is_no_probability_is_refused_by_the_name_of_its_option(
+    command: str, epsilon: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    error = _refusal([command, str(tmp_path / "run"), "--epsilon", epsilon], capsys)
+
+    assert re.search(r"epsilon is (7\.0|nan): it must be a probability from 0 to 1; give another --epsilon", error)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("game.txt", "a video's name must end in one of .avi .flv .m4v .mkv .mov .mp4 .mpg .ts .wmv; give --output"),
+        ("game", "give --output {tmp_path}/game.mp4"),
+        ("nowhere/game.mp4", "there is no folder {tmp_path}/nowhere; make it, or give another --output"),
+        ("folder.mp4", "that is a folder; give the name of a file in it with --output"),
+    ],
+)
+def test_an_output_that_cannot_be_a_video_is_refused_before_the_game_is_played(
+    output: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))  # has no checkpoint: playing would be refused for that
+    (tmp_path / "folder.mp4").mkdir()
+
+    error = _refusal(["watch", str(tmp_path / "run"), "--output", str(tmp_path / output)], capsys)
+
+    assert f"output is {tmp_path / output}: " in error
+    assert message.format(tmp_path=tmp_path) in error
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
 

@@ -224,3 +224,9 @@ def test_an_older_generation_is_looked_at_by_its_checkpoint(tmp_path, capsys):
         told.append(json.loads(capsys.readouterr().out))
 
     assert [(1, 9), (2, 12)] == [(one["generation"], one["transitions"]) for one in told]
+
+
+def test_a_seed_below_zero_is_refused(saved, capsys):
+    assert 2 == main(["inspect", str(saved), "--seed=-1"])
+
+    assert "error: seed is -1: it must be at least 0; give another --seed\n" == capsys.readouterr().err

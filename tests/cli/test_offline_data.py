@@ -15,6 +15,7 @@ from framestow import ReplayMemory
 from framestow.cli import import_data, main
 from framestow.envs import Recorder, make_atari
 from framestow.integrations.offline_data.gzip_arrays import GzipArrayWriter
+from framestow.storage.files.manifest import write_manifest
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay
 
@@ -80,6 +81,22 @@ def test_breakout_goes_out_to_the_dqn_replay_layout_and_comes_in_again(breakout,
         assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in told
         assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", told), told
         assert re.search(r"ratio\s+│\s+[\d.,]+ times (larger|smaller)\s+│\s+[\d.,]+ times (larger|smaller)", told), told
+
+
+def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tmp_path: Path, capsys):
+    run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000005"
+    memory = SmallPlay(((5, "terminated"),)).recorded().memory
+    checkpoint.mkdir(parents=True)
+    generation = memory.save(run / "memory", keep_older=True)
+    write_manifest(checkpoint, "framestow checkpoint", 2, {"memory_generation": generation})
+    memory.begin(np.ones((1, 5, 3), np.uint8))
+    memory.append([1], [0.5], [True], [False], np.ones((1, 5, 3), np.uint8))
+    memory.save(run / "memory", keep_older=True)
+
+    for number, (folder, told) in enumerate({checkpoint: "5 transitions of 1 ", run: "6 transitions of 2 "}.items()):
+        assert 0 == main(["export", "dqn-replay", str(folder), "--to", str(tmp_path / f"logs-{number}")])
+        assert told in capsys.readouterr().out
+    assert "holds no memory" in refused(["export", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "no")], capsys)
 
 
 def test_breakout_goes_out_to_minari_and_comes_in_again(breakout, tmp_path: Path, capsys):

@@ -17,7 +17,7 @@ from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
 from framestow.training.playing.evaluation import Evaluation, evaluation_settings, play_episodes
 from framestow.training.playing.player import Player
-from framestow.training.playing.video import record_game
+from framestow.training.playing.video import ENDINGS, record_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.trainer import start_run, train
 from oracles.catch import Catch
@@ -171,6 +171,25 @@ def test_a_video_shows_every_step_of_one_game(tmp_path: Path) -> None:
     brightness = [picture.mean() for picture in pictures]
     np.testing.assert_allclose(brightness, np.arange(20, 200, 20), atol=6)  # the codec loses a little
     assert sorted(path.name for path in tmp_path.iterdir()) == ["game.mp4", "run"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that takes no file, even from root")
+def test_a_video_that_the_system_does_not_let_be_written_says_why_and_is_not_played(tmp_path: Path) -> None:
+    noticed: list[int] = []
+
+    with pytest.raises(OSError, match=r"/proc/self/game\.partial\.mp4"):
+        record_game(_player(_trained_folder(tmp_path), 9), Path("/proc/self/game.mp4"), 4, None, noticed.append)
+
+    assert noticed == []
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_ending_that_is_offered_makes_a_video(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"game{ending}"
+
+    record_game(_player(_trained_folder(tmp_path), 9), path, 4, None, lambda num_steps: None)
+
+    assert path.stat().st_size > 500
 
 
 def test_a_video_is_cut_off_where_it_was_asked_to(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ NUM_BATCHES = 257  # drawn beforehand, taken in turn
 class BareCopy:
     """Copies ``batch_size`` windows of ``stack + 1`` consecutive frames with one ``np.take`` into a kept output.
 
-    The array holds the play's frames again and again, ``num_bytes`` of them, so that it lies in no cache. No episode is
+    The array holds the play's frames again and again, ``num_bytes`` of them: as many as framestow holds transitions, so
+    that a small memory, which fits the processor's cache, is compared with an array that does too. No episode is
     respected and nothing but frames is kept: no memory can do with less work from uncompressed frames.
     """
 

@@ -27,7 +27,7 @@ from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.process_memory import available_bytes, live_bytes, resident_bytes
 
 GIB = 1 << 30
-BARE_BYTES = 4 * GIB  # what the bare copy's array takes where there is room
+BARE_BYTES = 4 * GIB  # what the bare copy's array takes at most
 MOST_BYTES = 12 * GIB  # what all systems take together where there is room
 CHUNK = 256  # steps that are appended between two looks at the clock
 CHECKED_BATCHES = 8
@@ -48,7 +48,7 @@ class BenchSettings:
     stack: int
     rounds: int
     max_bytes: int
-    """For all systems together; the bare copy's array takes a third of it, at most 4 GiB."""
+    """For all systems together; the bare copy's array takes at most a third of it, and at most 4 GiB."""
     fill_seconds: float
     """After so long a peer whose memory grows with what it holds has as many transitions as it has."""
     seed: int
@@ -95,7 +95,7 @@ def measure(
     failures are raised.
     """
     kinds = [(kind, peer) for peer in peers for kind in peer.systems]
-    bare_bytes = min(BARE_BYTES, settings.max_bytes // 3)
+    bare_bytes = min(BARE_BYTES, settings.max_bytes // 3, settings.transitions * play.frames[0].nbytes)
     share = (settings.max_bytes - bare_bytes) // (len(own_systems) + len(kinds))
     bare = BareCopy(play, bare_bytes, settings.batch_size, settings.stack, settings.seed)
     own_limits, limits = _Limits(share, float("inf")), _Limits(share, settings.fill_seconds)

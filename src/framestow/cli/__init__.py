@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+INTERRUPTED = 130
 _EXTRA_MODULES = frozenset(
     {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "matplotlib", "PIL"}
 )
@@ -26,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- it needs an extra
 
         return run_command_line(given)
+    except KeyboardInterrupt:  # also while the libraries load
+        print("stopped", file=sys.stderr)
+        return INTERRUPTED
     except ModuleNotFoundError as missing:
         module = (missing.name or "").partition(".")[0]
         if module not in _EXTRA_MODULES:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from framestow.errors import MissingExtraError
+from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.replay.keeping.byte_amounts import GIB
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Bench:
         from framestow.benchmarking.table import table  # noqa: PLC0415
 
         _require_matplotlib()
+        if self.out is not None and self.out.is_file():
+            raise InvalidSettingsError(f"out is {self.out}: that is a file; give a folder with --out")
         settings = self._settings()
         peers, missing = chosen_peers(self.peers)
         with _Progress(console) as progress:
@@ -100,6 +102,8 @@ class Bench:
     def _settings(self) -> BenchSettings:
         from framestow.benchmarking.measurement import BenchSettings, affordable_bytes  # noqa: PLC0415 -- as above
 
+        if self.max_gib is not None and self.max_gib <= 0:
+            raise InvalidSettingsError(f"max_gib is {self.max_gib:g}: it must be above 0; give a larger --max-gib")
         return BenchSettings(
             transitions=self.transitions,
             batch_size=self.batch_size,

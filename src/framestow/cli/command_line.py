@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,7 +23,7 @@ from framestow.cli.verify import Verify
 from framestow.cli.watch import Watch
 from framestow.errors import CheckpointError, FramestowError
 
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+FAILED, REFUSED = 1, 2
 
 DESCRIPTION = """Deep Q-learning from pixels, with a million transitions in a few hundred megabytes.
 
@@ -68,14 +70,18 @@ def run_command_line(arguments: list[str]) -> int:
     ==== ====================================================================
     0    done
     1    failed on the way: a full disk, a checkpoint that could not be written
-    2    refused: an argument, a setting, a file or an extra is not as it must be
-    130  stopped by Ctrl-C, after saving where there was something to save
+    2    refused: an argument, a setting, a file or an extra is not as it must be, or no command was given
+    130  stopped by Ctrl-C, after saving where there was something to save; ``framestow.cli.main`` gives it
     143  stopped by SIGTERM, after saving
     ==== ====================================================================
     """
     if arguments == ["--version"]:
         print(f"framestow {__version__}")
         return 0
+    if not arguments:
+        with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(SystemExit):
+            _parsed(["--help"])
+        return REFUSED
     errors = Console(stderr=True)
     try:
         return _parsed(arguments).run(Console())
@@ -83,9 +89,6 @@ def run_command_line(arguments: list[str]) -> int:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         is_refused = isinstance(error, FramestowError) and not isinstance(error, CheckpointError)
         return REFUSED if is_refused else FAILED
-    except KeyboardInterrupt:
-        errors.print("stopped", highlight=False)
-        return INTERRUPTED
 
 
 def _parsed(arguments: list[str]) -> Command:
@@ -101,6 +104,6 @@ def _parsed(arguments: list[str]) -> Command:
         "export": Export,
     }
     command: Command = tyro.extras.subcommand_cli_from_dict(
-        commands, prog="framestow", description=DESCRIPTION, args=arguments or ["--help"]
+        commands, prog="framestow", description=DESCRIPTION, args=arguments
     )
     return command

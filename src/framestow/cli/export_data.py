@@ -23,7 +23,7 @@ class ExportDqnReplay:
     """The layout of the DQN Replay Dataset, as Dopamine's replay memory loads it: frames of uint8, counted actions."""
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
-    """Folder of the saved memory."""
+    """Folder of a memory, a run or a checkpoint."""
 
     to: Path
     """Folder to make."""
@@ -60,7 +60,7 @@ class ExportMinari:
     """A Minari dataset, losslessly: single frames, every episode with its true last one."""
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
-    """Folder of the saved memory."""
+    """Folder of a memory, a run or a checkpoint."""
 
     to: Path
     """Folder of Minari datasets, as MINARI_DATASETS_PATH names it; the dataset lies there under its id."""
@@ -137,17 +137,20 @@ def _export(
     write: Callable[[ReplayMemory, Path, Progress], Transferred],
 ) -> int:
     from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- as above
+    from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
     from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415
 
     start = time.monotonic()
-    memory = ReplayMemory.open(store, sampler=Uniform())  # whatever it was drawn by: nothing is drawn here
+    saved = find_memory(store)
+    # Whatever sampler it was drawn by: nothing is drawn here.
+    memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
     with unfinished_folder(to) as folder, byte_bar(console, "exporting") as show:
         told = write(memory, folder, show)
     show_transfer(console, told, time.monotonic() - start)
     raw_bytes = (told.transitions + told.episodes) * memory.settings.frame.nbytes
     show_bytes(
         console,
-        ("framestow", bytes_of_folder(store), memory.nbytes),
+        ("framestow", bytes_of_folder(saved.folder), memory.nbytes),
         (name, bytes_of_folder(to), raw_bytes),
     )
     console.print(f"written to {to}", highlight=False, soft_wrap=True)

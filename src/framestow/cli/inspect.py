@@ -9,6 +9,8 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from framestow.errors import InvalidSettingsError
+
 
 @dataclasses.dataclass(frozen=True)
 class Inspect:
@@ -41,6 +43,8 @@ class Inspect:
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
         from framestow.replay.inspection import draw_transition, inspect_memory  # noqa: PLC0415
 
+        if self.seed < 0:
+            raise InvalidSettingsError(f"seed is {self.seed}: it must be at least 0; give another --seed")
         found = find_memory(self.folder)
         inspection, memory = inspect_memory(found.folder, found.generation)
         picture = self._picture() if len(memory) else None

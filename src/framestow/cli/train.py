@@ -28,7 +28,11 @@ def train_command(arguments: list[str]) -> type[Any]:
     types = typing.get_type_hints(Settings)
     fields: list[Any] = []
     for field in dataclasses.fields(Settings):
-        kind = _argument(types[field.name], field.metadata["help"], "GAME" if field.name == "game" else None)
+        kind = _argument(types[field.name], field.metadata["help"])
+        if field.name == "game":
+            hint = None if resumed else "(needed for a new run)"
+            game = Annotated[str, tyro.conf.arg(help=field.metadata["help"], metavar="GAME", help_behavior_hint=hint)]
+            kind = tyro.conf.Positional[game]
         fields.append((field.name, kind, getattr(resumed, field.name) if resumed else field.default))
     fields += [
         ("run_dir", _argument(Path | None, "Folder of a new run; by default runs/GAME-PRESET-sSEED-DATE-TIME."), None),
@@ -57,7 +61,6 @@ def _resumed_settings(arguments: list[str]) -> Settings | None:
     return RunFolder.open(path).settings()
 
 
-def _argument(kind: Any, help_line: str, position: str | None = None) -> Any:
-    """Return the annotation of an option, or of a positional argument that the help calls ``position``."""
-    annotated = Annotated[kind, tyro.conf.arg(help=help_line, metavar=position)]
-    return tyro.conf.Positional[annotated] if position else annotated  # type: ignore[misc]
+def _argument(kind: Any, help_line: str) -> Any:
+    """Return the annotation of an option."""
+    return Annotated[kind, tyro.conf.arg(help=help_line)]

@@ -20,7 +20,7 @@ class Watch:
     """Folder of the run."""
 
     output: Path | None = None
-    """File to write; by default GAME-STEPS.mp4 in the run folder."""
+    """File to write; by default GAME-STEPS.mp4 in the run folder. The ending chooses the format."""
 
     scale: int = 3
     """Side, in pixels of the video, of a pixel of the console."""
@@ -46,13 +46,15 @@ class Watch:
         from framestow.envs import find_preset, make_atari  # noqa: PLC0415
         from framestow.training.playing.other_preset import warning_of_other_preset  # noqa: PLC0415
         from framestow.training.playing.player import Player  # noqa: PLC0415
-        from framestow.training.playing.video import record_game  # noqa: PLC0415
+        from framestow.training.playing.video import check_video_path, record_game  # noqa: PLC0415
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
         for name in ("scale", "max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidSettingsError(f"{name} is {value}: it must be at least 1; give another value")
+        if self.output is not None:
+            check_video_path(self.output)
         folder = RunFolder.open(self.run_folder)
         settings = folder.settings()
         preset = find_preset(self.preset or settings.preset)

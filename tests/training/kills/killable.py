@@ -119,9 +119,9 @@ def _become(arguments: Sequence[str], run: Path, is_forked: bool, die_before: in
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False, encoding="utf-8")
         if die_before is not None:
             die_before_disk_operation(die_before, run)
-        from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- not needed by a new process
+        from framestow.cli import main  # noqa: PLC0415 -- not needed by a new process
 
-        code = run_command_line(list(arguments))
+        code = main(list(arguments))
         sys.stdout.flush()
     finally:
         os._exit(code)

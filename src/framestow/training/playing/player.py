@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 from framestow.agents.dqn import DQN
 from framestow.agents.exploration import EpsilonGreedy, LinearSchedule
 from framestow.envs import FinishedGame, Recorder, finished_games
-from framestow.errors import DamagedDataError
+from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import read_agent, saved_agent_steps
@@ -38,6 +38,10 @@ class Player:
         *,
         stack_padding: StackPadding = "first_frame",
     ) -> None:
+        if not 0.0 <= epsilon <= 1.0:
+            raise InvalidSettingsError(
+                f"epsilon is {epsilon}: it must be a probability from 0 to 1; give another --epsilon"
+            )
         settings = folder.settings()
         num_actions = num_actions_of(env)
         self._policy = EpsilonGreedy(LinearSchedule(epsilon, epsilon, 0), num_actions, seed)

@@ -11,7 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framestow.envs import FinishedGame
+from framestow.errors import InvalidSettingsError
 from framestow.training.playing.player import Player
+
+ENDINGS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".ts", ".wmv")  # that ffmpeg writes by itself
+
+
+def check_video_path(path: Path) -> None:
+    """Raise ``InvalidSettingsError`` where ``path`` has no video's ending, no folder, or is one."""
+    if path.suffix.lower() not in ENDINGS:
+        raise InvalidSettingsError(
+            f"output is {path}: a video's name must end in one of {' '.join(ENDINGS)}; "
+            f"give --output {path.with_suffix('.mp4')}"
+        )
+    if not path.parent.is_dir():
+        raise InvalidSettingsError(
+            f"output is {path}: there is no folder {path.parent}; make it, or give another --output"
+        )
+    if path.is_dir():
+        raise InvalidSettingsError(f"output is {path}: that is a folder; give the name of a file in it with --output")
 
 
 def record_game(
@@ -28,6 +46,7 @@ def record_game(
     num_steps = 0
     writer: Any = None
     try:
+        partial.touch()  # where the system refuses, it says why; ffmpeg's pipe only breaks
         for num_steps, games in enumerate(player.steps(), start=1):
             picture = _upscaled(_picture(player), scale)
             if writer is None:
