@@ -13,9 +13,9 @@ NUM_BATCHES = 257  # drawn beforehand, taken in turn
 class BareCopy:
     """Copies ``batch_size`` windows of ``stack + 1`` consecutive frames with one ``np.take`` into a kept output.
 
-    The array holds the play's frames again and again, ``num_bytes`` of them: as many as framestow holds transitions, so
-    that a small memory, which fits the processor's cache, is compared with an array that does too. No episode is
-    respected and nothing but frames is kept: no memory can do with less work from uncompressed frames.
+    The array holds the play's frames again and again, ``num_bytes`` of them. Beside a small memory it must be small:
+    otherwise the memory fits the processor's cache and the array does not. No episode is respected and nothing but
+    frames is kept: no memory can do with less work from uncompressed frames.
     """
 
     name = "bare NumPy copy"

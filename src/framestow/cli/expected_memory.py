@@ -43,7 +43,7 @@ def of_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
     if report.sealed_frames < LEAST_FRAMES:
         expectation = _measured(run.settings, console)
     else:
-        observation_shape = (run.settings.stack, *run.memory.settings.frame.shape)
+        observation_shape = run.env.single_observation_space.shape or ()
         expectation = expect_from_memory(report, trained_state_bytes(observation_shape, num_actions_of(run.env)))
     room = Room.for_run(folder.path, report.nbytes, folder.saved_bytes())
     return _told_if_it_fits(expectation, run.settings, folder.path, room)
