@@ -11,7 +11,7 @@ and again), observations of 4 frames of 84 x 84:
     n_step        a batch of 3-step transitions (discount 0.99)
     sequences     sequences of 80 steps
 
-The systems are those of `framestow.benchmarking.learners`, each at its best setting that gives the same work; what it
+The systems are those of `learner_libraries.py`, each at its best setting that gives the same work; what it
 gives up is said. Before anything is timed, every batch is held against the play, and what is drawn by priority against
 the priorities. A system that takes more than `--gib` for a million has as many transitions as that holds. No two large
 ones fit into RAM together, so each is measured in a process with framestow (one thread, and two) and with the bare copy
@@ -41,16 +41,21 @@ from typing import Any
 import numpy as np
 
 from framestow.benchmarking.interleaved import interleaved_turns
-from framestow.benchmarking.learners.bare_windows import BareWindows
-from framestow.benchmarking.learners.checks import check_draws, check_priorities
-from framestow.benchmarking.learners.course import Course
-from framestow.benchmarking.learners.learning_system import QUESTIONS, SEQUENCE_LENGTH, LearningSystem, Question
-from framestow.benchmarking.learners.own import OwnLearning, filled
-from framestow.benchmarking.learners.roster import GROUPS, LACKING
 from framestow.benchmarking.measurement import SETTLING_BYTES
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
 from framestow.process_memory import live_bytes
+from learner_libraries import GROUPS, LACKING, OwnLearning, filled
+from learner_workload import (
+    QUESTIONS,
+    SEQUENCE_LENGTH,
+    BareWindows,
+    Course,
+    LearningSystem,
+    Question,
+    check_draws,
+    check_priorities,
+)
 
 RESULTS = Path(__file__).parent / "results"
 GIB = 1 << 30

@@ -6,13 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framestow.benchmarking.learners.checks import check_draws, check_priorities
-from framestow.benchmarking.learners.course import Course
-from framestow.benchmarking.learners.learning_system import QUESTIONS, Drawn
-from framestow.benchmarking.learners.own import OwnLearning, filled
-from framestow.benchmarking.learners.roster import GROUPS
 from framestow.benchmarking.play import Play
 from framestow.errors import DamagedDataError
+from learner_libraries import GROUPS, OwnLearning, filled
+from learner_workload import QUESTIONS, Course, Drawn, check_draws, check_priorities
 
 LENGTHS = (1, 2, 100, 7, 150)  # steps of the play's episodes; every other one is terminated
 STACK, N_STEP, DISCOUNT = 3, 4, 0.9
