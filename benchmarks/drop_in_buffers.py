@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from framestow.benchmarking.system import Pictures
+from framestow.benchmarking.libraries import Pictures
 
 STACK = 4
 BATCH_SIZE = 32

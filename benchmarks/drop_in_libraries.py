@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from drop_in_buffers import BATCH_SIZE, LAST_FRAME, STACK, Buffer, Candidate, Row, Size, ours, told_by_memory
-from framestow.benchmarking.system import Pictures
+from framestow.benchmarking.libraries import Pictures
 
 STEPS_OF_A_COLLECTOR = 50
 SAVING = {"optimize_memory_usage": True, "handle_timeout_termination": False}

@@ -40,10 +40,10 @@ import numpy as np
 from atari_frames import recording
 from drop_in_buffers import STACK, Buffer, Candidate, Row, Size
 from drop_in_libraries import LIBRARIES
-from framestow.benchmarking.interleaved import interleaved_turns
 from framestow.benchmarking.measurement import SETTLING_BYTES
 from framestow.benchmarking.play import Play
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_turns
 from framestow.process_memory import live_bytes
 from recorded_frames import Recording
 

@@ -40,10 +40,10 @@ from typing import Any
 
 import numpy as np
 
-from framestow.benchmarking.interleaved import interleaved_turns
 from framestow.benchmarking.measurement import SETTLING_BYTES
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_turns
 from framestow.process_memory import live_bytes
 from learner_libraries import GROUPS, LACKING, OwnLearning, filled
 from learner_workload import (

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from framestow.benchmarking.libraries import OWN_SYSTEMS
 from framestow.benchmarking.measurement import BenchSettings, affordable_bytes, measure
-from framestow.benchmarking.own_memory import OWN_SYSTEMS
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
 

@@ -1,6 +1,6 @@
 """Times are taken in turn."""
 
-from framestow.benchmarking.interleaved import interleaved_medians
+from framestow.benchmarking.timing import interleaved_medians
 
 
 def test_every_candidate_has_its_calls_in_every_round_and_warming_up_is_not_counted():

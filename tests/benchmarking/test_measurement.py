@@ -6,13 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from framestow.benchmarking.append_times import append_us_of_streams
-from framestow.benchmarking.bare_copy import BareCopy
-from framestow.benchmarking.measurement import GIB, BenchSettings, measure
-from framestow.benchmarking.own_memory import OWN_SYSTEMS
-from framestow.benchmarking.peers.lazy_frames import LazyFramesList
-from framestow.benchmarking.peers.roster import PEERS, Peer, chosen_peers
-from framestow.benchmarking.system import Pictures, System
+from framestow.benchmarking.libraries import OWN_SYSTEMS, PEERS, LazyFramesList, Peer, Pictures, System, chosen_peers
+from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_streams, measure
+from framestow.benchmarking.timing import BareCopy
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.storage.storages import STORAGES
 from oracles.numbered_play import numbered_play

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from framestow.benchmarking.peers.roster import PEERS
-from framestow.benchmarking.table import table
+from framestow.benchmarking.libraries import PEERS
+from framestow.benchmarking.report import table
 from oracles.figures_of_a_run import some_figures
 
 
@@ -46,7 +46,7 @@ def test_the_table_tells_settings_losses_and_what_is_missing():
 @pytest.fixture
 def plot_module() -> ModuleType:
     pytest.importorskip("matplotlib", reason='matplotlib is not installed: pip install "framestow[bench]"')
-    return import_module("framestow.benchmarking.plot")
+    return import_module("framestow.benchmarking.report")
 
 
 def test_the_picture_has_a_point_and_a_label_for_each_system(tmp_path: Path, plot_module: ModuleType):

@@ -1,4 +1,4 @@
-"""Fills the systems with the same play, holds what they give against it, and times them in turn."""
+"""Fill the memories with the same play, check what they return, and time them in turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -15,16 +15,91 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from framestow import __version__
-from framestow.benchmarking.append_times import append_us_of_streams
-from framestow.benchmarking.bare_copy import BareCopy
-from framestow.benchmarking.figures import BenchFigures, LeftOut, SystemFigures
-from framestow.benchmarking.interleaved import interleaved_turns
-from framestow.benchmarking.own_memory import OWN_SYSTEMS
-from framestow.benchmarking.peers.roster import Peer
+from framestow.benchmarking.libraries import OWN_SYSTEMS, Peer, System, Task
 from framestow.benchmarking.play import MOST_STEPS, Play, Step
-from framestow.benchmarking.system import System, Task
+from framestow.benchmarking.timing import BareCopy, interleaved_turns
 from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import available_bytes, live_bytes, resident_bytes
+from framestow.replay.memory import ReplayMemory
+
+
+@dataclass(frozen=True)
+class SystemFigures:
+    """One system's row of the table."""
+
+    name: str
+    setting: str
+    version: str
+    gives_up: str
+    transitions: int
+    bytes_per_transition: float
+    sample_us: float
+    append_us: float | None
+    """Median over stretches of appends, for one step of one stream; ``None`` for the bare copy."""
+    torch_threads: int | None = None
+    """With how many threads PyTorch was the quicker; ``None`` where it does not matter."""
+
+    @property
+    def description(self) -> str:
+        """Name, version, setting and what is given up, in one line."""
+        threads = "" if self.torch_threads is None else f", torch threads: {self.torch_threads}"
+        loss = f"; gives up {self.gives_up}" if self.gives_up else ""
+        return f"{' '.join(filter(None, (self.name, self.version)))}: {self.setting}{threads}{loss}"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A system without figures, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BenchFigures:
+    """Everything that was measured in one run; the first system is framestow's default storage."""
+
+    game: str
+    preset: str
+    frame_shape: tuple[int, ...]
+    stack: int
+    batch_size: int
+    threads: int
+    frames_played: int
+    rounds: int
+    seed: int
+    bare_copy: SystemFigures
+    systems: tuple[SystemFigures, ...]
+    left_out: tuple[LeftOut, ...]
+    append_us_of_8_streams: float
+
+    def of_the_bare_copy(self, system: SystemFigures) -> float:
+        """How many times the bare copy's time a batch takes."""
+        return system.sample_us / self.bare_copy.sample_us
+
+    def times_our_bytes(self, system: SystemFigures) -> float:
+        """How many times the bytes of framestow's default storage."""
+        return system.bytes_per_transition / self.systems[0].bytes_per_transition
+
+    def times_our_time(self, system: SystemFigures) -> float:
+        """How many times the sampling time of framestow's default storage."""
+        return system.sample_us / self.systems[0].sample_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures with their ratios, as JSON has them."""
+        plain = asdict(self)
+        rows = []
+        for system in (self.bare_copy, *self.systems):
+            ratios = {
+                "sample_of_bare_copy": self.of_the_bare_copy(system),
+                "bytes_of_framestow": self.times_our_bytes(system),
+                "sample_of_framestow": self.times_our_time(system),
+            }
+            rows.append({**asdict(system), **ratios})
+        plain["bare_copy"], *plain["systems"] = rows
+        return plain
+
 
 GIB = 1 << 30
 BARE_BYTES = 4 * GIB  # what the bare copy's array takes where there is room
@@ -253,3 +328,37 @@ def _timed(
         best = min(by_threads, key=lambda count: medians[by_threads[count]])
         systems.append(replace(each.figures, sample_us=medians[by_threads[best]], torch_threads=best))
     return medians[bare.name], systems
+
+
+CALLS_A_CHUNK = 64  # calls between two looks at the clock: it holds whatever is put off to the end of a segment
+
+
+def append_us_of_streams(play: Play, num_streams: int, stack: int, num_calls: int = 2_048) -> float:
+    """Median microseconds a step of calls that each append one step of every stream, ``begin`` included.
+
+    The streams go through the play at places as far apart as can be.
+    """
+    frame, capacity = FrameSpec(play.frames.shape[1:]), num_calls * num_streams
+    memory = ReplayMemory(capacity, frame, play.num_actions, stack=stack, num_streams=num_streams)
+    apart = len(play.positions) // num_streams
+    streams = [play.steps(num_calls, stack, first=stream * apart) for stream in range(num_streams)]
+    is_first_call = True
+    chunk_us = []
+    for _ in range(num_calls // CALLS_A_CHUNK):
+        elapsed = 0.0
+        for _ in range(CALLS_A_CHUNK):
+            steps = [next(stream) for stream in streams]
+            starting = [stream for stream, step in enumerate(steps) if step.starts_episode or is_first_call]
+            is_first_call = False
+            first_frames = np.array([steps[stream].observation[-1] for stream in starting])
+            actions, rewards = np.array([step.action for step in steps]), np.array([step.reward for step in steps])
+            terminated = np.array([step.terminated for step in steps])
+            truncated = np.array([step.truncated for step in steps])
+            frames = np.stack([step.next_observation[-1] for step in steps])
+            start = time.perf_counter()
+            if starting:
+                memory.begin(first_frames, starting)
+            memory.append(actions, rewards, terminated, truncated, frames)
+            elapsed += time.perf_counter() - start
+        chunk_us.append(elapsed / (CALLS_A_CHUNK * num_streams) * 1e6)
+    return statistics.median(chunk_us)

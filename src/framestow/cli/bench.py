@@ -68,12 +68,11 @@ class Bench:
     def run(self, console: Console) -> int:
         """Play, fill, check, time, print and write; return the exit code."""
         # Help does not wait for the emulator to load.
+        from framestow.benchmarking.libraries import chosen_peers  # noqa: PLC0415
         from framestow.benchmarking.measurement import measure  # noqa: PLC0415
-        from framestow.benchmarking.peers.roster import chosen_peers  # noqa: PLC0415
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
-        from framestow.benchmarking.plot import write_plot  # noqa: PLC0415
+        from framestow.benchmarking.report import table, write_plot  # noqa: PLC0415
         from framestow.benchmarking.result_files import write_result  # noqa: PLC0415
-        from framestow.benchmarking.table import table  # noqa: PLC0415
 
         _require_matplotlib()
         settings = self._settings()
