@@ -40,10 +40,9 @@ import numpy as np
 from atari_frames import recording
 from drop_in_buffers import STACK, Buffer, Candidate, Row, Size
 from drop_in_libraries import LIBRARIES
-from framestow.benchmarking.measurement import SETTLING_BYTES
 from framestow.benchmarking.play import Play
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_turns
+from framestow.benchmarking.timing import interleaved_turns, settle_allocator
 from framestow.process_memory import live_bytes
 from recorded_frames import Recording
 
@@ -110,7 +109,7 @@ def fill(buffer: Buffer, candidate: Candidate, play: Play, transitions: int) -> 
 def check(candidate: Candidate, buffer: Buffer, play: Play, transitions: int) -> None:
     """End the program where a batch is not what was fed, but for what the setting gives up."""
     for _ in range(CHECKED_BATCHES):
-        observations, next_observations, rewards = buffer.pictures(buffer.sample())
+        observations, next_observations, rewards = buffer.as_arrays(buffer.sample())
         numbers = rewards.astype(np.int64)
         newest = play.positions[numbers % len(play.positions)]
         counts = np.full(len(numbers), candidate.pads_as_played) | (newest - play.episode_starts[newest] >= STACK - 1)
@@ -165,7 +164,7 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
         draws[candidate.name] = buffer.sample
         facts = {"system": candidate.name, "gives_up": candidate.gives_up, "transitions": count}
         rows.append({**facts, "bytes_a_transition": nbytes})
-    np.ones(SETTLING_BYTES, np.uint8)  # as framestow.benchmarking.measurement has it
+    settle_allocator()
     turns = interleaved_turns(draws, 5 if quick else SAMPLE_ROUNDS, SAMPLE_CALLS)
     del draws, buffer
     added = {num_envs: add_us(candidates, play, num_envs, 3 if quick else ADD_ROUNDS) for num_envs in ENVIRONMENTS}

@@ -1,4 +1,4 @@
-"""What a learner asks of a memory: the workload, the protocol of the systems, and the checks of what they draw."""
+"""The workload of learners.py: the steps, the protocol of the systems, and the checks of what they sample."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Course:
-    """``num_steps`` steps of a play that begins anew whenever it is over; the last of them is cut off: truncated.
+class Workload:
+    """``num_steps`` steps of a play that repeats; the last step is truncated.
 
-    A step's action is its number, by which it is known again whatever else of it is drawn, so ``num_actions`` is
-    ``num_steps``. Its reward is a small integer: a sum of a few with powers of a discount is exact to ``float32``.
+    A step's action is its number, which identifies it in any batch, so ``num_actions`` is ``num_steps``. Its reward is
+    a small integer: discounted sums of a few of them are exact in ``float32``.
     """
 
     play: Play
@@ -31,53 +31,53 @@ class Course:
     discount: float
 
     def observations(self, numbers: Numbers, steps_later: int = 0) -> Frames:
-        """Give the observations of these steps, ``(*numbers.shape, stack, *frame)``, or those that they led to."""
+        """Return the observations of these steps, ``(*numbers.shape, stack, *frame)``, or those some steps later."""
         flat = self.play.observations(numbers.ravel(), self.stack, steps_later)
         return flat.reshape(*numbers.shape, *flat.shape[1:])
 
     def newest_frames(self, numbers: Numbers) -> Frames:
-        """Give the frames that these steps' observations end with, ``(*numbers.shape, *frame)``."""
+        """Return the newest frame of each of these steps' observations, ``(*numbers.shape, *frame)``."""
         return self.play.frames[self.play.positions[numbers % len(self.play.positions)]]
 
     def rewards(self, numbers: Numbers) -> npt.NDArray[np.float32]:
-        """Give the rewards of single steps."""
+        """Return the rewards of single steps."""
         return (numbers % 101 - 50).astype(np.float32)
 
     def terminated(self, numbers: Numbers) -> Flags:
-        """Tell which of these steps terminated their episode."""
+        """Return which of these steps terminated their episode."""
         terminated: Flags = self.play.terminated[numbers % len(self.play.positions)]
         return terminated
 
     def has_ended(self, numbers: Numbers) -> Flags:
-        """Tell which of these steps ended their episode, either way."""
+        """Return which of these steps ended their episode, terminated or truncated."""
         ended: Flags = self.play.has_ended(numbers) | (numbers == self.num_steps - 1)
         return ended
 
     def truncated(self, numbers: Numbers) -> Flags:
-        """Tell which of these steps ended their episode without terminating it."""
+        """Return which of these steps truncated their episode."""
         return self.has_ended(numbers) & ~self.terminated(numbers)
 
     def episodes(self, numbers: Numbers) -> Numbers:
-        """Give each of these steps the number of its episode's first step."""
+        """Return for each of these steps the number of its episode's first step."""
         which = numbers % len(self.play.positions)
-        # Each episode has one frame more than it has steps, so its first step lies where its first frame does, less
-        # the episodes before it.
+        # Each episode has one frame more than steps: its first step is at its first frame's place, less the number of
+        # episodes before it.
         first_positions = self.play.episode_starts[self.play.positions[which]]
         return numbers - which + np.searchsorted(self.play.positions, first_positions)
 
     def steps_left(self, numbers: Numbers) -> Numbers:
-        """Count the steps from each of these to its episode's last, both included."""
+        """Return the number of steps from each of these to its episode's last, both included."""
         which = numbers % len(self.play.positions)
         [ends] = np.nonzero(self.play.terminated | self.play.truncated)
         left: Numbers = ends[np.searchsorted(ends, which)] - which + 1
         return np.minimum(left, self.num_steps - numbers)
 
     def last_of_n(self, numbers: Numbers) -> Numbers:
-        """Give the step that ends each one's n-step transition: ``n_step - 1`` later, or its episode's last."""
+        """Return the last step of each n-step transition: ``n_step - 1`` later, or the episode's last."""
         return numbers + np.minimum(self.steps_left(numbers), self.n_step) - 1
 
     def returns(self, numbers: Numbers) -> npt.NDArray[np.float64]:
-        """Sum the discounted rewards of each one's n-step transition."""
+        """Return the discounted sum of rewards of each n-step transition."""
         lasts = self.last_of_n(numbers)
         total = np.zeros(numbers.shape)
         for later in range(self.n_step):
@@ -86,12 +86,12 @@ class Course:
         return total
 
     def discounts(self, numbers: Numbers) -> npt.NDArray[np.float64]:
-        """Give what the value behind each n-step transition counts: a power of the discount, 0 once terminated."""
+        """Return the factor of the value after each n-step transition: a power of the discount, 0 once terminated."""
         lasts = self.last_of_n(numbers)
         return np.where(self.terminated(lasts), 0.0, self.discount ** (lasts - numbers + 1))
 
     def chunks(self, longest: int) -> Iterator[Numbers]:
-        """Give the numbers of all steps in pieces of at most ``longest``, none of which crosses an episode's end."""
+        """Yield the numbers of all steps in pieces of at most ``longest``; no piece crosses an episode's end."""
         first = 0
         while first < self.num_steps:
             count = min(int(self.steps_left(np.array([first]))[0]), longest)
@@ -107,17 +107,17 @@ ALPHA, BETA = 0.5, 0.4
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A batch as arrays, to be held against the course; shapes with ``(B,)`` or, of sequences, ``(B, L)`` before.
+class LearnerArrays:
+    """A batch as arrays, to be compared with the workload; shapes begin with ``(B,)``, or ``(B, L)`` for sequences.
 
-    ================= =====================================================================================
+    ================= ======================================================================================
     numbers           of the steps
     observations      of the steps, ``(..., stack, *frame)``
-    next_observations behind the 1-step or n-step transitions; ``None`` where a sequence's next step shows it
+    next_observations after the 1-step or n-step transitions; ``None`` where a sequence's next step shows them
     rewards           of one step, or for ``n_step`` the discounted sum
-    discounts         what the value behind an n-step transition counts; ``None`` where it is not given
+    discounts         factors of the values after n-step transitions; ``None`` where they are not returned
     mask              which steps of a sequence are of its episode; ``None`` if all are
-    ================= =====================================================================================
+    ================= ======================================================================================
     """
 
     numbers: Numbers
@@ -128,44 +128,41 @@ class Drawn:
     mask: Flags | None = None
 
 
-class LearningSystem(Protocol):
-    """A filled memory that answers one question."""
+class LearnerSystem(Protocol):
+    """A filled memory that answers one question; ``gives_up`` and the flags as in framestow.benchmarking.libraries."""
 
     library: str
     question: Question
     setting: str
     gives_up: str
-    """What is lost at this setting, in words; empty if nothing."""
     keeps_final_frames: bool
-    """Whether the observation behind an episode's last step comes back, at any of an n-step transition's steps."""
     uses_torch: bool
-    """Whether PyTorch's number of threads matters."""
     num_transitions: int
-    """How many can be drawn."""
+    """How many can be sampled."""
 
-    def draw(self, batch_size: int) -> Any:
-        """Do what one update asks of the memory, with the update of priorities where there are any."""
+    def sample(self, batch_size: int) -> Any:
+        """Sample a batch as one update of a learner does, and update priorities where the system has them."""
 
-    def drawn(self, batch: Any) -> Drawn:
-        """Give what ``draw`` returned as arrays."""
+    def as_arrays(self, batch: Any) -> LearnerArrays:
+        """Convert what ``sample`` returned to arrays."""
 
 
-class PrioritizedLearning(LearningSystem, Protocol):
-    """A system that draws by priority."""
+class PrioritizedSystem(LearnerSystem, Protocol):
+    """A system that samples by priority."""
 
     def set_errors(self, numbers: Numbers, errors: npt.NDArray[np.float32]) -> None:
-        """Give these steps the priorities of these errors, as an update does."""
+        """Set the priorities of these steps from these errors, as an update does."""
 
 
-class TemporalDifferences:
-    """Errors as a learner would find them, drawn beforehand: no call of the generator is timed."""
+class SampledErrors:
+    """Temporal-difference errors, drawn beforehand so that no call of the generator is timed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._errors = np.random.default_rng(seed).exponential(size=1 << 20).astype(np.float32)
         self._next = 0
 
     def next(self, count: int) -> npt.NDArray[np.float32]:
-        """Give the next ``count`` errors, a view."""
+        """Return the next ``count`` errors, a view."""
         if self._next + count > len(self._errors):
             self._next = 0
         self._next += count
@@ -173,105 +170,78 @@ class TemporalDifferences:
 
 
 TOLERANCE = 1e-4  # of sums of three rewards of at most 50, in float32
-PRIORITY_TOLERANCE = 0.03  # of ten batches of 1,024, whose standard error is 0.005; uniform draws are 0.2 off
-MOST_AT_ONCE = 10_000  # steps that priorities are given to
+PRIORITY_TOLERANCE = 0.03  # of ten batches of 1,024, whose standard error is 0.005; uniform sampling is 0.2 off
+MOST_AT_ONCE = 10_000  # steps whose priorities are set by one call
 
 
-def check_draws(system: LearningSystem, course: Course, batch_size: int, num_batches: int = 4) -> None:
+def check_samples(system: LearnerSystem, workload: Workload, batch_size: int, num_batches: int = 4) -> None:
     """Raise ``DamagedDataError`` if batches are not of what the system was fed."""
     for _ in range(num_batches):
-        drawn = system.drawn(system.draw(batch_size))
-        counts = np.ones(drawn.numbers.shape, np.bool_) if drawn.mask is None else drawn.mask
-        numbers = np.where(counts, drawn.numbers, 0)
-        if numbers.min() < 0 or numbers.max() >= course.num_steps:
+        arrays = system.as_arrays(system.sample(batch_size))
+        counts = np.ones(arrays.numbers.shape, np.bool_) if arrays.mask is None else arrays.mask
+        numbers = np.where(counts, arrays.numbers, 0)
+        if numbers.min() < 0 or numbers.max() >= workload.num_steps:
             raise DamagedDataError(f"{_named(system)} gave an action that it was not fed: it cannot be compared")
-        _check_observations(system, course, drawn, numbers, counts)
-        _check_rewards(system, course, drawn, numbers, counts)
+        _check_observations(system, workload, arrays, numbers, counts)
+        _check_rewards(system, workload, arrays, numbers, counts)
         if system.question == "sequences":
-            _check_order(system, course, numbers, counts)
+            _check_order(system, workload, numbers, counts)
 
 
-def _named(system: LearningSystem) -> str:
+def _named(system: LearnerSystem) -> str:
     return f"{system.library}, {system.question}"
 
 
-def _check_observations(system: LearningSystem, course: Course, drawn: Drawn, numbers: Numbers, counts: Flags) -> None:
-    if not np.array_equal(drawn.observations[counts], course.observations(numbers[counts])):
+def _check_observations(
+    system: LearnerSystem, workload: Workload, arrays: LearnerArrays, numbers: Numbers, counts: Flags
+) -> None:
+    if not np.array_equal(arrays.observations[counts], workload.observations(numbers[counts])):
         raise DamagedDataError(f"{_named(system)} gave an observation that it was not fed: it cannot be compared")
-    if drawn.next_observations is None:
+    if arrays.next_observations is None:
         return
-    lasts = course.last_of_n(numbers) if system.question == "n_step" else numbers
-    has_next = counts & (system.keeps_final_frames | ~course.has_ended(lasts))
-    expected = course.observations(lasts[has_next], steps_later=1)
-    if not np.array_equal(drawn.next_observations[has_next], expected):
+    lasts = workload.last_of_n(numbers) if system.question == "n_step" else numbers
+    has_next = counts & (system.keeps_final_frames | ~workload.has_ended(lasts))
+    expected = workload.observations(lasts[has_next], steps_later=1)
+    if not np.array_equal(arrays.next_observations[has_next], expected):
         raise DamagedDataError(f"{_named(system)} gave a next observation that it was not fed: it cannot be compared")
 
 
-def _check_rewards(system: LearningSystem, course: Course, drawn: Drawn, numbers: Numbers, counts: Flags) -> None:
-    expected = course.returns(numbers) if system.question == "n_step" else course.rewards(numbers)
-    if not np.allclose(drawn.rewards[counts], expected[counts], atol=TOLERANCE):
+def _check_rewards(
+    system: LearnerSystem, workload: Workload, arrays: LearnerArrays, numbers: Numbers, counts: Flags
+) -> None:
+    expected = workload.returns(numbers) if system.question == "n_step" else workload.rewards(numbers)
+    if not np.allclose(arrays.rewards[counts], expected[counts], atol=TOLERANCE):
         raise DamagedDataError(f"{_named(system)} gave a reward that it was not fed: it cannot be compared")
-    if drawn.discounts is not None and not np.allclose(drawn.discounts, course.discounts(numbers), atol=TOLERANCE):
+    if arrays.discounts is not None and not np.allclose(arrays.discounts, workload.discounts(numbers), atol=TOLERANCE):
         raise DamagedDataError(f"{_named(system)} gave a discount of another horizon: it cannot be compared")
 
 
-def _check_order(system: LearningSystem, course: Course, numbers: Numbers, counts: Flags) -> None:
+def _check_order(system: LearnerSystem, workload: Workload, numbers: Numbers, counts: Flags) -> None:
     follows = counts[:, 1:] & counts[:, :-1]
     if not (np.diff(numbers) == 1)[follows].all():
         raise DamagedDataError(f"{_named(system)} gave steps that do not follow each other: it cannot be compared")
-    episodes = course.episodes(numbers)
+    episodes = workload.episodes(numbers)
     if not (episodes[:, 1:] == episodes[:, :-1])[follows].all():
         raise DamagedDataError(f"{_named(system)} gave a sequence of two episodes: it cannot be compared")
 
 
-def check_priorities(system: PrioritizedLearning, batch_size: int = 1_024, num_batches: int = 10) -> None:
-    """Give every step an error of its own; raise ``DamagedDataError`` if draws do not follow the priorities.
+def check_priorities(system: PrioritizedSystem, batch_size: int = 1_024, num_batches: int = 10) -> None:
+    """Set a different error for every step; raise ``DamagedDataError`` if samples do not follow the priorities.
 
-    The system must not have drawn before. Of steps drawn with a probability proportional to p, the mean of p is the sum
-    of its squares over its sum.
+    The system must not have sampled before. If steps are sampled in proportion to p, the mean of p over the samples is
+    the sum of the squares of p over its sum.
     """
     numbers = np.arange(system.num_transitions)
     errors = np.random.default_rng(1).exponential(size=len(numbers)).astype(np.float32)
     for first in range(0, len(numbers), MOST_AT_ONCE):
         system.set_errors(numbers[first : first + MOST_AT_ONCE], errors[first : first + MOST_AT_ONCE])
     priorities = errors.astype(np.float64) ** ALPHA
-    updates = TemporalDifferences()
+    updates = SampledErrors()
     drawn, expected = [], []
     for _ in range(num_batches):
-        numbers = system.drawn(system.draw(batch_size)).numbers
+        numbers = system.as_arrays(system.sample(batch_size)).numbers
         drawn.append(priorities[numbers].mean())
         expected.append((priorities**2).sum() / priorities.sum())
         priorities[numbers] = updates.next(batch_size) ** ALPHA
     if abs(np.mean(drawn) / np.mean(expected) - 1) > PRIORITY_TOLERANCE:
-        raise DamagedDataError(f"{_named(system)} does not draw by priority: it cannot be compared")
-
-
-NUM_BATCHES = 61  # drawn beforehand, taken in turn
-
-
-class BareWindows:
-    """Copies windows of consecutive frames with one ``np.take`` into a kept output.
-
-    The array holds the play's frames again and again, ``num_bytes`` of them, so that it lies in no cache. No episode is
-    respected and nothing but frames is kept: no memory can do with less work from uncompressed frames.
-    """
-
-    def __init__(self, play: Play, num_bytes: int) -> None:
-        self._frames = np.empty((num_bytes // play.frames[0].nbytes, *play.frames.shape[1:]), np.uint8)
-        for start in range(0, len(self._frames), len(play.frames)):
-            part = self._frames[start : start + len(play.frames)]
-            part[:] = play.frames[: len(part)]
-        self._out = np.empty(0, np.uint8)
-        self._windows: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
-        self._next = 0
-
-    def copy(self, batch_size: int, length: int) -> Frames:
-        """Copy the next batch of ``length`` frames each; the array that comes back is written over by the next call."""
-        if (batch_size, length) not in self._windows:
-            self._windows.clear()  # one kind is timed after the other
-            rng = np.random.default_rng(batch_size)
-            firsts = rng.integers(len(self._frames) - length, size=(NUM_BATCHES, batch_size, 1))
-            self._windows[batch_size, length] = firsts + np.arange(length)
-            self._out = np.empty((batch_size, length, *self._frames.shape[1:]), np.uint8)
-        self._next = (self._next + 1) % NUM_BATCHES
-        return np.take(self._frames, self._windows[batch_size, length][self._next], axis=0, out=self._out, mode="clip")
+        raise DamagedDataError(f"{_named(system)} does not sample by priority: it cannot be compared")

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from framestow.benchmarking.libraries import PEERS
+from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.report import table
 from oracles.figures_of_a_run import some_figures
 
 
 def _printed(width: int) -> str:
     screen = StringIO()
-    Console(width=width, file=screen).print(table(some_figures(), [PEERS["torchrl"]]))
+    Console(width=width, file=screen).print(table(some_figures(), [LIBRARIES["torchrl"]]))
     return screen.getvalue()
 
 

@@ -6,17 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.play import Play
 from framestow.errors import DamagedDataError
-from learner_libraries import GROUPS, OwnLearning, filled
-from learner_workload import QUESTIONS, Course, Drawn, check_draws, check_priorities
+from learner_libraries import GROUPS, FramestowLearner, filled_memory
+from learner_workload import QUESTIONS, LearnerArrays, Workload, check_priorities, check_samples
 
 LENGTHS = (1, 2, 100, 7, 150)  # steps of the play's episodes; every other one is terminated
 STACK, N_STEP, DISCOUNT = 3, 4, 0.9
 
 
 @pytest.fixture(scope="module")
-def course() -> Course:
+def workload() -> Workload:
     generator = np.random.default_rng(0)
     num_frames = sum(LENGTHS) + len(LENGTHS)
     starts, positions, ends = [], [], []
@@ -36,13 +37,13 @@ def course() -> Course:
         terminated,
         np.array(ends) & ~terminated,
     )
-    return Course(play, 1_000, STACK, N_STEP, DISCOUNT)
+    return Workload(play, 1_000, STACK, N_STEP, DISCOUNT)
 
 
-def test_a_course_is_what_walking_it_step_by_step_gives(course):
-    numbers = np.arange(course.num_steps)
-    ends = [number for number in numbers if course.has_ended(np.array([number]))[0]]
-    rewards = course.rewards(numbers)
+def test_a_workload_is_what_a_walk_step_by_step_gives(workload):
+    numbers = np.arange(workload.num_steps)
+    ends = [number for number in numbers if workload.has_ended(np.array([number]))[0]]
+    rewards = workload.rewards(numbers)
 
     first, lasts, returns, discounts, episodes = 0, [], [], [], []
     for end in ends:
@@ -50,48 +51,49 @@ def test_a_course_is_what_walking_it_step_by_step_gives(course):
             last = min(number + N_STEP - 1, end)
             lasts.append(last)
             returns.append(sum(DISCOUNT**k * rewards[number + k] for k in range(last - number + 1)))
-            discounts.append(0 if course.terminated(np.array([last]))[0] else DISCOUNT ** (last - number + 1))
+            discounts.append(0 if workload.terminated(np.array([last]))[0] else DISCOUNT ** (last - number + 1))
             episodes.append(first)
         first = end + 1
 
-    assert ends[-1] == course.num_steps - 1
+    assert ends[-1] == workload.num_steps - 1
     assert np.cumsum(LENGTHS).tolist() == [end + 1 for end in ends[: len(LENGTHS)]]
-    assert lasts == course.last_of_n(numbers).tolist()
-    np.testing.assert_allclose(returns, course.returns(numbers))
-    np.testing.assert_allclose(discounts, course.discounts(numbers))
-    assert episodes == course.episodes(numbers).tolist()
+    assert lasts == workload.last_of_n(numbers).tolist()
+    np.testing.assert_allclose(returns, workload.returns(numbers))
+    np.testing.assert_allclose(discounts, workload.discounts(numbers))
+    assert episodes == workload.episodes(numbers).tolist()
 
 
-def test_pieces_of_a_course_are_all_of_its_steps_and_none_crosses_an_end(course):
-    pieces = list(course.chunks(60))
+def test_pieces_of_a_workload_are_all_of_its_steps_and_none_crosses_an_end(workload):
+    pieces = list(workload.chunks(60))
 
-    assert np.concatenate(pieces).tolist() == list(range(course.num_steps))
-    assert all(len(piece) <= 60 and not course.has_ended(piece[:-1]).any() for piece in pieces)
+    assert np.concatenate(pieces).tolist() == list(range(workload.num_steps))
+    assert all(len(piece) <= 60 and not workload.has_ended(piece[:-1]).any() for piece in pieces)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_our_memory_gives_what_it_was_fed(question, course, tmp_path: Path):
+def test_framestow_returns_what_it_was_fed(question, workload, tmp_path: Path):
     n_step = N_STEP if question == "n_step" else 1
-    filled(course, n_step).save(tmp_path)
-    system = OwnLearning(question, tmp_path, threads=1)
+    filled_memory(workload, n_step).save(tmp_path)
+    system = FramestowLearner(question, tmp_path, threads=1)
 
     if question == "prioritized":
         check_priorities(system)
-    check_draws(system, course, 64)
+    check_samples(system, workload, 64)
 
 
 @pytest.mark.filterwarnings("ignore:Got conflicting batch_sizes")  # TorchRL's: a batch is as large as is asked here
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_peer_gives_what_it_was_fed(group, course):
-    modules = {"stable-baselines3": "stable_baselines3"}
-    pytest.importorskip(modules.get(GROUPS[group].requirement, GROUPS[group].requirement))
+def test_a_library_returns_what_it_was_fed(group, workload):
+    library = LIBRARIES[GROUPS[group].library]
+    if not library.is_installed:
+        pytest.skip(f"{library.key} is not installed: {library.install_command}")
     if group == "torchrl-pairs" and not has_torchrls_trees():
         pytest.skip("torchrl's compiled priority trees want another PyTorch: benchmarks/requirements.txt names it")
 
-    for system in GROUPS[group].build(course):
+    for system in GROUPS[group].build(workload):
         if system.question == "prioritized":
             check_priorities(system)
-        check_draws(system, course, 64)
+        check_samples(system, workload, 64)
 
 
 def has_torchrls_trees():
@@ -101,32 +103,32 @@ def has_torchrls_trees():
 
 
 class Answering:
-    """Draws the same batch each time, of any question."""
+    """Returns the same batch each time, of any question."""
 
     library, setting, gives_up = "a library", "", ""
     keeps_final_frames, uses_torch = True, False
     num_transitions = 1_000
 
-    def __init__(self, question, drawn):
-        self.question, self._drawn = question, drawn
+    def __init__(self, question, arrays):
+        self.question, self._arrays = question, arrays
 
-    def draw(self, batch_size):
-        return self._drawn
+    def sample(self, batch_size):
+        return self._arrays
 
-    def drawn(self, batch):
+    def as_arrays(self, batch):
         return batch
 
 
-def right(question, course):
+def right(question, workload):
     numbers = np.array([[0, 0, 0], [10, 11, 12]]) if question == "sequences" else np.array([3, 20, 101, 102])
     mask = np.array([[True, False, False], [True] * 3]) if question == "sequences" else None
     is_n_step = question == "n_step"
-    return Drawn(
+    return LearnerArrays(
         numbers,
-        course.observations(numbers),
-        course.observations(course.last_of_n(numbers) if is_n_step else numbers, 1),
-        course.returns(numbers) if is_n_step else course.rewards(numbers),
-        course.discounts(numbers) if is_n_step else None,
+        workload.observations(numbers),
+        workload.observations(workload.last_of_n(numbers) if is_n_step else numbers, 1),
+        workload.returns(numbers) if is_n_step else workload.rewards(numbers),
+        workload.discounts(numbers) if is_n_step else None,
         mask,
     )
 
@@ -148,32 +150,32 @@ def wrong_in_one_place(array):
         ("n_step", "discounts", "a discount of another horizon"),
     ],
 )
-def test_a_batch_that_is_wrong_in_one_place_is_found(question, field, message, course):
-    drawn = right(question, course)
-    check_draws(Answering(question, drawn), course, 4)
-    wrong = replace(drawn, **{field: wrong_in_one_place(getattr(drawn, field))})
+def test_a_batch_that_is_wrong_in_one_place_is_found(question, field, message, workload):
+    arrays = right(question, workload)
+    check_samples(Answering(question, arrays), workload, 4)
+    wrong = replace(arrays, **{field: wrong_in_one_place(getattr(arrays, field))})
 
     with pytest.raises(DamagedDataError, match=message):
-        check_draws(Answering(question, wrong), course, 4)
+        check_samples(Answering(question, wrong), workload, 4)
 
 
-def test_a_sequence_that_skips_a_step_or_crosses_an_end_is_found(course):
+def test_a_sequence_that_skips_a_step_or_crosses_an_end_is_found(workload):
     for steps, message in (([10, 12, 13], "do not follow"), ([101, 102, 103], "two episodes")):
         numbers = np.array([steps])
-        drawn = Drawn(numbers, course.observations(numbers), None, course.rewards(numbers))
+        arrays = LearnerArrays(numbers, workload.observations(numbers), None, workload.rewards(numbers))
 
         with pytest.raises(DamagedDataError, match=message):
-            check_draws(Answering("sequences", drawn), course, 1)
+            check_samples(Answering("sequences", arrays), workload, 1)
 
 
-def test_uniform_draws_are_not_taken_for_draws_by_priority(course):
+def test_uniform_samples_are_refused_as_samples_by_priority(workload):
     class Uniform(Answering):
-        def draw(self, batch_size):
+        def sample(self, batch_size):
             numbers = np.random.default_rng(0).integers(1_000, size=batch_size)
-            return Drawn(numbers, course.observations(numbers[:0]), None, course.rewards(numbers))
+            return LearnerArrays(numbers, workload.observations(numbers[:0]), None, workload.rewards(numbers))
 
         def set_errors(self, numbers, errors):
             pass
 
-    with pytest.raises(DamagedDataError, match="does not draw by priority"):
+    with pytest.raises(DamagedDataError, match="does not sample by priority"):
         check_priorities(Uniform("prioritized", None))

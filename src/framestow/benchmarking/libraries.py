@@ -1,4 +1,7 @@
-"""The memories that are measured: one protocol, an adapter for each library, and the registry."""
+"""The replay memories that are measured: one protocol, an adapter for each library, and the registry.
+
+Each adapter uses its library at the setting that suits it best, and says what this setting gives up.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from framestow.storage.storages import STORAGES
 
 @dataclass(frozen=True)
 class Task:
-    """What a system has to keep and to hand out."""
+    """What a system has to store and to sample."""
 
     capacity: int  # transitions
     frame_shape: tuple[int, ...]
@@ -40,13 +43,18 @@ class Task:
         return (self.stack, *self.frame_shape)
 
     @property
+    def frame_bytes(self) -> int:
+        """Bytes of a frame."""
+        return int(np.prod(self.frame_shape))
+
+    @property
     def stack_bytes(self) -> int:
         """Bytes of an observation."""
-        return int(np.prod(self.stack_shape))
+        return self.stack * self.frame_bytes
 
 
-class Pictures(NamedTuple):
-    """What of a batch can be held against the play: ``(batch, stack, *frame)`` twice, and ``(batch,)``."""
+class BatchArrays(NamedTuple):
+    """The part of a batch that is compared with the play: ``(batch, stack, *frame)`` twice, and ``(batch,)``."""
 
     observations: npt.NDArray[np.uint8]
     next_observations: npt.NDArray[np.uint8]
@@ -54,9 +62,9 @@ class Pictures(NamedTuple):
 
 
 class System(Protocol):
-    """A memory of one stream of steps: fed, sampled from uniformly, and asked what it gave.
+    """A replay memory of one environment's steps, at one setting.
 
-    ``__init__`` takes a `Task` and imports what it needs; whatever it raises leaves the system out of the table.
+    ``__init__`` imports the library. If it raises, the system is left out of the table.
     """
 
     name: ClassVar[str]
@@ -64,7 +72,7 @@ class System(Protocol):
     gives_up: ClassVar[str]
     """What is lost at this setting, in words; empty if nothing."""
     keeps_final_frames: ClassVar[bool]
-    """Whether the observation after an episode's last step comes back."""
+    """Whether the next observation of an episode's last step is returned."""
     uses_torch: ClassVar[bool]
     """Whether PyTorch's number of threads matters to ``sample``."""
 
@@ -72,23 +80,23 @@ class System(Protocol):
 
     @staticmethod
     def bytes_reserved(task: Task) -> int:
-        """Bytes that are reserved for each transition beforehand."""
+        """Return the bytes that the memory reserves for each transition when it is built."""
 
     def append(self, step: Step) -> None:
-        """Keep one step."""
+        """Store one step."""
 
     def sample(self) -> Any:
-        """Draw a batch uniformly, as a learner would."""
+        """Sample a batch uniformly, as a learner would."""
 
-    def pictures(self, batch: Any) -> Pictures:
-        """Give what ``sample`` returned as arrays."""
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        """Convert what ``sample`` returned to arrays."""
 
-    def bytes_told(self) -> int:
-        """Bytes that the system itself says it takes; 0 if it does not tell."""
+    def reported_bytes(self) -> int:
+        """Return the bytes that the memory itself reports; 0 if it reports none."""
         return 0
 
 
-class OwnMemory(System):
+class Framestow(System):
     """`ReplayMemory` with one stream; the subclasses name the storage."""
 
     _storage: ClassVar[str]
@@ -111,11 +119,9 @@ class OwnMemory(System):
 
     @staticmethod
     def bytes_reserved(task: Task) -> int:
-        """Reserves its columns; frames come as they come."""
-        return 12
+        return 12  # action, reward and flags; memory for frames is taken as they are added
 
     def append(self, step: Step) -> None:
-        """Store the newest frame, and at an episode's beginning its first."""
         if step.starts_episode:
             self._memory.begin(step.observation[-1:])
         self._memory.append(
@@ -123,32 +129,54 @@ class OwnMemory(System):
         )
 
     def sample(self) -> Batch:
-        """Draw a batch into recycled arrays."""
         return self._memory.sample(self._batch_size)
 
-    def pictures(self, batch: Batch) -> Pictures:
-        """Give the batch's own arrays."""
-        return Pictures(batch.observation, batch.next_observation, batch.reward)
+    def as_arrays(self, batch: Batch) -> BatchArrays:
+        return BatchArrays(batch.observation, batch.next_observation, batch.reward)
 
-    def bytes_told(self) -> int:
-        """Count all parts of the memory."""
+    def reported_bytes(self) -> int:
         return self._memory.nbytes
 
 
-OWN_SYSTEMS: tuple[type[OwnMemory], ...] = tuple(
-    type(f"Own{storage.title()}", (OwnMemory,), {"name": f"framestow, {storage}", "_storage": storage})
+FRAMESTOW_SYSTEMS: tuple[type[Framestow], ...] = tuple(
+    type(f"Framestow{storage.title()}", (Framestow,), {"name": f"framestow, {storage}", "_storage": storage})
     for storage in STORAGES
 )
 
 
-class StableBaselines3(System):
-    """``optimize_memory_usage`` halves the bytes; the library forbids ``handle_timeout_termination`` beside it."""
+class _StableBaselines3Buffer(System):
+    """A buffer with the methods of Stable-Baselines3's ``ReplayBuffer``; the subclasses build it."""
+
+    _buffer: Any
+    _batch_size: int
+    uses_torch = True
+
+    def append(self, step: Step) -> None:
+        # As a vector environment of one would call it.
+        is_timeout = step.truncated and not step.terminated
+        self._buffer.add(
+            step.observation[None],
+            step.next_observation[None],
+            np.array([step.action]),
+            np.array([step.reward]),
+            np.array([step.terminated or step.truncated]),
+            [{"TimeLimit.truncated": is_timeout}] if self.keeps_final_frames else [{}],
+        )
+
+    def sample(self) -> Any:
+        return self._buffer.sample(self._batch_size)
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(batch.observations.numpy(), batch.next_observations.numpy(), batch.rewards.numpy().ravel())
+
+
+class StableBaselines3(_StableBaselines3Buffer):
+    """``optimize_memory_usage`` halves the bytes; it excludes ``handle_timeout_termination``."""
 
     name = "Stable-Baselines3"
     setting = "optimize_memory_usage"
     gives_up = "truncation, and the final frame of an episode"
     keeps_final_frames = False
-    uses_torch = True
 
     def __init__(self, task: Task) -> None:
         from gymnasium.spaces import Box, Discrete
@@ -166,31 +194,61 @@ class StableBaselines3(System):
 
     @staticmethod
     def bytes_reserved(task: Task) -> int:
-        """Reserves a stack a transition."""
         return task.stack_bytes + 20
 
-    def append(self, step: Step) -> None:
-        """Add the step as a vector environment of one would."""
-        self._buffer.add(
-            step.observation[None],
-            step.next_observation[None],
-            np.array([step.action]),
-            np.array([step.reward]),
-            np.array([step.terminated or step.truncated]),
-            [{}],
+
+# Of the LZ4 methods and levels the quickest to sample, and within 3 % of the smallest (level 9, three times as slow to
+# add): on Breakout 1,302 bytes a transition, where lz4-frame/1 has 1,604.
+SB3_EXTRA_COMPRESSION = "lz4-block/5"
+
+
+class _ExtraBuffer(_StableBaselines3Buffer):
+    """Compresses each stack alone; the subclasses say whether the next stack is stored beside it."""
+
+    def __init__(self, task: Task) -> None:
+        from gymnasium.spaces import Box, Discrete
+
+        logging.getLogger("sb3_extra_buffers").setLevel(logging.ERROR)
+        import lz4.frame  # noqa: F401 -- without it the buffer would use another method
+        from sb3_extra_buffers.compressed import CompressedReplayBuffer, find_buffer_dtypes
+
+        self._batch_size = task.batch_size
+        self._buffer = CompressedReplayBuffer(
+            task.capacity,
+            Box(0, 255, task.stack_shape, np.uint8),
+            Discrete(task.num_actions),
+            device="cpu",
+            optimize_memory_usage=not self.keeps_final_frames,
+            handle_timeout_termination=self.keeps_final_frames,
+            dtypes=find_buffer_dtypes(task.stack_shape, np.uint8, SB3_EXTRA_COMPRESSION),
+            compression_method=SB3_EXTRA_COMPRESSION,
         )
 
-    def sample(self) -> Any:
-        """Draw a batch of tensors."""
-        return self._buffer.sample(self._batch_size)
+    @staticmethod
+    def bytes_reserved(task: Task) -> int:
+        return 40  # two references, and the scalars
 
-    def pictures(self, batch: Any) -> Pictures:
-        """Look at the tensors as arrays."""
-        return Pictures(batch.observations.numpy(), batch.next_observations.numpy(), batch.rewards.numpy().ravel())
+
+class ExtraBufferWithTruncation(_ExtraBuffer):
+    """Stores the next stack beside each stack."""
+
+    name = "sb3-extra-buffers"
+    setting = f"{SB3_EXTRA_COMPRESSION}, truncation kept"
+    gives_up = ""
+    keeps_final_frames = True
+
+
+class ExtraBufferWithoutTruncation(_ExtraBuffer):
+    """Returns the following stack as the next one."""
+
+    name = "sb3-extra-buffers, halved"
+    setting = f"{SB3_EXTRA_COMPRESSION}, optimize_memory_usage"
+    gives_up = "truncation, and the final frame of an episode"
+    keeps_final_frames = False
 
 
 class Tianshou(System):
-    """Single frames, stacked when sampled: the least memory that the buffer can do with."""
+    """Stores single frames and stacks them when sampled: the least memory that the buffer needs."""
 
     name = "Tianshou"
     setting = "stack_num, save_only_last_obs, ignore_obs_next"
@@ -213,11 +271,9 @@ class Tianshou(System):
 
     @staticmethod
     def bytes_reserved(task: Task) -> int:
-        """Reserves a frame a transition."""
-        return task.stack_bytes // task.stack + 40
+        return task.frame_bytes + 40
 
     def append(self, step: Step) -> None:
-        """Add the step; the buffer takes the newest frame out of the stack."""
         self._buffer.add(
             self._step_type(
                 obs=step.observation,
@@ -231,21 +287,19 @@ class Tianshou(System):
         )
 
     def sample(self) -> Any:
-        """Draw a batch of arrays."""
         batch, _ = self._buffer.sample(self._batch_size)
         return batch
 
-    def pictures(self, batch: Any) -> Pictures:
-        """Give the batch's own arrays."""
-        return Pictures(batch.obs, batch.obs_next, batch.rew)
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(batch.obs, batch.obs_next, batch.rew)
 
 
 class TorchRL(System):
-    """Stacks and next stacks as one flat TensorDict in a tensor storage, without prefetching.
+    """Stores stacks and next stacks as one flat TensorDict in a tensor storage, without prefetching.
 
-    A thread that samples ahead could be put before every system here; what is measured is a batch that is asked for.
-    Three quarters of the time is PyTorch's indexing of ``uint8`` tensors (820 of 1,170 µs on a busy machine), so
-    LazyMemmapStorage takes as long; ListStorage took a tenth less, with a dozen Python objects a transition.
+    A thread that samples ahead could be put before every system here; a batch is measured from request to return.
+    PyTorch's indexing of ``uint8`` tensors takes three quarters of the time (820 of 1,170 µs on a busy machine), so
+    LazyMemmapStorage is as slow. ListStorage is 10 % quicker and makes a dozen Python objects a transition.
     """
 
     name = "TorchRL"
@@ -266,11 +320,9 @@ class TorchRL(System):
 
     @staticmethod
     def bytes_reserved(task: Task) -> int:
-        """Reserves two stacks a transition."""
         return 2 * task.stack_bytes + 20
 
     def append(self, step: Step) -> None:
-        """Add the step as a TensorDict without a batch dimension."""
         tensor = self._torch.as_tensor
         self._buffer.add(
             self._dict_type(
@@ -286,16 +338,14 @@ class TorchRL(System):
         )
 
     def sample(self) -> Any:
-        """Draw a batch of tensors."""
         return self._buffer.sample()
 
-    def pictures(self, batch: Any) -> Pictures:
-        """Look at the tensors as arrays."""
-        return Pictures(batch["observation"].numpy(), batch["next_observation"].numpy(), batch["reward"].numpy())
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(batch["observation"].numpy(), batch["next_observation"].numpy(), batch["reward"].numpy())
 
 
 class Cpprb(System):
-    """Shares next observations and stacks; the stack is the last axis, as the library asks for."""
+    """Shares next observations and stacks; the stack is the last axis, as the library requires."""
 
     name = "cpprb"
     setting = "next_of, stack_compress"
@@ -321,11 +371,9 @@ class Cpprb(System):
 
     @staticmethod
     def bytes_reserved(task: Task) -> int:
-        """Reserves a frame a transition."""
-        return task.stack_bytes // task.stack + 20
+        return task.frame_bytes + 20
 
     def append(self, step: Step) -> None:
-        """Add the step, and tell where an episode ends."""
         self._buffer.add(
             obs=np.moveaxis(step.observation, 0, -1),
             act=step.action,
@@ -337,88 +385,15 @@ class Cpprb(System):
             self._buffer.on_episode_end()
 
     def sample(self) -> Any:
-        """Draw a batch of arrays."""
         return self._buffer.sample(self._batch_size)
 
-    def pictures(self, batch: Any) -> Pictures:
-        """Move the stack back to where the others have it."""
-        return Pictures(np.moveaxis(batch["obs"], -1, 1), np.moveaxis(batch["next_obs"], -1, 1), batch["rew"].ravel())
-
-
-# Of the LZ4 methods and levels the quickest to sample, and within 3 % of the smallest (level 9, three times as slow to
-# add): on Breakout 1,302 bytes a transition, where lz4-frame/1 has 1,604.
-COMPRESSION = "lz4-block/5"
-
-
-class _ExtraBuffer(System):
-    """Each stack is compressed on its own; the subclasses say whether the next one is kept beside it."""
-
-    uses_torch = True
-
-    def __init__(self, task: Task) -> None:
-        from gymnasium.spaces import Box, Discrete
-
-        logging.getLogger("sb3_extra_buffers").setLevel(logging.ERROR)
-        import lz4.frame  # noqa: F401 -- without it the buffer would fall back to another method
-        from sb3_extra_buffers.compressed import CompressedReplayBuffer, find_buffer_dtypes
-
-        self._batch_size = task.batch_size
-        self._buffer = CompressedReplayBuffer(
-            task.capacity,
-            Box(0, 255, task.stack_shape, np.uint8),
-            Discrete(task.num_actions),
-            device="cpu",
-            optimize_memory_usage=not self.keeps_final_frames,
-            handle_timeout_termination=self.keeps_final_frames,
-            dtypes=find_buffer_dtypes(task.stack_shape, np.uint8, COMPRESSION),
-            compression_method=COMPRESSION,
-        )
-
-    @staticmethod
-    def bytes_reserved(task: Task) -> int:
-        """Reserves two references and the scalars."""
-        return 40
-
-    def append(self, step: Step) -> None:
-        """Add the step as a vector environment of one would."""
-        self._buffer.add(
-            step.observation[None],
-            step.next_observation[None],
-            np.array([step.action]),
-            np.array([step.reward]),
-            np.array([step.terminated or step.truncated]),
-            [{"TimeLimit.truncated": step.truncated and not step.terminated}],
-        )
-
-    def sample(self) -> Any:
-        """Draw a batch of tensors."""
-        return self._buffer.sample(self._batch_size)
-
-    def pictures(self, batch: Any) -> Pictures:
-        """Look at the tensors as arrays."""
-        return Pictures(batch.observations.numpy(), batch.next_observations.numpy(), batch.rewards.numpy().ravel())
-
-
-class ExtraBufferWithTruncation(_ExtraBuffer):
-    """Keeps the next stack beside each stack."""
-
-    name = "sb3-extra-buffers"
-    setting = f"{COMPRESSION}, truncation kept"
-    gives_up = ""
-    keeps_final_frames = True
-
-
-class ExtraBufferWithoutTruncation(_ExtraBuffer):
-    """Takes the following stack for the next one."""
-
-    name = "sb3-extra-buffers, halved"
-    setting = f"{COMPRESSION}, optimize_memory_usage"
-    gives_up = "truncation, and the final frame of an episode"
-    keeps_final_frames = False
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        observations, next_observations = (np.moveaxis(batch[name], -1, 1) for name in ("obs", "next_obs"))
+        return BatchArrays(observations, next_observations, batch["rew"].ravel())
 
 
 class LazyFrames:
-    """A stack that shares its frames with its neighbours and is put together when an array is asked for."""
+    """A stack that shares its frames with its neighbours; an array of it is built when one is requested."""
 
     __slots__ = ("frames",)
 
@@ -426,12 +401,15 @@ class LazyFrames:
         self.frames = frames
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Stack the frames; the result is not kept, as that would undo the sharing (Baselines issues 295 and 896)."""
+        """Stack the frames; keeping the result would undo the sharing (Baselines issues 295 and 896)."""
         return np.stack(self.frames).astype(dtype or np.uint8, copy=False)
 
 
 class LazyFramesList(System):
-    """Python tuples in a list; an observation is one object, shared as this step's and as the last one's next."""
+    """A list of Python tuples, as the DQN of OpenAI Baselines has it.
+
+    One object is a step's next observation and the following step's observation.
+    """
 
     name = "LazyFrames in a list"
     setting = "np.stack of the batch"
@@ -447,11 +425,9 @@ class LazyFramesList(System):
 
     @staticmethod
     def bytes_reserved(task: Task) -> int:
-        """Reserve a reference; frames come as they come."""
-        return 8
+        return 8  # a reference; memory for frames is taken as they are added
 
     def append(self, step: Step) -> None:
-        """Keep one new frame, and the stack that it ends."""
         observation = self._newest
         if step.starts_episode or observation is None:
             observation = LazyFrames((step.observation[-1].copy(),) * len(step.observation))
@@ -459,27 +435,25 @@ class LazyFramesList(System):
         self._transitions.append((observation, step.action, step.reward, self._newest, step.terminated))
 
     def sample(self) -> Any:
-        """Draw a batch of arrays."""
-        drawn = self._generator.integers(len(self._transitions), size=self._batch_size).tolist()
-        observations, actions, rewards, next_observations, ends = zip(
-            *[self._transitions[index] for index in drawn], strict=True
+        indices = self._generator.integers(len(self._transitions), size=self._batch_size).tolist()
+        observations, actions, rewards, next_observations, terminated = zip(
+            *[self._transitions[index] for index in indices], strict=True
         )
         return (
             np.stack([np.asarray(observation) for observation in observations]),
             np.array(actions),
             np.array(rewards, np.float32),
             np.stack([np.asarray(observation) for observation in next_observations]),
-            np.array(ends),
+            np.array(terminated),
         )
 
-    def pictures(self, batch: Any) -> Pictures:
-        """Give the batch's own arrays."""
-        return Pictures(batch[0], batch[3], batch[2])
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(batch[0], batch[3], batch[2])
 
 
 @dataclass(frozen=True)
-class Peer:
-    """A library, what has to be importable for it, what installs it, and the systems that are measured with it."""
+class Library:
+    """A library, the modules that it needs, the requirement that installs it, and its systems."""
 
     key: str
     modules: tuple[str, ...]
@@ -488,12 +462,12 @@ class Peer:
 
     @property
     def is_installed(self) -> bool:
-        """Whether all its modules are there; nothing is imported."""
+        """Whether all its modules can be found; nothing is imported."""
         return all(find_spec(module) is not None for module in self.modules)
 
     @property
     def version(self) -> str:
-        """Version of the library, empty where it is none of its own."""
+        """Version of the installed library; empty for code of our own."""
         try:
             return version(self.requirement.partition("[")[0]) if self.requirement else ""
         except PackageNotFoundError:
@@ -501,49 +475,51 @@ class Peer:
 
     @property
     def install_command(self) -> str:
-        """What to type to have it."""
+        """Command that installs the library."""
         return f'pip install "{self.requirement}"'
 
 
-PEERS: dict[str, Peer] = {
-    peer.key: peer
-    for peer in (
-        Peer("stable-baselines3", ("stable_baselines3",), "stable-baselines3", (StableBaselines3,)),
-        Peer("tianshou", ("tianshou",), "tianshou", (Tianshou,)),
-        Peer("torchrl", ("torchrl", "tensordict"), "torchrl", (TorchRL,)),
-        Peer("cpprb", ("cpprb",), "cpprb", (Cpprb,)),
-        Peer(
+LIBRARIES: dict[str, Library] = {
+    library.key: library
+    for library in (
+        Library("stable-baselines3", ("stable_baselines3",), "stable-baselines3", (StableBaselines3,)),
+        Library("tianshou", ("tianshou",), "tianshou", (Tianshou,)),
+        Library("torchrl", ("torchrl", "tensordict"), "torchrl", (TorchRL,)),
+        Library("cpprb", ("cpprb",), "cpprb", (Cpprb,)),
+        Library(
             "sb3-extra-buffers",
             ("sb3_extra_buffers", "lz4"),
             "sb3-extra-buffers[lz4]",
             (ExtraBufferWithTruncation, ExtraBufferWithoutTruncation),
         ),
-        Peer("lazy-frames", (), "", (LazyFramesList,)),
+        Library("lazy-frames", (), "", (LazyFramesList,)),
     )
 }
 
 
-def chosen_peers(names: Sequence[str]) -> tuple[list[Peer], list[Peer]]:
-    """Resolve what ``--peers`` says into the peers to measure and those that are not installed.
+def chosen_libraries(names: Sequence[str]) -> tuple[list[Library], list[Library]]:
+    """Return the libraries to measure and those that are not installed, as ``--libraries`` names them.
 
-    ``["auto"]`` is all that are installed, ``["none"]`` none of them, anything else names of peers. Raises
-    ``InvalidSettingsError`` for a name that is none, ``MissingExtraError`` for a named peer that is not installed.
+    ``["auto"]`` chooses all that are installed, ``["none"]`` none. Raises ``InvalidSettingsError`` for an unknown name
+    and ``MissingExtraError`` for a named library that is not installed.
     """
     if list(names) == ["none"]:
         return [], []
     if list(names) == ["auto"]:
-        installed = [peer for peer in PEERS.values() if peer.is_installed]
-        return installed, [peer for peer in PEERS.values() if peer not in installed]
+        installed = [library for library in LIBRARIES.values() if library.is_installed]
+        return installed, [library for library in LIBRARIES.values() if library not in installed]
     named = [_named(name) for name in dict.fromkeys(names)]
-    for peer in named:
-        if not peer.is_installed:
-            raise MissingExtraError(f"peer {peer.key} is not installed: it cannot be measured; {peer.install_command}")
+    for library in named:
+        if not library.is_installed:
+            raise MissingExtraError(
+                f"library {library.key} is not installed: it cannot be measured; {library.install_command}"
+            )
     return named, []
 
 
-def _named(name: str) -> Peer:
-    if name in PEERS:
-        return PEERS[name]
-    nearest = difflib.get_close_matches(name.lower().replace("_", "-"), PEERS, n=1, cutoff=0.5)
-    way_out = f"did you mean {nearest[0]}?" if nearest else f"there are auto, none, {', '.join(PEERS)}"
-    raise InvalidSettingsError(f"peers has {name!r}: it names none; {way_out}")
+def _named(name: str) -> Library:
+    if name in LIBRARIES:
+        return LIBRARIES[name]
+    nearest = difflib.get_close_matches(name.lower().replace("_", "-"), LIBRARIES, n=1, cutoff=0.5)
+    way_out = f"did you mean {nearest[0]}?" if nearest else f"choose from auto, none, {', '.join(LIBRARIES)}"
+    raise InvalidSettingsError(f"libraries has {name!r}: no library has this name; {way_out}")

@@ -1,4 +1,4 @@
-"""Time several candidates in turn, beside a bare copy of as many frames."""
+"""Time several candidates in turn, and the bare copy that they are compared with."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.benchmarking.play import Play
+if TYPE_CHECKING:
+    from framestow.benchmarking.play import Play
+
+SETTLING_BYTES = 31 << 20  # just below the largest block that glibc adapts its threshold to
+NUM_BATCHES = 257  # batches of the bare copy that are drawn beforehand and copied in turn
 
 
 def interleaved_medians(
     candidates: Mapping[str, Callable[[], object]], rounds: int, calls: int, warmup_rounds: int = 3
 ) -> dict[str, float]:
-    """Median over the rounds of the mean microseconds of a turn's calls: whatever comes at times is in it."""
+    """Return the median over the rounds of a turn's mean microseconds a call, rare slow calls included."""
     turns = interleaved_turns(candidates, rounds, calls, warmup_rounds)
     return {name: statistics.median(map(statistics.fmean, times)) * 1e6 for name, times in turns.items()}
 
@@ -31,11 +36,11 @@ def interleaved_turns(
     before_turn: Mapping[str, Callable[[], object]] | None = None,
     after_round: Callable[[], object] | None = None,
 ) -> dict[str, list[list[float]]]:
-    """Seconds of each call of each candidate, a list a turn.
+    """Return the seconds of each call of each candidate, a list a turn.
 
-    Each round times ``calls`` calls of every candidate in turn. What ``before_turn`` has for a candidate is called
-    before each of its turns, ``after_round`` after each round, warming up included; neither is timed. Garbage
-    collection is off while timing.
+    Each round times ``calls`` calls of every candidate in turn, so a slow moment of the machine affects all of them.
+    ``before_turn[name]`` is called before each turn of that candidate and ``after_round`` after each round, warm-up
+    included; neither is timed. Garbage collection is off while timing.
     """
     turns: dict[str, list[list[float]]] = {name: [] for name in candidates}
     preparations = before_turn or {}
@@ -63,32 +68,44 @@ def _timed(candidate: Callable[[], object], calls: int) -> list[float]:
     return [end - start for start, end in itertools.pairwise(marks)]
 
 
-NUM_BATCHES = 257  # drawn beforehand, taken in turn
+def settle_allocator() -> None:
+    """Make the C library keep freed batches, as in a process that has freed a large array before.
+
+    glibc returns large freed blocks to the system until a larger one has been freed. Until then every batch in new
+    arrays pays for its pages again: cpprb's ``sample(32)`` took 166 or 840 µs, depending on what had been freed.
+    The other libraries gain from this call; framestow reuses its arrays.
+    """
+    np.ones(SETTLING_BYTES, np.uint8)
 
 
 class BareCopy:
-    """Copies ``batch_size`` windows of ``stack + 1`` consecutive frames with one ``np.take`` into a kept output.
+    """Copies windows of consecutive frames out of an uncompressed array with one ``np.take`` into a reused output.
 
-    The array holds the play's frames again and again, ``num_bytes`` of them, so that it lies in no cache. No episode is
-    respected and nothing but frames is kept: no memory can do with less work from uncompressed frames.
+    The array repeats the play's frames up to ``num_bytes``, so it does not fit into a cache. It knows no episodes and
+    stores no actions: no memory of uncompressed frames can sample with less work.
     """
 
     name = "bare NumPy copy"
 
-    def __init__(self, play: Play, num_bytes: int, batch_size: int, stack: int, seed: int) -> None:
+    def __init__(self, play: Play, num_bytes: int, seed: int = 0) -> None:
         frame_shape = play.frames.shape[1:]
         self.frame_bytes = int(np.prod(frame_shape))
-        self.num_frames = max(num_bytes // self.frame_bytes, stack + 2)
+        self.num_frames = num_bytes // self.frame_bytes
         self._frames = np.empty((self.num_frames, *frame_shape), np.uint8)
         for start in range(0, self.num_frames, len(play.frames)):
             part = self._frames[start : start + len(play.frames)]
             part[:] = play.frames[: len(part)]
-        self._out = np.empty((batch_size, stack + 1, *frame_shape), np.uint8)
-        firsts = np.random.default_rng(seed).integers(self.num_frames - stack, size=(NUM_BATCHES, batch_size, 1))
-        self._windows = list(firsts + np.arange(stack + 1))
+        self._seed = seed
+        self._out = np.empty(0, np.uint8)
+        self._windows: npt.NDArray[np.int64] = np.empty((NUM_BATCHES, 0, 0), np.int64)
         self._next = 0
 
-    def sample(self) -> npt.NDArray[np.uint8]:
-        """Copy the next batch of windows; the array that comes back is written over by the next call."""
+    def copy(self, batch_size: int, length: int) -> npt.NDArray[np.uint8]:
+        """Copy the next batch of windows of ``length`` frames each; the next call overwrites the returned array."""
+        if self._windows.shape[1:] != (batch_size, length):
+            generator = np.random.default_rng(self._seed)
+            firsts = generator.integers(self.num_frames - length + 1, size=(NUM_BATCHES, batch_size, 1))
+            self._windows = firsts + np.arange(length)
+            self._out = np.empty((batch_size, length, *self._frames.shape[1:]), np.uint8)
         self._next = (self._next + 1) % NUM_BATCHES
         return np.take(self._frames, self._windows[self._next], axis=0, out=self._out, mode="clip")
