@@ -1,7 +1,6 @@
-"""What the buffers of other libraries, and the drop-ins for them, have in common where they are measured.
+"""The calls that drop_ins.py measures, the same for each library's own buffer and for its drop-in.
 
-Each library hands its own arguments and results about; a `Buffer` is what is done with one, as functions, and a
-`Candidate` builds it.
+A `Buffer` wraps a library's calls, with that library's arguments and results. A `Candidate` builds it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ LAST_FRAME = "the last frame of an episode"
 
 
 class Row(NamedTuple):
-    """One step of every environment, as a vector environment gives it; arrays of their own, contiguous."""
+    """One step of every environment, as a vector environment returns it; contiguous arrays that are not shared."""
 
     observations: NDArray[np.uint8]  # (num_envs, STACK, H, W)
     actions: NDArray[np.int64]  # (num_envs,), likewise the following
@@ -38,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What a buffer is built for."""
+    """The arguments that a buffer is built with."""
 
     transitions: int
     num_envs: int

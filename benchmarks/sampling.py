@@ -5,7 +5,7 @@
     python benchmarks/sampling.py --batch-size 256 --threads 2         results/sampling_256_2_threads.json
 
 What `framestow bench GAME --libraries none --transitions 1_000_000` measures, for the packed storage alone, over the
-games. Bytes a transition hold everything: frames, scalars, index, and what the allocator takes.
+games. Bytes a transition include everything: frames, scalars, index, and the allocator's own.
 """
 
 from __future__ import annotations

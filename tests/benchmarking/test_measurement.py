@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from framestow.benchmarking.libraries import (
@@ -16,7 +15,6 @@ from framestow.benchmarking.libraries import (
     chosen_libraries,
 )
 from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_streams, measure
-from framestow.benchmarking.timing import BareCopy
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.storage.storages import STORAGES
 from oracles.numbered_play import numbered_play
@@ -121,16 +119,6 @@ def test_ratios_are_to_the_bare_copy_and_to_the_first_storage_of_framestow():
     assert lazy.sample_us / bare.sample_us == last["sample_of_bare_copy"]
     assert lazy.sample_us / ours.sample_us == last["sample_of_framestow"]
     assert lazy.bytes_per_transition / ours.bytes_per_transition == last["bytes_of_framestow"]
-
-
-def test_the_bare_copy_copies_consecutive_frames_of_the_play():
-    bare = BareCopy(PLAY, 3_000)
-
-    first = bare.copy(16, 4)[:, :, 1, 1].astype(int)
-
-    assert 100 == bare.num_frames
-    assert (16, 4) == first.shape
-    assert np.all(np.diff(first, axis=1) % len(PLAY.frames) == 1)
 
 
 def test_many_streams_append_at_once_from_different_places_of_the_play():
