@@ -105,7 +105,7 @@ films: $(STAMPS)/test-$(NAMES)
 	EXAMPLES=$$((20 * $(SECONDS))) $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=search \
 		tests/core/test_random_films.py
 
-corpus: $(STAMPS)/build-tools  ## make the fuzz corpus anew, after a change of the packed format; SECONDS as above
+corpus: $(STAMPS)/build-tools  ## renew the archive of the fuzz corpus, after a change of the packed format; SECONDS as above
 	native_tests/fuzz/run.sh --renew $(SECONDS)
 
 # The other libraries want other versions than ours, so they are measured in an environment of their own.

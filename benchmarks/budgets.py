@@ -18,8 +18,8 @@ from pathlib import Path
 
 from atari_frames import GAMES, recorded
 from framestow import ReplayMemory
-from framestow.benchmarking.interleaved import interleaved_turns
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.step_checks import stage_step
 from steps import NUM_FRAMES, SHAPE, appending, rows_of

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import recording
-from framestow.benchmarking.interleaved import interleaved_medians, interleaved_turns
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_medians, interleaved_turns
 from framestow.integrations.classic import MemoryEfficientAtariBuffer, ReplayBuffer
 from framestow.process_memory import live_bytes
 from plain_classics import PlainFrameHistory, PlainPixelPairs

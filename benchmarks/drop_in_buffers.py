@@ -1,7 +1,6 @@
-"""What the buffers of other libraries, and the drop-ins for them, have in common where they are measured.
+"""The calls that drop_ins.py measures, the same for each library's own buffer and for its drop-in.
 
-Each library hands its own arguments and results about; a `Buffer` is what is done with one, as functions, and a
-`Candidate` builds it.
+A `Buffer` wraps a library's calls, with that library's arguments and results. A `Candidate` builds it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from framestow.benchmarking.system import Pictures
+from framestow.benchmarking.libraries import BatchArrays
 
 STACK = 4
 BATCH_SIZE = 32
@@ -22,7 +21,7 @@ LAST_FRAME = "the last frame of an episode"
 
 
 class Row(NamedTuple):
-    """One step of every environment, as a vector environment gives it; arrays of their own, contiguous."""
+    """One step of every environment, as a vector environment returns it; contiguous arrays that are not shared."""
 
     observations: NDArray[np.uint8]  # (num_envs, STACK, H, W)
     actions: NDArray[np.int64]  # (num_envs,), likewise the following
@@ -38,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What a buffer is built for."""
+    """The arguments that a buffer is built with."""
 
     transitions: int
     num_envs: int
@@ -49,19 +48,19 @@ class Size(NamedTuple):
 class Buffer(NamedTuple):
     """A library's calls.
 
-    ============ ================================================================================
-    ``prepared`` what the library's own collector would hand to ``add``; making it is not timed
-    ``add``      keeps one step of every environment
-    ``sample``   draws ``BATCH_SIZE`` transitions
-    ``pictures`` gives what ``sample`` gave as arrays
-    ``nbytes``   what it says itself that it takes; 0 if it does not tell
-    ============ ================================================================================
+    ============= ===============================================================================
+    ``prepared``  what the library's own collector would pass to ``add``; it is not timed
+    ``add``       stores one step of every environment
+    ``sample``    samples ``BATCH_SIZE`` transitions
+    ``as_arrays`` converts what ``sample`` returned to arrays
+    ``nbytes``    the bytes that it reports itself; 0 if it reports none
+    ============= ===============================================================================
     """
 
     prepared: Callable[[Row], Any]
     add: Callable[[Any], object]
     sample: Callable[[], Any]
-    pictures: Callable[[Any], Pictures]
+    as_arrays: Callable[[Any], BatchArrays]
     nbytes: Callable[[], int] = lambda: 0
 
 
@@ -94,6 +93,6 @@ def ours(build: Callable[[Size], Buffer], gives_up: str = "", **facts: Any) -> C
     return Candidate(OURS, gives_up, 0.02, build, **facts)
 
 
-def told_by_memory(buffer: Any) -> Callable[[], int]:
-    """What the memory behind a drop-in says that it takes; nothing of the library's own buffer."""
+def reported_by_memory(buffer: Any) -> Callable[[], int]:
+    """Return the bytes that the memory behind a drop-in reports; 0 for the library's own buffer."""
     return lambda: buffer.memory.nbytes if hasattr(buffer, "memory") else 0

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from drop_in_buffers import BATCH_SIZE, LAST_FRAME, STACK, Buffer, Candidate, Row, Size, ours, told_by_memory
-from framestow.benchmarking.system import Pictures
+from drop_in_buffers import BATCH_SIZE, LAST_FRAME, STACK, Buffer, Candidate, Row, Size, ours, reported_by_memory
+from framestow.benchmarking.libraries import BatchArrays
 
 STEPS_OF_A_COLLECTOR = 50
 SAVING = {"optimize_memory_usage": True, "handle_timeout_termination": False}
@@ -60,15 +60,15 @@ def paired_buffer(kind: Any, settings: dict[str, Any], size: Size) -> Buffer:
         infos = [{"TimeLimit.truncated": bool(truncated)} for truncated in row.truncated]
         return row.observations, row.next_observations, row.actions, row.rewards, row.ended, infos
 
-    def pictures(batch: Any) -> Pictures:
-        return Pictures(batch.observations.numpy(), batch.next_observations.numpy(), batch.rewards.numpy().ravel())
+    def as_arrays(batch: Any) -> BatchArrays:
+        return BatchArrays(batch.observations.numpy(), batch.next_observations.numpy(), batch.rewards.numpy().ravel())
 
     return Buffer(
         prepared,
         lambda step: buffer.add(*step),
         partial(buffer.sample, BATCH_SIZE),
-        pictures,
-        told_by_memory(buffer),
+        as_arrays,
+        reported_by_memory(buffer),
     )
 
 
@@ -113,8 +113,8 @@ def collected_buffer(kind: Any, settings: dict[str, Any], size: Size) -> Buffer:
         prepared,
         buffer.add,
         lambda: buffer.sample(BATCH_SIZE)[0],
-        lambda batch: Pictures(batch.obs, batch.obs_next, batch.rew),
-        told_by_memory(buffer),
+        lambda batch: BatchArrays(batch.obs, batch.obs_next, batch.rew),
+        reported_by_memory(buffer),
     )
 
 
@@ -168,11 +168,11 @@ def extended_buffer(kind: Any, size: Size) -> Buffer:
             [len(row.actions)],
         )
 
-    def pictures(batch: Any) -> Pictures:
+    def as_arrays(batch: Any) -> BatchArrays:
         after = batch["next"]
-        return Pictures(batch["pixels"].numpy(), after["pixels"].numpy(), after["reward"].numpy().ravel())
+        return BatchArrays(batch["pixels"].numpy(), after["pixels"].numpy(), after["reward"].numpy().ravel())
 
-    return Buffer(prepared, buffer.extend, buffer.sample, pictures, told_by_memory(storage))
+    return Buffer(prepared, buffer.extend, buffer.sample, as_arrays, reported_by_memory(storage))
 
 
 def gymnasium() -> list[Candidate]:
@@ -218,16 +218,16 @@ def kept_observations(wrapper: Any, size: Size) -> Buffer:
         kept[count % size.transitions] = step
         before, count = None if row.ended[0] else after, count + 1
 
-    def pictures(batch: list[Any]) -> Pictures:
+    def as_arrays(batch: list[Any]) -> BatchArrays:
         observations, _, rewards, next_observations, _ = zip(*batch, strict=True)
-        return Pictures(np.stack(observations), np.stack(next_observations), np.array(rewards))
+        return BatchArrays(np.stack(observations), np.stack(next_observations), np.array(rewards))
 
     def sample() -> list[Any]:
         batch = [kept[random.randrange(min(count, len(kept)))] for _ in range(BATCH_SIZE)]
-        pictures(batch)
+        as_arrays(batch)
         return batch
 
-    return Buffer(lambda row: row, add, sample, pictures)
+    return Buffer(lambda row: row, add, sample, as_arrays)
 
 
 def plain_oracles() -> None:
@@ -259,12 +259,12 @@ def experiences(kind: Any, size: Size) -> Buffer:
             return buffer.sample(BATCH_SIZE)[0]
         return [buffer[index] for index in generator.choice(len(buffer), BATCH_SIZE, replace=False)]
 
-    def pictures(batch: list[Any]) -> Pictures:
+    def as_arrays(batch: list[Any]) -> BatchArrays:
         s, _, rewards, _, s_next, _ = zip(*batch, strict=True)
         observations, next_observations = (np.rint(np.stack(part) * 255).astype(np.uint8) for part in (s, s_next))
-        return Pictures(observations, next_observations, np.array(rewards))
+        return BatchArrays(observations, next_observations, np.array(rewards))
 
-    return Buffer(prepared, buffer.append, sample, pictures, told_by_memory(buffer))
+    return Buffer(prepared, buffer.append, sample, as_arrays, reported_by_memory(buffer))
 
 
 def berkeley() -> list[Candidate]:
@@ -291,11 +291,11 @@ def frame_history(kind: Any, size: Size) -> Buffer:
         buffer.encode_recent_observation()
         buffer.store_effect(slot, int(row.actions[0]), float(row.rewards[0]), bool(row.ended[0]))
 
-    def pictures(batch: Any) -> Pictures:
+    def as_arrays(batch: Any) -> BatchArrays:
         observations, _, rewards, next_observations, _ = batch
-        return Pictures(observations.transpose(0, 3, 1, 2), next_observations.transpose(0, 3, 1, 2), rewards)
+        return BatchArrays(observations.transpose(0, 3, 1, 2), next_observations.transpose(0, 3, 1, 2), rewards)
 
-    return Buffer(lambda row: row, add, partial(buffer.sample, BATCH_SIZE), pictures, told_by_memory(buffer))
+    return Buffer(lambda row: row, add, partial(buffer.sample, BATCH_SIZE), as_arrays, reported_by_memory(buffer))
 
 
 LIBRARIES: dict[str, Callable[[], list[Candidate]]] = {

@@ -1,22 +1,22 @@
-"""What do the drop-ins take and cost beside the buffers that they stand in for?
+"""How many bytes and how much time do the drop-ins take, and the buffers that they replace?
 
     python benchmarks/drop_ins.py                                     everything, results/drop_ins.json
     python benchmarks/drop_ins.py --libraries tianshou --quick        a trial, printed only
     python benchmarks/drop_ins.py --write-page                        the results into docs/migration.md
 
-Each library's own buffer and framestow's are fed with the same recorded frames (atari_frames.py: 20,000 of random play,
-again and again) through that library's own calls, as stacks of 4 frames of 84 x 84, and hand out batches of 32. Each
-library's own buffer is measured at its best setting that keeps truncation, and at the one that takes the fewest bytes;
-what that gives up is said.
+Each library's own buffer and framestow's drop-in store the same recorded frames (atari_frames.py: 20,000 of random
+play, repeated) through that library's own calls, as stacks of 4 frames of 84 x 84, and sample batches of 32. Each
+library's own buffer is measured at its best setting that keeps truncation, and at the setting that takes the fewest
+bytes; the result says what that gives up.
 
-- *bytes a transition*: growth of the resident set, freed memory handed back first, over --transitions (framestow) or as
-  many as fit into --gib (the library's own, which are full then; their bytes do not change with more).
+- *bytes a transition*: growth of the resident set, after freed memory is returned, over --transitions (framestow) or as
+  many as fit into --gib (the library's own buffer; its bytes do not change with more).
 - *sample*: median of single calls, all buffers of a library in turn, PyTorch with one thread.
-- *add*: from 1 and from 8 environments, microseconds a transition, into rings that are full: medians of stretches of 64
-  calls in turn. What an environment or a collector makes is made beforehand.
+- *add*: from 1 and from 8 environments, microseconds a transition, into rings that are full: medians of chunks of 64
+  calls in turn. Steps and their containers are built before.
 
-Before they are timed, each one's batches are held against the frames. A library is measured in a process of its own;
-the environment needs all of them: `make bench` has one, `make libraries` too.
+Before they are timed, batches are compared with the frames. Each library is measured in its own process. All of the
+libraries must be installed, as in the environments of `make bench` and `make libraries`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ import numpy as np
 from atari_frames import recording
 from drop_in_buffers import STACK, Buffer, Candidate, Row, Size
 from drop_in_libraries import LIBRARIES
-from framestow.benchmarking.interleaved import interleaved_turns
-from framestow.benchmarking.measurement import SETTLING_BYTES
 from framestow.benchmarking.play import Play
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_turns, settle_allocator
 from framestow.process_memory import live_bytes
 from recorded_frames import Recording
 
@@ -76,7 +75,7 @@ def play_of(game: str, recorded: Recording) -> Play:
 
 
 def rows_of(play: Play, num_envs: int) -> Iterator[Row]:
-    """The play without end, each environment at a place of its own in it; a reward is its transition's number."""
+    """Yield the play without end, each environment from a different place; a reward is its transition's number."""
     apart = len(play.positions) // num_envs
     for steps in zip(*(play.steps(1 << 24, STACK, first=env * apart) for env in range(num_envs)), strict=True):
         yield Row(
@@ -91,7 +90,8 @@ def rows_of(play: Play, num_envs: int) -> Iterator[Row]:
 
 def filled(candidate: Candidate, play: Play, transitions: int) -> tuple[Buffer, float]:
     """Build a buffer of one environment and fill it; return it and its bytes a transition."""
-    warm = candidate.build(Size(100, 1, play.frames.shape[1:], NUM_ACTIONS))  # what libraries load does not count
+    # Loads the libraries, so that their memory is not counted.
+    warm = candidate.build(Size(100, 1, play.frames.shape[1:], NUM_ACTIONS))
     fill(warm, candidate, play, 100)
     warm.sample()
     del warm
@@ -108,9 +108,9 @@ def fill(buffer: Buffer, candidate: Candidate, play: Play, transitions: int) -> 
 
 
 def check(candidate: Candidate, buffer: Buffer, play: Play, transitions: int) -> None:
-    """End the program where a batch is not what was fed, but for what the setting gives up."""
+    """End the program if a batch is not what was fed, except for what the setting gives up."""
     for _ in range(CHECKED_BATCHES):
-        observations, next_observations, rewards = buffer.pictures(buffer.sample())
+        observations, next_observations, rewards = buffer.as_arrays(buffer.sample())
         numbers = rewards.astype(np.int64)
         newest = play.positions[numbers % len(play.positions)]
         counts = np.full(len(numbers), candidate.pads_as_played) | (newest - play.episode_starts[newest] >= STACK - 1)
@@ -165,7 +165,7 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
         draws[candidate.name] = buffer.sample
         facts = {"system": candidate.name, "gives_up": candidate.gives_up, "transitions": count}
         rows.append({**facts, "bytes_a_transition": nbytes})
-    np.ones(SETTLING_BYTES, np.uint8)  # as framestow.benchmarking.measurement has it
+    settle_allocator()
     turns = interleaved_turns(draws, 5 if quick else SAMPLE_ROUNDS, SAMPLE_CALLS)
     del draws, buffer
     added = {num_envs: add_us(candidates, play, num_envs, 3 if quick else ADD_ROUNDS) for num_envs in ENVIRONMENTS}
@@ -211,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=list(GAMES))
     parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=list(LIBRARIES), metavar="LIBRARY")
-    parser.add_argument("--transitions", type=int, default=100_000, help="that framestow holds")
+    parser.add_argument("--transitions", type=int, default=100_000, help="that framestow stores")
     parser.add_argument("--gib", type=float, default=1.5, help="that a library's own buffer may take")
     parser.add_argument("--quick", action="store_true", help="few rounds of everything")
     parser.add_argument("--write-page", action="store_true", help="measure nothing; put the results into the page")
@@ -223,7 +223,7 @@ def main() -> None:
     if arguments.write_page:
         write_page()
         return
-    print(f"{'':18s} {'':10s} {'':22s} {'held':>9s} {'bytes':>9s} {'sample':>8s}   add, µs, from")
+    print(f"{'':18s} {'':10s} {'':22s} {'stored':>9s} {'bytes':>9s} {'sample':>8s}   add, µs, from")
     print(f"{'':18s} {'':10s} {'':22s} {'':>9s} {'a trans.':>9s} {'(32) µs':>8s}  1 env.  8 env.  gives up")
     libraries: dict[str, Any] = {}
     for library in arguments.libraries:

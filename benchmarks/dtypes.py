@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from atari_frames import GAMES, recorded
 from framestow import FrameSpec, ReplayMemory
-from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_medians
 from framestow.frames.observation_spec import AnySpec, observation_spec
 
 RESULTS = Path(__file__).parent / "results"

@@ -3,9 +3,9 @@
     python benchmarks/environments.py                          Breakout and Pong, results/environments.json
     python benchmarks/environments.py --games qbert --rounds 9   printed only
 
-One core, random play by actions drawn beforehand, the same work each (atari_peers.py); resets are included. The bare
-emulator runs four raw frames a step and reads none of them: it is the ceiling. The rates are medians over rounds in
-which every candidate takes a turn, in an order that is shuffled; the ratios are compared round by round.
+One core, random play by actions drawn beforehand, the same work each (atari_libraries.py); resets are included. The
+bare emulator runs four raw frames a step and reads none of them: it is the ceiling. The rates are medians over rounds
+in which every candidate takes a turn, in an order that is shuffled; the ratios are compared round by round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import cv2
 
-from atari_peers import gymnasium_env
+from atari_libraries import gymnasium_env
 from bare_emulator import BareEmulators
 from environment_rates import Candidate, OneEnv, figures, made, rates_of_rounds, table
 from framestow.benchmarking.result_files import write_result

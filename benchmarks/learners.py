@@ -1,22 +1,22 @@
-"""What does a learner's update ask of a memory, and how long does it wait for it, beside other libraries?
+"""How long does a learner's update wait for its memory, with framestow and with other libraries?
 
     python benchmarks/learners.py                                  both games, results/learners.json
     python benchmarks/learners.py --games Breakout --transitions 50_000 --quick     a trial, printed only
 
-Four questions, of a million transitions of a game played at random (`framestow.benchmarking.play`, 50,000 frames, again
-and again), observations of 4 frames of 84 x 84:
+Four questions, of a million transitions of a game played at random (`framestow.benchmarking.play`, 50,000 frames,
+repeated), observations of 4 frames of 84 x 84:
 
-    uniform       a batch drawn uniformly
-    prioritized   a batch drawn by priority (alpha 0.5, beta 0.4) with its weights, and new priorities for it
+    uniform       a batch sampled uniformly
+    prioritized   a batch sampled by priority (alpha 0.5, beta 0.4) with its weights, and new priorities for it
     n_step        a batch of 3-step transitions (discount 0.99)
     sequences     sequences of 80 steps
 
-The systems are those of `framestow.benchmarking.learners`, each at its best setting that gives the same work; what it
-gives up is said. Before anything is timed, every batch is held against the play, and what is drawn by priority against
-the priorities. A system that takes more than `--gib` for a million has as many transitions as that holds. No two large
-ones fit into RAM together, so each is measured in a process with framestow (one thread, and two) and with the bare copy
-of as many frames from an uncompressed array of 2 GiB, all in turn; ratios are within a process. Median microseconds of
-single calls. PyTorch has one thread, or its default, whichever is quicker.
+The systems are those of `learner_libraries.py`, each at its best setting for the same work; the result says what it
+gives up. Before anything is timed, batches are compared with the play, and samples by priority with the priorities. A
+system that takes more than `--gib` for a million transitions has as many as fit. No two large systems fit into RAM
+together, so each is measured in a process with framestow (one thread, and two) and with the bare copy of as many frames
+from an uncompressed array of 2 GiB, all in turn. Ratios are within a process. Times are median microseconds of single
+calls. PyTorch has one thread or its default, whichever is quicker.
 """
 
 from __future__ import annotations
@@ -33,90 +33,91 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from framestow.benchmarking.interleaved import interleaved_turns
-from framestow.benchmarking.learners.bare_windows import BareWindows
-from framestow.benchmarking.learners.checks import check_draws, check_priorities
-from framestow.benchmarking.learners.course import Course
-from framestow.benchmarking.learners.learning_system import QUESTIONS, SEQUENCE_LENGTH, LearningSystem, Question
-from framestow.benchmarking.learners.own import OwnLearning, filled
-from framestow.benchmarking.learners.roster import GROUPS, LACKING
-from framestow.benchmarking.measurement import SETTLING_BYTES
+from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import BareCopy, interleaved_turns, settle_allocator
 from framestow.process_memory import live_bytes
+from learner_libraries import GROUPS, LACKING, FramestowLearner, filled_memory
+from learner_workload import (
+    QUESTIONS,
+    SEQUENCE_LENGTH,
+    LearnerSystem,
+    Question,
+    Workload,
+    check_priorities,
+    check_samples,
+)
 
 RESULTS = Path(__file__).parent / "results"
 GIB = 1 << 30
-GAMES = ("Breakout", "MsPacman")  # 60 and 440 bytes a transition: what is cheap to unpack, and what is not
+GAMES = ("Breakout", "MsPacman")  # 60 and 440 bytes a transition: cheap and costly to unpack
 NUM_FRAMES = 50_000  # played a game
 STACK, N_STEP, DISCOUNT = 4, 3, 0.99
 THREADS = (1, 2)
 BARE_BYTES = 2 * GIB
-ROUNDS = {32: 80, 256: 30, 1024: 10}  # of so large batches
-SEQUENCE_ROUNDS = {16: 30, 32: 20, 256: 5}  # 1,024 sequences of stacks would be 2.3 GB, and more with what follows
+ROUNDS = {32: 80, 256: 30, 1024: 10}  # for each batch size
+SEQUENCE_ROUNDS = {16: 30, 32: 20, 256: 5}  # 1,024 sequences of stacks would take over 2.3 GB
 CALLS = 3  # a round
 
 
 def window_length(question: Question) -> int:
-    """Frames that the bare copy has for a draw: the fewest that show all of its observations."""
+    """Return how many frames the bare copy copies for a sample: the fewest that contain all its observations."""
     return STACK + {"uniform": 1, "prioritized": 1, "n_step": N_STEP, "sequences": SEQUENCE_LENGTH}[question]
 
 
 def prepare(game: str, transitions: int, folder: Path) -> float:
-    """Play the game, and save framestow's memories of it into the folder; return their bytes a transition."""
+    """Play the game and save framestow's memories of it into the folder; return their bytes a transition."""
     play = record_play(game, NUM_FRAMES)
-    course = Course(play, transitions, STACK, N_STEP, DISCOUNT)
-    (folder / "course").write_bytes(pickle.dumps(course))
+    workload = Workload(play, transitions, STACK, N_STEP, DISCOUNT)
+    (folder / "workload").write_bytes(pickle.dumps(workload))
     for n_step in (1, N_STEP):
-        memory = filled(course, n_step)
+        memory = filled_memory(workload, n_step)
         memory.save(folder / f"{n_step}-step")
     return memory.nbytes / len(memory)
 
 
-def own_systems(question: Question, folder: Path) -> list[LearningSystem]:
+def framestow_systems(question: Question, folder: Path) -> list[LearnerSystem]:
     path = folder / f"{N_STEP if question == 'n_step' else 1}-step"
-    return [OwnLearning(question, path, threads) for threads in THREADS]
+    return [FramestowLearner(question, path, threads) for threads in THREADS]
 
 
 def measure(name: str, folder: Path, gib: float, quick: bool) -> list[dict[str, Any]]:
     """Measure one group's systems beside framestow's; run in a process of its own."""
     warnings.simplefilter("ignore")
-    course: Course = pickle.loads((folder / "course").read_bytes())
+    workload: Workload = pickle.loads((folder / "workload").read_bytes())
     group = GROUPS[name]
-    needed = group.bytes_a_transition(course.play.frames[0].nbytes, STACK)
-    shorter = replace(course, num_steps=min(course.num_steps, int(gib * GIB) // needed))
-    group.build(replace(course, num_steps=1_000))  # what libraries keep for themselves is not their memory's
+    needed = group.bytes_a_transition(workload.play.frames[0].nbytes, STACK)
+    shorter = replace(workload, num_steps=min(workload.num_steps, int(gib * GIB) // needed))
+    group.build(replace(workload, num_steps=1_000))  # so that what libraries allocate once is not counted
     before = live_bytes()
-    peers = group.build(shorter)
+    others = group.build(shorter)
     bytes_each = (live_bytes() - before) / shorter.num_steps / group.copies
-    bare = BareWindows(course.play, BARE_BYTES)
-    np.ones(SETTLING_BYTES, np.uint8)  # as framestow.benchmarking.measurement has it
+    bare = BareCopy(workload.play, BARE_BYTES)
+    settle_allocator()
     rows = []
     for question in group.questions:
-        own = own_systems(question, folder)
-        asked = [peer for peer in peers if peer.question == question]
-        for system, fed in [*((each, course) for each in own), *((each, shorter) for each in asked)]:
+        framestow = framestow_systems(question, folder)
+        asked = [system for system in others if system.question == question]
+        for system, fed in [*((each, workload) for each in framestow), *((each, shorter) for each in asked)]:
             check(system, fed)
-        rows += timed(question, bare, own, asked, quick)
-    facts = {"version": version(group.requirement), "bytes_a_transition": bytes_each}
+        rows += timed(question, bare, framestow, asked, quick)
+    facts = {"version": LIBRARIES[group.library].version, "bytes_a_transition": bytes_each}
     return [row | (facts if not row["system"].startswith(("framestow", "bare")) else {}) for row in rows]
 
 
-def check(system: LearningSystem, course: Course) -> None:
+def check(system: LearnerSystem, workload: Workload) -> None:
     if system.question == "prioritized":
         check_priorities(system)
-    check_draws(system, course, 16 if system.question == "sequences" else 256)
+    check_samples(system, workload, 16 if system.question == "sequences" else 256)
 
 
 def timed(
-    question: Question, bare: BareWindows, own: list[LearningSystem], peers: list[LearningSystem], quick: bool
+    question: Question, bare: BareCopy, framestow: list[LearnerSystem], others: list[LearnerSystem], quick: bool
 ) -> list[dict[str, Any]]:
     """Time one question's systems in turn, for every size of a batch; PyTorch's with one thread and its default."""
     torch: Any = sys.modules.get("torch")
@@ -126,12 +127,12 @@ def timed(
         candidates: dict[str, Callable[[], object]] = {}
         candidates["bare copy"] = partial(bare.copy, batch_size, window_length(question))
         before_turn = {}
-        names: dict[str, LearningSystem] = {}
-        for system in (*own, *peers):
+        names: dict[str, LearnerSystem] = {}
+        for system in (*framestow, *others):
             for threads in dict.fromkeys((1, default)) if system.uses_torch else (0,):
                 name = f"{system.library}: {system.setting}, {threads}"
                 names[name] = system
-                candidates[name] = partial(system.draw, batch_size)
+                candidates[name] = partial(system.sample, batch_size)
                 if threads:
                     before_turn[name] = partial(torch.set_num_threads, threads)
         turns = interleaved_turns(candidates, 3 if quick else rounds, CALLS, 1 if quick else 3, before_turn=before_turn)
@@ -141,7 +142,7 @@ def timed(
 
 
 def row(
-    question: Question, batch_size: int, name: str, medians: dict[str, float], systems: dict[str, LearningSystem]
+    question: Question, batch_size: int, name: str, medians: dict[str, float], systems: dict[str, LearnerSystem]
 ) -> dict[str, Any]:
     ours = next(name for name in medians if name.startswith("framestow:"))
     figures = {
@@ -169,7 +170,7 @@ def measured(game: str, names: list[str], arguments: argparse.Namespace) -> dict
     rows: list[dict[str, Any]] = []
     failures = {}
     with tempfile.TemporaryDirectory() as scratch:
-        own_bytes = prepare(game, arguments.transitions, Path(scratch))
+        framestow_bytes = prepare(game, arguments.transitions, Path(scratch))
         for name in names:
             start = time.monotonic()
             command = [sys.executable, __file__, "--group", name, "--folder", scratch, "--gib", str(arguments.gib)]
@@ -182,11 +183,14 @@ def measured(game: str, names: list[str], arguments: argparse.Namespace) -> dict
                 print(ran.stderr, file=sys.stderr)
             else:
                 rows += json.loads(ran.stdout.splitlines()[-1])
-    return {"framestow_bytes_a_transition": own_bytes, "rows": combined(rows), "failed": failures}
+    return {"framestow_bytes_a_transition": framestow_bytes, "rows": combined(rows), "failed": failures}
 
 
 def combined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a system, question and batch: a peer's with its better number of threads, ours as the median of all."""
+    """Return a row for each system, question and batch size.
+
+    Another library's row has its better number of threads; framestow's has the median over all processes.
+    """
     kinds: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for each in rows:
         kinds.setdefault((each["question"], each["batch_size"], each["system"], each.get("setting")), []).append(each)
@@ -206,11 +210,11 @@ def show(game: str, figures: dict[str, Any]) -> None:
     for question in QUESTIONS:
         rows = [each for each in figures["rows"] if each["question"] == question]
         sizes = sorted({each["batch_size"] for each in rows})
-        print(f"\n| {question}, µs | held | bytes each | {' | '.join(map(str, sizes))} |")
+        print(f"\n| {question}, µs | stored | bytes each | {' | '.join(map(str, sizes))} |")
         print(f"|---|--:|--:|{'--:|' * len(sizes)}")
         for system in dict.fromkeys((each["system"], each.get("setting")) for each in rows):
-            mine = [each for each in rows if (each["system"], each.get("setting")) == system]
-            print(line(sorted(mine, key=lambda each: each["batch_size"])))
+            own_rows = [each for each in rows if (each["system"], each.get("setting")) == system]
+            print(line(sorted(own_rows, key=lambda each: each["batch_size"])))
     for name, reason in figures["failed"].items():
         print(f"failed: {name}: {reason}")
 
@@ -219,8 +223,8 @@ def line(rows: list[dict[str, Any]]) -> str:
     """Write a system's line: its times, and how many times those of framestow they are."""
     first = rows[0]
     cells = [f"{each['us']:,.0f} ({each['times_framestow']:.2f})" for each in rows]
-    held, nbytes = first.get("transitions"), first.get("bytes_a_transition")
-    facts = [f"{held:,}" if held else "", f"{nbytes:,.0f}" if nbytes else ""]
+    transitions, nbytes = first.get("transitions"), first.get("bytes_a_transition")
+    facts = [f"{transitions:,}" if transitions else "", f"{nbytes:,.0f}" if nbytes else ""]
     return f"| {' | '.join([first['system'], *facts, *cells])} |"
 
 
@@ -229,7 +233,7 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", default=list(GAMES))
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--transitions", type=int, default=1_000_000)
-    parser.add_argument("--gib", type=float, default=8.0, help="that a peer may take")
+    parser.add_argument("--gib", type=float, default=8.0, help="that another library may take")
     parser.add_argument("--quick", action="store_true", help="three rounds of everything")
     parser.add_argument("--group", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

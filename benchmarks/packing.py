@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from atari_frames import recording
 from frame_sets import FRAME_SETS, NotRecordedError
 from framestow._core import PackedStreams, inspect_segment
-from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_medians
 from framestow.frames.frame_spec import FrameSpec
 from scripted_players import SCRIPTED_PLAYERS
 

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow._core import Priorities
-from framestow.benchmarking.interleaved import interleaved_turns
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_turns
 
 RESULTS = Path(__file__).parent / "results"
 CAPACITY = 1_000_000  # transitions

@@ -4,8 +4,8 @@
     python benchmarks/sampling.py --games Pong Enduro      some of them, printed only
     python benchmarks/sampling.py --batch-size 256 --threads 2         results/sampling_256_2_threads.json
 
-What `framestow bench GAME --peers none --transitions 1_000_000` measures, for the packed storage alone, over the
-games. Bytes a transition hold everything: frames, scalars, index, and what the allocator takes.
+What `framestow bench GAME --libraries none --transitions 1_000_000` measures, for the packed storage alone, over the
+games. Bytes a transition include everything: frames, scalars, index, and the allocator's own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from framestow.benchmarking.libraries import FRAMESTOW_SYSTEMS
 from framestow.benchmarking.measurement import BenchSettings, affordable_bytes, measure
-from framestow.benchmarking.own_memory import OWN_SYSTEMS
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
 
@@ -32,7 +32,7 @@ NUM_FRAMES = 20_000  # played a game
 def measured(game: str, settings: BenchSettings) -> dict[str, float]:
     """Figures of one game."""
     play = record_play(game, NUM_FRAMES, PRESET, settings.seed)
-    figures = measure(play, PRESET, settings, [], lambda *_: None, OWN_SYSTEMS[:1])
+    figures = measure(play, PRESET, settings, [], lambda *_: None, FRAMESTOW_SYSTEMS[:1])
     [ours] = figures.systems
     assert ours.append_us is not None
     return {
@@ -40,7 +40,7 @@ def measured(game: str, settings: BenchSettings) -> dict[str, float]:
         "bytes_per_transition": ours.bytes_per_transition,
         "sample_us": ours.sample_us,
         "bare_copy_us": figures.bare_copy.sample_us,
-        "sample_of_bare_copy": figures.of_the_bare_copy(ours),
+        "sample_of_bare_copy": figures.sample_of_bare_copy(ours),
         "append_us": ours.append_us,
         "append_us_of_8_streams": figures.append_us_of_8_streams,
     }
@@ -69,7 +69,7 @@ def main() -> None:
         stack=4,
         rounds=arguments.rounds,
         max_bytes=affordable_bytes(),
-        fill_seconds=1.0,  # of peers: there are none
+        fill_seconds=1.0,  # of other libraries: there are none
         seed=0,
     )
     print(f"{'':15s}   bytes   sample  x bare   append, µs a step from")

@@ -19,8 +19,8 @@ import numpy as np
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
-from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_medians
 from framestow.frames.frame_spec import FrameSpec
 from retention import EPISODE_STEPS, appending
 

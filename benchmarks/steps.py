@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
 from framestow._core import PackedStreams
-from framestow.benchmarking.interleaved import interleaved_turns
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
 
 RESULTS = Path(__file__).parent / "results"

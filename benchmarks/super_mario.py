@@ -24,8 +24,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_medians
 from framestow.integrations.classic import ReplayBuffer
 from plain_classics import PlainFrameHistory
 from record_scenes import FRAME_SKIP, PersistentActions, resized

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
-from framestow.benchmarking.interleaved import interleaved_medians
 from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.timing import interleaved_medians
 from framestow.frames.frame_spec import FrameSpec
 from packing import BARE_BYTES, LENGTH, FilledStore, filled_store
 

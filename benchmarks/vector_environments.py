@@ -3,11 +3,11 @@
     python benchmarks/vector_environments.py                  Breakout and Pong, results/vector_environments.json
     python benchmarks/vector_environments.py --games qbert --rounds 9   printed only
 
-Random play by actions drawn beforehand, the same work each (atari_peers.py), resets included; every `step` waits for
-all eight. The bare emulator runs in two processes, each in a loop of its own, and reads no frame: it is the ceiling.
-The same in lockstep waits for all games at every step, as vector environments do. The rates are medians over rounds in
-which every candidate takes a turn, in an order that is shuffled; the ratios are compared round by round. All candidates
-live at once, the idle ones asleep: the run ends where they are not.
+Random play by actions drawn beforehand, the same work each (atari_libraries.py), resets included; every `step` waits
+for all eight. The bare emulator runs in two processes, each in a loop of its own, and reads no frame: it is the
+ceiling. The same in lockstep waits for all games at every step, as vector environments do. The rates are medians over
+rounds in which every candidate takes a turn, in an order that is shuffled; the ratios are compared round by round. All
+candidates live at once, the idle ones asleep: the run ends where they are not.
 
 `recorded` is ours with `Recorder` into a packed `ReplayMemory` of 100,000 transitions: its step also stores what was
 seen and gives stacks of four.
@@ -23,7 +23,7 @@ from typing import Any
 
 import cv2
 
-from atari_peers import ale_vector, envpool_vector, gymnasium_async, gymnasium_sync, stable_baselines3_subproc
+from atari_libraries import ale_vector, envpool_vector, gymnasium_async, gymnasium_sync, stable_baselines3_subproc
 from bare_emulator import BareEmulatorProcesses, BareEmulatorsInLockstep
 from environment_rates import (
     IDLE_SHARE,

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Fuzzes the packed format: any bytes into the decoder, any frames through the store and back.
+# Fuzz the packed format: arbitrary bytes into the decoder, arbitrary frames through the store and back.
 #
-#   native_tests/fuzz/run.sh [SECONDS]          replays corpus and regressions, then tries new inputs (default 20 s; `make test` takes 3)
-#   native_tests/fuzz/run.sh --renew [SECONDS]  makes the corpus anew from seeds, the old one and what is found now
+#   native_tests/fuzz/run.sh [SECONDS]          replay corpus and regressions, then try new inputs (default 20 s; `make test` takes 3)
+#   native_tests/fuzz/run.sh --renew [SECONDS]  renew corpus.tar.xz from seeds, the old corpus and what this run finds
 #
-# Both harnesses run side by side, under AddressSanitizer and UndefinedBehaviourSanitizer, by libFuzzer where there is a
-# clang that has it, else by standalone_driver.cpp. CXX names the compiler, SANITIZE the sanitizers.
+# Both harnesses run at the same time, under AddressSanitizer and UndefinedBehaviourSanitizer. libFuzzer drives them if a
+# clang has it, else standalone_driver.cpp. CXX names the compiler, SANITIZE the sanitizers.
 set -eu
 cd "$(dirname "$0")/../.."
 [ "${1:-}" = --renew ] && { renews=yes; shift; } || renews=
@@ -18,7 +18,7 @@ harnesses="any_segment round_trip"
 export ASAN_OPTIONS=quarantine_size_mb=32
 
 cmake=cmake
-[ -x .venv/bin/cmake ] && cmake=.venv/bin/cmake
+[ -x .venv/bin/cmake ] && cmake=$PWD/.venv/bin/cmake
 mkdir -p $build
 
 has_libfuzzer() {
@@ -36,7 +36,7 @@ for candidate in ${CXX:-clang++ clang++-20 clang++-19 clang++-18 clang++-17 clan
     fi
 done
 if [ $driver = standalone ] && [ $renews ]; then
-    echo "a corpus is made by libFuzzer: install clang and its runtime library, or name a compiler with CXX=" >&2
+    echo "only libFuzzer can renew the corpus: install clang and its runtime library, or name a compiler with CXX=" >&2
     exit 1
 fi
 
@@ -51,12 +51,12 @@ mkdir -p $binaries
 } > $build/log 2>&1 || { cat $build/log; exit 1; }
 binaries=$binaries/native_tests/fuzz
 
-# fuzz HARNESS: what is found interesting goes to $build/found, what breaks a promise to $build/findings.
+# fuzz HARNESS: inputs that reach new code go to $build/found, inputs that break a promise to $build/findings.
 fuzz() {
     harness=$1
     mkdir -p $build/found/$harness $build/findings
     set --
-    for folder in $here/corpus/$harness $here/regressions/$harness $build/seeds/$harness; do
+    for folder in $build/corpus/$harness $here/regressions/$harness $build/seeds/$harness; do
         [ -d $folder ] && set -- "$@" $folder
     done
     if [ $driver = standalone ]; then
@@ -66,7 +66,7 @@ fuzz() {
             -artifact_prefix=$build/findings/$harness- $build/found/$harness "$@"
     fi > $build/$harness.log 2>&1 || {
         tail -n 60 $build/$harness.log
-        echo "$harness: FOUND something; the input is in $build/findings. Mend it, and keep the input in" \
+        echo "$harness: FOUND something; the input is in $build/findings. Fix it, and add the input to" \
             "$here/regressions/$harness, named by what went wrong."
         return 1
     }
@@ -79,6 +79,9 @@ fuzz() {
     fi
 }
 
+rm -rf $build/corpus $build/seeds
+mkdir -p $build/corpus
+(cd $build/corpus && "$cmake" -E tar xJf ../../../$here/corpus.tar.xz)  # CMake reads .xz everywhere
 $binaries/write_seeds $build/seeds
 fuzz any_segment &
 first=$!
@@ -89,10 +92,14 @@ wait $first || status=1
 for harness in $harnesses; do
     merged=$build/merged/$harness
     rm -rf $merged
-    mkdir -p $merged $here/corpus/$harness
-    $binaries/$harness -merge=1 -max_len=$max_bytes $merged $here/corpus/$harness $build/found/$harness \
+    mkdir -p $merged
+    $binaries/$harness -merge=1 -max_len=$max_bytes $merged $build/corpus/$harness $build/found/$harness \
         $build/seeds/$harness > $build/merge.log 2>&1 || { tail -n 40 $build/merge.log; exit 1; }
-    rm -rf $here/corpus/$harness
-    cp -R $merged $here/corpus/$harness
-    echo "$here/corpus/$harness: $(ls $merged | wc -l) inputs"
+    echo "$harness: $(ls $merged | wc -l) inputs"
 done
+# The same inputs give the same bytes: sorted names, no times, no owners. This needs GNU tar and xz.
+tar --create --file=$build/corpus.tar --directory=$build/merged --format=ustar --sort=name --mtime=@0 \
+    --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX $harnesses
+xz -9e --threads=1 --force $build/corpus.tar
+mv $build/corpus.tar.xz $here/corpus.tar.xz
+echo "$here/corpus.tar.xz: $(wc -c < $here/corpus.tar.xz) bytes"

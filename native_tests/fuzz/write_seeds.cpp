@@ -1,4 +1,5 @@
-// Writes the first inputs of both harnesses: write_seeds FOLDER. Segments of synthetic films, and random decisions.
+// Writes the first inputs of both harnesses: write_seeds FOLDER. Segments of synthetic films, named by their frames
+// (8x24x3_30_frames: 8 rows of 24 bytes, 3 bytes a pixel), and random bytes.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -40,7 +41,9 @@ int main(int argc, char** argv) {
     for (const FrameGeometry& geometry : kGeometries) {
         for (const std::uint32_t count : {1U, 2U, 6U, 12U, 30U}) {
             const std::vector<std::uint8_t> frames = moving_pictures(geometry, count, random);
-            write_file(folder / "any_segment" / std::to_string(number), pack_segment(geometry, frames.data(), count));
+            const std::string name = std::to_string(geometry.rows) + "x" + std::to_string(geometry.row_bytes) + "x" +
+                                     std::to_string(geometry.pixel_bytes) + "_" + std::to_string(count) + "_frames";
+            write_file(folder / "any_segment" / name, pack_segment(geometry, frames.data(), count));
             std::vector<std::uint8_t> decisions(20 + 8 * count);
             for (std::uint8_t& decision : decisions) {
                 decision = static_cast<std::uint8_t>(random());
@@ -48,7 +51,8 @@ int main(int argc, char** argv) {
             if (count == 30) {
                 decisions[0] = static_cast<std::uint8_t>(255 - random() % 12);  // the largest frames are rare
             }
-            write_file(folder / "round_trip" / std::to_string(number), decisions);
+            const std::string bytes = std::to_string(decisions.size()) + "_random_bytes_";
+            write_file(folder / "round_trip" / (bytes + std::to_string(number)), decisions);
             ++number;
         }
     }

@@ -39,12 +39,6 @@ def test_importing_framestow_imports_neither_numpy_nor_an_extra():
     assert "[]" == result.stdout.strip()
 
 
-def test_no_module_is_longer_than_450_lines():
-    lengths = {path.name: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
-
-    assert {name: length for name, length in lengths.items() if length > 450} == {}
-
-
 def test_no_module_is_a_bag():
     bags = {"utils", "helpers", "common", "base", "misc", "manager", "types"}
 

@@ -1,33 +1,35 @@
-"""Every system holds what it was fed, or is left out and said to be; the figures are those of what was measured."""
+"""Every system returns what it was fed, or is left out with the reason."""
 
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
-from framestow.benchmarking.append_times import append_us_of_streams
-from framestow.benchmarking.bare_copy import BareCopy
-from framestow.benchmarking.measurement import GIB, BenchSettings, measure
-from framestow.benchmarking.own_memory import OWN_SYSTEMS
-from framestow.benchmarking.peers.lazy_frames import LazyFramesList
-from framestow.benchmarking.peers.roster import PEERS, Peer, chosen_peers
-from framestow.benchmarking.system import Pictures, System
+from framestow.benchmarking.libraries import (
+    FRAMESTOW_SYSTEMS,
+    LIBRARIES,
+    BatchArrays,
+    LazyFramesList,
+    Library,
+    System,
+    chosen_libraries,
+)
+from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_streams, measure
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.storage.storages import STORAGES
 from oracles.numbered_play import numbered_play
 
 PLAY = numbered_play()
-LAZY_FRAMES = PEERS["lazy-frames"]
+LAZY_FRAMES = LIBRARIES["lazy-frames"]
 
 
 class Shuffling(LazyFramesList):
-    """Gives the right observations with another step's next ones."""
+    """Returns the right observations with another step's next observations."""
 
     name = "shuffling"
 
-    def pictures(self, batch: Any) -> Pictures:
-        right = super().pictures(batch)
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        right = super().as_arrays(batch)
         return right._replace(next_observations=right.next_observations[::-1])
 
 
@@ -53,15 +55,15 @@ def _settings(**changed: Any) -> BenchSettings:
     return BenchSettings(**(values | {"seed": 0} | changed))
 
 
-def _measured(*peers: Peer, **changed: Any) -> Any:
-    return measure(PLAY, "machado2018", _settings(**changed), peers, lambda *_: None)
+def _measured(*libraries: Library, **changed: Any) -> Any:
+    return measure(PLAY, "machado2018", _settings(**changed), libraries, lambda *_: None)
 
 
-def _peer(kind: type[System]) -> Peer:
-    return Peer("stand-in", (), "", (kind,))
+def _library(kind: type[System]) -> Library:
+    return Library("stand-in", (), "", (kind,))
 
 
-def test_all_of_our_storages_are_measured_with_the_bare_copy():
+def test_all_storages_of_framestow_are_measured_with_the_bare_copy():
     figures = _measured()
 
     assert [f"framestow, {storage}" for storage in STORAGES] == [system.name for system in figures.systems]
@@ -74,19 +76,19 @@ def test_all_of_our_storages_are_measured_with_the_bare_copy():
     assert figures.append_us_of_8_streams > 0
 
 
-@pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS.keys())
-def test_a_peer_gives_back_what_it_was_fed(peer: Peer):
-    if not peer.is_installed:
-        pytest.skip(f"{peer.key} is not installed: {peer.install_command}")
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES.keys())
+def test_a_library_returns_what_it_was_fed(library: Library):
+    if not library.is_installed:
+        pytest.skip(f"{library.key} is not installed: {library.install_command}")
 
-    figures = _measured(peer)
+    figures = _measured(library)
 
     assert () == figures.left_out
-    assert [kind.name for kind in (*OWN_SYSTEMS, *peer.systems)] == [system.name for system in figures.systems]
+    assert [kind.name for kind in (*FRAMESTOW_SYSTEMS, *library.systems)] == [system.name for system in figures.systems]
 
 
-def test_a_system_that_gives_other_pictures_than_it_was_fed_is_left_out_and_said_to_be():
-    figures = _measured(_peer(Shuffling), LAZY_FRAMES)
+def test_a_system_that_returns_other_observations_than_it_was_fed_is_left_out_with_the_reason():
+    figures = _measured(_library(Shuffling), LAZY_FRAMES)
 
     [left_out] = figures.left_out
     assert "shuffling" == left_out.name
@@ -95,18 +97,18 @@ def test_a_system_that_gives_other_pictures_than_it_was_fed_is_left_out_and_said
 
 
 def test_a_system_that_fails_is_left_out_with_the_first_line_of_its_error():
-    [left_out] = _measured(_peer(Failing)).left_out
+    [left_out] = _measured(_library(Failing)).left_out
 
     assert ("failing", "TypeError: sample() takes no argument") == (left_out.name, left_out.reason)
 
 
-def test_a_peer_stops_filling_when_its_time_is_up_and_ours_goes_on():
+def test_a_library_stops_filling_when_its_time_is_up_and_framestow_does_not():
     figures = _measured(LAZY_FRAMES, fill_seconds=1e-9)
 
     assert [600, 600, 256] == [system.transitions for system in figures.systems]
 
 
-def test_ratios_are_against_the_bare_copy_and_our_first_storage():
+def test_ratios_are_to_the_bare_copy_and_to_the_first_storage_of_framestow():
     figures = _measured(LAZY_FRAMES)
 
     plain = json.loads(json.dumps(figures.to_dict()))
@@ -118,16 +120,6 @@ def test_ratios_are_against_the_bare_copy_and_our_first_storage():
     assert lazy.sample_us / bare.sample_us == last["sample_of_bare_copy"]
     assert lazy.sample_us / ours.sample_us == last["sample_of_framestow"]
     assert lazy.bytes_per_transition / ours.bytes_per_transition == last["bytes_of_framestow"]
-
-
-def test_the_bare_copy_copies_consecutive_frames_of_the_play():
-    bare = BareCopy(PLAY, 3_000, batch_size=16, stack=3, seed=0)
-
-    first = bare.sample()[:, :, 1, 1].astype(int)
-
-    assert 100 == bare.num_frames
-    assert (16, 4) == first.shape
-    assert np.all(np.diff(first, axis=1) % len(PLAY.frames) == 1)
 
 
 def test_the_bare_copy_takes_no_more_than_a_third_of_the_bytes():
@@ -143,7 +135,7 @@ def test_many_streams_append_at_once_from_different_places_of_the_play():
     [
         ({"rounds": 0}, "rounds is 0: it must be above 0; give a larger one"),
         ({"max_bytes": -1}, "max_bytes is -1: it must be above 0"),
-        ({"transitions": 2**24 + 1}, "transitions is 16,777,217: a reward tells each one's number"),
+        ({"transitions": 2**24 + 1}, "transitions is 16,777,217: each reward is its transition's number"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changed: dict[str, Any], message: str):
@@ -151,25 +143,27 @@ def test_settings_that_cannot_work_are_refused(changed: dict[str, Any], message:
         _settings(**changed)
 
 
-def test_peers_are_chosen_by_name_all_or_none():
-    installed, missing = chosen_peers(["auto"])
+def test_libraries_are_chosen_by_name_all_or_none():
+    installed, missing = chosen_libraries(["auto"])
 
     assert LAZY_FRAMES in installed
-    assert list(PEERS.values()) == sorted((*installed, *missing), key=list(PEERS.values()).index)
-    assert ([], []) == chosen_peers(["none"])
-    assert ([LAZY_FRAMES], []) == chosen_peers(["lazy-frames", "lazy-frames"])
+    assert list(LIBRARIES.values()) == sorted((*installed, *missing), key=list(LIBRARIES.values()).index)
+    assert ([], []) == chosen_libraries(["none"])
+    assert ([LAZY_FRAMES], []) == chosen_libraries(["lazy-frames", "lazy-frames"])
     with pytest.raises(
-        InvalidSettingsError, match=r"peers has 'lazyframes': it names none; did you mean lazy-frames\?"
+        InvalidSettingsError, match=r"libraries has 'lazyframes': no library has this name; did you mean lazy-frames\?"
     ):
-        chosen_peers(["lazyframes"])
+        chosen_libraries(["lazyframes"])
 
 
-def test_a_named_peer_that_is_not_installed_is_refused_with_what_installs_it(monkeypatch: pytest.MonkeyPatch):
-    absent = Peer("absent", ("no_such_module",), "absent-library[fast]", ())
-    monkeypatch.setitem(PEERS, "absent", absent)
+def test_a_named_library_that_is_not_installed_is_refused_with_its_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    absent = Library("absent", ("no_such_module",), "absent-library[fast]", ())
+    monkeypatch.setitem(LIBRARIES, "absent", absent)
 
     with pytest.raises(
-        MissingExtraError, match=r'peer absent is not installed: .*; pip install "absent-library\[fast\]"'
+        MissingExtraError, match=r'library absent is not installed: .*; pip install "absent-library\[fast\]"'
     ):
-        chosen_peers(["absent"])
-    assert absent in chosen_peers(["auto"])[1]
+        chosen_libraries(["absent"])
+    assert absent in chosen_libraries(["auto"])[1]

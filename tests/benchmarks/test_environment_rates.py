@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from atari_peers import ale_vector, gymnasium_env, gymnasium_sync
+from atari_libraries import ale_vector, gymnasium_env, gymnasium_sync
 from bare_emulator import NUM_ACTIONS, NUM_DRAWN, BareEmulatorProcesses, BareEmulators, drawn_actions
 from environment_rates import Candidate, ManyEnvs, OneEnv, figures, idle_share, made, rates_of_rounds, ratio_of, table
 from framestow.envs import make_atari

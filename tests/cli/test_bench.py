@@ -25,7 +25,7 @@ def test_a_bench_prints_the_table_and_writes_figures_and_picture(
 ) -> None:
     out = tmp_path / "new" / "folder"
 
-    assert main(["bench", "pong", *SMALL, "--peers", "lazy-frames", "--out", str(out)]) == 0
+    assert main(["bench", "pong", *SMALL, "--libraries", "lazy-frames", "--out", str(out)]) == 0
 
     printed = capsys.readouterr().out
     names = ["framestow, packed", "framestow, raw", "LazyFrames in a list"]
@@ -72,7 +72,7 @@ def test_a_bench_prints_the_table_and_writes_figures_and_picture(
 
 
 @with_matplotlib
-def test_peers_that_are_not_installed_are_listed_with_what_installs_them(
+def test_libraries_that_are_not_installed_are_listed_with_the_command_that_installs_them(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,7 +90,10 @@ def test_peers_that_are_not_installed_are_listed_with_what_installs_them(
     ("arguments", "message"),
     [
         (["Brekout"], "did you mean Breakout"),
-        (["Pong", "--peers", "torchlr"], "peers has 'torchlr': it names none; did you mean torchrl?"),
+        (
+            ["Pong", "--libraries", "torchlr"],
+            "libraries has 'torchlr': no library has this name; did you mean torchrl?",
+        ),
         (["Pong", "--rounds", "0"], "rounds is 0: it must be above 0; give a larger one"),
         (["Pong", "--max-gib", "0"], "max_gib is 0: it must be above 0; give a larger --max-gib"),
         (["Pong", "--out", __file__], f"out is {__file__}: that is a file; give a folder with --out"),
@@ -118,7 +121,7 @@ def test_what_cannot_work_is_refused_in_one_line_and_nothing_is_written(
 
 @with_matplotlib
 def test_an_interrupted_bench_leaves_nothing_behind(tmp_path: Path) -> None:
-    arguments = ["bench", "Pong", "--peers", "none", "--frames", "1_000_000", "--out", str(tmp_path / "out")]
+    arguments = ["bench", "Pong", "--libraries", "none", "--frames", "1_000_000", "--out", str(tmp_path / "out")]
     bench = subprocess.Popen(
         [sys.executable, "-u", "-m", "framestow.cli", *arguments],
         stdout=subprocess.PIPE,
@@ -151,7 +154,7 @@ def test_without_its_extra_bench_says_what_to_install(module: str) -> None:
 
 @with_matplotlib
 def test_bench_works_without_pytorch(tmp_path: Path) -> None:
-    arguments = ["bench", "Pong", *SMALL, "--peers", "none", "--out", str(tmp_path)]
+    arguments = ["bench", "Pong", *SMALL, "--libraries", "none", "--out", str(tmp_path)]
     script = (
         "import sys\n"
         "class NoTorch:\n"
@@ -177,4 +180,4 @@ def test_the_help_of_bench_waits_for_nothing_large() -> None:
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
 
     assert finished.returncode == 0, finished.stderr
-    assert "--peers" in finished.stdout
+    assert "--libraries" in finished.stdout

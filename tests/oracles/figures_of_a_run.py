@@ -1,6 +1,6 @@
 """Figures such as a run gives, for what shows them."""
 
-from framestow.benchmarking.figures import BenchFigures, LeftOut, SystemFigures
+from framestow.benchmarking.measurement import BenchFigures, LeftOut, SystemFigures
 
 
 def some_figures() -> BenchFigures:

@@ -1,1 +1,1 @@
-"""What `framestow bench` does: play, measure in turn, and the systems that are measured."""
+"""What `framestow bench` runs: record a play, fill the memories, time them in turn, and show the figures."""

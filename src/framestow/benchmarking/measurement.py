@@ -1,4 +1,4 @@
-"""Fills the systems with the same play, holds what they give against it, and times them in turn."""
+"""Fill the memories with the same play, check what they return, and time them in turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -15,27 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from framestow import __version__
-from framestow.benchmarking.append_times import append_us_of_streams
-from framestow.benchmarking.bare_copy import BareCopy
-from framestow.benchmarking.figures import BenchFigures, LeftOut, SystemFigures
-from framestow.benchmarking.interleaved import interleaved_turns
-from framestow.benchmarking.own_memory import OWN_SYSTEMS
-from framestow.benchmarking.peers.roster import Peer
+from framestow.benchmarking.libraries import FRAMESTOW_SYSTEMS, Library, System, Task
 from framestow.benchmarking.play import MOST_STEPS, Play, Step
-from framestow.benchmarking.system import System, Task
+from framestow.benchmarking.timing import BareCopy, interleaved_turns, settle_allocator
 from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import available_bytes, live_bytes, resident_bytes
+from framestow.replay.memory import ReplayMemory
 
 GIB = 1 << 30
-BARE_BYTES = 4 * GIB  # what the bare copy's array takes at most
-MOST_BYTES = 12 * GIB  # what all systems take together where there is room
-CHUNK = 256  # steps that are appended between two looks at the clock
+BARE_BYTES = 4 * GIB  # the bare copy's array, at most
+MOST_BYTES = 12 * GIB  # of all systems together, where that much memory is free
+CHUNK = 256  # steps appended between two readings of the clock
 CHECKED_BATCHES = 8
 CALLS = 5  # batches a turn
-SETTLING_BYTES = 31 << 20  # just under what glibc takes as the largest block to learn from
 
-Watch = Callable[[str, int, int], object]
-"""Is told what is being done, how much of it is done, and how much there is."""
+OnProgress = Callable[[str, int, int], object]
+"""Called with a description of the current work, how much of it is done, and how much there is."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class BenchSettings:
     max_bytes: int
     """For all systems together; the bare copy's array takes at most a third of it, and at most 4 GiB."""
     fill_seconds: float
-    """After so long a peer whose memory grows with what it holds has as many transitions as it has."""
+    """Filling stops after this time for a library that reserves less than a frame a transition."""
     seed: int
 
     def __post_init__(self) -> None:
@@ -59,57 +55,122 @@ class BenchSettings:
                 raise InvalidSettingsError(f"{name} is {getattr(self, name)}: it must be above 0; give a larger one")
         if self.transitions > MOST_STEPS:
             raise InvalidSettingsError(
-                f"transitions is {self.transitions:,}: a reward tells each one's number, exact as float32 up to "
+                f"transitions is {self.transitions:,}: each reward is its transition's number, exact as float32 up to "
                 f"{MOST_STEPS:,}; give fewer"
             )
 
 
+@dataclass(frozen=True)
+class SystemFigures:
+    """One system's row of the table."""
+
+    name: str
+    setting: str
+    version: str
+    gives_up: str
+    transitions: int
+    bytes_per_transition: float
+    sample_us: float
+    append_us: float | None
+    """Median over chunks of appends, for one step of one environment; ``None`` for the bare copy."""
+    torch_threads: int | None = None
+    """Number of PyTorch threads that was quicker; ``None`` where it does not matter."""
+
+    @property
+    def description(self) -> str:
+        """Name, version, setting and what it gives up, in one line."""
+        threads = "" if self.torch_threads is None else f", torch threads: {self.torch_threads}"
+        loss = f"; gives up {self.gives_up}" if self.gives_up else ""
+        return f"{' '.join(filter(None, (self.name, self.version)))}: {self.setting}{threads}{loss}"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A system without figures, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BenchFigures:
+    """Everything measured in one run; the first system is framestow's default storage."""
+
+    game: str
+    preset: str
+    frame_shape: tuple[int, ...]
+    stack: int
+    batch_size: int
+    threads: int
+    frames_played: int
+    rounds: int
+    seed: int
+    bare_copy: SystemFigures
+    systems: tuple[SystemFigures, ...]
+    left_out: tuple[LeftOut, ...]
+    append_us_of_8_streams: float
+
+    def sample_of_bare_copy(self, system: SystemFigures) -> float:
+        """Return the system's sampling time divided by the bare copy's."""
+        return system.sample_us / self.bare_copy.sample_us
+
+    def bytes_of_framestow(self, system: SystemFigures) -> float:
+        """Return the system's bytes a transition divided by those of framestow's default storage."""
+        return system.bytes_per_transition / self.systems[0].bytes_per_transition
+
+    def sample_of_framestow(self, system: SystemFigures) -> float:
+        """Return the system's sampling time divided by that of framestow's default storage."""
+        return system.sample_us / self.systems[0].sample_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all figures and their ratios as values for JSON."""
+        plain = asdict(self)
+        rows = []
+        for system in (self.bare_copy, *self.systems):
+            ratios = {
+                "sample_of_bare_copy": self.sample_of_bare_copy(system),
+                "bytes_of_framestow": self.bytes_of_framestow(system),
+                "sample_of_framestow": self.sample_of_framestow(system),
+            }
+            rows.append({**asdict(system), **ratios})
+        plain["bare_copy"], *plain["systems"] = rows
+        return plain
+
+
 def affordable_bytes() -> int:
-    """Return 12 GiB, or half of what this process may still take if that is less."""
+    """Return 12 GiB, or half of the memory that this process can still take if that is less."""
     return min(MOST_BYTES, available_bytes() // 2)
-
-
-class _Limits(NamedTuple):
-    """Where filling stops: the system's share of bytes, and seconds."""
-
-    nbytes: int
-    seconds: float
-
-
-class _Filled(NamedTuple):
-    system: System
-    figures: SystemFigures
 
 
 def measure(
     play: Play,
     preset: str,
     settings: BenchSettings,
-    peers: Iterable[Peer],
-    watch: Watch,
-    own_systems: Sequence[type[System]] = OWN_SYSTEMS,
+    libraries: Iterable[Library],
+    on_progress: OnProgress,
+    framestow_systems: Sequence[type[System]] = FRAMESTOW_SYSTEMS,
 ) -> BenchFigures:
-    """Measure framestow's storages and the peers on ``play``.
+    """Measure framestow's storages and the other libraries' memories on ``play``.
 
-    A peer that fails, or gives other observations than it was fed, is left out with the reason; framestow's own
-    failures are raised.
+    A library that fails, or returns other observations than it was fed, is left out with the reason. An error in
+    framestow's own systems is raised.
     """
-    kinds = [(kind, peer) for peer in peers for kind in peer.systems]
+    kinds = [(kind, library) for library in libraries for kind in library.systems]
     bare_bytes = min(BARE_BYTES, settings.max_bytes // 3, settings.transitions * play.frames[0].nbytes)
-    share = (settings.max_bytes - bare_bytes) // (len(own_systems) + len(kinds))
-    bare = BareCopy(play, bare_bytes, settings.batch_size, settings.stack, settings.seed)
-    own_limits, limits = _Limits(share, float("inf")), _Limits(share, settings.fill_seconds)
-    filled = [_filled(kind, __version__, play, settings, own_limits, watch) for kind in own_systems]
+    share = (settings.max_bytes - bare_bytes) // (len(framestow_systems) + len(kinds))
+    bare = BareCopy(play, max(bare_bytes, (settings.stack + 2) * play.frames[0].nbytes), settings.seed)
+    unlimited, limited = _Limits(share, float("inf")), _Limits(share, settings.fill_seconds)
+    filled = [_filled(kind, __version__, play, settings, unlimited, on_progress) for kind in framestow_systems]
     left_out = []
-    for kind, peer in kinds:
+    for kind, library in kinds:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                filled.append(_filled(kind, peer.version, play, settings, limits, watch))
-        except Exception as error:  # whatever another library's version does, the others are still measured
+                filled.append(_filled(kind, library.version, play, settings, limited, on_progress))
+        except Exception as error:  # any version of another library may fail; the others are still measured
             left_out.append(LeftOut(kind.name, f"{type(error).__name__}: {error}".splitlines()[0]))
-    _settle_the_allocator()
-    bare_us, systems = _timed(bare, filled, settings, watch)
+    settle_allocator()
+    bare_us, systems = _timed(bare, filled, settings, on_progress)
     return BenchFigures(
         game=play.game,
         preset=preset,
@@ -127,28 +188,72 @@ def measure(
     )
 
 
+def append_us_of_streams(play: Play, num_streams: int, stack: int, num_calls: int = 2_048) -> float:
+    """Return the median microseconds a step of calls that each append one step of every stream, ``begin`` included.
+
+    The streams start at evenly spaced places of the play.
+    """
+    frame, capacity = FrameSpec(play.frames.shape[1:]), num_calls * num_streams
+    memory = ReplayMemory(capacity, frame, play.num_actions, stack=stack, num_streams=num_streams)
+    spacing = len(play.positions) // num_streams
+    streams = [play.steps(num_calls, stack, first=stream * spacing) for stream in range(num_streams)]
+    is_first_call = True
+    chunk_us = []
+    calls_a_chunk = 64  # so that each chunk includes work that is done once a segment
+    for _ in range(num_calls // calls_a_chunk):
+        elapsed = 0.0
+        for _ in range(calls_a_chunk):
+            steps = [next(stream) for stream in streams]
+            starting = [stream for stream, step in enumerate(steps) if step.starts_episode or is_first_call]
+            is_first_call = False
+            first_frames = np.array([steps[stream].observation[-1] for stream in starting])
+            actions, rewards = np.array([step.action for step in steps]), np.array([step.reward for step in steps])
+            terminated = np.array([step.terminated for step in steps])
+            truncated = np.array([step.truncated for step in steps])
+            frames = np.stack([step.next_observation[-1] for step in steps])
+            start = time.perf_counter()
+            if starting:
+                memory.begin(first_frames, starting)
+            memory.append(actions, rewards, terminated, truncated, frames)
+            elapsed += time.perf_counter() - start
+        chunk_us.append(elapsed / (calls_a_chunk * num_streams) * 1e6)
+    return statistics.median(chunk_us)
+
+
+class _Limits(NamedTuple):
+    """Where filling stops: the system's share of bytes, and seconds."""
+
+    nbytes: int
+    seconds: float
+
+
+class _Filled(NamedTuple):
+    system: System
+    figures: SystemFigures
+
+
 def _filled(
     kind: type[System],
     version: str,
     play: Play,
     settings: BenchSettings,
     limits: _Limits,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> _Filled:
     """Build a system, fill it and check it."""
     shape = play.frames.shape[1:]
     task = Task(0, shape, settings.stack, play.num_actions, settings.batch_size, settings.threads, settings.seed)
-    _use_a_little(kind, replace(task, capacity=CHUNK), play)
+    _warm_up(kind, replace(task, capacity=CHUNK), play)
     reserved = kind.bytes_reserved(task)
     capacity = min(settings.transitions, max(limits.nbytes // reserved, CHUNK))
-    if reserved >= task.stack_bytes // task.stack:
-        limits = limits._replace(seconds=float("inf"))  # what is reserved is taken, however little of it is filled
+    if reserved >= task.frame_bytes:
+        limits = limits._replace(seconds=float("inf"))  # the reserved bytes are taken even if few are filled
     before = live_bytes()
     system = kind(replace(task, capacity=capacity))
     steps = play.steps(capacity, settings.stack)
-    count, append_us = _fed(system, steps, limits, lambda done: watch(f"filling {kind.name}", done, capacity))
-    nbytes = max(live_bytes() - before, system.bytes_told())
-    _check_pictures(system, play, settings.stack, count)
+    count, append_us = _fill(system, steps, limits, lambda done: on_progress(f"filling {kind.name}", done, capacity))
+    nbytes = max(live_bytes() - before, system.reported_bytes())
+    _check_batches(system, play, settings.stack, count)
     figures = SystemFigures(
         name=kind.name,
         setting=kind.setting,
@@ -162,13 +267,13 @@ def _filled(
     return _Filled(system, figures)
 
 
-def _fed(
+def _fill(
     system: System, steps: Iterator[Step], limits: _Limits, on_steps: Callable[[int], object]
 ) -> tuple[int, float]:
-    """Append the steps until they or the limits are reached; return how many, and the median µs of one.
+    """Append the steps until none is left or a limit is reached; return how many, and the median µs of one.
 
-    What a system took when it was built does not count here: some write to all of their arrays at once, but
-    ``bytes_reserved`` has kept those within the limit.
+    The bytes that a system took when it was built do not count here: some systems write to all of their arrays at
+    once, and ``bytes_reserved`` has kept those within the limit.
     """
     bytes_before = resident_bytes()
     chunk_us = []
@@ -185,24 +290,24 @@ def _fed(
     return count, statistics.median(chunk_us)
 
 
-def _use_a_little(kind: type[System], task: Task, play: Play) -> None:
-    """Have the libraries loaded and what they keep for themselves allocated before bytes are counted."""
+def _warm_up(kind: type[System], task: Task, play: Play) -> None:
+    """Load the library and let it allocate what it shares between memories, before bytes are counted."""
     system = kind(task)
     for step in play.steps(task.capacity, task.stack):
         system.append(step)
     system.sample()
 
 
-def _check_pictures(system: System, play: Play, stack: int, num_steps: int) -> None:
+def _check_batches(system: System, play: Play, stack: int, num_steps: int) -> None:
     """Raise ``DamagedDataError`` if sampled observations are not those that were fed."""
     for _ in range(CHECKED_BATCHES):
-        observations, next_observations, rewards = system.pictures(system.sample())
+        observations, next_observations, rewards = system.as_arrays(system.sample())
         numbers = rewards.astype(np.int64)
         if numbers.min() < 0 or numbers.max() >= num_steps:
             raise DamagedDataError(f"{system.name} gave a reward that it was not fed: its batches cannot be trusted")
         if not (observations == play.observations(numbers, stack)).all():
             raise DamagedDataError(f"{system.name} gave an observation that it was not fed: it cannot be compared")
-        # A buffer that takes the following step's observation for the next one has none for the newest step either.
+        # A buffer that returns the following step's observation as the next one has none for the newest step either.
         has_follower = ~play.has_ended(numbers) & (numbers < num_steps - 1)
         counts = has_follower | system.keeps_final_frames
         expected = play.observations(numbers, stack, steps_later=1)
@@ -210,21 +315,11 @@ def _check_pictures(system: System, play: Play, stack: int, num_steps: int) -> N
             raise DamagedDataError(f"{system.name} gave a next observation that it was not fed: it cannot be compared")
 
 
-def _settle_the_allocator() -> None:
-    """Let freed batches stay with the process, as in one that has ever let a large array go.
-
-    The C library hands large freed blocks back to the system until it has seen a larger one freed, and every batch in
-    new arrays then pays for the pages anew. It is the others' advantage: cpprb's sample(32) took 166 µs or 840, by
-    what else had been freed before; framestow uses its arrays again.
-    """
-    np.ones(SETTLING_BYTES, np.uint8)
-
-
 def _timed(
-    bare: BareCopy, filled: list[_Filled], settings: BenchSettings, watch: Watch
+    bare: BareCopy, filled: list[_Filled], settings: BenchSettings, on_progress: OnProgress
 ) -> tuple[float, list[SystemFigures]]:
     """Time the bare copy and every system in turn, those on PyTorch with one thread and with its default."""
-    candidates: dict[str, Callable[[], Any]] = {bare.name: bare.sample}
+    candidates: dict[str, Callable[[], Any]] = {bare.name: partial(bare.copy, settings.batch_size, settings.stack + 1)}
     before_turn: dict[str, Callable[[], Any]] = {}
     names: list[dict[int | None, str]] = []
     torch: Any = sys.modules.get("torch")
@@ -242,11 +337,11 @@ def _timed(
         settings.rounds,
         CALLS,
         before_turn=before_turn,
-        after_round=lambda: watch("timing in turn", next(rounds_done), settings.rounds + 3),
+        after_round=lambda: on_progress("timing in turn", next(rounds_done), settings.rounds + 3),
     )
     if torch:
         torch.set_num_threads(default_threads)
-    # Of single calls: where the machine is busy with something else, most turns hold one that was interrupted.
+    # The median of single calls: on a busy machine most turns contain an interrupted call.
     medians = {name: statistics.median(chain.from_iterable(times)) * 1e6 for name, times in turns.items()}
     systems = []
     for each, by_threads in zip(filled, names, strict=True):

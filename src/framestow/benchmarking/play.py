@@ -1,4 +1,4 @@
-"""Play of a game, recorded once and handed out step by step, again and again."""
+"""Record the play of a game once, and repeat it step by step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from framestow.errors import InvalidSettingsError
 
 Frames = npt.NDArray[np.uint8]
 
-# A step's reward is its number, by which a sampled transition is known again. Memories keep rewards as float32.
+# A step's reward is its number, which identifies a sampled transition. Memories store rewards as float32.
 MOST_STEPS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Step:
-    """One transition as an agent meets it; the pictures are read-only views or copies, ``(stack, *frame)``."""
+    """One transition, as an agent sees it; observations are read-only views or copies, ``(stack, *frame)``."""
 
     observation: Frames
     action: int
@@ -35,12 +35,12 @@ class Step:
 class Play:
     """The frames of some episodes, and the transitions between them.
 
-    ============== ======================================================================
+    ============== ====================================================================
     frames         ``(num_frames, *frame)``, true final frames included
-    episode_starts of each frame, the position of its episode's first frame
-    positions      of each transition, the position of the observation's newest frame
-    actions        of each transition; likewise ``terminated`` and ``truncated``
-    ============== ======================================================================
+    episode_starts for each frame, the position of its episode's first frame
+    positions      for each transition, the position of the observation's newest frame
+    actions        for each transition, like ``terminated`` and ``truncated``
+    ============== ====================================================================
     """
 
     game: str
@@ -53,10 +53,10 @@ class Play:
     truncated: npt.NDArray[np.bool_]
 
     def observations(self, numbers: npt.NDArray[np.int64], stack: int, steps_later: int = 0) -> Frames:
-        """Give the observations of these steps, or with ``steps_later=1`` the ones that they led to.
+        """Return the observations of these steps, or with ``steps_later=1`` their next observations.
 
-        A step's number counts on when the play begins anew. Shape ``(len(numbers), stack, *frame)``, padded with the
-        episode's first frame.
+        Numbers continue when the play repeats. The shape is ``(len(numbers), stack, *frame)``; the episode's first
+        frame pads its first observations.
         """
         newest = self.positions[numbers % len(self.positions)] + steps_later
         window = newest[:, None] + np.arange(1 - stack, 1)
@@ -64,12 +64,12 @@ class Play:
         return stacked
 
     def has_ended(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Tell of each of these steps whether its episode ended with it."""
+        """Return for each of these steps whether its episode ended with it."""
         which = numbers % len(self.positions)
         return self.terminated[which] | self.truncated[which]
 
     def steps(self, num_steps: int, stack: int, first: int = 0) -> Iterator[Step]:
-        """Go through ``num_steps`` steps of the play from number ``first`` on, anew whenever it is over."""
+        """Yield ``num_steps`` steps from number ``first`` on; the play repeats when it is over."""
         for number in range(first, first + num_steps):
             which = number % len(self.positions)
             newest = int(self.positions[which])
@@ -97,10 +97,10 @@ def record_play(
     seed: int = 0,
     on_frame: Callable[[int], object] | None = None,
 ) -> Play:
-    """Play ``game`` at random by the preset's rules, sticky actions included, until there are ``num_frames`` frames.
+    """Play ``num_frames`` frames of ``game`` at random by the preset's rules, sticky actions included.
 
-    The same arguments give the same play. The last episode is cut off where the frames end: ``truncated``.
-    ``on_frame`` is told how many there are. Raises ``UnknownGameError`` and ``InvalidSettingsError``.
+    The same arguments give the same play. The last episode is truncated where the frames end. ``on_frame`` is called
+    with the number of frames so far. Raises ``UnknownGameError`` and ``InvalidSettingsError``.
     """
     if num_frames < 2:
         raise InvalidSettingsError(f"frames is {num_frames}: a transition needs 2; give a larger number")

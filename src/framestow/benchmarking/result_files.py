@@ -1,4 +1,4 @@
-"""Writes a benchmark's figures with the command that made them and the machine that they were measured on."""
+"""Write a benchmark's figures with the command that measured them and the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory and versions; nothing that names the host."""
+    """Return processor, cores, memory and versions; nothing names the host."""
     processor = platform.processor() or platform.machine()
     cpu_info = Path("/proc/cpuinfo")
     if cpu_info.is_file():
@@ -31,7 +31,7 @@ def machine() -> dict[str, Any]:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """Write ``arguments``, as ``sys.argv`` has them, as one would type them: no path to the program.
+    """Return ``arguments``, in the form of ``sys.argv``, as a user would type them, without the path to the program.
 
     >>> command_line(["/opt/bin/framestow", "bench", "Pong"]), command_line(["/src/benchmarks/packing.py"])
     ('framestow bench Pong', 'python benchmarks/packing.py')
@@ -49,7 +49,7 @@ def command_line(arguments: Sequence[str]) -> str:
 def write_result(path: Path, figures: dict[str, Any], command: str | None = None) -> Path:
     """Write ``figures`` to ``path`` as JSON, with the machine and the command (this process's by default).
 
-    Folders that are missing are made; the file is replaced as a whole. Returns ``path``; raises ``OSError``.
+    Creates missing folders and replaces the file as a whole. Returns ``path``; raises ``OSError``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     entries = {"command": command_line(sys.argv) if command is None else command, "machine": machine(), **figures}

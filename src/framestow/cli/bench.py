@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Measure bytes a transition and the time of sample() on a game, beside the other libraries that are installed.
+    """Measure bytes a transition and the time of sample() on a game, for framestow and other installed libraries.
 
-    Plays the game at random, fills every memory with that play again and again, checks that each gives back what it
-    was fed, and times them in turn. Prints a table; writes bench.json and bench.png.
+    Plays the game at random, fills every memory with this play repeatedly, checks that each returns what it was fed,
+    and times them in turn. Prints a table and writes bench.json and bench.png.
     """
 
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")] = "Breakout"
     """Atari game, as framestow train takes it: Breakout, MsPacman, …"""
 
     transitions: int = 200_000
-    """Transitions that framestow's memory holds; the others hold as many as fit their share of memory and time."""
+    """Transitions in framestow's memory; the others store as many as fit their share of memory and time."""
 
     batch_size: int = 32
     """Transitions in a sample."""
 
     threads: int = 1
-    """Threads that framestow unpacks a batch with; the others work as they do."""
+    """Threads that framestow unpacks a batch with; the others use their defaults."""
 
     rounds: int = 200
     """Rounds in which each system samples 5 batches in turn; the median counts."""
 
-    peers: tuple[str, ...] = ("auto",)
-    """Whom to measure beside framestow: auto (all that are installed), none, or names such as tianshou torchrl."""
+    libraries: tuple[str, ...] = ("auto",)
+    """Libraries to compare with: auto (all that are installed), none, or names such as tianshou torchrl."""
 
     out: Path | None = None
     """Folder for bench.json and bench.png; by default bench-GAME."""
 
     frames: int = 20_000
-    """Frames to play; the memories are filled with them again and again."""
+    """Frames to play; the memories are filled with them repeatedly."""
 
     stack: int = 4
     """Frames in an observation."""
@@ -57,43 +57,43 @@ class Bench:
     """Recipe of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool."""
 
     max_gib: float | None = None
-    """GiB that all systems may take together; None takes 12, or half of what is free if that is less."""
+    """GiB that all systems may take together; by default 12, or half of the free memory if that is less."""
 
     fill_seconds: float = 20.0
-    """Seconds after which a peer whose memory grows with what it holds is full enough."""
+    """Seconds after which filling stops for a library that reserves less than a frame a transition."""
 
     seed: int = 0
     """Seed of the game, of the random play and of the sampling."""
 
     def run(self, console: Console) -> int:
         """Play, fill, check, time, print and write; return the exit code."""
-        # Help does not wait for the emulator to load.
+        # Imported here so that --help does not load the emulator.
+        from framestow.benchmarking.libraries import chosen_libraries  # noqa: PLC0415
         from framestow.benchmarking.measurement import measure  # noqa: PLC0415
-        from framestow.benchmarking.peers.roster import chosen_peers  # noqa: PLC0415
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
-        from framestow.benchmarking.plot import write_plot  # noqa: PLC0415
+        from framestow.benchmarking.report import table, write_plot  # noqa: PLC0415
         from framestow.benchmarking.result_files import write_result  # noqa: PLC0415
-        from framestow.benchmarking.table import table  # noqa: PLC0415
 
         _require_matplotlib()
         if self.out is not None and self.out.is_file():
             raise InvalidSettingsError(f"out is {self.out}: that is a file; give a folder with --out")
         settings = self._settings()
-        peers, missing = chosen_peers(self.peers)
+        libraries, missing = chosen_libraries(self.libraries)
         with _Progress(console) as progress:
+            others = ", ".join(library.key for library in libraries) or "no other library"
             console.print(
-                f"playing {self.frames:,} frames, then filling and timing framestow and "
-                f"{', '.join(peer.key for peer in peers) or 'no peer'}; Ctrl-C stops without writing anything",
+                f"playing {self.frames:,} frames, then filling and timing framestow and {others}; "
+                "Ctrl-C stops without writing anything",
                 soft_wrap=True,
                 highlight=False,
             )
             play = record_play(
                 self.game, self.frames, self.preset, self.seed, lambda done: progress.show("playing", done, self.frames)
             )
-            figures = measure(play, self.preset, settings, peers, progress.show)
+            figures = measure(play, self.preset, settings, libraries, progress.show)
         console.print(table(figures, missing))
         folder = Path(f"bench-{figures.game}") if self.out is None else self.out
-        not_installed = {"not_installed": {peer.key: peer.install_command for peer in missing}}
+        not_installed = {"not_installed": {library.key: library.install_command for library in missing}}
         result = write_result(folder / "bench.json", figures.to_dict() | not_installed)
         plot = write_plot(figures, folder / "bench.png")
         console.print(f"written to {result} and {plot}", soft_wrap=True, highlight=False)
@@ -117,7 +117,7 @@ class Bench:
 
 
 def _require_matplotlib() -> None:
-    """Raise ``MissingExtraError`` now rather than when all is measured."""
+    """Raise ``MissingExtraError`` before anything is measured."""
     if find_spec("matplotlib") is None:
         raise MissingExtraError(
             "framestow bench needs matplotlib: it is part of the extra 'bench', which is not installed; "
@@ -126,7 +126,7 @@ def _require_matplotlib() -> None:
 
 
 class _Progress(Progress):
-    """A bar for whatever is being done."""
+    """A progress bar for the current work."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(
@@ -142,7 +142,7 @@ class _Progress(Progress):
         self._what = ""
 
     def show(self, what: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` is done of what."""
+        """Show that ``done`` of ``total`` of ``what`` is done."""
         if what != self._what:
             self._what = what
             self.reset(self._task, total=total, description=what)
