@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -78,7 +79,7 @@ def run_command_line(arguments: list[str]) -> int:
         return 0
     errors = Console(stderr=True)
     try:
-        return _parsed(arguments).run(Console())
+        return _parsed([_with_home_folder(argument) for argument in arguments]).run(Console())
     except (FramestowError, OSError) as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         is_refused = isinstance(error, FramestowError) and not isinstance(error, CheckpointError)
@@ -86,6 +87,12 @@ def run_command_line(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         errors.print("stopped", highlight=False)
         return INTERRUPTED
+
+
+def _with_home_folder(argument: str) -> str:
+    """Put the home folder in the place of ``~/``, which shells leave as it is in ``--to=~/stores``."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
 def _parsed(arguments: list[str]) -> Command:

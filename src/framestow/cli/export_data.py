@@ -137,12 +137,12 @@ def _export(
     write: Callable[[ReplayMemory, Path, Progress], Transferred],
 ) -> int:
     from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- as above
-    from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415
+    from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder  # noqa: PLC0415
 
     start = time.monotonic()
     memory = ReplayMemory.open(store, sampler=Uniform())  # whatever it was drawn by: nothing is drawn here
-    with unfinished_folder(to) as folder, byte_bar(console, "exporting") as show:
-        told = write(memory, folder, show)
+    with byte_bar(console, "exporting") as show:
+        told = write(memory, to, show)
     show_transfer(console, told, time.monotonic() - start)
     raw_bytes = (told.transitions + told.episodes) * memory.settings.frame.nbytes
     show_bytes(
