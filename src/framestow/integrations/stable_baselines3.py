@@ -246,15 +246,19 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
             )
         batch = self._batch_of(batch_indices, env_indices)
         goals = self._sample_goals(batch_indices, env_indices)
-        observation = {**batch.observation, "desired_goal": goals}
-        next_observation = {**batch.next_observation, "desired_goal": goals}
+        was: Any = batch.observation
+        led_to: Any = batch.next_observation
+        infos: Any = [{} for _ in batch_indices]
         if self.copy_info_dict:
             infos = copy.deepcopy(self.infos[batch_indices, env_indices])
-        else:
-            infos = [{} for _ in batch_indices]
-        achieved = next_observation["achieved_goal"]
-        (rewards,) = self.env.env_method("compute_reward", achieved, goals, infos, indices=[0])
-        return self._hindsight_samples(batch, observation, next_observation, rewards.astype(np.float32), env)
+        (rewards,) = self.env.env_method("compute_reward", led_to["achieved_goal"], goals, infos, indices=[0])
+        return self._hindsight_samples(
+            batch,
+            {**was, "desired_goal": goals},
+            {**led_to, "desired_goal": goals},
+            rewards.astype(np.float32),
+            env,
+        )
 
     def _batch_of(self, rows: Array, environments: Array) -> Batch:
         return self._steps.transitions(self._arrays.indices(rows, environments))
