@@ -93,6 +93,12 @@ def test_json_has_everything_and_draws_only_where_it_is_told_to(saved, capsys):
     assert told["nbytes"] == sum(file.stat().st_size for file in saved.iterdir() if file.name != "LOCK")
 
 
+def test_the_folder_of_a_filmstrip_is_made(saved):
+    assert 0 == main(["inspect", str(saved), "--filmstrip", "pictures/today/strip.png"])
+
+    assert b"\x89PNG" == Path("pictures/today/strip.png").read_bytes()[:4]
+
+
 def test_each_seed_draws_a_transition_and_the_same_seed_the_same(saved):
     pictures = []
     for seed in [0, 0, 1, 2, 3]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -113,6 +114,44 @@ def test_breakout_goes_out_to_minari_and_comes_in_again(breakout, tmp_path: Path
     assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
 
 
+@pytest.mark.parametrize("to", ["out", "./out/", "deep/../out", "~/out", "--to=~/out"])
+def test_a_path_counts_from_where_the_command_runs_and_a_tilde_is_the_home_folder(
+    to: str, breakout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
+    play, store = breakout
+    home = tmp_path / "home"
+    for folder in (home, tmp_path / "deep"):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    above = home if "~" in to else tmp_path
+
+    def arguments(name: str) -> list[str]:
+        return [to + name] if to.startswith("--to=") else ["--to", to + name]
+
+    assert 0 == main(["export", "minari", str(store), *arguments("/minari"), "--dataset-id", "made/here-v0"])
+    assert 0 == main(["export", "dqn-replay", str(store), *arguments("/dqn")])
+    for source in (["minari", str(above / "out/minari/made/here-v0")], ["dqn-replay", str(above / "out/dqn")]):
+        assert 0 == main(["import", *source, *arguments(f"/{source[0]}-again")])
+
+    assert ["dqn", "dqn-replay-again", "minari", "minari-again"] == sorted(os.listdir(above / "out"))
+    assert_same_play(play, above / "out/minari-again", has_final_frames=True)
+    assert sorted({"home", "deep", "out"} if above == tmp_path else {"home", "deep"}) == sorted(os.listdir(tmp_path))
+
+
+def test_an_export_that_is_refused_leaves_no_folder(breakout, tmp_path: Path, capsys):
+    pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
+    _, store = breakout
+    to = ["--to", str(tmp_path / "deep/datasets"), "--dataset-id"]
+
+    assert "with a version" in refused(["export", "minari", str(store), *to, "no-version"], capsys)
+    unknown = ["made/here-v0", "--environment", "Nonsense-v0"]
+    assert "Gymnasium does not know it" in refused(["export", "minari", str(store), *to, *unknown], capsys)
+
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_what_is_imported_leaves_ram_for_the_store_as_it_goes(breakout, tmp_path: Path, monkeypatch):
     play, store = breakout
     main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
@@ -193,7 +232,7 @@ def test_what_cannot_be_imported_is_refused_and_nothing_is_left(breakout, tmp_pa
     assert "there is no such folder" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
     assert "take cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
     assert not (tmp_path / "out").exists()
-    over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store")]
+    over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store"), "--cut-ends", "terminal"]
     assert "nothing is written over" in refused(over, capsys)
 
 

@@ -49,7 +49,8 @@ class ToyVector(VectorEnv):
 
     def reset(self, *, seed=None, options=None):
         mask = np.ones(self.num_envs, bool) if not options else options["reset_mask"]
-        self.sent.clear()
+        assert mask.all() or not any(mask[number] for number in self.sent), "reset while its step is in flight"
+        self.sent = {} if mask.all() else self.sent
         for number in np.flatnonzero(mask):
             self.shown[number], self.has_ended[number] = self.envs[number].reset()[0], False
         return self.lent(range(self.num_envs)), {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -84,11 +85,17 @@ def run_command_line(arguments: list[str]) -> int:
         return REFUSED
     errors = Console(stderr=True)
     try:
-        return _parsed(arguments).run(Console())
+        return _parsed([_with_home_folder(argument) for argument in arguments]).run(Console())
     except (FramestowError, OSError) as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         is_refused = isinstance(error, FramestowError) and not isinstance(error, CheckpointError)
         return REFUSED if is_refused else FAILED
+
+
+def _with_home_folder(argument: str) -> str:
+    """Put the home folder in the place of ``~/``, which shells leave as it is in ``--to=~/stores``."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
 def _parsed(arguments: list[str]) -> Command:

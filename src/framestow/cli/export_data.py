@@ -138,14 +138,14 @@ def _export(
 ) -> int:
     from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- as above
     from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-    from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415
+    from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder  # noqa: PLC0415
 
     start = time.monotonic()
     saved = find_memory(store)
-    # Whatever sampler it was drawn by: nothing is drawn here.
+    # Nothing is sampled here, so any sampler will do.
     memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
-    with unfinished_folder(to) as folder, byte_bar(console, "exporting") as show:
-        told = write(memory, folder, show)
+    with byte_bar(console, "exporting") as show:
+        told = write(memory, to, show)
     show_transfer(console, told, time.monotonic() - start)
     raw_bytes = (told.transitions + told.episodes) * memory.settings.frame.nbytes
     show_bytes(

@@ -25,7 +25,7 @@ BACKGROUND, INK, PALE, ALARM, BORDER = (24, 26, 30), (236, 236, 236), (150, 154,
 
 
 def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, source: str, key: str = "") -> None:
-    """Draw a transition into the PNG file ``path``.
+    """Draw a transition into the PNG file ``path``, whose folder is made where it is missing.
 
     ``key``: which of several arrays is drawn, the largest picture by default; ``InvalidSettingsError`` where there is
     none of that name.
@@ -39,6 +39,7 @@ def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, source: s
     source = f"{source}, {leaf.key}" if leaf.key else source
     tiles = [_tile(picture, 2 * shown) for picture in pictures]
     captions = _captions(stack, shown, drawn.num_padded, drawn.num_steps)
+    path.parent.mkdir(parents=True, exist_ok=True)
     _drawn(tiles, captions, _headlines(batch, source, drawn.stream, stack, shown, scale_told)).save(path, "PNG")
 
 

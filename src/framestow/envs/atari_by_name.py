@@ -123,10 +123,15 @@ def _check_count(num_envs: object) -> None:
 
 
 def _check_workers(workers: object, num_envs: int | None) -> None:
+    if num_envs is None and workers:
+        raise InvalidSettingsError(
+            f"workers is {workers!r} and num_envs is None: workers step several environments; give num_envs too, for "
+            "instance num_envs=8, or leave workers out"
+        )
     if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= (num_envs or 0):
         raise InvalidSettingsError(
-            f"workers is {workers!r}: {num_envs or 'one plain'} environments take 0 (this process) to {num_envs or 0}; "
-            "choose one of these"
+            f"workers is {workers!r}: it must be a whole number from 0 (this process) to the number of environments, "
+            f"{num_envs or 1}; choose one of these"
         )
 
 

@@ -7,11 +7,14 @@ weights, bit for bit. docs/migration.md has figures, and what behaves better.
 ``ReplayBuffer``       for any off-policy algorithm, of arrays or Dict observations, any number of environments
 ``DictReplayBuffer``   the same, and an instance of Stable-Baselines3's class of that name
 ``NStepReplayBuffer``  returns of several steps; give it ``replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}``
+``HerReplayBuffer``    hindsight goals, for environments with ``achieved_goal`` and ``desired_goal``
 =====================  ==========================================================================================
 """
 
 from __future__ import annotations
 
+import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from framestow.frames.array_trees import map_arrays
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.drop_in.several_steps import several_steps
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
+from framestow.replay.batch import Batch
 
 warn_of_untested_version("stable-baselines3", "2.7", "2.9")
 
@@ -29,10 +33,17 @@ import torch  # noqa: E402 -- behind the check that names the extra
 from gymnasium import spaces  # noqa: E402
 from stable_baselines3.common import buffers  # noqa: E402
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples  # noqa: E402
+from stable_baselines3.her import her_replay_buffer  # noqa: E402
+from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy  # noqa: E402
 
-__all__ = ["DictReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
+__all__ = ["DictReplayBuffer", "HerReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
 
 Array = npt.NDArray[Any]
+
+_ARGUMENTS_OF = {
+    "NStepReplayBuffer": ("n_steps", "gamma"),
+    "HerReplayBuffer": ("env", "n_sampled_goal", "goal_selection_strategy", "copy_info_dict"),
+}
 
 
 class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a library without types
@@ -46,9 +57,9 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
     ``frame_stack``: frames of an observation; ``None`` finds out. ``threads``: how many unpack a batch.
     ``storage``: ``"packed"``, or ``"raw"`` for frames as they are, each once.
 
-    Raises ``InvalidSettingsError`` for what cannot work, ``InvalidStepError``, before it is stored, for a step that
-    breaks a rule of the memory's: a reward that is not finite, an action that is not of its space, an observation that
-    would change when it is cast.
+    Raises ``InvalidSettingsError`` for what cannot work and for arguments of other classes. Raises
+    ``InvalidStepError``, before it is stored, for a step that breaks a rule of the memory's: a reward that is not
+    finite, an action that is not of its space, an observation that would change when it is cast.
     """
 
     def __init__(
@@ -64,7 +75,9 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         frame_stack: int | None = None,
         threads: int = 1,
         storage: str = "packed",
+        **others: Any,
     ) -> None:
+        _refuse(others, type(self).__name__)
         # Past the parent that makes arrays, to the one that reads the arguments.
         super(buffers.ReplayBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs)
         self.buffer_size = max(buffer_size // n_envs, 1)
@@ -167,3 +180,124 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
             env,
             self.gamma ** steps.is_step.sum(axis=1, keepdims=True).astype(np.float32),
         )
+
+
+class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # type: ignore[misc]  # as above
+    """Hindsight experience replay: some transitions get a goal that their episode reached later.
+
+    An instance of Stable-Baselines3's class, with its arguments, and of our `DictReplayBuffer`. It draws, relabels and
+    calls ``compute_reward`` as there: batches are equal to the last bit. `truncate_last_trajectory` changes no flag:
+    the last step bootstraps from its own next observation, with ``handle_timeout_termination=False`` too.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Dict,
+        action_space: spaces.Space[Any],
+        env: Any,
+        device: Any = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        n_sampled_goal: int = 4,
+        goal_selection_strategy: Any = "future",
+        copy_info_dict: bool = False,
+        *,
+        frame_stack: int | None = None,
+        threads: int = 1,
+        storage: str = "packed",
+    ) -> None:
+        # Past the library's constructor, which makes an empty dict a transition (some 150 bytes) whoever reads it.
+        super(her_replay_buffer.HerReplayBuffer, self).__init__(
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs,
+            optimize_memory_usage,
+            handle_timeout_termination,
+            frame_stack=frame_stack,
+            threads=threads,
+            storage=storage,
+        )
+        self.env, self.n_sampled_goal, self.copy_info_dict = env, n_sampled_goal, copy_info_dict
+        self.goal_selection_strategy = _goal_strategy(goal_selection_strategy)
+        self.her_ratio = 1 - 1 / (n_sampled_goal + 1)
+        self.infos = np.empty((self.buffer_size if copy_info_dict else 0, n_envs), object)
+
+    def reset(self) -> None:
+        """Forget every step and every episode."""
+        super().reset()
+        shape = self.buffer_size, self.n_envs
+        self.ep_start, self.ep_length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._current_ep_start = np.zeros(self.n_envs, np.int64)
+
+    def _get_real_samples(self, batch_indices: Array, env_indices: Array, env: Any = None) -> DictReplayBufferSamples:
+        batch = self._batch_of(batch_indices, env_indices)
+        return self._hindsight_samples(batch, batch.observation, batch.next_observation, batch.reward, env)
+
+    def _get_virtual_samples(
+        self, batch_indices: Array, env_indices: Array, env: Any = None
+    ) -> DictReplayBufferSamples:
+        if self.env is None:
+            raise InvalidSettingsError(
+                "env is None: compute_reward of the environment gives rewards; call set_env(env)"
+            )
+        batch = self._batch_of(batch_indices, env_indices)
+        goals = self._sample_goals(batch_indices, env_indices)
+        was: Any = batch.observation
+        led_to: Any = batch.next_observation
+        infos: Any = [{} for _ in batch_indices]
+        if self.copy_info_dict:
+            infos = copy.deepcopy(self.infos[batch_indices, env_indices])
+        (rewards,) = self.env.env_method("compute_reward", led_to["achieved_goal"], goals, infos, indices=[0])
+        return self._hindsight_samples(
+            batch,
+            {**was, "desired_goal": goals},
+            {**led_to, "desired_goal": goals},
+            rewards.astype(np.float32),
+            env,
+        )
+
+    def _batch_of(self, rows: Array, environments: Array) -> Batch:
+        return self._steps.transitions(self._arrays.indices(rows, environments))
+
+    def _hindsight_samples(
+        self, batch: Batch, observation: Any, next_observation: Any, rewards: Array, env: Any
+    ) -> DictReplayBufferSamples:
+        dones = batch.terminated.astype(np.float32).reshape(-1, 1)
+        rewards = self._normalize_reward(rewards.reshape(-1, 1), env)
+        return self._samples(observation, batch.action, next_observation, dones, rewards, env)
+
+    def truncate_last_trajectory(self) -> None:
+        """Let episodes end that have not ended: they can be drawn, and the next step of each begins another one."""
+        going_on = np.flatnonzero(self._current_ep_start != self.pos)
+        if not going_on.size:
+            return
+        warnings.warn(
+            "The last trajectory in the replay buffer will be truncated. If its episode goes on, load the buffer with "
+            "truncate_last_traj=False",
+            stacklevel=2,
+        )
+        for number in going_on.tolist():
+            self._compute_episode_length(number)
+        self._steps.begin_anew()
+
+
+def _goal_strategy(strategy: Any) -> GoalSelectionStrategy:
+    if isinstance(strategy, GoalSelectionStrategy):
+        return strategy
+    if not isinstance(strategy, str) or strategy.lower() not in KEY_TO_GOAL_STRATEGY:
+        names = ", ".join(map(repr, KEY_TO_GOAL_STRATEGY))
+        raise InvalidSettingsError(f"goal_selection_strategy is {strategy!r}: it must be one of {names}")
+    return KEY_TO_GOAL_STRATEGY[strategy.lower()]
+
+
+def _refuse(arguments: dict[str, Any], class_name: str) -> None:
+    """Refuse arguments that a class does not take, by the name of the class that does."""
+    for name in arguments:
+        for taker, names in _ARGUMENTS_OF.items():
+            if name in names:
+                raise InvalidSettingsError(f"{name} is an argument of {taker}, not of {class_name}: take {taker}")
+        raise InvalidSettingsError(f"{name} is no argument of {class_name}: leave it out")

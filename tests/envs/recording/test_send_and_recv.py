@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
+from functools import partial
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs import Recorder, SerialVectorEnv, lost_episodes
+from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv, lost_episodes
 from framestow.errors import InvalidSettingsError, InvalidStepError, StepTimeoutError
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
@@ -29,9 +32,8 @@ def play_in_any_order(recorder, num_steps: int) -> list[np.ndarray]:
     """Step each environment so often with the actions 1, 2, 3, ...; gives what each showed in the end."""
     newest, num_sent, in_flight = list(recorder.reset()[0]), np.zeros(3, int), set()
     is_disabled = recorder.autoreset_mode is AutoresetMode.DISABLED
-    needs_reset = np.zeros(3, bool)
     while True:
-        idle = np.array([n for n in range(3) if n not in in_flight and not needs_reset[n] and num_sent[n] < num_steps])
+        idle = np.array([n for n in range(3) if n not in in_flight and num_sent[n] < num_steps])
         if len(idle):
             num_sent[idle] += 1
             recorder.send(num_sent[idle] % NUM_ACTIONS, idle)
@@ -41,12 +43,14 @@ def play_in_any_order(recorder, num_steps: int) -> list[np.ndarray]:
         ready = recorder.recv()
         assert len(ready.env_ids) == len(ready.observations) == len(ready.rewards)
         in_flight -= set(ready.env_ids.tolist())
-        needs_reset[ready.env_ids] = (ready.terminated | ready.truncated) & is_disabled
         for stream, observation in zip(ready.env_ids, ready.observations, strict=True):
             newest[stream] = observation
-        if not in_flight and needs_reset.any():  # a reset takes everything back first
-            newest = list(recorder.reset(options={"reset_mask": needs_reset.copy()})[0])
-            needs_reset[:] = False
+        ended = np.zeros(3, bool)
+        ended[ready.env_ids] = ready.terminated | ready.truncated
+        if is_disabled and ended.any():
+            observations, _ = recorder.reset(options={"reset_mask": ended})
+            for stream in np.flatnonzero(ended):
+                newest[stream] = observations[stream]
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -97,7 +101,7 @@ def test_while_steps_are_in_flight_only_the_others_may_be_sent():
         recorder.recv()
     recorder.send([1, 1], [0, 2])
 
-    for call in (lambda: recorder.step([0] * 3), lambda: recorder.step_async([0] * 3), recorder.reset):
+    for call in (lambda: recorder.step([0] * 3), lambda: recorder.step_async([0] * 3), recorder.state_dict):
         with pytest.raises(InvalidStepError, match=re.escape("steps of streams [0, 2] are in flight")):
             call()
     with pytest.raises(InvalidStepError, match=re.escape("steps of streams [2] are in flight")):
@@ -105,6 +109,94 @@ def test_while_steps_are_in_flight_only_the_others_may_be_sent():
     recorder.send([1], [1])
     recorder.recv(min_envs=3)
     recorder.step([1, 1, 1])
+
+
+def test_a_masked_reset_is_of_those_that_are_not_in_flight():
+    sink = ListSink(3)
+    recorder = Recorder(toy(AutoresetMode.DISABLED), sink)
+    recorder.reset()
+    recorder.send([1, 1], [0, 2])
+    begun = [list(log) for log in sink.log]
+
+    with pytest.raises(InvalidStepError, match=re.escape("steps of streams [2] are in flight")):
+        recorder.reset(options={"reset_mask": np.array([False, True, True])})
+    assert begun == sink.log
+    recorder.reset(options={"reset_mask": np.array([False, True, False])})
+    recorder.send([1], [1])
+    recorder.recv(min_envs=3)
+
+    assert ["begin step", "begin begin step", "begin step"] == [" ".join(entry[0] for entry in log) for log in sink.log]
+
+
+def test_a_reset_of_all_gives_up_what_is_in_flight():
+    sink = ListSink(3)
+    recorder = Recorder(toy(), sink)
+    recorder.reset()
+    recorder.send([1, 1], [0, 2])
+
+    recorder.reset()
+    with pytest.raises(InvalidStepError, match="no step is in flight"):
+        recorder.recv()
+    recorder.step([1, 1, 1])
+
+    assert ["begin begin step"] * 3 == [" ".join(entry[0] for entry in log) for log in sink.log]
+
+
+class Both:
+    """Hands everything to a memory and to a list of steps."""
+
+    def __init__(self, memory: ShadowedMemory, sink: ListSink) -> None:
+        self.num_streams, self.stack, self.observations = sink.num_streams, sink.stack, memory.observations
+        self.sinks = memory, sink
+
+    def begin(self, *rows) -> None:
+        for sink in self.sinks:
+            sink.begin(*rows)
+
+    def append(self, *rows) -> None:
+        for sink in self.sinks:
+            sink.append(*rows)
+
+
+class SlowEnv(NumberedEnv):
+    """Takes its time for every third step."""
+
+    def step(self, action):
+        if self.num_steps % 3 == 0:
+            time.sleep(0.05)
+        return super().step(action)
+
+
+class CountsResetsInFlight(WorkerVectorEnv):
+    """Counts the resets of some environments while others are stepped."""
+
+    num_resets_in_flight = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.num_resets_in_flight += bool(self._sent)
+        return super().reset(seed=seed, options=options)
+
+
+def test_workers_that_ended_are_reset_and_recorded_while_others_are_stepped():
+    memory = ShadowedMemory(90, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=3, seed=0)
+    makers = [partial((SlowEnv, NumberedEnv, NumberedEnv)[n], n, LENGTHS[n], ENDINGS[n]) for n in range(3)]
+    expected = ListSink(3)
+    with contextlib.closing(Recorder(SerialVectorEnv([*makers], "Disabled"), expected)) as recorder:
+        recorder.reset()
+        for call in range(1, 31):
+            *_, terminated, truncated, _ = recorder.step([call % NUM_ACTIONS] * 3)
+            if (terminated | truncated).any():
+                recorder.reset(options={"reset_mask": terminated | truncated})
+    env = CountsResetsInFlight(makers, "Disabled", num_workers=3, start_method="fork")
+    played = ListSink(3)
+
+    with contextlib.closing(Recorder(env, Both(memory, played))) as recorder:
+        newest = play_in_any_order(recorder, 30)
+
+    assert expected.log == played.log
+    assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
+    assert np.array_equal(newest, memory.observations())
+    assert env.num_resets_in_flight > 5
 
 
 @pytest.mark.parametrize("env_ids", [[3], [-1], [0, 0], [0.5], []])

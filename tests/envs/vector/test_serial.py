@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from gymnasium.wrappers import TimeLimit
 
@@ -85,3 +87,16 @@ def test_a_state_that_an_environment_refuses_leaves_all_of_them_in_need_of_a_res
 def test_no_environments_at_all_are_refused_for_games_too():
     with pytest.raises(InvalidSettingsError, match="num_envs is 0"):
         make_atari("Pong", 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 2}, "workers is 2 and num_envs is None: workers step several environments; give num_envs too"),
+        ({"num_envs": 1, "workers": 2}, "workers is 2: it must be a whole number from 0 (this process) to the number"),
+        ({"workers": False}, "workers is False: it must be a whole number from 0"),
+    ],
+)
+def test_workers_that_have_no_environment_are_refused(settings, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        make_atari("Pong", **settings)

@@ -186,6 +186,18 @@ def test_an_option_that_cannot_work_is_refused(option: dict, message: str, tmp_p
         export_dqn_replay(memory, tmp_path / "logs", **option)
 
 
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
+    def fail(done: int, total: int) -> None:
+        raise OSError(f"disk is full after {done} of {total}")
+
+    memory = SmallPlay(((4, "terminated"),)).recorded().memory
+
+    with pytest.raises(OSError, match="disk is full"):
+        export_dqn_replay(memory, tmp_path / "dqn/logs", progress=fail)
+
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_columns_have_no_place_in_the_layout(tmp_path):
     memory = ReplayMemory(10, FrameSpec((84, 84)), 4, stack=1, columns={"log_prob": np.float32})
     memory.begin(np.zeros((1, 84, 84), np.uint8))

@@ -303,6 +303,31 @@ def test_a_description_that_cannot_be_is_refused(description: MinariDescription,
         export_minari(memory, tmp_path / "out", description)
 
 
+def test_an_export_to_a_relative_path_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    play = SmallPlay(((4, "terminated"),)).recorded()
+    monkeypatch.chdir(tmp_path)
+
+    export_minari(play.memory, Path("datasets/made/here-v0"), MinariDescription("made/here-v0"))
+
+    assert ["here-v0"] == [path.name for path in (tmp_path / "datasets/made").iterdir()]
+    memory, _ = imported(Path("datasets/made/here-v0"))
+    np.testing.assert_array_equal(next(play.memory.episodes()).frames(), next(memory.episodes()).frames())
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
+    def fail(done: int, total: int) -> None:
+        raise OSError(f"disk is full after {done} of {total}")
+
+    memory = SmallPlay(((4, "terminated"),)).recorded().memory
+
+    with pytest.raises(OSError, match="disk is full"):
+        export_minari(memory, tmp_path / "datasets/made/here-v0", MinariDescription("made/here-v0"), fail)
+    with pytest.raises(InvalidSettingsError, match="data_format is 'zip'"):
+        export_minari(memory, tmp_path / "datasets/a-v0", MinariDescription("a-v0", data_format="zip"))
+
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_one_episode_is_in_memory_at_a_time(tmp_path: Path):
     play = SmallPlay(((60, "terminated"),) * 12).recorded(FrameSpec((84, 84)))  # 430 kB each
     tracemalloc.start()

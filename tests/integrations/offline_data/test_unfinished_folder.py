@@ -43,7 +43,7 @@ def test_a_folder_is_there_when_it_is_whole(tmp_path: Path):
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_of_what_failed(error: type[BaseException], tmp_path: Path):
     def fail() -> None:
-        with unfinished_folder(tmp_path / "final") as folder:
+        with unfinished_folder(tmp_path / "deep" / "final") as folder:
             fill(folder)
             raise error
 
@@ -51,6 +51,32 @@ def test_nothing_is_left_of_what_failed(error: type[BaseException], tmp_path: Pa
         fail()
 
     assert [] == list(tmp_path.iterdir())
+
+
+def test_a_folder_above_that_others_filled_stays_after_a_failure(tmp_path: Path):
+    def fail() -> None:
+        with unfinished_folder(tmp_path / "shared" / "deep" / "final") as folder:
+            fill(folder)
+            (tmp_path / "shared" / "theirs").write_text("theirs")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+
+    assert ["theirs"] == [path.name for path in (tmp_path / "shared").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["final", "./final", "final/", "deep/../final"])
+def test_a_relative_path_counts_from_where_the_call_began(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    with unfinished_folder(name) as folder:
+        assert folder.is_absolute()
+        fill(folder)
+        monkeypatch.chdir(tmp_path / "deep")
+
+    assert "whole" == (tmp_path / "final" / "below" / "whole").read_text()
 
 
 def test_what_a_killed_process_left_is_no_whole_folder_and_goes_with_the_next_one(tmp_path: Path):

@@ -350,3 +350,19 @@ def test_a_saved_memory_is_opened_without_a_warning(tmp_path):
 
     assert_memory_is_what_the_oracle_holds(again, oracle)
     again.close()
+
+
+@pytest.mark.parametrize("name", ["./memory/", "deep/new/memory"])
+def test_a_relative_path_counts_from_where_the_memory_began(name, tmp_path, monkeypatch):
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path)
+    memory, oracle = recorded(300, capacity=1500, directory=name)
+
+    monkeypatch.chdir(tmp_path / "deep")
+    memory.save("copy")
+    go_on(memory, oracle, 200, seed=3)
+    memory.close()
+    monkeypatch.chdir(tmp_path)
+
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(name), oracle)
+    assert 0 < len(ReplayMemory.load("deep/copy")) < len(ReplayMemory.open(Path(name)))

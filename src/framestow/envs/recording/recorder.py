@@ -95,10 +95,17 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Reset all environments, or those of ``options["reset_mask"]``, and begin their episodes in the memory.
 
         Returns the observations of all, ``(n, stack, *frame)``, and ``infos``. In a resumed run whose environments
-        keep no state, the first reset is of all.
+        keep no state, the first reset is of all. Environments outside the mask may be in flight by `send`. A reset of
+        all gives up the steps in flight: they are not recorded.
+
+        Raises:
+            InvalidStepError: a masked environment is in flight, or a step that `step_async` began.
         """
-        self._require_idle()
+        self._require_open()
+        self._whole.require_none()
         mask = self._checked_mask(options)
+        if not mask.all():
+            self._sent.require_none_of(np.flatnonzero(mask))
         # Gymnasium's environments take the mask out of the dictionary that they are given.
         own_options = None if options is None else dict(options)
         if self._begun_anew is not None:
@@ -115,6 +122,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 self.memory.begin(take_rows(frames, streams), streams)
             self._has_ended[mask], self._has_begun[mask] = False, True
             self._begun_anew = None
+            if mask.all():
+                self._sent.drop()
         return self.memory.observations(), infos
 
     def attach(self, **columns: npt.ArrayLike) -> None:

@@ -107,6 +107,14 @@ class SentSteps:
                 "send",
             )
 
+    def require_none_of(self, streams: npt.NDArray[Any]) -> None:
+        """Refuse a call for ``streams`` of which some are in flight."""
+        pending = [stream for stream in streams.tolist() if stream in self._actions]
+        if pending:
+            raise StepPendingError(
+                f"steps of streams {pending} are in flight: take them back first; call recv()", "send"
+            )
+
     def require_some(self) -> None:
         """Refuse to wait where no step is in flight."""
         if not self._actions:
@@ -122,9 +130,7 @@ class SentSteps:
         is_number = streams.dtype.kind in "iu" and streams.ndim == 1 and len(np.unique(streams)) == len(streams) > 0
         if not is_number or streams.min() < 0 or streams.max() >= count:
             raise InvalidStepError(f"env_ids is {streams.tolist()}: it must name some of 0 to {count - 1}, each once")
-        twice = [stream for stream in streams.tolist() if stream in self._actions]
-        if twice:
-            raise StepPendingError(f"steps of streams {twice} are in flight: take them back first; call recv()", "send")
+        self.require_none_of(streams)
 
     def send(self, actions: Any, streams: npt.NDArray[Any]) -> None:
         """Begin a step of each of ``streams``, which `check` has let through."""

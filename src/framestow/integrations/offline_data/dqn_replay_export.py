@@ -19,6 +19,7 @@ from framestow.frames.observation_spec import only_frame
 from framestow.integrations.offline_data.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
 from framestow.integrations.offline_data.gzip_arrays import GzipArrayWriter
 from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
+from framestow.integrations.offline_data.unfinished_folder import unfinished_folder
 from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 
@@ -57,7 +58,7 @@ class _Place:
 
 def export_dqn_replay(
     memory: ReplayMemory,
-    folder: Path,
+    folder: str | Path,
     *,
     cut_ends: CutEnds = "refuse",
     slots_per_checkpoint: int = SLOTS_OF_THE_DATASET,
@@ -65,6 +66,8 @@ def export_dqn_replay(
     progress: Progress = no_progress,
 ) -> Transferred:
     """Write what ``memory`` holds into ``folder``, which is made, as checkpoints 0, 1, ...; one stream after the other.
+
+    ``folder`` exists once everything is written; after an error nothing of it does.
 
     A checkpoint is all that Dopamine's ``load`` wants: the four arrays, ``add_count`` and ``invalid_range``; ``stack -
     1`` blank slots stand before each episode. A checkpoint ends where a stream ends, and where the next episode would
@@ -77,23 +80,24 @@ def export_dqn_replay(
     ``progress`` counts bytes of frames. In RAM are some hundreds of frames and the longest episode's columns.
 
     Raises ``InvalidSettingsError``, before anything is written, for frames that are not of ``uint8``, actions that
-    are not counted, a memory without transitions, or where ``cut_ends`` says so; ``OSError`` where the disk refuses.
+    are not counted, a memory without transitions, a ``folder`` that exists, or where ``cut_ends`` says so; ``OSError``
+    where the disk refuses.
     """
     _check_fits(memory, cut_ends, slots_per_checkpoint, compression_level)
     places = _planned(memory, cut_ends, slots_per_checkpoint)
-    folder.mkdir(parents=True, exist_ok=False)
     transferred = Transferred(notes=_notes(memory, places, cut_ends))
     num_slots = Counter[int]()
     for place in places:
         num_slots[place.checkpoint] += place.num_slots
     done, total = 0, num_slots.total() * memory.settings.frame.nbytes
-    with ExitStack() as open_files:
+    with unfinished_folder(folder) as unfinished, ExitStack() as open_files:
+        unfinished.mkdir()
         writer: _CheckpointWriter | None = None
         for place, episode in zip(places, memory.episodes(), strict=True):
             if writer is None or writer.number != place.checkpoint:
                 open_files.close()
                 number = place.checkpoint
-                writer = _CheckpointWriter(folder, number, num_slots[number], memory, compression_level)
+                writer = _CheckpointWriter(unfinished, number, num_slots[number], memory, compression_level)
                 open_files.enter_context(writer)
             writer.write(place, episode)
             transferred.episodes += 1

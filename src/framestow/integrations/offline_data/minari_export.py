@@ -15,6 +15,7 @@ from framestow.frames.observation_spec import AnySpec, ObservationSpec
 from framestow.integrations.offline_data.minari import HAS_BEGINNING, HAS_END
 from framestow.integrations.offline_data.minari_library import load_minari
 from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
+from framestow.integrations.offline_data.unfinished_folder import unfinished_folder
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
@@ -40,9 +41,11 @@ class MinariDescription:
 
 
 def export_minari(
-    memory: ReplayMemory, folder: Path, description: MinariDescription, progress: Progress = no_progress
+    memory: ReplayMemory, folder: str | Path, description: MinariDescription, progress: Progress = no_progress
 ) -> Transferred:
     """Write every episode that ``memory`` holds into ``folder``, which is made: Minari's ``NAMESPACE/NAME-v0``.
+
+    ``folder`` exists once everything is written; after an error nothing of it does.
 
     Observations are single frames, T + 1 of an episode of T transitions, the true last one among them; losslessly,
     where Minari by itself keeps pictures as JPEG. One episode after the other, stream by stream; in RAM is one episode.
@@ -53,8 +56,8 @@ def export_minari(
     ``progress`` counts bytes of frames.
 
     Raises ``InvalidSettingsError``, before anything is written, for an id that Minari does not take, an environment
-    that Gymnasium does not know, or a memory without transitions; ``MissingExtraError`` without Minari or what its
-    format needs.
+    that Gymnasium does not know, a memory without transitions, or a ``folder`` that exists; ``MissingExtraError``
+    without Minari or what its format needs.
     """
     minari = load_minari()
     if not len(memory):
@@ -64,12 +67,13 @@ def export_minari(
     transferred = Transferred(notes=_notes(memory))
     told: list[dict[str, Any]] = []
     total = sum(len(episode) + 1 for episode in memory.episodes()) * memory.settings.frame.nbytes
-    storage = _new_storage(minari, folder, memory, description, env_spec)
-    storage.update_metadata({"dataset_id": description.dataset_id, "minari_version": minari.__version__})
-    if description.metadata:
-        storage.update_metadata(description.metadata)
-    storage.update_episodes(_buffers(minari, memory, transferred, told, lambda done: progress(done, total)))
-    storage.update_episode_metadata(told)
+    with unfinished_folder(folder) as unfinished:
+        storage = _new_storage(minari, unfinished, memory, description, env_spec)
+        storage.update_metadata({"dataset_id": description.dataset_id, "minari_version": minari.__version__})
+        if description.metadata:
+            storage.update_metadata(description.metadata)
+        storage.update_episodes(_buffers(minari, memory, transferred, told, lambda done: progress(done, total)))
+        storage.update_episode_metadata(told)
     return transferred
 
 
@@ -110,7 +114,7 @@ def _truncations(episode: HeldEpisode) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: MinariDescription, spec: Any) -> Any:
-    folder.mkdir(parents=True)
+    folder.mkdir()
     try:
         return minari.dataset.minari_storage.MinariStorage.new(
             folder / "data",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from framestow.errors import InvalidSettingsError
@@ -14,28 +14,37 @@ from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 
 @contextmanager
-def unfinished_folder(final: Path) -> Iterator[Path]:
-    """Give the path of a folder to make and fill, which becomes ``final`` when the block ends without an error.
+def unfinished_folder(path: str | Path) -> Iterator[Path]:
+    """Give the absolute path of a folder to make and fill, which becomes ``path`` when the block ends without an error.
 
-    By one rename, after every file of it is on the disk. Until then it lies in ``.NAME.unfinished`` beside ``final``;
-    what a killed process left there is removed by the next one that makes ``final``. Raises ``InvalidSettingsError``
-    if ``final`` exists, ``IncompatibleError`` while another process makes it.
+    By one rename, after every file of it is on the disk. Until then it lies in ``.NAME.unfinished`` beside ``path``.
+    After an error nothing is left, also of the folders above that this call made. What a killed process left is removed
+    by the next one that makes ``path``. Raises ``InvalidSettingsError`` if ``path`` exists, ``IncompatibleError`` while
+    another process makes it.
     """
+    final = Path(path).resolve()
     _check_is_free(final)
+    made_above = [folder for folder in final.parents if not folder.exists()]
     work = final.with_name(f".{final.name}.unfinished")
-    DISK.make_folder(work)
     content = work / final.name
-    with WriterLock(work / LOCK, str(final), "wait for it, or give another folder"):
-        try:
-            _check_is_free(final)
-            if content.exists():
-                shutil.rmtree(content)
-            yield content
-            _sync_all(content)
-            content.rename(final)
-            DISK.sync_folder(final.parent)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)  # on Windows the locked file stays until the next one
+    try:
+        DISK.make_folder(work)
+        with WriterLock(work / LOCK, str(final), "wait for it, or give another folder"):
+            try:
+                _check_is_free(final)
+                if content.exists():
+                    shutil.rmtree(content)
+                yield content
+                _sync_all(content)
+                content.rename(final)
+                DISK.sync_folder(final.parent)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)  # on Windows the locked file stays until the next one
+    except BaseException:
+        with suppress(OSError):  # one that others have filled meanwhile stays, and those above it
+            for folder in made_above:
+                folder.rmdir()
+        raise
 
 
 def bytes_of_folder(folder: Path) -> int:

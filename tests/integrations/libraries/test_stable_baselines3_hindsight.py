@@ -1,0 +1,282 @@
+"""Our ``HerReplayBuffer`` draws, relabels and trains as Stable-Baselines3's own does, to the last bit."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import DQN, SAC
+from stable_baselines3 import HerReplayBuffer as TheirBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer as TheirDictBuffer
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.envs import BitFlippingEnv
+from stable_baselines3.common.vec_env import VecNormalize
+
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.integrations.stable_baselines3 import DictReplayBuffer, HerReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from integrations.libraries.sb3_play import assert_equal_samples
+
+SIZE = 60  # transitions: a few episodes, so that old ones are written over
+
+
+class InfoEnv(BitFlippingEnv):
+    """Bits to flip, where what a step costs is in its info alone."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, info | {"cost": self.current_step / 8}
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        costs = 0 if info is None else np.array([one["cost"] for one in info])
+        return np.asarray(super().compute_reward(achieved_goal, desired_goal, info) - costs, np.float32)
+
+
+class AnyCountEnv(BitFlippingEnv):
+    """Bits to flip, whose rewards can be asked for of no transition at all too."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -(np.asarray(achieved_goal) != desired_goal).any(axis=-1).astype(np.float32)
+
+
+KINDS = {
+    "bits": lambda: BitFlippingEnv(5),
+    "numbers": lambda: BitFlippingEnv(5, discrete_obs_space=True),
+    "pictures": lambda: BitFlippingEnv(5, image_obs_space=True),
+    "pictures, channels last": lambda: BitFlippingEnv(5, image_obs_space=True, channel_first=False),
+    "box actions": lambda: BitFlippingEnv(5, continuous=True),
+    "infos": lambda: InfoEnv(5),
+    "any count": lambda: AnyCountEnv(5),
+}
+
+
+class Fed:
+    """Both buffers, fed with the same random play of the same environments."""
+
+    def __init__(self, kind="bits", num_envs=1, size=SIZE, **settings):
+        self.env = make_vec_env(KINDS[kind], num_envs, seed=0)
+        self.env.action_space.seed(0)
+        spaces = self.env.observation_space, self.env.action_space
+        self.theirs, self.ours = (
+            kind(size, *spaces, self.env, "cpu", num_envs, **settings) for kind in (TheirBuffer, HerReplayBuffer)
+        )
+        self.observation = self.env.reset()
+
+    def step(self, count=1):
+        for _ in range(count):
+            actions = np.array([self.env.action_space.sample() for _ in range(self.env.num_envs)])
+            after, rewards, dones, infos = self.env.step(actions)
+            true_after = {key: part.copy() for key, part in after.items()}
+            for number in np.flatnonzero(dones):
+                for key, part in infos[number]["terminal_observation"].items():
+                    true_after[key][number] = part
+            stored = [info | {"TimeLimit.truncated": bool(info.get("TimeLimit.truncated", False))} for info in infos]
+            for buffer in (self.theirs, self.ours):
+                buffer.add(self.observation, true_after, actions, rewards, dones, stored)
+            self.observation, self.have_ended = after, dones
+        return self
+
+    def assert_same_draws(self, seeds=3, batch_size=32, env=None):
+        for seed in range(seeds):
+            assert_equal_samples(*(samples(buffer, seed, batch_size, env) for buffer in (self.theirs, self.ours)))
+
+
+def samples(buffer, seed=0, batch_size=32, env=None):
+    np.random.seed(seed)
+    return buffer.sample(batch_size, env)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_batches_are_those_of_the_library_while_the_ring_fills_and_wraps(strategy, num_envs):
+    fed = Fed(num_envs=num_envs, goal_selection_strategy=strategy).step(6)
+
+    for _ in range(9):
+        fed.assert_same_draws(seeds=2)
+        fed.step(17 // num_envs)
+
+    assert fed.ours.full
+    fed.ours.memory.check()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bits"])
+def test_batches_of_any_observations_and_rewards_are_those_of_the_library(kind):
+    fed = Fed(kind, 2, copy_info_dict=kind == "infos").step(70)
+
+    fed.assert_same_draws()
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+@pytest.mark.parametrize("num_goals", [0, 1, 4])
+def test_batches_without_a_real_or_a_relabelled_transition_are_those_of_the_library(num_goals, batch_size):
+    Fed("any count", n_sampled_goal=num_goals).step(20).assert_same_draws(batch_size=batch_size)
+
+
+def test_batches_are_normalized_as_those_of_the_library():
+    fed = Fed("pictures", 2).step(20)
+    env = VecNormalize(fed.env, norm_obs_keys=["observation"])
+    env.reset()
+    for _ in range(20):
+        env.step(np.array([env.action_space.sample() for _ in range(2)]))
+
+    fed.assert_same_draws(env=env)
+
+
+def test_tensors_of_a_batch_may_be_written_to_and_stay():
+    fed = Fed("pictures").step(30)
+    kept = samples(fed.ours)
+    copies = {key: part.clone() for key, part in kept.next_observations.items()}
+
+    for part in kept.observations.values():
+        part.fill_(7)
+    for seed in range(5):
+        samples(fed.ours, seed)
+
+    assert all(torch.equal(copy, kept.next_observations[key]) for key, copy in copies.items())
+    fed.assert_same_draws()
+
+
+def trained(buffer_class, algorithm, num_envs, steps, kind, **settings):
+    model = algorithm(
+        "MultiInputPolicy",
+        make_vec_env(KINDS[kind], num_envs, seed=0),
+        buffer_size=120,
+        learning_starts=30,
+        batch_size=16,
+        train_freq=8,
+        replay_buffer_class=buffer_class,
+        replay_buffer_kwargs=settings,
+        policy_kwargs={"net_arch": [16]},
+        device="cpu",
+        seed=1,
+    )
+    return model.learn(steps)
+
+
+def assert_same_weights(theirs, ours):
+    expected, actual = theirs.policy.state_dict(), ours.policy.state_dict()
+    assert list(expected) == list(actual)
+    for name, weights in expected.items():
+        assert torch.equal(weights, actual[name]), name
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "num_envs", "kind", "settings"),
+    [
+        (DQN, 1, "bits", {}),
+        pytest.param(DQN, 2, "pictures", {"goal_selection_strategy": "final"}, marks=pytest.mark.exhaustive),
+        pytest.param(DQN, 3, "infos", {"copy_info_dict": True}, marks=pytest.mark.exhaustive),
+        pytest.param(SAC, 2, "box actions", {"n_sampled_goal": 2}, marks=pytest.mark.exhaustive),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The number of environments used is greater")
+def test_a_training_learns_the_same_weights_to_the_last_bit(algorithm, num_envs, kind, settings):
+    theirs, ours = (
+        trained(buffer_class, algorithm, num_envs, 200, kind, **settings)
+        for buffer_class in (TheirBuffer, HerReplayBuffer)
+    )
+
+    assert isinstance(ours.replay_buffer, HerReplayBuffer)
+    assert ours.replay_buffer.full
+    assert_same_weights(theirs, ours)
+
+
+@pytest.mark.parametrize("truncates", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+def test_a_saved_buffer_goes_on_in_another_training_as_that_of_the_library(truncates, tmp_path):
+    models = [trained(buffer_class, DQN, 1, 203, "bits") for buffer_class in (TheirBuffer, HerReplayBuffer)]
+    for model in models:
+        model.save_replay_buffer(tmp_path / "buffer")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The last trajectory in the replay buffer")
+            model.load_replay_buffer(tmp_path / "buffer", truncate_last_traj=truncates)
+        model.set_random_seed(3)
+        model.learn(150, reset_num_timesteps=False)
+
+    theirs, ours = models
+    assert isinstance(ours.replay_buffer, HerReplayBuffer)
+    assert_equal_samples(samples(theirs.replay_buffer), samples(ours.replay_buffer))
+    assert_same_weights(theirs, ours)
+    ours.replay_buffer.memory.check()
+
+
+def test_a_cut_trajectory_can_be_drawn_and_bootstraps():
+    fed = Fed().step(12)
+    fed.env.reset()
+    for buffer in (fed.theirs, fed.ours):
+        with pytest.warns(UserWarning, match="The last trajectory in the replay buffer will be truncated"):
+            buffer.truncate_last_trajectory()
+    fed.observation = fed.env.reset()
+
+    fed.assert_same_draws()
+    fed.step(60).assert_same_draws()
+    while not fed.have_ended.all():
+        fed.step()
+    fed.ours.truncate_last_trajectory()  # at the end of an episode there is nothing to cut, and no warning
+
+
+def test_a_step_that_is_refused_is_not_drawn_and_the_next_one_is():
+    fed = Fed().step(SIZE + 4)
+    infinite = np.array([np.inf])
+
+    with pytest.raises(InvalidStepError, match="reward"):
+        fed.ours.add(fed.observation, fed.observation, np.array([0]), infinite, np.array([True]), [{}])
+
+    fed.step(10).assert_same_draws()
+
+
+def test_reset_forgets_every_episode():
+    fed = Fed().step(30)
+    fed.ours.reset()
+
+    assert (0, False) == (fed.ours.pos, fed.ours.full)
+    with pytest.raises(RuntimeError, match="Unable to sample before the end of the first episode"):
+        fed.ours.sample(4)
+
+
+def test_it_is_a_buffer_of_the_library_and_takes_our_settings_too():
+    env = make_vec_env(KINDS["pictures"], 1)
+    buffer = HerReplayBuffer(
+        50, env.observation_space, env.action_space, env, "cpu", frame_stack=1, threads=2, storage="raw"
+    )
+
+    assert isinstance(buffer, TheirBuffer)
+    assert isinstance(buffer, TheirDictBuffer)
+    assert isinstance(buffer, ReplayBuffer)
+    settings = buffer.memory.settings
+    assert (1, 2, "raw") == (buffer.memory.stack, settings.threads, settings.storage)
+
+
+def test_pictures_take_a_tenth_of_what_they_take_in_the_library_s_own_buffer():
+    fed = Fed("pictures", size=1000).step(1000)
+    arrays = [*fed.theirs.observations.values(), *fed.theirs.next_observations.values()]
+
+    assert fed.ours.memory.nbytes < sum(array.nbytes for array in arrays) / 10
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, DictReplayBuffer, NStepReplayBuffer])
+@pytest.mark.parametrize(
+    ("argument", "way_out"),
+    [
+        ({"n_sampled_goal": 4}, "n_sampled_goal is an argument of HerReplayBuffer"),
+        ({"env": None, "goal_selection_strategy": "future"}, "env is an argument of HerReplayBuffer"),
+        ({"nsteps": 4}, "nsteps is no argument of"),
+    ],
+)
+def test_an_argument_of_another_class_is_refused_with_the_class_to_take(kind, argument, way_out):
+    env = make_vec_env(KINDS["bits"], 1)
+
+    with pytest.raises(InvalidSettingsError, match=way_out):
+        kind(50, env.observation_space, env.action_space, "cpu", **argument)
+
+
+def test_steps_to_look_ahead_are_refused_with_the_class_to_take():
+    env = make_vec_env(KINDS["bits"], 1)
+
+    with pytest.raises(InvalidSettingsError, match="n_steps is an argument of NStepReplayBuffer"):
+        ReplayBuffer(50, env.observation_space, env.action_space, "cpu", n_steps=3)
+
+
+def test_a_strategy_that_is_none_is_refused_with_those_that_are():
+    env = make_vec_env(KINDS["bits"], 1)
+
+    with pytest.raises(InvalidSettingsError, match="'nearest': it must be one of "):
+        HerReplayBuffer(50, env.observation_space, env.action_space, env, goal_selection_strategy="nearest")
