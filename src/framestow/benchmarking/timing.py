@@ -82,8 +82,8 @@ class BareCopy:
     """Copies windows of consecutive frames out of an uncompressed array with one ``np.take`` into a reused output.
 
     The array repeats the play's frames up to ``num_bytes``. Give it as many frames as the memory stores: a small memory
-    fits into the processor's cache and a larger array does not. It knows no episodes and stores no actions, so no memory
-    of uncompressed frames can sample with less work.
+    fits into the processor's cache, a larger array does not. No memory of uncompressed frames samples with less work,
+    since this array knows no episodes and stores no actions.
     """
 
     name = "bare NumPy copy"
