@@ -53,7 +53,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         n_step: rewards that a transition's return has, 1 to 255; fewer where its episode ends before. Until they are
             there, a transition waits: it is not counted, and cannot be drawn. docs/sampling.md has the rules.
         discount: γ; a transition's ``discount`` is γ to the power of its rewards' number, 0 if its episode terminated.
-        sampler: what draws the transitions of a batch; ``Uniform()`` by default.
+        sampler: what draws the transitions of a batch; ``Uniform()`` by default. An object draws for one memory alone.
         storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
         retention: ``"fifo"``: the oldest transition leaves; ``"random"``: all of a random segment's, so that every
             experience has a chance to stay and recent ones have more. docs/persistence.md has the granularity, and the
@@ -126,7 +126,8 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         self.settings = settings
         self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
         parts = MemoryParts(settings, sampler, seed, on_damage)
-        LastingMemory.__init__(self, parts, directory, flush_every)
+        with parts.told.released_on_error():
+            LastingMemory.__init__(self, parts, directory, flush_every)
         DrawnMemory.__init__(self, parts)
         # What every step goes through, without a second look-up.
         self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage

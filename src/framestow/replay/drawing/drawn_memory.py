@@ -47,7 +47,10 @@ class DrawnMemory:
 
     @property
     def sampler(self) -> Sampler:
-        """What draws. Another one can be set at any time; it begins with all that is held, in the same generator."""
+        """What draws. Another one can be set at any time; it begins with all that is held, in the same generator.
+
+        Raises ``InvalidSettingsError`` for one that another memory draws by, alone or as a part of a `Mixture`.
+        """
         return self._parts.told.sampler
 
     @sampler.setter

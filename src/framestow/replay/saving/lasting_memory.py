@@ -79,10 +79,12 @@ class LastingMemory:
         return self._directory.flush()
 
     def close(self) -> None:
-        """Flush, and let go of the directory; without one nothing is done.
+        """Flush, and let go of the directory and of the sampler, which another memory may then take.
 
-        What is held can still be sampled; no step goes in any more. Closing again does nothing.
+        What is stored can still be sampled until the sampler is taken. A memory in a directory takes no more steps; one
+        without goes on as before. Closing again does nothing.
         """
+        self._parts.told.release()
         if self._directory is not None:
             self._directory.close()
 
@@ -116,9 +118,10 @@ class LastingMemory:
         with open_stored(path, generation) as stored:
             make: Callable[..., Self] = cls
             memory = built(partial(make, sampler=sampler, threads=threads), stored.settings.held_to(max_bytes), path)
-            stored.fill(memory._parts)
-            memory._parts.make_fit()
-            memory._saves.remember(path, stored.commit)
+            with memory._parts.told.released_on_error():
+                stored.fill(memory._parts)
+                memory._parts.make_fit()
+                memory._saves.remember(path, stored.commit)
         return memory
 
     @classmethod
@@ -148,13 +151,17 @@ class LastingMemory:
         if not read_only:
             with go_on(folder, generation) as (stored, take):
                 memory = built(make, stored.settings, path)
-                memory._live_in(take(memory._parts), flush_every)
+                with memory._parts.told.released_on_error():
+                    memory._live_in(take(memory._parts), flush_every)
             return memory
         is_filled = False
         while not is_filled:
             with open_stored(folder, generation) as stored:
                 memory = built(make, stored.settings, path)
-                is_filled = fill_to_read(memory._parts, stored, folder)
+                with memory._parts.told.released_on_error():
+                    is_filled = fill_to_read(memory._parts, stored, folder)
+                if not is_filled:
+                    memory._parts.told.release()
         return memory
 
     def _live_in(self, directory: Directory, flush_every: float | None) -> None:
