@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
@@ -97,13 +98,11 @@ def played(sampler: Sampler | None = None, **settings) -> ReplayMemory:
 @pytest.mark.parametrize("make", [Uniform, Prioritized, lambda: ByAge(7)], ids=["uniform", "prioritized", "by age"])
 @pytest.mark.parametrize("how", ["constructor", "assignment"])
 def test_a_sampler_that_draws_for_one_memory_is_refused_by_another(make, how):
-    first = played(make())
+    first, second = played(make()), played()
+    give = played if how == "constructor" else partial(setattr, second, "sampler")
 
     with pytest.raises(InvalidSettingsError, match=f"sampler is a {type(first.sampler).__name__} {BY_ANOTHER}"):
-        if how == "constructor":
-            played(first.sampler)
-        else:
-            played().sampler = first.sampler
+        give(first.sampler)
 
     assert_draws_all_that_is_held(first) if isinstance(first.sampler, Prioritized) else first.sample(8)
 

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import one_of
 from framestow.errors import InvalidSettingsError
 
 Retention = Literal["fifo", "random"]
@@ -18,13 +19,10 @@ MIN_SEGMENT_FRAMES = 16  # and no less than so many stacks, since each hole cost
 MIN_SEGMENT_STACKS = 4
 
 
-def check_retention(retention: str, capacity: int, num_streams: int, stack: int) -> None:
+def check_retention(retention: str, capacity: int, num_streams: int, stack: int, n_step: int = 1) -> None:
     """Raise ``InvalidSettingsError`` for a retention that is none, or that so few transitions do not allow."""
-    if retention not in RETENTIONS:
-        raise InvalidSettingsError(
-            f"retention is {retention!r}: it must be one of {', '.join(map(repr, RETENTIONS))}; take 'fifo'"
-        )
-    fewest = min_segment_frames(stack) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
+    one_of("retention", retention, RETENTIONS, "take 'fifo'")
+    fewest = min_segment_frames(stack, n_step) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
     if retention == "random" and capacity < fewest:
         raise InvalidSettingsError(
             f"capacity is {capacity}: retention='random' with {num_streams} streams and a stack of {stack} takes at "
@@ -32,12 +30,28 @@ def check_retention(retention: str, capacity: int, num_streams: int, stack: int)
         )
 
 
-def min_segment_frames(stack: int) -> int:
-    """Give the fewest frames that a segment may have where any may leave."""
-    return max(MIN_SEGMENT_FRAMES, MIN_SEGMENT_STACKS * stack)
+def check_segment_frames(retention: str, frames: int, stack: int, n_step: int) -> None:
+    """Raise ``InvalidSettingsError`` where any segment may leave and one alone, without its neighbours, shows nothing.
+
+    A transition shows ``stack`` frames and ``n_step`` more. Of segments of F frames that leave at random, a window of W
+    frames that lies in k of them is whole with probability 1 / k, since the age of a segment is exponential: so from
+    F = W frames on more than half of a full memory can be drawn, and of F = 1 one in W at most.
+    """
+    fewest = stack + n_step
+    if retention == "random" and frames < fewest:
+        raise InvalidSettingsError(
+            f"frames_per_segment is {frames}: with retention='random' a segment must show a transition where its "
+            f"neighbours have left, {stack} frames of its observation and {n_step} to its next one; give at least "
+            f"{fewest}"
+        )
 
 
-def segment_frames(retention: str, capacity: int, num_streams: int, stack: int, usual: int) -> int:
+def min_segment_frames(stack: int, n_step: int = 1) -> int:
+    """Give the fewest frames that a segment may have by itself where any may leave."""
+    return max(MIN_SEGMENT_FRAMES, MIN_SEGMENT_STACKS * stack, stack + n_step)
+
+
+def segment_frames(retention: str, capacity: int, num_streams: int, stack: int, usual: int, n_step: int = 1) -> int:
     """Give the frames of a segment: what packs best (``usual``), but few enough to choose from enough segments.
 
     However full the memory is, a segment of each stream is being filled, and ``stack`` frames before it are still
@@ -49,7 +63,7 @@ def segment_frames(retention: str, capacity: int, num_streams: int, stack: int, 
     if retention != "random":
         return usual
     most = (capacity - num_streams * stack) // (num_streams + MIN_SEALED_SEGMENTS)
-    return max(min(usual, most), min_segment_frames(stack))
+    return max(min(usual, most), min_segment_frames(stack, n_step))
 
 
 class RandomRetention:

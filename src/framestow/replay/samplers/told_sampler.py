@@ -17,7 +17,6 @@ from framestow.replay.samplers.sampler import Draw, Indices, Sampler, WatchedSlo
 from framestow.replay.samplers.saved_samplers import make_saved_sampler, restore_sampler, saved_sampler
 from framestow.replay.samplers.uniform import Uniform
 
-
 _owners: WeakValueDictionary[int, ToldSampler] = WeakValueDictionary()
 """Who was last given the sampler, or part of a mixture, of that ``id``; only an owner that still has it counts."""
 
