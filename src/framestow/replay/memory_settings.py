@@ -64,7 +64,7 @@ class MemorySettings:
                 f"or no return of {self.n_step} rewards is ever whole; raise it to {self.n_step * self.num_streams}"
             )
         one_of("storage", self.storage, tuple(STORAGES), "take 'packed'")
-        check_retention(self.retention, self.capacity, self.num_streams, self.stack, self.n_step)
+        check_retention(self.retention, self.capacity, self.num_streams, self.stack)
         if self.sources and len(self.sources) != self.num_streams:
             raise InvalidSettingsError(
                 f"source has {len(self.sources)} names: the memory has {self.num_streams} streams; give one name for "

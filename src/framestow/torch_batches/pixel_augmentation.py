@@ -163,7 +163,9 @@ class Cutout:
     ) -> None:
         rule = "a box has sides of 0 pixels or more, the smallest first; give 10 and 30, as RAD does"
         largest = whole_number("largest", largest, 0, rule=rule)
-        smallest = whole_number(f"largest is {largest} and smallest", smallest, 0, largest, rule=rule)
+        smallest = whole_number("smallest", smallest, 0, rule=rule)
+        if smallest > largest:
+            raise InvalidSettingsError(f"smallest is {smallest} and largest {largest}: {rule}")
         fill = real_number("fill", fill, -math.inf, rule="it is a finite number, as pixels are")
         self.smallest, self.largest, self.fill = smallest, largest, fill
         self.generator, self.channels_last = generator, channels_last

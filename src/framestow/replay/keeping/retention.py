@@ -19,10 +19,10 @@ MIN_SEGMENT_FRAMES = 16  # and no less than so many stacks, since each hole cost
 MIN_SEGMENT_STACKS = 4
 
 
-def check_retention(retention: str, capacity: int, num_streams: int, stack: int, n_step: int = 1) -> None:
+def check_retention(retention: str, capacity: int, num_streams: int, stack: int) -> None:
     """Raise ``InvalidSettingsError`` for a retention that is none, or that so few transitions do not allow."""
     one_of("retention", retention, RETENTIONS, "take 'fifo'")
-    fewest = min_segment_frames(stack, n_step) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
+    fewest = min_segment_frames(stack) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
     if retention == "random" and capacity < fewest:
         raise InvalidSettingsError(
             f"capacity is {capacity}: retention='random' with {num_streams} streams and a stack of {stack} takes at "
