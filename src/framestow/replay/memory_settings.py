@@ -93,13 +93,13 @@ class MemorySettings:
         """As many as pack best, or as retention and budget allow; raise where the budget cannot hold such segments."""
         frames, is_random = self.frames_per_segment, self.retention == "random"
         if frames is not None:
-            check_segment_frames(self.retention, frames, self.stack, self.n_step)
+            check_segment_frames(self.retention, frames, self.stack)
         usual = usual_frames_per_segment(self.frame)
-        usual = segment_frames(self.retention, self.capacity, self.num_streams, self.stack, usual, self.n_step)
+        usual = segment_frames(self.retention, self.capacity, self.num_streams, self.stack, usual)
         if self.max_bytes is None:
             return usual if frames is None else frames
         num_sealed = MIN_SEALED_SEGMENTS if is_random else 1
-        fewest, column_bytes = min_segment_frames(self.stack, self.n_step), self.columns.dtype.itemsize
+        fewest, column_bytes = min_segment_frames(self.stack), self.columns.dtype.itemsize
         needs = SegmentNeeds(self.frame, self.num_streams, self.stack, num_sealed, fewest, column_bytes)
         if frames is None:
             return needs.frames_within(self.max_bytes, usual)

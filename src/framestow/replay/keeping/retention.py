@@ -30,28 +30,28 @@ def check_retention(retention: str, capacity: int, num_streams: int, stack: int)
         )
 
 
-def check_segment_frames(retention: str, frames: int, stack: int, n_step: int) -> None:
+def check_segment_frames(retention: str, frames: int, stack: int) -> None:
     """Raise ``InvalidSettingsError`` where any segment may leave and one alone, without its neighbours, shows nothing.
 
-    A transition shows ``stack`` frames and ``n_step`` more. Of segments of F frames that leave at random, a window of W
+    A single step shows ``stack`` frames and one more; longer returns need longer segments, which are not asked for. Of segments of F frames that leave at random, a window of W
     frames that lies in k of them is whole with probability 1 / k, since the age of a segment is exponential: so from
     F = W frames on more than half of a full memory can be drawn, and of F = 1 one in W at most.
     """
-    fewest = stack + n_step
+    fewest = stack + 1
     if retention == "random" and frames < fewest:
         raise InvalidSettingsError(
             f"frames_per_segment is {frames}: with retention='random' a segment must show a transition where its "
-            f"neighbours have left, {stack} frames of its observation and {n_step} to its next one; give at least "
+            f"neighbours have left, {stack} frames of its observation and 1 to its next one; give at least "
             f"{fewest}"
         )
 
 
-def min_segment_frames(stack: int, n_step: int = 1) -> int:
+def min_segment_frames(stack: int) -> int:
     """Give the fewest frames that a segment may have by itself where any may leave."""
-    return max(MIN_SEGMENT_FRAMES, MIN_SEGMENT_STACKS * stack, stack + n_step)
+    return max(MIN_SEGMENT_FRAMES, MIN_SEGMENT_STACKS * stack)
 
 
-def segment_frames(retention: str, capacity: int, num_streams: int, stack: int, usual: int, n_step: int = 1) -> int:
+def segment_frames(retention: str, capacity: int, num_streams: int, stack: int, usual: int) -> int:
     """Give the frames of a segment: what packs best (``usual``), but few enough to choose from enough segments.
 
     However full the memory is, a segment of each stream is being filled, and ``stack`` frames before it are still
@@ -63,7 +63,7 @@ def segment_frames(retention: str, capacity: int, num_streams: int, stack: int, 
     if retention != "random":
         return usual
     most = (capacity - num_streams * stack) // (num_streams + MIN_SEALED_SEGMENTS)
-    return max(min(usual, most), min_segment_frames(stack, n_step))
+    return max(min(usual, most), min_segment_frames(stack))
 
 
 class RandomRetention:
