@@ -33,7 +33,8 @@ def check_retention(retention: str, capacity: int, num_streams: int, stack: int)
 def check_segment_frames(retention: str, frames: int, stack: int) -> None:
     """Raise ``InvalidSettingsError`` where any segment may leave and one alone, without its neighbours, shows nothing.
 
-    A single step shows ``stack`` frames and one more; longer returns are not asked for. Of segments of F frames that leave at random, a window of W
+    A single step shows ``stack`` frames and one more; longer returns are not asked for.
+    Of segments of F frames that leave at random, a window of W
     frames that lies in k of them is whole with probability 1 / k, since the age of a segment is exponential: so from
     F = W frames on more than half of a full memory can be drawn, and of F = 1 one in W at most.
     """
