@@ -32,9 +32,9 @@ class PlainPriorities:
 
     def update(self, slots: np.ndarray, priorities: np.ndarray) -> None:
         weights = np.float32((np.abs(priorities) + EPSILON) ** self.alpha)
-        for slot, weight in zip(slots[slots >= 0], weights[slots >= 0], strict=True):
-            self.weights[slot] = weight
-            self.largest = max(self.largest, weight)
+        last = dict(zip(slots[slots >= 0].tolist(), weights[slots >= 0].tolist(), strict=True))
+        self.weights[list(last)] = list(last.values())
+        self.largest = max([self.largest, *last.values()])
 
 
 @settings(max_examples=60, deadline=None)

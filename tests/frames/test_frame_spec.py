@@ -33,7 +33,7 @@ def test_rows_and_row_bytes_cover_the_frame(shape, rows, row_bytes, pixel_bytes)
 
 @pytest.mark.parametrize("shape", [(), (0, 4), (4, -1)])
 def test_a_shape_without_pixels_is_refused(shape):
-    with pytest.raises(InvalidSettingsError, match="every side must be at least 1"):
+    with pytest.raises(InvalidSettingsError, match="every side must be a whole number of at least 1"):
         FrameSpec(shape)
 
 

@@ -97,7 +97,6 @@ def test_columns_are_copied_when_they_come_and_belong_to_the_batch_when_they_go(
         (np.float32, [np.nan, -np.inf]),
         (np.float64, [np.inf, np.nan]),
         (np.float16, [np.nan, 6e-8]),
-        (np.complex64, [1j, np.nan]),
         (np.int64, [-(2**63), 2**63 - 1]),
         (np.uint64, [0, 2**64 - 1]),
     ],

@@ -139,12 +139,59 @@ def test_whoever_says_where_a_new_goal_ends_the_episode_says_the_discount_too():
 
     new, stored = is_relabelled(batch), play.memory.transitions(batch.index)
     reached = is_reached(batch.next_observation["achieved_goal"][:, -1], goals_of(batch), {})
-    np.testing.assert_array_equal(reached[new], batch.terminated[new])
-    np.testing.assert_array_equal(np.where(reached[new], 0.0, np.float32(0.9)), batch.discount[new])
+    has_ended = reached | stored.terminated  # by what is no goal, since no recorded goal is ever reached
+    np.testing.assert_array_equal(has_ended[new], batch.terminated[new])
+    np.testing.assert_array_equal(np.where(has_ended[new], 0.0, np.float32(0.9)), batch.discount[new])
     np.testing.assert_array_equal(stored.terminated[~new], batch.terminated[~new])
     np.testing.assert_array_equal(stored.discount[~new], batch.discount[~new])
     assert 0 < reached[new].sum() < new.sum()
-    assert (stored.terminated[new] & ~batch.terminated[new]).any()
+
+
+def test_a_relabelled_step_that_fell_never_bootstraps():
+    play = GoalPlay(discount=0.9).play(100)  # nobody reaches a recorded goal: what terminated did so by a fall
+    is_reached = lambda achieved, desired, info: (achieved == desired).all(-1)  # noqa: E731
+
+    batch = HindsightGoals(play.memory, reward_of, share=1.0, strategy="episode", compute_terminated=is_reached).sample(
+        300
+    )
+
+    fell = play.memory.transitions(batch.index).terminated
+    reached = is_reached(batch.next_observation["achieved_goal"][:, -1], goals_of(batch), {})
+    assert (fell & ~reached).sum() > 5
+    np.testing.assert_array_equal(fell | reached, batch.terminated)
+    np.testing.assert_array_equal(np.where(fell | reached, np.float32(0), np.float32(0.9)), batch.discount)
+
+
+def test_a_step_that_terminated_by_reaching_its_recorded_goal_goes_on_where_it_has_another():
+    space = {"achieved_goal": FrameSpec((1,), np.float32), "desired_goal": FrameSpec((1,), np.float32)}
+    memory = ReplayMemory(500, space, 2, stack=1, seed=0, columns={"fell": np.bool_}, discount=0.9)
+
+    def frames(step: float) -> dict[str, np.ndarray]:
+        return {"achieved_goal": np.float32([[step]]), "desired_goal": np.float32([[5]])}
+
+    for episode in range(40):  # to the goal, or falling one step before it
+        falls = episode % 2
+        memory.begin(frames(0))
+        for step in range(1, 6 - falls):
+            ends = step == 5 - falls
+            memory.append([0], [0.0], [ends], [False], frames(step), columns={"fell": [bool(ends and falls)]})
+    calls = []
+
+    def is_reached(achieved, desired, info):
+        calls.append((len(achieved), set(info)))
+        return (achieved == desired)[:, 0]
+
+    hindsight = HindsightGoals(memory, reward_of, share=1.0, strategy="episode", compute_terminated=is_reached)
+    batch = hindsight.sample(400)
+
+    achieved, fell = batch.next_observation["achieved_goal"][:, -1, 0], batch.columns["fell"]
+    has_reached = achieved == goals_of(batch)[:, 0]
+    ended = memory.transitions(batch.index).terminated
+    assert (ended & ~fell & ~has_reached).sum() > 5
+    assert (fell & ~has_reached).sum() > 5
+    np.testing.assert_array_equal(fell | has_reached, batch.terminated)
+    np.testing.assert_array_equal(np.where(fell | has_reached, np.float32(0), np.float32(0.9)), batch.discount)
+    assert [(int(ended.sum()), {"fell"}), (400, {"fell"})] == calls
 
 
 def test_the_new_goal_stands_in_every_frame_of_a_stack():
@@ -211,6 +258,9 @@ def test_where_damage_is_skipped_goals_are_drawn_anew_with_their_transitions(tmp
 @pytest.mark.parametrize(
     ("settings", "arguments", "message"),
     [
+        ({}, {"share": "all"}, "share is 'all': it must be a number; it must be a part of the batch"),
+        ({}, {"share": np.nan}, "share is nan: it must be a part of the batch"),
+        ({}, {"compute_terminated": True}, "compute_terminated is True: it must be a function; give compute(achieved_"),
         ({}, {"share": 1.5}, "share is 1.5: it must be a part of the batch, 0 to 1"),
         ({}, {"strategy": "past"}, "strategy is 'past': it must be one of 'future', 'final', 'episode'"),
         ({"n_step": 3}, {}, "n_step is 3: rewards of several steps cannot be computed anew"),
@@ -238,6 +288,13 @@ def test_a_reward_that_is_not_one_number_a_transition_is_refused(given):
         InvalidSettingsError, match=r"compute_reward gave shape .* for 8 transitions: it must give \(8,"
     ):
         HindsightGoals(play.memory, given, share=1.0).sample(8)
+
+
+def test_a_reward_that_is_not_finite_is_refused():
+    play = GoalPlay().play(20)
+
+    with pytest.raises(InvalidSettingsError, match="compute_reward gave nan for row 0: numbers must be finite"):
+        HindsightGoals(play.memory, lambda achieved, *_: np.full(len(achieved), np.nan), share=1.0).sample(8)
 
 
 def test_there_is_nothing_to_relabel_in_an_empty_memory():

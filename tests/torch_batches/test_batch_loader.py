@@ -157,3 +157,79 @@ def test_a_loader_ends_with_its_block():
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         BatchLoader(filled(), **({"batch_size": 8} | settings))
+
+
+class UnpacksTo:
+    """Drawn like a batch, and none."""
+
+    def __init__(self, given) -> None:
+        self.given, self.is_stopped = given, False
+
+    def unpack(self):
+        return self.given
+
+    def draw_anew(self, error):
+        raise error
+
+    def stop(self):
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize("given", [None, 7, "batch", {}])
+def test_a_draw_that_gives_no_batch_is_named_and_the_loader_can_be_closed(given):
+    loader = BatchLoader(filled(), 8, draw=lambda _: given)
+
+    for _ in range(2):
+        with pytest.raises(InvalidSettingsError, match=re.escape(f"draw gave {given!r}: it must give what is drawn ")):
+            next(loader)
+    loader.close()
+
+    assert [] == list(loader)
+
+
+def test_a_draw_that_unpacks_to_no_batch_is_named_and_the_loader_can_be_closed():
+    drawn = []
+
+    def draw(_):
+        drawn.append(UnpacksTo(None))
+        return drawn[-1]
+
+    loader = BatchLoader(filled(), 8, draw=draw)
+
+    with pytest.raises(InvalidSettingsError, match="draw gave what unpacks to None: it must be a Batch or a Sequence"):
+        next(loader)
+    loader.close()
+
+    assert [False, True, True] == [one.is_stopped for one in drawn]
+
+
+def test_a_memory_is_not_drawn_from_wrongly_where_a_draw_fails_once():
+    memory, calls = filled(), []
+
+    def draw(batch_size):
+        calls.append(batch_size)
+        return None if len(calls) == 2 else memory.draw_ahead(batch_size)
+
+    with BatchLoader(memory, 8, draw=draw) as loader:
+        with pytest.raises(InvalidSettingsError, match="draw gave None"):
+            next(loader)
+        assert len(next(loader).reward) == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 2.0}, "batch_size is 2.0: it must be a whole number, write 2; a batch has at least 1"),
+        ({"batch_size": "a"}, "batch_size is 'a': it must be a whole number; a batch has at least 1 transition"),
+        ({"ahead": 1.5}, "ahead is 1.5: it must be a whole number; at least 1 batch is prepared ahead"),
+        ({"threads": True}, "threads is True: it must be a whole number; batches are prepared on at least 1 thread"),
+        ({"device": "gpu"}, "device is 'gpu': PyTorch knows no such device: "),
+        ({"device": 1.5}, "device is 1.5: PyTorch knows no such device: "),
+        ({"pin_memory": "yes"}, "pin_memory is 'yes': it must be True or False"),
+        ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory.draw_"),
+        ({"memory": None}, "memory is None: batches are drawn from a ReplayMemory; give one"),
+    ],
+)
+def test_what_is_no_setting_of_a_loader_is_refused_by_name(settings, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        BatchLoader(**({"memory": filled(), "batch_size": 8} | settings))

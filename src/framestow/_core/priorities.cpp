@@ -37,16 +37,18 @@ void Priorities::take_note(const std::int64_t* slots, const std::int64_t* indice
 template <typename Real>
 bool Priorities::update(const std::int64_t* slots, const Real* priorities, std::size_t count) {
     weights_.resize(count);
-    float largest = largest_;
     for (std::size_t row = 0; row < count; ++row) {
         weights_[row] = weight_of(std::abs(static_cast<double>(priorities[row])) + epsilon_);
         if (!(weights_[row] <= kGreatest)) {
             return false;
         }
-        largest = slots[row] < 0 ? largest : std::max(largest, weights_[row]);
     }
     tree_.set(slots, weights_.data(), count);
-    largest_ = largest;
+    for (std::size_t row = 0; row < count; ++row) {
+        if (slots[row] >= 0) {  // from the tree: a row that a later one replaced does not count
+            largest_ = std::max(largest_, tree_.weight(static_cast<std::size_t>(slots[row])));
+        }
+    }
     return true;
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framestow.errors import InvalidSettingsError
+from framestow.argument_checks import real_number, whole_number
 
 ChooseGreedily = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
 
@@ -28,10 +28,8 @@ class LinearSchedule:
     over_steps: int
 
     def __post_init__(self) -> None:
-        if self.over_steps < 0:
-            raise InvalidSettingsError(
-                f"over_steps is {self.over_steps}: a schedule takes at least 0 agent steps; 0 starts it at its end"
-            )
+        rule = "a schedule takes at least 0 agent steps; 0 starts it at its end"
+        whole_number("over_steps", self.over_steps, 0, rule=rule)
 
     def at(self, agent_steps: int) -> float:
         """Return the value after ``agent_steps`` steps."""
@@ -49,12 +47,8 @@ class EpsilonGreedy:
 
     def __init__(self, schedule: LinearSchedule, num_actions: int, seed: int | np.random.SeedSequence) -> None:
         for name, value in (("start", schedule.start), ("end", schedule.end)):
-            if not 0.0 <= value <= 1.0:
-                raise InvalidSettingsError(f"epsilon {name} is {value}: a probability lies in [0, 1]; choose one there")
-        if num_actions < 1:
-            raise InvalidSettingsError(
-                f"num_actions is {num_actions}: an agent needs at least 1; check the action space"
-            )
+            real_number(f"epsilon {name}", value, 0, 1, rule="a probability lies in [0, 1]; choose one there")
+        whole_number("num_actions", num_actions, 1, rule="an agent needs at least 1; check the action space")
         self._schedule = schedule
         self._num_actions = num_actions
         self._generator = np.random.Generator(np.random.PCG64(seed))

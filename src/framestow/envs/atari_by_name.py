@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 from gymnasium.vector import AutoresetMode
 
+from framestow.argument_checks import whole_number
 from framestow.envs.atari.atari_env import AtariEnv
 from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, find_preset
@@ -96,8 +97,8 @@ def make_atari(
     """
     rom, recipe = find_rom(game), find_preset(preset)
     if num_envs is not None:
-        _check_count(num_envs)
-    _check_workers(workers, num_envs)
+        num_envs = whole_number("num_envs", num_envs, 1, rule="it must be 1 or more; None makes one plain environment")
+    workers = _checked_workers(workers, num_envs)
     if backend != "framestow":
         _check_for_ale(backend, num_envs, render_mode, workers)
         return AleVectorEnv(rom, num_envs, recipe, seed, autoreset_mode=autoreset_mode)  # type: ignore[arg-type]
@@ -117,22 +118,14 @@ def make_atari(
     )
 
 
-def _check_count(num_envs: object) -> None:
-    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-        raise InvalidSettingsError(f"num_envs is {num_envs!r}: it must be 1 or more; None makes one plain environment")
-
-
-def _check_workers(workers: object, num_envs: int | None) -> None:
+def _checked_workers(workers: Any, num_envs: int | None) -> int:
     if num_envs is None and workers:
         raise InvalidSettingsError(
             f"workers is {workers!r} and num_envs is None: workers step several environments; give num_envs too, for "
             "instance num_envs=8, or leave workers out"
         )
-    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= (num_envs or 0):
-        raise InvalidSettingsError(
-            f"workers is {workers!r}: it must be a whole number from 0 (this process) to the number of environments, "
-            f"{num_envs or 1}; choose one of these"
-        )
+    rule = f"it must be 0 (this process) to the number of environments, {num_envs or 1}; choose one of these"
+    return whole_number("workers", workers, 0, num_envs or 0, rule=rule)
 
 
 def _check_for_ale(backend: str, num_envs: int | None, render_mode: str | None, workers: int) -> None:

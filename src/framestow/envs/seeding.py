@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from framestow.argument_checks import checked_seed
 from framestow.errors import InvalidSettingsError
 
 
@@ -21,7 +22,7 @@ def spawn_seeds(seed: int | None, num_envs: int) -> list[int]:
     >>> set(spawn_seeds(0, 8)) & set(spawn_seeds(1, 8))
     set()
     """
-    children = np.random.SeedSequence(check_seed(seed)).spawn(num_envs)
+    children = np.random.SeedSequence(checked_seed(seed)).spawn(num_envs)
     return [int(child.generate_state(1, np.uint32)[0]) for child in children]
 
 
@@ -29,23 +30,14 @@ def seed_of_each(seed: int | Sequence[int | None] | None, num_envs: int) -> list
     """List what each environment is reset with: a number is spread, a sequence stays, ``None`` seeds nothing."""
     if seed is None:
         return [None] * num_envs
-    if isinstance(seed, (int, np.integer)):
-        return list(spawn_seeds(int(seed), num_envs))
+    if isinstance(seed, (str, bytes)) or not isinstance(seed, (Sequence, np.ndarray)):
+        return list(spawn_seeds(checked_seed(seed), num_envs))
     seeds = list(seed)
     if len(seeds) != num_envs:
         raise InvalidSettingsError(
             f"seed has {len(seeds)} entries: {num_envs} environments need one each; give a single number to spread it"
         )
-    return [check_seed(each) for each in seeds]
-
-
-def check_seed(seed: int | None) -> int | None:
-    """Give ``seed`` back as an ``int`` or ``None``, or refuse it."""
-    if seed is None:
-        return None
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidSettingsError(f"seed is {seed!r}: it must be a whole number from 0 up; None takes a random one")
-    return int(seed)
+    return [checked_seed(each) for each in seeds]
 
 
 def replacement_seed(seed: int, environment: int, times: int) -> int:

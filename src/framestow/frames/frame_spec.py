@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import truth_value
 from framestow.errors import InvalidSettingsError
 
 MAX_CHANNELS_LAST = 4  # a last axis up to this long is taken for the channels of (H, W, C)
@@ -49,15 +50,11 @@ class FrameSpec:
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8, is_scaled: bool = False) -> None:
         for name, value in (
-            ("shape", tuple(map(index, shape))),
+            ("shape", _checked_shape(shape)),
             ("dtype", _checked_dtype(dtype)),
-            ("is_scaled", is_scaled),
+            ("is_scaled", truth_value("is_scaled", is_scaled)),
         ):
             object.__setattr__(self, name, value)  # the only way into a frozen dataclass
-        if not self.shape or any(side < 1 for side in self.shape):
-            raise InvalidSettingsError(
-                f"frame shape is {self.shape}: every side must be at least 1; give the shape of one frame, as (84, 84)"
-            )
         if self.nbytes > MAX_FRAME_BYTES:
             raise InvalidSettingsError(
                 f"frame of shape {self.shape} and dtype {self.dtype} has {self.nbytes} bytes: it may have "
@@ -139,6 +136,19 @@ class FrameSpec:
     @property
     def _channels_last(self) -> bool:
         return len(self.shape) == 3 and self.shape[-1] <= MAX_CHANNELS_LAST
+
+
+def _checked_shape(told: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        shape = None if isinstance(told, (str, bytes)) else tuple(map(index, told))
+    except TypeError:
+        shape = None
+    if not shape or min(shape) < 1 or any(isinstance(side, bool) for side in told):
+        raise InvalidSettingsError(
+            f"frame shape is {told!r}: every side must be a whole number of at least 1; give the shape of one "
+            "frame, as (84, 84)"
+        )
+    return shape
 
 
 def _checked_dtype(told: npt.DTypeLike) -> np.dtype[Any]:

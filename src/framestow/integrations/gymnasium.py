@@ -39,6 +39,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 
+from framestow.argument_checks import one_of, whole_number
 from framestow.envs.recording.recordable import ask_to_lend, told_mode
 from framestow.envs.recording.step_recording import RECORDINGS, SteppedRows
 from framestow.envs.vector.autoreset import find_mode
@@ -296,10 +297,8 @@ def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxi
 
 def stacked_space(space: gymnasium.Space[Any], stack_size: int, axis: StackAxis) -> gymnasium.Space[Any]:
     """Make the space of ``stack_size`` frames of ``space``; along the first axis it is Gymnasium's."""
-    if isinstance(stack_size, bool) or not isinstance(stack_size, (int, np.integer)) or stack_size < 1:
-        raise InvalidSettingsError(f"stack_size is {stack_size!r}: it must be a whole number, at least 1; take 4")
-    if axis not in STACK_AXES:
-        raise InvalidSettingsError(f"axis is {axis!r}: it must be one of {', '.join(map(repr, STACK_AXES))}")
+    stack_size = whole_number("stack_size", stack_size, 1, rule="it must be at least 1; take 4")
+    one_of("axis", axis, STACK_AXES)
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: stacked_space(part, stack_size, axis) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):

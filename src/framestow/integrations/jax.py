@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, MissingExtraError
+from framestow.errors import MissingExtraError
 from framestow.frames.array_trees import map_arrays
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending
-from framestow.replay.drawing.drawn_memory import DrawnMemory
+from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
+from framestow.replay.drawing.drawn_memory import DrawnMemory, checked_batch_size
 from framestow.replay.drawing.output_pool import aligned_empty
 from framestow.replay.drawing.sequence_starts import Borders
 from framestow.replay.sequence_batch import SequenceBatch
@@ -203,9 +203,8 @@ class BatchLoader(Loader[JaxBatch]):
         threads: int = 1,
         draw: Callable[[int], Pending[Batch]] | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
-        super().__init__(partial(draw or memory.draw_ahead, batch_size), device, ahead, threads)
+        batch_size = checked_batch_size(batch_size)
+        super().__init__(partial(draw_of(memory, draw), batch_size), device, ahead, threads)
 
 
 class SequenceLoader(Loader[JaxSequenceBatch]):
@@ -224,13 +223,14 @@ class SequenceLoader(Loader[JaxSequenceBatch]):
         ahead: int = 2,
         threads: int = 1,
     ) -> None:
+        draw_of(memory)
         asked = partial(memory.draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
         super().__init__(partial(asked, batch_size, length), device, ahead, threads)
 
 
 def _arrived(batch: Batch | SequenceBatch, device: jax.Device | None) -> Any:
     """``to_jax``, for a thread that may wait until all of it is on the device."""
-    arrays = to_jax(batch, device)
+    arrays: Any = to_jax(checked_batch(batch), device)
     jax.block_until_ready(arrays)
     return arrays
 

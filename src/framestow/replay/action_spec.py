@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import as_array
 from framestow.errors import InvalidSettingsError, InvalidStepError
 
 Bound = int | tuple[int, ...] | None
@@ -139,7 +140,7 @@ class ActionSpec:
 
     def checked(self, actions: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
         """Give ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
-        array = np.asarray(actions)
+        array = as_array("actions", actions, InvalidStepError)
         if array.shape != (num_steps, *self.shape):
             raise InvalidStepError(
                 f"actions have shape {array.shape}: {num_steps} streams take {(num_steps, *self.shape)}; "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import as_array
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.replay.action_spec import ActionSpec
 
@@ -173,17 +174,17 @@ def _column(name: object, dtype: npt.DTypeLike) -> ColumnSpec:
     except (TypeError, ValueError) as error:
         raise InvalidSettingsError(f"column {name!r} is {dtype!r}: NumPy knows no such dtype: {error}") from error
     element, shape = (whole, ()) if whole.subdtype is None else whole.subdtype
-    most = 16 if element.kind == "c" else 8  # a long double is another one on every machine
-    if element.kind not in "biufc" or element.itemsize > most or whole.itemsize == 0:
+    if element.kind not in "biuf" or element.itemsize > 8 or whole.itemsize == 0:  # a long double differs by machine
+        way_out = "give its real and its imaginary part" if element.kind == "c" else "take another dtype"
         raise InvalidSettingsError(
-            f"column {name!r} is {whole}: a column has numbers or booleans of up to {most} bytes, at least one a step; "
-            "take another dtype"
+            f"column {name!r} is {whole}: a column has numbers or booleans of up to 8 bytes, at least one a step; "
+            f"{way_out}"
         )
     return ColumnSpec(name, element.name, tuple(int(side) for side in shape))
 
 
 def _checked_values(spec: ColumnSpec, values: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
-    array = np.asarray(values)
+    array = as_array(f"column {spec.name!r}", values, InvalidStepError)
     if array.shape != (num_steps, *spec.shape):
         raise InvalidStepError(
             f"column {spec.name!r} has shape {array.shape}: {num_steps} streams take {(num_steps, *spec.shape)}; "

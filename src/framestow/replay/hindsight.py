@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, Leaf
 from framestow.replay.batch import Batch
@@ -20,6 +21,7 @@ OfGoals = Callable[[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray
 """``compute(achieved_goal, desired_goal, info)`` of ``n`` transitions at once: ``(n, *goal)`` twice, gives ``(n,)``."""
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+FORM = "compute(achieved_goal, desired_goal, info), of all relabelled transitions at once"
 TRIES = 8  # before all frames of an episode are looked at: more than one only where some of them have left
 
 Numbers = npt.NDArray[np.int64]
@@ -51,9 +53,22 @@ class HindsightGoals:
     Only frames that the memory still holds are taken. The new goal stands in every frame of ``observation`` and
     ``next_observation``; the reward is what ``compute_reward(achieved_goal, desired_goal, info)`` gives for what the
     step achieved, one call for all relabelled transitions. ``info`` has their extra columns by name, for rewards that
-    need more than the goals. With ``compute_terminated``, called alike, ``terminated`` is what that says and
-    ``discount`` 0 there and the memory's elsewhere; without it both stay what they were. Nothing else changes, and the
-    memory does not: what is drawn with which index and weight is the sampler's choice.
+    need more than the goals. Nothing but these and ``terminated`` and ``discount`` changes, and the memory does not:
+    what is drawn with which index and weight is the sampler's choice.
+
+    ``compute_terminated``, called alike, says which steps end the episode by their goal: Gymnasium-Robotics'
+    ``env.compute_terminated``. A relabelled step is then ``terminated``, and its ``discount`` 0, in the rows where
+
+    ==============================================  ====================================
+    the step as recorded                            relabelled, it is ``terminated``
+    ==============================================  ====================================
+    did not terminate, or was truncated             if it reaches the new goal
+    terminated by reaching its recorded goal        if it reaches the new goal
+    terminated by anything else (a fall, a crash)   always
+    ==============================================  ====================================
+
+    To tell the last two apart, it is asked about the recorded goals of recorded terminations too. Where a step reaches
+    its goal and falls at once, the goal counts. Without ``compute_terminated`` both stay what they were.
 
     Of ``B`` transitions ``share * B`` are relabelled, rounded up or down at random so that it is right on average, in
     rows drawn at random. All of this is drawn from the memory's own generator, after the transitions: the same seed
@@ -72,14 +87,14 @@ class HindsightGoals:
         strategy: GoalStrategy = "future",
         compute_terminated: OfGoals | None = None,
     ) -> None:
+        if not isinstance(memory, DrawnMemory):
+            raise InvalidSettingsError(f"memory is {memory!r}: goals are relabelled of a ReplayMemory; give one")
+        check_callable("compute_reward", compute_reward, FORM)
+        if compute_terminated is not None:
+            check_callable("compute_terminated", compute_terminated, FORM)
         settings = memory._parts.settings
-        if not 0.0 <= share <= 1.0:
-            raise InvalidSettingsError(f"share is {share}: it must be a part of the batch, 0 to 1; the paper's is 0.8")
-        if strategy not in get_args(GoalStrategy):
-            raise InvalidSettingsError(
-                f"strategy is {strategy!r}: it must be one of {', '.join(map(repr, get_args(GoalStrategy)))}; "
-                "take 'future'"
-            )
+        share = real_number("share", share, 0, 1, rule="it must be a part of the batch, 0 to 1; the paper's is 0.8")
+        one_of("strategy", strategy, get_args(GoalStrategy), "take 'future'")
         if settings.n_step != 1:
             raise InvalidSettingsError(
                 f"n_step is {settings.n_step}: rewards of several steps cannot be computed anew; build the memory with "
@@ -163,17 +178,23 @@ class HindsightGoals:
         return self._leaf.as_came(frames[:, 0])
 
     def _relabelled(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
+        ended = rows[batch.terminated[rows]]
+        ended = ended[~self._are_terminated_by(batch, ended, batch.next_observation[DESIRED][ended, -1])]
         for observation in (batch.observation, batch.next_observation):
             observation[DESIRED][rows] = goals[:, None]  # the arrays of a batch are its own until it is let go
-        achieved = batch.next_observation[ACHIEVED][rows, -1]
-        info = {name: values[rows] for name, values in batch.columns.items()}
-        batch.reward[rows] = _one_each("compute_reward", self._compute_reward(achieved, goals, info), len(rows))
+        batch.reward[rows] = _one_each("compute_reward", self._compute_reward(*_of(batch, rows, goals)), len(rows))
         if self._compute_terminated is not None:
-            terminated = self._compute_terminated(achieved, goals, info)
-            batch.terminated[rows] = _one_each("compute_terminated", terminated, len(rows))
-            discounts = np.where(batch.terminated[rows], 0.0, self._parts.settings.discount)
-            batch.discount[rows] = discounts
+            batch.terminated[rows] = self._are_terminated_by(batch, rows, goals)
+            batch.terminated[ended] = True
+            batch.discount[rows] = np.where(batch.terminated[rows], 0.0, self._parts.settings.discount)
         return batch
+
+    def _are_terminated_by(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of ``rows`` end their episode where ``goals`` are theirs; none where nobody says so."""
+        if self._compute_terminated is None or not len(rows):
+            return np.zeros(len(rows), np.bool_)
+        terminated = self._compute_terminated(*_of(batch, rows, goals))
+        return _one_each("compute_terminated", terminated, len(rows)).astype(np.bool_)
 
 
 def _goal_leaf(spec: AnySpec) -> tuple[int, Leaf]:
@@ -195,6 +216,14 @@ def _goal_leaf(spec: AnySpec) -> tuple[int, Leaf]:
     return number, achieved
 
 
+def _of(
+    batch: Batch, rows: Numbers, goals: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray[Any]]]:
+    """What ``compute_reward`` and ``compute_terminated`` are called with."""
+    achieved = batch.next_observation[ACHIEVED][rows, -1]
+    return achieved, goals, {name: values[rows] for name, values in batch.columns.items()}
+
+
 def _one_each(name: str, values: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
     array = np.asarray(values)
     if array.shape != (count,) or array.dtype.kind not in "biuf":
@@ -202,4 +231,7 @@ def _one_each(name: str, values: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
             f"{name} gave shape {array.shape} and dtype {array.dtype} for {count} transitions: it must give ({count},) "
             "numbers for all of them at once; vectorise it"
         )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        row = int(np.argmin(np.isfinite(array)))
+        raise InvalidSettingsError(f"{name} gave {array[row]} for row {row}: numbers must be finite; correct it")
     return array

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import checked_seed, folder_path
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
@@ -53,7 +53,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         n_step: rewards that a transition's return has, 1 to 255; fewer where its episode ends before. Until they are
             there, a transition waits: it is not counted, and cannot be drawn. docs/sampling.md has the rules.
         discount: γ; a transition's ``discount`` is γ to the power of its rewards' number, 0 if its episode terminated.
-        sampler: what draws the transitions of a batch; ``Uniform()`` by default.
+        sampler: what draws the transitions of a batch; ``Uniform()`` by default. An object draws for one memory alone.
         storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
         retention: ``"fifo"``: the oldest transition leaves; ``"random"``: all of a random segment's, so that every
             experience has a chance to stay and recent ones have more. docs/persistence.md has the granularity, and the
@@ -106,6 +106,10 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         on_damage: OnDamage = "raise",
         columns: Mapping[str, npt.DTypeLike] | ColumnsSpec | None = None,
     ) -> None:
+        seed = checked_seed(seed)
+        folder = None if directory is None else folder_path("directory", directory)
+        if frames_per_segment is None and folder is not None:
+            frames_per_segment = stored_frames_per_segment(folder)
         settings = MemorySettings(
             capacity,
             observation_spec(observation_space),
@@ -119,14 +123,15 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             sources_of(source, num_streams),
             retention,
             None if max_bytes is None else parse_bytes(max_bytes),
-            frames_per_segment or (None if directory is None else stored_frames_per_segment(Path(directory))),
+            frames_per_segment,
             ColumnsSpec.from_declared(columns),
             n_step,
         )
         self.settings = settings
-        self.capacity, self.stack, self.num_streams = capacity, stack, num_streams
+        self.capacity, self.stack, self.num_streams = settings.capacity, settings.stack, settings.num_streams
         parts = MemoryParts(settings, sampler, seed, on_damage)
-        LastingMemory.__init__(self, parts, directory, flush_every)
+        with parts.told.released_on_error():
+            LastingMemory.__init__(self, parts, folder, flush_every)
         DrawnMemory.__init__(self, parts)
         # What every step goes through, without a second look-up.
         self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage

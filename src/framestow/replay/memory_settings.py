@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from framestow.argument_checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
@@ -17,10 +19,11 @@ from framestow.replay.keeping.retention import (
     MIN_SEALED_SEGMENTS,
     Retention,
     check_retention,
+    check_segment_frames,
     min_segment_frames,
     segment_frames,
 )
-from framestow.storage.storages import STORAGES, usual_frames_per_segment
+from framestow.storage.storages import SEGMENT_RULE, STORAGES, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
 MAX_THREADS = 64
@@ -48,35 +51,19 @@ class MemorySettings:
     n_step: int = 1  # what a memory saved before it could be chosen had
 
     def __post_init__(self) -> None:
-        if self.num_streams < 1:
-            raise InvalidSettingsError(f"num_streams is {self.num_streams}: a memory is fed by at least 1 stream")
+        self._check_numbers()
         if self.capacity < self.num_streams:
             raise InvalidSettingsError(
                 f"capacity is {self.capacity}: it must hold one transition of each of the {self.num_streams} streams; "
                 "raise it"
             )
-        if not 1 <= self.stack <= MAX_STACK:
-            raise InvalidSettingsError(f"stack is {self.stack}: an observation has 1 to {MAX_STACK} frames")
-        if self.stack_padding not in STACK_PADDINGS:
-            raise InvalidSettingsError(
-                f"stack_padding is {self.stack_padding!r}: it must be one of {', '.join(map(repr, STACK_PADDINGS))}; "
-                "take 'first_frame'"
-            )
-        if not 0.0 <= self.discount <= 1.0:
-            raise InvalidSettingsError(f"discount is {self.discount}: γ lies in 0 to 1")
-        if not 1 <= self.n_step <= MAX_N_STEP:
-            raise InvalidSettingsError(f"n_step is {self.n_step}: a return has 1 to {MAX_N_STEP} rewards")
+        one_of("stack_padding", self.stack_padding, STACK_PADDINGS, "take 'first_frame'")
         if self.capacity < self.n_step * self.num_streams:
             raise InvalidSettingsError(
                 f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_streams} streams must fit, "
                 f"or no return of {self.n_step} rewards is ever whole; raise it to {self.n_step * self.num_streams}"
             )
-        if self.storage not in STORAGES:
-            raise InvalidSettingsError(
-                f"storage is {self.storage!r}: it must be one of {', '.join(map(repr, STORAGES))}; take 'packed'"
-            )
-        if not 1 <= self.threads <= MAX_THREADS:
-            raise InvalidSettingsError(f"threads is {self.threads}: 1 to {MAX_THREADS} threads unpack a batch")
+        one_of("storage", self.storage, tuple(STORAGES), "take 'packed'")
         check_retention(self.retention, self.capacity, self.num_streams, self.stack)
         if self.sources and len(self.sources) != self.num_streams:
             raise InvalidSettingsError(
@@ -86,11 +73,27 @@ class MemorySettings:
 
         object.__setattr__(self, "frames_per_segment", self._frames_per_segment())
 
+    def _check_numbers(self) -> None:
+        """Let each number be an ``int`` or ``float`` in its range; ``InvalidSettingsError`` where one is not."""
+        whole = (
+            ("num_streams", self.num_streams, 1, math.inf, "a memory is fed by at least 1 stream"),
+            ("capacity", self.capacity, 1, math.inf, "a memory holds at least 1 transition"),
+            ("stack", self.stack, 1, MAX_STACK, f"an observation has 1 to {MAX_STACK} frames"),
+            ("n_step", self.n_step, 1, MAX_N_STEP, f"a return has 1 to {MAX_N_STEP} rewards"),
+            ("threads", self.threads, 1, MAX_THREADS, f"1 to {MAX_THREADS} threads unpack a batch"),
+        )
+        for name, value, least, most, rule in whole:
+            object.__setattr__(self, name, whole_number(name, value, least, most, rule=rule))
+        object.__setattr__(self, "discount", real_number("discount", self.discount, 0, 1, rule="γ lies in 0 to 1"))
+        if self.frames_per_segment is not None:
+            frames = whole_number("frames_per_segment", self.frames_per_segment, 1, rule=SEGMENT_RULE)
+            object.__setattr__(self, "frames_per_segment", frames)
+
     def _frames_per_segment(self) -> int:
         """As many as pack best, or as retention and budget allow; raise where the budget cannot hold such segments."""
         frames, is_random = self.frames_per_segment, self.retention == "random"
-        if frames is not None and frames < 1:
-            raise InvalidSettingsError(f"frames_per_segment is {frames}: a segment has at least 1 frame")
+        if frames is not None:
+            check_segment_frames(self.retention, frames, self.stack)
         usual = usual_frames_per_segment(self.frame)
         usual = segment_frames(self.retention, self.capacity, self.num_streams, self.stack, usual)
         if self.max_bytes is None:
@@ -151,6 +154,9 @@ def sources_of(source: str | Sequence[str], num_streams: int) -> tuple[str, ...]
     >>> sources_of("Breakout", 2), sources_of(["Pong", "Qbert"], 2), sources_of("", 2)
     (('Breakout', 'Breakout'), ('Pong', 'Qbert'), ())
     """
+    num_streams = whole_number("num_streams", num_streams, 1, rule="a memory is fed by at least 1 stream")
     if isinstance(source, str):
         return (source,) * num_streams if source else ()
+    if not isinstance(source, Sequence) or not all(isinstance(name, str) for name in source):
+        raise InvalidSettingsError(f"source is {source!r}: it must be a name, or a list of names, one for each stream")
     return tuple(source)

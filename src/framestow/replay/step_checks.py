@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import FRAMES, AnySpec, Frames, Leaf, ObservationSpec
@@ -92,7 +93,7 @@ def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_stream
     """Give stream numbers as ``int32``; ``None`` means all. Raise on one that is unknown or named twice."""
     if streams is None:
         return all_streams
-    array = np.asarray(streams)
+    array = as_array("streams", streams, InvalidStepError)
     if array.size == 0:
         return all_streams[:0]
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -118,7 +119,8 @@ def checked_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
 
 
 def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDArray[Any]:
-    array, shape = np.asarray(frames), leaf.frame.shape if leaf.has_axes else ()
+    array = as_array(f"{FRAMES}{leaf.place}", frames, InvalidStepError)
+    shape = leaf.frame.shape if leaf.has_axes else ()
     if array.dtype != leaf.frame.dtype:
         raise InvalidStepError(
             f"{FRAMES}{leaf.place} have dtype {array.dtype}: this memory stores {leaf.frame.dtype} and never casts; "
@@ -134,7 +136,7 @@ def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDA
 
 def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
     """Give ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise where one is not finite."""
-    array = np.asarray(rewards)
+    array = as_array("rewards", rewards, InvalidStepError)
     if array.shape != (num_steps,) or array.dtype.kind not in "fiu":
         raise InvalidStepError(
             f"rewards have shape {array.shape} and dtype {array.dtype}: {num_steps} streams take numbers of shape "
@@ -152,7 +154,7 @@ def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.fl
 
 def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.bool_]:
     """Give a flag array as ``bool`` of shape ``(num_steps,)``."""
-    array = np.asarray(flags)
+    array = as_array(name, flags, InvalidStepError)
     if array.dtype != np.bool_ or array.shape != (num_steps,):
         raise InvalidStepError(
             f"{name} has shape {array.shape} and dtype {array.dtype}: {num_steps} streams take booleans of shape "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from framestow.errors import InvalidSettingsError
+from framestow.argument_checks import whole_number
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
@@ -17,6 +17,8 @@ from framestow.storage.scaled_pixels import ScaledPixels
 # What makes a storage of some streams: threads that may unpack what one call asks for, frames of a segment, and bytes
 # that the step of each frame takes elsewhere.
 MakeStorage = Callable[[FrameSpec, int, int, "int | None", int], FrameStorage]
+
+SEGMENT_RULE = "a segment has at least 1 frame"
 
 STORAGES: dict[str, MakeStorage] = {
     "packed": PackedStorage,
@@ -60,8 +62,8 @@ def make_storage(
     def make(spec: FrameSpec, num_streams: int) -> FrameStorage:
         return STORAGES[name](spec, num_streams, threads, frames_per_segment, step_bytes)
 
-    if frames_per_segment is not None and frames_per_segment < 1:
-        raise InvalidSettingsError(f"frames_per_segment is {frames_per_segment}: a segment has at least 1 frame")
+    if frames_per_segment is not None:
+        frames_per_segment = whole_number("frames_per_segment", frames_per_segment, 1, rule=SEGMENT_RULE)
     if isinstance(spec, ObservationSpec):
         length = usual_frames_per_segment(spec) if frames_per_segment is None else frames_per_segment
         # What the step takes elsewhere is charged once, with the first leaf.

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
+from framestow.argument_checks import truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending
-from framestow.replay.drawing.drawn_memory import DrawnMemory
+from framestow.replay.drawing.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
+from framestow.replay.drawing.drawn_memory import DrawnMemory, checked_batch_size
 from framestow.replay.drawing.sequence_starts import Borders
 from framestow.torch_batches.device_copies import CopiesAhead, CudaUploads, ImmediateCopies
 from framestow.torch_batches.tensor_batch import TensorBatch, TensorSequenceBatch
@@ -36,9 +37,11 @@ class Loader(Generic[Loaded]):
         threads: int,
         pin_memory: bool,
     ) -> None:
-        copies = _copies_to(torch.device(device), pin_memory, ahead)
+        pin_memory = truth_value("pin_memory", pin_memory)
+        ahead = whole_number("ahead", ahead, 1, rule=AHEAD_RULE)
+        copies = _copies_to(_device(device), pin_memory, ahead)
         self._receive: Callable[[Any], Any] = copies.receive
-        self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, copies.send, ahead, threads)
+        self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, partial(_sent, copies), ahead, threads)
 
     def __iter__(self) -> Self:
         return self
@@ -108,9 +111,8 @@ class BatchLoader(Loader[TensorBatch]):
         pin_memory: bool = True,
         draw: Callable[[int], Pending[Batch]] | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
-        super().__init__(partial(draw or memory.draw_ahead, batch_size), device, ahead, threads, pin_memory)
+        batch_size = checked_batch_size(batch_size)
+        super().__init__(partial(draw_of(memory, draw), batch_size), device, ahead, threads, pin_memory)
 
 
 class SequenceLoader(Loader[TensorSequenceBatch]):
@@ -134,8 +136,20 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
         threads: int = 1,
         pin_memory: bool = True,
     ) -> None:
+        draw_of(memory)
         asked = partial(memory.draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
         super().__init__(partial(asked, batch_size, length), device, ahead, threads, pin_memory)
+
+
+def _device(device: torch.device | str) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidSettingsError(f"device is {device!r}: PyTorch knows no such device: {error}") from error
+
+
+def _sent(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:
+    return copies.send(checked_batch(batch))
 
 
 def _copies_to(device: torch.device, pin_memory: bool, ahead: int) -> CopiesAhead | ImmediateCopies:

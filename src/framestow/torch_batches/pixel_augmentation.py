@@ -24,9 +24,12 @@ is PyTorch's own of the pixels' device.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Generator, Tensor
 
+from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 
 _LARGEST_PIXEL = 255
@@ -53,8 +56,7 @@ class RandomShift:
     """
 
     def __init__(self, pad: int = 4, generator: Generator | None = None, *, channels_last: bool = False) -> None:
-        if pad < 0:
-            raise InvalidSettingsError(f"pad is {pad}: pictures are shifted by 0 pixels or more; give 4, as DrQ does")
+        pad = whole_number("pad", pad, 0, rule="pictures are shifted by 0 pixels or more; give 4, as DrQ does")
         self.pad, self.generator, self.channels_last = pad, generator, channels_last
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -132,8 +134,8 @@ class HorizontalFlip:
     def __init__(
         self, probability: float = 0.1, generator: Generator | None = None, *, channels_last: bool = False
     ) -> None:
-        if not 0 <= probability <= 1:
-            raise InvalidSettingsError(f"probability is {probability}: it is between 0 and 1; give 0.1, as DrQ does")
+        rule = "it is between 0 and 1; give 0.1, as DrQ does"
+        probability = real_number("probability", probability, 0, 1, rule=rule)
         self.probability, self.generator, self.channels_last = probability, generator, channels_last
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -159,11 +161,12 @@ class Cutout:
         *,
         channels_last: bool = False,
     ) -> None:
-        if not 0 <= smallest <= largest:
-            raise InvalidSettingsError(
-                f"smallest is {smallest} and largest {largest}: a box has sides of 0 pixels or more, the smallest "
-                "first; give 10 and 30, as RAD does"
-            )
+        rule = "a box has sides of 0 pixels or more, the smallest first; give 10 and 30, as RAD does"
+        largest = whole_number("largest", largest, 0, rule=rule)
+        smallest = whole_number("smallest", smallest, 0, rule=rule)
+        if smallest > largest:
+            raise InvalidSettingsError(f"smallest is {smallest} and largest {largest}: {rule}")
+        fill = real_number("fill", fill, -math.inf, rule="it is a finite number, as pixels are")
         self.smallest, self.largest, self.fill = smallest, largest, fill
         self.generator, self.channels_last = generator, channels_last
 

@@ -93,8 +93,8 @@ def test_no_environments_at_all_are_refused_for_games_too():
     ("settings", "message"),
     [
         ({"workers": 2}, "workers is 2 and num_envs is None: workers step several environments; give num_envs too"),
-        ({"num_envs": 1, "workers": 2}, "workers is 2: it must be a whole number from 0 (this process) to the number"),
-        ({"workers": False}, "workers is False: it must be a whole number from 0"),
+        ({"num_envs": 1, "workers": 2}, "workers is 2: it must be 0 (this process) to the number of environments, 1"),
+        ({"workers": False}, "workers is False: it must be a whole number; it must be 0 (this process)"),
     ],
 )
 def test_workers_that_have_no_environment_are_refused(settings, message):

@@ -191,8 +191,9 @@ def test_a_mixture_of_nothing_is_refused():
 def test_one_sampler_cannot_be_two_parts():
     sampler = Always(0)
 
-    with pytest.raises(InvalidSettingsError, match="one sampler is two parts of a mixture: "):
-        Mixture((sampler, 1), (sampler, 1))
+    for parts in ((sampler, 1), (sampler, 1)), ((sampler, 1), (Mixture((Uniform(), 1), (sampler, 1)), 1)):
+        with pytest.raises(InvalidSettingsError, match="one sampler is two parts of a mixture: "):
+            Mixture(*parts)
 
 
 @pytest.mark.parametrize(

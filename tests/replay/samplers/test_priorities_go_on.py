@@ -91,11 +91,10 @@ class PriorityMachine(RuleBasedStateMachine):
         indices = self.random.integers(lowest, newest + 3, count)
         priorities = np.ldexp(1.0, self.random.integers(-10, 10, count)) * self.random.choice([-1, 1, 1, 0], count)
         self.memory.update_priorities(indices, priorities)
-        for index, priority in zip(indices.tolist(), np.abs(priorities).tolist(), strict=True):
-            if index in self.expected:
-                self.expected[index] = priority
-        told = [abs(priority) for index, priority in zip(indices, priorities, strict=True) if index in self.expected]
-        self.largest = max([self.largest, *told])
+        last = dict(zip(indices.tolist(), np.abs(priorities).tolist(), strict=True))  # of an index that is there twice
+        given = {index: priority for index, priority in last.items() if index in self.expected}
+        self.expected |= given
+        self.largest = max([self.largest, *given.values()])
 
     @precondition(lambda self: any(self.expected.values()))
     @rule(batch_size=st.integers(1, 20))

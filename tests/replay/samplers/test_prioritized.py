@@ -137,6 +137,41 @@ def test_indices_that_never_were_or_are_masked_are_left_out_and_of_duplicates_th
     assert {0: 4.0, 1: 1.0, 2: 0.5} == priorities_of(memory)
 
 
+@pytest.mark.parametrize(
+    "update",
+    [
+        ([0, 1, 0], [50.0, 2.0, 3.0]),
+        (np.array([0, 1, 0]), np.array([50.0, 2.0, 3.0])),
+        (np.array([0, 1, 0]), np.array([-50.0, 2.0, 3.0], np.float32)),
+        ([[0, 0], [0, 1]], [[50.0, 20.0], [3.0, 2.0]]),
+    ],
+    ids=["lists", "float64", "float32", "rows"],
+)
+def test_a_new_transition_has_no_priority_that_a_later_one_of_the_same_update_replaced(update):
+    memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, length=2)
+
+    memory.update_priorities(*update)
+    play_episode(memory, 1, length=1)
+
+    assert {0: 3.0, 1: 2.0, 2: 3.0} == priorities_of(memory)
+
+
+def test_a_new_transition_has_no_priority_of_what_has_left_or_of_an_update_that_was_refused():
+    memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
+    play_episode(memory, 0, length=10)
+    play_episode(memory, 1, length=3)
+
+    memory.update_priorities([0, 12, -1, 1], [70.0, 4.0, 80.0, 90.0])
+    with pytest.raises(InvalidSettingsError, match="priority of transition 11 is nan"):
+        memory.update_priorities([12, 11], [60.0, np.nan])
+    with pytest.raises(InvalidSettingsError, match="must be finite in float32"):
+        memory.update_priorities([12, 11], [60.0, 1e200])
+    play_episode(memory, 2, length=1)
+
+    assert {12: 4.0, 13: 4.0} == {index: priorities_of(memory)[index] for index in (12, 13)}
+
+
 def test_a_priority_of_zero_is_never_drawn_until_it_is_told_another():
     memory = numbered_memory(10, sampler=Prioritized(epsilon=0.0))
     play_episode(memory, 0, length=5)

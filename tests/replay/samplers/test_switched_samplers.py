@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
-from framestow import Prioritized, ReplayMemory, Sampler, Uniform
+from framestow import ByAge, Mixture, Prioritized, ReplayMemory, Sampler, Uniform
 from framestow.errors import InvalidSettingsError
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.numbered_steps import SHAPE, FrameSpec, numbered_memory, play_episode
@@ -83,3 +84,119 @@ def test_what_is_no_sampler_is_refused_before_anything_is_changed(wrong):
         ReplayMemory(10, FrameSpec(SHAPE), 4, sampler=wrong)
 
     assert_draws_all_that_is_held(memory)
+
+
+BY_ANOTHER = "that another memory draws by: it knows that memory's transitions; give each memory one of its own"
+
+
+def played(sampler: Sampler | None = None, **settings) -> ReplayMemory:
+    memory = numbered_memory(40, sampler=sampler, **settings)
+    play_episode(memory, episode=0, length=30)
+    return memory
+
+
+@pytest.mark.parametrize("make", [Uniform, Prioritized, lambda: ByAge(7)], ids=["uniform", "prioritized", "by age"])
+@pytest.mark.parametrize("how", ["constructor", "assignment"])
+def test_a_sampler_that_draws_for_one_memory_is_refused_by_another(make, how):
+    first, second = played(make()), played()
+    give = played if how == "constructor" else partial(setattr, second, "sampler")
+
+    with pytest.raises(InvalidSettingsError, match=f"sampler is a {type(first.sampler).__name__} {BY_ANOTHER}"):
+        give(first.sampler)
+
+    assert_draws_all_that_is_held(first) if isinstance(first.sampler, Prioritized) else first.sample(8)
+
+
+def test_the_sampler_that_a_memory_made_by_itself_is_refused_by_another():
+    first, second = played(), played(Prioritized())
+
+    with pytest.raises(InvalidSettingsError, match=f"sampler is a Uniform {BY_ANOTHER}"):
+        second.sampler = first.sampler
+
+    assert isinstance(second.sampler, Prioritized)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("is_whole", [False, True], ids=["part given", "mixture given"])
+def test_the_parts_of_a_mixture_are_refused_too(is_nested, is_whole):
+    shared = Prioritized(alpha=0)
+    mixture = Mixture((Mixture((shared, 1)), 1)) if is_nested else Mixture((shared, 1), (Uniform(), 1))
+    of_first, of_second = (shared, mixture) if is_whole else (mixture, shared)
+    first = played(of_first)
+
+    with pytest.raises(InvalidSettingsError, match=f"sampler is a Prioritized {BY_ANOTHER}"):
+        played(of_second)
+
+    first.sample(4)
+
+
+def test_a_memory_may_be_given_its_own_sampler_again_alone_or_in_a_mixture():
+    memory = played(Prioritized(alpha=0))
+    own = memory.sampler
+
+    memory.sampler = own
+    assert_draws_all_that_is_held(memory)
+    memory.sampler = Mixture((own, 1), (Uniform(), 1))
+    memory.sampler = own
+
+    assert_draws_all_that_is_held(memory)
+
+
+def test_a_sampler_that_a_memory_replaced_is_free_for_another():
+    first, second = played(Prioritized(alpha=0)), played()
+    freed = first.sampler
+    first.sampler = Uniform()
+
+    second.sampler = freed
+    play_episode(second, episode=1, length=5)
+
+    assert_draws_all_that_is_held(second)
+    with pytest.raises(InvalidSettingsError, match=BY_ANOTHER):
+        first.sampler = freed
+
+
+def test_a_sampler_is_free_once_its_memory_is_garbage_even_in_a_cycle():
+    sampler = Prioritized(alpha=0)
+    first = played(sampler)
+    first.itself = first
+    del first
+
+    assert_draws_all_that_is_held(played(sampler))
+
+
+@pytest.mark.parametrize("lives_in_a_folder", [False, True])
+def test_a_closed_memory_draws_until_another_takes_its_sampler_and_says_so_then(lives_in_a_folder, tmp_path):
+    first = played(Prioritized(alpha=0), directory=tmp_path / "memory" if lives_in_a_folder else None)
+    sampler = first.sampler
+    first.close()
+    assert_draws_all_that_is_held(first)
+
+    second = played(sampler)
+
+    assert_draws_all_that_is_held(second)
+    with pytest.raises(InvalidSettingsError, match="sampler was given to another memory after this one was closed: "):
+        first.sample(1)
+    first.sampler = Prioritized(alpha=0)
+    assert_draws_all_that_is_held(first)
+
+
+def test_a_memory_that_could_not_be_built_or_read_lets_go_of_the_sampler(tmp_path):
+    sampler = Prioritized(alpha=0)
+    played(directory=tmp_path / "memory").close()
+    (damaged,) = (tmp_path / "memory").glob("state.*")
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+
+    failures = [
+        lambda: played(sampler, flush_every=-1.0),
+        lambda: ReplayMemory.load(tmp_path / "memory", sampler=sampler),
+        lambda: ReplayMemory.open(tmp_path / "memory", sampler=sampler),
+        lambda: ReplayMemory.open(tmp_path / "memory", sampler=sampler, read_only=False),
+        lambda: ReplayMemory(41, FrameSpec(SHAPE), 4, sampler=sampler, directory=tmp_path / "memory"),
+    ]
+    for fail in failures:
+        try:
+            fail()
+        except (ValueError, OSError):  # while the error is handled, it keeps what was being built
+            assert_draws_all_that_is_held(played(sampler))
+        else:
+            pytest.fail(f"no error from {fail}")

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from ale_py import roms
 
+from framestow.argument_checks import checked_seed
 from framestow.envs.atari.atari_state import check_state, generator_from, generator_state
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import Preset, find_preset
 from framestow.envs.atari.screen import Screen
 from framestow.envs.restored_games import GAMES_NOT_RESTORED
-from framestow.envs.seeding import check_seed, emulator_seed
+from framestow.envs.seeding import emulator_seed
 from framestow.errors import InvalidSettingsError, InvalidStepError
 
 EMULATOR_FRAMES_PER_SECOND = 60
@@ -58,7 +59,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         render_mode: str | None = None,
     ) -> None:
         self.rom, self.preset = find_rom(game), find_preset(preset)
-        first_seed = check_seed(seed)
+        first_seed = checked_seed(seed)
         self._pending_seed = int(np.random.SeedSequence(first_seed).entropy)  # type: ignore[arg-type]
         if render_mode not in (None, "rgb_array"):
             raise InvalidSettingsError(
@@ -102,7 +103,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         that the environment was made with, and later ones go on drawing. ``options`` are not used.
         """
         self._require_open()
-        seed = check_seed(seed)
+        seed = checked_seed(seed)
         if seed is None and self._phase == "unstarted":
             seed = self._pending_seed
         super().reset(seed=seed, options=options)

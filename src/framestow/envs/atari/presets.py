@@ -6,12 +6,19 @@ What each takes from its source, and what cannot be identical, stands in ``docs/
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+import numpy as np
+
+from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
+
+CHANGED = "change it with dataclasses.replace"
+BELOW_1 = math.nextafter(1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -92,26 +99,36 @@ class Preset:
         }
         for field, allowed in choices.items():
             _require(getattr(self, field) in allowed, field, getattr(self, field), f"it must be one of {allowed}")
-        shape = tuple(self.frame_shape)
-        object.__setattr__(self, "frame_shape", shape)
-        _require(self.frame_skip >= 1, "frame_skip", self.frame_skip, "at least one emulator frame is needed")
-        _require(0.0 <= self.sticky_probability < 1.0, "sticky_probability", self.sticky_probability, "0 up to below 1")
-        for field in ("max_noops", "noop_steps_after_life_loss"):
-            _require(getattr(self, field) >= 0, field, getattr(self, field), "it must be 0 or more")
-        _require(len(shape) == 2 and min(shape) >= 1, "frame_shape", shape, "it is (height, width), 1 or more each")
-        _require(self.reward_limit is None or self.reward_limit > 0, "reward_limit", self.reward_limit, "above 0")
-        _require(self.max_episode_frames >= 1, "max_episode_frames", self.max_episode_frames, "it must be 1 or more")
-        epsilon = self.evaluation_epsilon
-        _require(0.0 <= epsilon <= 1.0, "evaluation_epsilon", epsilon, "it is a probability, 0 to 1")
+        _check_shape(self.frame_shape)
+        object.__setattr__(self, "frame_shape", tuple(map(int, self.frame_shape)))
+        for field, least, rule in (
+            ("frame_skip", 1, "at least one emulator frame is needed"),
+            ("max_noops", 0, "it must be 0 or more"),
+            ("noop_steps_after_life_loss", 0, "it must be 0 or more"),
+            ("max_episode_frames", 1, "it must be 1 or more"),
+        ):
+            whole_number(f"preset's {field}", getattr(self, field), least, rule=f"{rule}; {CHANGED}")
+        sticky, limit, epsilon = self.sticky_probability, self.reward_limit, self.evaluation_epsilon
+        real_number("preset's sticky_probability", sticky, 0, BELOW_1, rule=f"0 up to below 1; {CHANGED}")
+        if limit is not None:
+            rule = f"above 0; {CHANGED}"
+            real_number("preset's reward_limit", limit, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
+        real_number("preset's evaluation_epsilon", epsilon, 0, 1, rule=f"it is a probability, 0 to 1; {CHANGED}")
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, for a file; ``Preset(**d)`` brings it back."""
         return {**asdict(self), "frame_shape": list(self.frame_shape)}
 
 
+def _check_shape(shape: Any) -> None:
+    is_pair = isinstance(shape, (tuple, list)) and len(shape) == 2
+    is_pair = is_pair and all(isinstance(side, (int, np.integer)) and side >= 1 for side in shape)
+    _require(is_pair, "frame_shape", shape, "it is (height, width), 1 or more each")
+
+
 def _require(holds: bool, field: str, value: object, rule: str) -> None:
     if not holds:
-        raise InvalidSettingsError(f"preset's {field} is {value!r}: {rule}; change it with dataclasses.replace")
+        raise InvalidSettingsError(f"preset's {field} is {value!r}: {rule}; {CHANGED}")
 
 
 PRESETS: dict[str, Preset] = {

@@ -12,18 +12,19 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from framestow.argument_checks import checked_seed, whole_number
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import Preset, find_preset
 from framestow.envs.backends.ale_recipe import ale_settings
 from framestow.envs.backends.game_tally import GameTally
 from framestow.envs.recording.begun_anew import BegunAnew, VectorStep
 from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
-from framestow.envs.seeding import check_seed, emulator_seed, replacement_seed, seed_of_each
+from framestow.envs.seeding import emulator_seed, replacement_seed, seed_of_each
 from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.envs.vector.call_errors import ClosedError
 from framestow.envs.vector.reset_options import require_none_left_idle, split_options
-from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.errors import IncompatibleError, InvalidStepError
 
 NOOP = 0  # the first of either action set
 Frames = npt.NDArray[np.uint8]
@@ -72,9 +73,10 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
         self.rom, self.preset = find_rom(game), find_preset(preset)
         self._policy = POLICIES[find_mode(autoreset_mode)]
         settings = ale_settings(self.preset, self._policy.mode)
-        self._entropy = int(np.random.SeedSequence(check_seed(seed)).entropy)  # type: ignore[arg-type]
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise InvalidSettingsError(f"num_envs is {num_envs!r}: a vector environment has 1 or more; give a number")
+        self._entropy = int(np.random.SeedSequence(checked_seed(seed)).entropy)  # type: ignore[arg-type]
+        num_envs = whole_number("num_envs", num_envs, 1, rule="a vector environment has 1 or more; give a number")
+        if num_threads is not None:
+            num_threads = whole_number("num_threads", num_threads, 1, rule="1 or more play; None takes one a core")
         self.num_envs = num_envs
         self._games: _Games | None = _Games(self.rom, num_envs, num_threads=num_threads or 0, **settings)
         self.metadata = {"render_modes": [], "autoreset_mode": self._policy.mode}

@@ -23,6 +23,14 @@ def check_env(env: Any) -> None:
         )
 
 
+def check_memory(memory: Any) -> None:
+    """Refuse what takes no steps: the `StepSink` that a recorder needs."""
+    if not (hasattr(memory, "stack") and callable(getattr(memory, "append", None))):
+        raise InvalidSettingsError(
+            f"memory is {memory!r}: a recorder fills a ReplayMemory; give one, with num_streams=env.num_envs"
+        )
+
+
 def told_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
     """Ask a vector environment for its autoreset mode: its own attribute first, then its metadata.
 

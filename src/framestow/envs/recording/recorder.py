@@ -14,7 +14,7 @@ from framestow.envs.recording.attached_columns import AttachedColumns, Columns
 from framestow.envs.recording.begun_anew import NO_STATE, NOT_IN_MEMORY, BegunAnew, VectorStep
 from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
 from framestow.envs.recording.frame_rows import newest_of, stacked_space, take_rows
-from framestow.envs.recording.recordable import ask_to_lend, check_env, state_method, told_mode
+from framestow.envs.recording.recordable import ask_to_lend, check_env, check_memory, state_method, told_mode
 from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows
 from framestow.envs.recording.step_sink import StepSink, open_episodes
 from framestow.envs.recording.steps_in_flight import SentSteps, WholeStep
@@ -65,6 +65,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         check_env(env)
+        check_memory(memory)
         self.env, self.memory = env, memory
         self.num_envs = env.num_envs
         num_streams = getattr(memory, "num_streams", self.num_envs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from framestow.envs.seeding import check_seed
+from framestow.argument_checks import checked_seed
 
 
 class LostEpisodes:
@@ -27,7 +27,7 @@ class LostEpisodes:
 
     def seed_from(self, seed: int | None) -> None:
         """Derive the seeds of replacements from this one; ``None`` takes fresh entropy."""
-        self._entropy = np.random.SeedSequence(check_seed(seed)).entropy
+        self._entropy = np.random.SeedSequence(checked_seed(seed)).entropy
 
     def note_replacement(self, numbers: Iterable[int]) -> None:
         """Take note that these environments were made anew."""

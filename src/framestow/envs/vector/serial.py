@@ -12,11 +12,12 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from framestow.envs.seeding import check_seed, seed_of_each
+from framestow.argument_checks import checked_seed
+from framestow.envs.seeding import seed_of_each
 from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, StepOutcome, find_mode, lost_outcome
 from framestow.envs.vector.call_errors import ClosedError, words_of
-from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_equal_spaces
+from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_equal_spaces, checked_factories
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.lost_episodes import LostEpisodes
@@ -62,10 +63,11 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     ) -> None:
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
-        self._pending_seed = check_seed(seed)
+        self._pending_seed = checked_seed(seed)
+        factories = checked_factories(env_fns)
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
-            for make in env_fns:
+            for make in factories:
                 self.envs.append(make())
             check_equal_spaces([EnvSpaces(env.observation_space, env.action_space) for env in self.envs])
             single = EnvSpaces(self.envs[0].observation_space, self.envs[0].action_space)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from typing import Literal
 
+from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 
 OnWorkerLost = Literal["raise", "restart"]
@@ -21,10 +22,8 @@ def check_on_worker_lost(on_worker_lost: str) -> None:
 
 def check_step_timeout(step_timeout: object) -> None:
     """Refuse anything but a number of seconds."""
-    if isinstance(step_timeout, bool) or not isinstance(step_timeout, (int, float)) or not step_timeout > 0:
-        raise InvalidSettingsError(
-            f"step_timeout is {step_timeout!r}: it must be a number of seconds above 0; math.inf waits for ever"
-        )
+    rule = "it must be a number of seconds above 0; math.inf waits for ever"
+    real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
 
 
 def checked_start_method(start_method: str | None) -> str:
@@ -44,9 +43,5 @@ def checked_num_workers(num_workers: int | None, num_envs: int) -> int:
     if num_workers is None:
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return min(usable, num_envs)
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or not 1 <= num_workers <= num_envs:
-        raise InvalidSettingsError(
-            f"num_workers is {num_workers!r}: {num_envs} environments take 1 to {num_envs}; None takes as many as this "
-            "process may use cores"
-        )
-    return num_workers
+    rule = f"{num_envs} environments take 1 to {num_envs}; None takes as many as this process may use cores"
+    return whole_number("num_workers", num_workers, 1, num_envs, rule=rule)

@@ -12,10 +12,12 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from framestow.envs.seeding import check_seed, seed_of_each
+from framestow.argument_checks import checked_seed
+from framestow.envs.seeding import seed_of_each
 from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.envs.vector.call_errors import ClosedError, NoStepPendingError, StepPendingError
+from framestow.envs.vector.env_spaces import checked_factories
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.ready_steps import ReadySteps, checked_env_ids
 from framestow.envs.vector.reset_options import require_none_left_idle, split_options
@@ -93,11 +95,11 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.closed = True  # until there is something to close
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
-        self._pending_seed = check_seed(seed)
+        self._pending_seed = checked_seed(seed)
         check_step_timeout(step_timeout)
         check_on_worker_lost(on_worker_lost)
         self._crew = Crew(
-            list(env_fns),
+            checked_factories(env_fns),
             mode,
             num_workers=num_workers,
             start_method=start_method,

@@ -197,7 +197,21 @@ class PrioritizedReplayBuffer:
 
         Raises ``InvalidSettingsError``, and changes nothing, for shapes that differ and for what is not finite.
         """
-        self._sampler.update_priorities(*checked_priorities(indices, priorities), self._settled)
+        numbers, errors = checked_priorities(indices, priorities)
+        self._sampler.update_priorities(numbers, errors, self._settled)
+        self._keep_largest(numbers, errors)
+
+    def _keep_largest(self, numbers: npt.NDArray[np.int64], errors: npt.NDArray[np.floating[Any]]) -> None:
+        """Give new transitions CleanRL's largest priority, also one that a later row of the same update replaced."""
+        are_stored = self._settled.find_slots(numbers) >= 0
+        numbers, errors = numbers[are_stored], errors[are_stored]
+        if not len(numbers):
+            return
+        largest = np.abs(errors).argmax()
+        last = np.flatnonzero(numbers == numbers[largest])[-1]
+        if last != largest:
+            for row in (largest, last):
+                self._sampler.update_priorities(numbers[[row]], errors[[row]], self._settled)
 
     def _settle_newest_row(self, terminated: Array) -> None:
         """Find what can be drawn since one new row came: as ``_settle_rows`` does, in a quarter of the time."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import one_of, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
@@ -235,12 +236,9 @@ def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, 
         raise InvalidSettingsError(
             f"actions are {action}: the layout holds numbers from 0 on; export to Minari instead"
         )
-    if cut_ends not in CUT_ENDS:
-        raise InvalidSettingsError(f"cut_ends is {cut_ends!r}: it must be one of {', '.join(map(repr, CUT_ENDS))}")
-    if slots_per_checkpoint < 1:
-        raise InvalidSettingsError(f"slots_per_checkpoint is {slots_per_checkpoint}: it must be at least 1")
-    if not 0 <= compression_level <= 9:
-        raise InvalidSettingsError(f"compression_level is {compression_level}: gzip has 0 (none) to 9 (smallest)")
+    one_of("cut_ends", cut_ends, CUT_ENDS)
+    whole_number("slots_per_checkpoint", slots_per_checkpoint, 1, rule="it must be at least 1")
+    whole_number("compression_level", compression_level, 0, 9, rule="gzip has 0 (none) to 9 (smallest)")
 
 
 def _frame_of(memory: ReplayMemory) -> FrameSpec:

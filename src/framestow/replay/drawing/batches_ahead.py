@@ -9,7 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from framestow.argument_checks import check_callable, whole_number
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
+from framestow.replay.batch import Batch
+from framestow.replay.sequence_batch import SequenceBatch
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 Drawn_co = TypeVar("Drawn_co", covariant=True)
 Drawn = TypeVar("Drawn")
 Ready = TypeVar("Ready")
+
+AHEAD_RULE = "at least 1 batch is prepared ahead; without, call sample()"
 
 
 class Pending(Protocol[Drawn_co]):
@@ -69,10 +74,8 @@ class BatchesAhead(Generic[Drawn, Ready]):
     def __init__(
         self, draw: Callable[[], Pending[Drawn]], prepare: Callable[[Drawn], Ready], ahead: int = 2, threads: int = 1
     ) -> None:
-        if ahead < 1:
-            raise InvalidSettingsError(f"ahead is {ahead}: at least 1 batch is prepared ahead; without, call sample()")
-        if threads < 1:
-            raise InvalidSettingsError(f"threads is {threads}: batches are prepared on at least 1 thread; give 1")
+        ahead = whole_number("ahead", ahead, 1, rule=AHEAD_RULE)
+        threads = whole_number("threads", threads, 1, rule="batches are prepared on at least 1 thread; give 1")
         self._draw, self._prepare, self._num_ahead = draw, prepare, ahead
         self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(threads, "framestow-loader")
         self._process = os.getpid()
@@ -103,9 +106,11 @@ class BatchesAhead(Generic[Drawn, Ready]):
     def _drawn_batch(self, executor: ThreadPoolExecutor) -> _Underway[Drawn, Ready]:
         pending = self._draw()
         try:
+            check_is_drawn(pending)
             return _Underway(pending, executor.submit(_unpack_and_prepare, pending, self._prepare))
         except BaseException:  # a reading that nobody ends would make the writer wait for ever
-            pending.stop()
+            if hasattr(pending, "stop"):
+                pending.stop()
             raise
 
     def _handed_over(self, batch: _Underway[Drawn, Ready], executor: ThreadPoolExecutor) -> Ready:
@@ -146,6 +151,33 @@ class _Underway(Generic[Drawn, Ready]):
 
     pending: Pending[Drawn]
     future: Future[Ready]
+
+
+def draw_of(memory: Any, draw: Any = None) -> Callable[[int], Pending[Any]]:
+    """Give what draws: ``draw``, or the memory's ``draw_ahead``; ``InvalidSettingsError`` for what cannot."""
+    if draw is not None:
+        check_callable("draw", draw, "a function of the batch size that returns memory.draw_ahead(batch_size)")
+    elif not callable(getattr(memory, "draw_ahead", None)):
+        raise InvalidSettingsError(f"memory is {memory!r}: batches are drawn from a ReplayMemory; give one")
+    drawing: Callable[[int], Pending[Any]] = memory.draw_ahead if draw is None else draw
+    return drawing
+
+
+def check_is_drawn(given: Any) -> None:
+    """Raise ``InvalidSettingsError`` for what is no ``Pending``."""
+    if not all(callable(getattr(given, name, None)) for name in ("unpack", "draw_anew", "stop")):
+        raise InvalidSettingsError(
+            f"draw gave {given!r}: it must give what is drawn and not unpacked yet; return memory.draw_ahead(...)"
+        )
+
+
+def checked_batch(given: Any) -> Batch | SequenceBatch:
+    """Give what was unpacked back; ``InvalidSettingsError`` for what is no batch."""
+    if not isinstance(given, (Batch, SequenceBatch)):
+        raise InvalidSettingsError(
+            f"draw gave what unpacks to {given!r}: it must be a Batch or a SequenceBatch; return memory.draw_ahead(...)"
+        )
+    return given
 
 
 def _unpack_and_prepare(pending: Pending[Any], prepare: Callable[[Any], Ready]) -> Ready:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.argument_checks import checked_indices, checked_seed, real_number, truth_value, whole_number
+from framestow.errors import NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.gathering import Gathering, PendingBatch
 from framestow.replay.drawing.held_batches import HeldBatches
@@ -34,7 +35,7 @@ class DrawnMemory:
 
         Raises ``NothingToSampleError`` while there is none.
         """
-        _check_batch_size(batch_size)
+        batch_size = checked_batch_size(batch_size)
         return self._gathering.drawn(batch_size)
 
     def draw_ahead(self, batch_size: int) -> PendingBatch:
@@ -42,12 +43,15 @@ class DrawnMemory:
 
         The same draws give the same batches, whoever gathers them, and when. See ``PendingBatch`` for what is owed.
         """
-        _check_batch_size(batch_size)
+        batch_size = checked_batch_size(batch_size)
         return self._gathering.draw_ahead(batch_size)
 
     @property
     def sampler(self) -> Sampler:
-        """What draws. Another one can be set at any time; it begins with all that is held, in the same generator."""
+        """What draws. Another one can be set at any time; it begins with all that is held, in the same generator.
+
+        Raises ``InvalidSettingsError`` for one that another memory draws by, alone or as a part of a `Mixture`.
+        """
         return self._parts.told.sampler
 
     @sampler.setter
@@ -91,7 +95,7 @@ class DrawnMemory:
 
         Raises ``NothingToSampleError`` where the memory has no such sequence.
         """
-        _check_batch_size(batch_size)
+        batch_size = checked_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
         return self._sequences.drawn(batch_size, shape)
@@ -106,7 +110,7 @@ class DrawnMemory:
         borders: Borders = "mask",
     ) -> PendingSequences:
         """Draw as ``sample_sequences`` does, now, and unpack later: ``draw_ahead`` of sequences."""
-        _check_batch_size(batch_size)
+        batch_size = checked_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
         return self._sequences.draw_ahead(batch_size, shape)
@@ -118,7 +122,7 @@ class DrawnMemory:
         as sequences as long as the longest of them, so a batch takes the bytes of that for each; ``episodes`` gives
         frames piece by piece. Raises ``NothingToSampleError`` where none is whole.
         """
-        _check_batch_size(batch_size)
+        batch_size = checked_batch_size(batch_size)
         return self._sequences.episodes(batch_size)
 
     def batches(
@@ -131,7 +135,9 @@ class DrawnMemory:
         left out, what comes is not taken in. ``drop_last`` leaves out a last batch that is not full. The iterator's
         ``len()`` tells how many batches are to come.
         """
-        _check_batch_size(batch_size)
+        batch_size = checked_batch_size(batch_size)
+        shuffled, drop_last = truth_value("shuffled", shuffled), truth_value("drop_last", drop_last)
+        seed = checked_seed(seed)
         return HeldBatches(self._parts, self._gathering.chosen_by, batch_size, shuffled, seed, drop_last)
 
     def returns_to_go(self, indices: npt.ArrayLike, discount: float = 1.0) -> npt.NDArray[np.float64]:
@@ -143,9 +149,8 @@ class DrawnMemory:
         double; takes a time that grows with the steps up to the ends of these episodes. Raises
         ``NothingToSampleError`` for a step that is not held.
         """
-        if not 0 <= discount <= 1:
-            raise InvalidSettingsError(f"discount is {discount}: must be 0 to 1; 1 adds the rewards up as they are")
-        asked = np.asarray(indices, np.int64)
+        discount = real_number("discount", discount, 0, 1, rule="must be 0 to 1; 1 adds the rewards up as they are")
+        asked = checked_indices(indices)
         is_step = asked != -1
         steps, returns = asked[is_step], np.zeros(asked.shape)
         with self._parts.lock:
@@ -160,9 +165,10 @@ class DrawnMemory:
     def transitions(self, indices: npt.ArrayLike) -> Batch:
         """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
 
-        Raises ``NothingToSampleError`` for one that is not held.
+        Raises ``NothingToSampleError`` for one that is not held, ``InvalidSettingsError`` for what are no integers with
+        one axis.
         """
-        return self._gathering.chosen(np.ascontiguousarray(indices, np.int64))
+        return self._gathering.chosen(checked_indices(indices, most_axes=1))
 
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> HeldSteps:
         """Give what ``length`` steps from each of ``indices``, ``(B,)``, on carry; no frame is unpacked.
@@ -170,7 +176,7 @@ class DrawnMemory:
         They are single steps, whatever ``n_step`` is, and end with their episode or with the newest step. Raises
         ``NothingToSampleError`` for a step that is not held.
         """
-        return held_steps(self._parts, np.ascontiguousarray(indices, np.int64), length)
+        return held_steps(self._parts, checked_indices(indices, most_axes=1), length)
 
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
         """Give the index of every transition that may be drawn, oldest first."""
@@ -185,6 +191,6 @@ class DrawnMemory:
         return held_episodes(self._parts)
 
 
-def _check_batch_size(batch_size: int) -> None:
-    if batch_size < 1:
-        raise InvalidSettingsError(f"batch_size is {batch_size}: a batch has at least 1 transition")
+def checked_batch_size(batch_size: int) -> int:
+    """Give ``batch_size`` as an ``int``; ``InvalidSettingsError`` unless it is a whole number of at least 1."""
+    return whole_number("batch_size", batch_size, 1, rule="a batch has at least 1 transition")

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.argument_checks import whole_number
+from framestow.errors import NothingToSampleError
 from framestow.replay.memory_parts import MemoryParts
 
 
@@ -39,8 +40,7 @@ class HeldSteps:
 
 def held_steps(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) -> HeldSteps:
     """Look up ``length`` steps from each of ``indices`` on; ``NothingToSampleError`` for one that is not held."""
-    if length < 1:
-        raise InvalidSettingsError(f"length is {length}: at least the step itself is looked up; give 1 or more")
+    length = whole_number("length", length, 1, rule="at least the step itself is looked up; give 1 or more")
     with parts.lock:
         missing = indices[parts.timeline.places(indices)[0] < 0]
         if missing.size:

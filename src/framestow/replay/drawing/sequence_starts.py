@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.argument_checks import one_of, whole_number
+from framestow.errors import NothingToSampleError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
 
@@ -29,23 +30,15 @@ class SequenceShape:
 
     def check(self) -> None:
         """Raise ``InvalidSettingsError`` for what cannot work."""
-        if not 1 <= self.length <= LONGEST:
-            raise InvalidSettingsError(
-                f"length is {self.length}: a sequence has 1 to {LONGEST:_} steps; take whole episodes, of any length, "
-                "from sample_episodes"
-            )
-        if self.overlap is not None and not 0 <= self.overlap < self.length:
-            raise InvalidSettingsError(
-                f"overlap is {self.overlap}: sequences of {self.length} steps share 0 to {self.length - 1} with the "
-                "next one; give None to let them start at any step"
-            )
-        if not 0 <= self.burn_in < self.length:
-            raise InvalidSettingsError(
-                f"burn_in is {self.burn_in}: of {self.length} steps 0 to {self.length - 1} can be left to it; length "
-                "counts them too"
-            )
-        if self.borders not in get_args(Borders):
-            raise InvalidSettingsError(f"borders is {self.borders!r}: must be one of {', '.join(get_args(Borders))}")
+        longest = f"a sequence has 1 to {LONGEST:_} steps; take whole episodes, of any length, from sample_episodes"
+        length = whole_number("length", self.length, 1, LONGEST, rule=longest)
+        if self.overlap is not None:
+            shared = f"sequences of {length} steps share 0 to {length - 1} with the next one"
+            free = "give None to let them start at any step"
+            whole_number("overlap", self.overlap, 0, length - 1, rule=f"{shared}; {free}")
+        warming = f"of {length} steps 0 to {length - 1} can be left to it; length counts them too"
+        whole_number("burn_in", self.burn_in, 0, length - 1, rule=warming)
+        one_of("borders", self.borders, get_args(Borders))
 
     @property
     def stride(self) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
-from framestow.errors import DamagedSegmentError, InvalidSettingsError
+from framestow.argument_checks import one_of
+from framestow.errors import DamagedSegmentError
 from framestow.replay.timelines.timeline import Timeline
 from framestow.storage.frame_storage import FrameStorage
 
@@ -20,10 +21,7 @@ class DamagedSegments:
     """
 
     def __init__(self, on_damage: OnDamage, timeline: Timeline, storage: FrameStorage) -> None:
-        if on_damage not in get_args(OnDamage):
-            raise InvalidSettingsError(
-                f"on_damage is {on_damage!r}: it must be 'raise' or 'skip'; take 'raise' to hear of damage"
-            )
+        one_of("on_damage", on_damage, get_args(OnDamage), "take 'raise' to hear of damage")
         self.are_skipped = on_damage == "skip"
         self._timeline, self._storage = timeline, storage
         self._segments: set[tuple[int, int]] = set()

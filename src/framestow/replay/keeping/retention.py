@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import one_of
 from framestow.errors import InvalidSettingsError
 
 Retention = Literal["fifo", "random"]
@@ -20,10 +21,7 @@ MIN_SEGMENT_STACKS = 4
 
 def check_retention(retention: str, capacity: int, num_streams: int, stack: int) -> None:
     """Raise ``InvalidSettingsError`` for a retention that is none, or that so few transitions do not allow."""
-    if retention not in RETENTIONS:
-        raise InvalidSettingsError(
-            f"retention is {retention!r}: it must be one of {', '.join(map(repr, RETENTIONS))}; take 'fifo'"
-        )
+    one_of("retention", retention, RETENTIONS, "take 'fifo'")
     fewest = min_segment_frames(stack) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
     if retention == "random" and capacity < fewest:
         raise InvalidSettingsError(
@@ -32,8 +30,25 @@ def check_retention(retention: str, capacity: int, num_streams: int, stack: int)
         )
 
 
+def check_segment_frames(retention: str, frames: int, stack: int) -> None:
+    """Raise ``InvalidSettingsError`` where any segment may leave and one alone, without its neighbours, shows nothing.
+
+    A single step shows ``stack`` frames and one more; longer returns are not asked for.
+    Of segments of F frames that leave at random, a window of W
+    frames that lies in k of them is whole with probability 1 / k, since the age of a segment is exponential: so from
+    F = W frames on more than half of a full memory can be drawn, and of F = 1 one in W at most.
+    """
+    fewest = stack + 1
+    if retention == "random" and frames < fewest:
+        raise InvalidSettingsError(
+            f"frames_per_segment is {frames}: with retention='random' a segment must show a transition where its "
+            f"neighbours have left, {stack} frames of its observation and 1 to its next one; give at least "
+            f"{fewest}"
+        )
+
+
 def min_segment_frames(stack: int) -> int:
-    """Give the fewest frames that a segment may have where any may leave."""
+    """Give the fewest frames that a segment may have by itself where any may leave."""
     return max(MIN_SEGMENT_FRAMES, MIN_SEGMENT_STACKS * stack)
 
 

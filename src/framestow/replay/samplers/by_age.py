@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from framestow.errors import InvalidSettingsError
+from framestow.argument_checks import real_number
 from framestow.replay.samplers.sampler import Draw, Held, Sampler
 
 
@@ -28,11 +28,8 @@ class ByAge(Sampler):
     """
 
     def __init__(self, half_life: float) -> None:
-        if not 0 < half_life < math.inf:
-            raise InvalidSettingsError(
-                f"half_life is {half_life}: it is a number of transitions above 0; take Uniform() where age is nothing"
-            )
-        self.half_life = half_life
+        rule = "it is a number of transitions above 0; take Uniform() where age is nothing"
+        self.half_life = real_number("half_life", half_life, 0, rule=rule, is_least_excluded=True)
 
     def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
         """Draw ``batch_size`` transitions with replacement; the weights are all 1.

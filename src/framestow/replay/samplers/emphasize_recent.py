@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from framestow._core import draw_uniformly
+from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.samplers.sampler import Draw, Held, Sampler
 
@@ -43,11 +44,10 @@ class EmphasizeRecent(Sampler):
         final_eta: float | None = None,
         annealed_over: int | None = None,
     ) -> None:
-        for name, value in ("eta", eta), ("final_eta", final_eta):
-            if value is not None and not 0 < value <= 1:
-                raise InvalidSettingsError(f"{name} is {value}: it is in 0 to 1; take 0.996, or 1 for uniform draws")
-        for name, count in ("num_updates", num_updates), ("min_recent", min_recent), ("annealed_over", annealed_over):
-            _check_count(name, count)
+        eta = _checked_eta("eta", eta)
+        final_eta = None if final_eta is None else _checked_eta("final_eta", final_eta)
+        num_updates, min_recent = _checked_count("num_updates", num_updates), _checked_count("min_recent", min_recent)
+        annealed_over = None if annealed_over is None else _checked_count("annealed_over", annealed_over)
         if (final_eta is None) != (annealed_over is None):
             raise InvalidSettingsError(
                 f"final_eta is {final_eta} and annealed_over is {annealed_over}: one needs the other; give both or none"
@@ -60,8 +60,7 @@ class EmphasizeRecent(Sampler):
 
     def begin_phase(self, num_updates: int) -> None:
         """Begin anew with k = 1, and K as given: the next ``num_updates`` draws are a phase, and all that follow."""
-        _check_count("num_updates", num_updates)
-        self._updates_of_phase, self._draws_of_phase = num_updates, 0
+        self._updates_of_phase, self._draws_of_phase = _checked_count("num_updates", num_updates), 0
 
     def num_recent(self, num_held: int) -> int:
         """How many of ``num_held`` transitions the next draw is from: c_k.
@@ -107,6 +106,11 @@ class EmphasizeRecent(Sampler):
         return self.eta + (self.final_eta - self.eta) * min(self._num_draws / self.annealed_over, 1)
 
 
-def _check_count(name: str, count: int | None) -> None:
-    if count is not None and count < 1:
-        raise InvalidSettingsError(f"{name} is {count}: it is a number of 1 or more; give another")
+def _checked_count(name: str, count: int) -> int:
+    return whole_number(name, count, 1, rule="it is a number of 1 or more; give another")
+
+
+def _checked_eta(name: str, eta: float) -> float:
+    return real_number(
+        name, eta, 0, 1, rule="it is in 0 to 1; take 0.996, or 1 for uniform draws", is_least_excluded=True
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import real_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.samplers.sampler import Draw, Held, Indices, Sampler, Slots, check_is_sampler
 
@@ -39,11 +40,10 @@ class Mixture(Sampler):
                 raise InvalidSettingsError(f"a part of a mixture is {part!r}: it is a pair; give (sampler, share)")
             sampler, share = part
             check_is_sampler(sampler)
-            if not 0 < share < math.inf:
-                raise InvalidSettingsError(
-                    f"the share of {type(sampler).__name__} is {share}: it is a number above 0; leave that part out"
-                )
-        if len({id(sampler) for sampler, _ in parts}) < len(parts):
+            what = f"the share of {type(sampler).__name__}"
+            real_number(what, share, 0, rule="it is a number above 0; leave that part out", is_least_excluded=True)
+        all_parts = [part for sampler, _ in parts for part in with_parts(sampler)]
+        if len({id(part) for part in all_parts}) < len(all_parts):
             raise InvalidSettingsError("one sampler is two parts of a mixture: each keeps its own; add their shares")
         self.parts = parts
         self._samplers = [sampler for sampler, _ in parts]
@@ -119,6 +119,12 @@ class Mixture(Sampler):
             counts.append(stop - before)
             before = stop
         return counts
+
+
+def with_parts(sampler: Sampler) -> list[Sampler]:
+    """Give ``sampler`` and, where it is a mixture, all of its parts, those of mixtures in it too."""
+    parts = sampler._samplers if isinstance(sampler, Mixture) else []
+    return [sampler, *itertools.chain.from_iterable(map(with_parts, parts))]
 
 
 def _takes_priorities(sampler: Sampler) -> bool:

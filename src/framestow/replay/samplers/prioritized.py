@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import Priorities
+from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.replay.samplers.sampler import Draw, Held, Indices, Sampler, Slots
 
@@ -54,17 +54,19 @@ class Prioritized(Sampler):
         annealed_over: int | None = None,
         epsilon: float = 1e-6,
     ) -> None:
-        for name, value, most in (("alpha", alpha, 10.0), ("beta", beta, 1.0), ("epsilon", epsilon, 1e30)):
-            _check(name, value, most)
+        alpha, beta, epsilon = (
+            _checked("alpha", alpha, 10),
+            _checked("beta", beta, 1),
+            _checked("epsilon", epsilon, 1e30),
+        )
         if (final_beta is None) != (annealed_over is None):
             raise InvalidSettingsError(
                 f"final_beta is {final_beta} and annealed_over {annealed_over}: beta becomes final_beta over so many "
                 "draws; give both or none"
             )
         if final_beta is not None and annealed_over is not None:
-            _check("final_beta", final_beta, 1.0)
-            if annealed_over < 1:
-                raise InvalidSettingsError(f"annealed_over is {annealed_over}: it takes at least 1 draw")
+            final_beta = _checked("final_beta", final_beta, 1)
+            annealed_over = whole_number("annealed_over", annealed_over, 1, rule="it takes at least 1 draw")
         self.alpha, self.beta, self.final_beta = alpha, beta, final_beta
         self.annealed_over, self.epsilon = annealed_over, epsilon
         self.num_draws = 0
@@ -141,7 +143,7 @@ class Prioritized(Sampler):
 
         Weights that were raised to another α are raised to this one's. Those of α = 0 tell no priorities and stay.
         """
-        runs, weights = _checked(state["runs"], state["weights"])
+        runs, weights = _checked_runs(state["runs"], state["weights"])
         saved_alpha = float(state["settings"]["alpha"])
         exponent = self.alpha / saved_alpha if saved_alpha else 1.0
         restored = Priorities(self.alpha, self.epsilon)
@@ -167,12 +169,11 @@ def _pieces(runs: Indices) -> Iterator[Indices]:
             yield np.arange(start, min(start + PIECE, first + count))
 
 
-def _check(name: str, value: float, most: float) -> None:
-    if not (math.isfinite(value) and 0.0 <= value <= most):
-        raise InvalidSettingsError(f"{name} is {value}: it lies in 0 to {most:g}")
+def _checked(name: str, value: float, most: float) -> float:
+    return real_number(name, value, 0, most, rule=f"it lies in 0 to {most:g}")
 
 
-def _checked(runs: npt.NDArray[Any], weights: npt.NDArray[Any]) -> tuple[Indices, npt.NDArray[np.float32]]:
+def _checked_runs(runs: npt.NDArray[Any], weights: npt.NDArray[Any]) -> tuple[Indices, npt.NDArray[np.float32]]:
     """Raise ``ValueError`` for runs of indices and their weights that no sampler can have saved."""
     if runs.dtype != np.int64 or runs.ndim != 2 or runs.shape[1] != 2 or weights.dtype != np.float32:
         raise ValueError("priorities are not runs of indices and their weights")

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.errors import InvalidSettingsError
+from framestow.replay.samplers.mixture import with_parts
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler, WatchedSlots, check_is_sampler
 from framestow.replay.samplers.saved_samplers import make_saved_sampler, restore_sampler, saved_sampler
 from framestow.replay.samplers.uniform import Uniform
 
+_owners: WeakValueDictionary[int, ToldSampler] = WeakValueDictionary()
+"""Who was last given the sampler, or part of a mixture, of that ``id``; only an owner that still has it counts."""
+
 
 class ToldSampler:
     """The sampler of a memory; every call under the memory's lock.
+
+    A sampler object, and each part of a mixture, belongs to one memory at a time, since it knows that memory's slots.
+    A memory lets go of it when it takes another one, is closed, cannot be built, or is garbage.
 
     Changes are forgotten only after the sampler took note of them. So an interrupt at any line loses none; at worst the
     same slots are told twice, with nothing between, which changes nothing.
@@ -23,13 +34,19 @@ class ToldSampler:
     def __init__(self, sampler: Sampler | None, held: WatchedSlots) -> None:
         self._held = held
         self._is_chosen = sampler is not None
-        self.sampler: Sampler = Uniform() if sampler is None else sampler
+        self.sampler: Sampler = Uniform()
         self.num_updates = 0
         """Of priorities so far, so that somebody sees that there is something to save."""
-        self.switch(self.sampler)
+        self._is_released, self._is_taken = False, False
+        self.switch(Uniform() if sampler is None else sampler)
 
     def draw(self, batch_size: int, generator: np.random.Generator) -> Draw:
         """Draw among what is held, which is at least one transition."""
+        if self._is_taken:
+            raise InvalidSettingsError(
+                "sampler was given to another memory after this one was closed: give this one another, memory.sampler ="
+                " Uniform() for instance"
+            )
         self._tell()
         return self.sampler.draw(batch_size, self._held, generator)
 
@@ -42,9 +59,10 @@ class ToldSampler:
     def switch(self, sampler: Sampler) -> None:
         """Go on with another sampler, which begins with all that is held.
 
-        Raises ``InvalidSettingsError``, before anything is changed, for what is none.
+        Raises ``InvalidSettingsError``, before anything is changed, for what is none, and for one of another memory.
         """
         check_is_sampler(sampler)
+        self._take(sampler)
         if sampler.watches_slots:
             self._held.watch_slots(True)  # before it begins, so that what comes after an interrupt is noted
         sampler.begin(self._held)
@@ -64,10 +82,51 @@ class ToldSampler:
         ``IncompatibleError`` where the saved one is not framestow's and none was chosen.
         """
         sampler = self.sampler if self._is_chosen else make_saved_sampler(saved, arrays)
+        self._take(sampler)
         self._held.watch_slots(False)
         self._held.watch_slots(sampler.watches_slots)
         restore_sampler(sampler, saved, arrays, self._held)
         self.sampler = sampler
+
+    def release(self) -> None:
+        """Let another memory take the sampler; until one does, it still draws here."""
+        self._is_released = True
+
+    @contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Let go of the sampler where the memory cannot be built: whoever handles the error may use it again."""
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self, sampler: Sampler) -> None:
+        """Note that a sampler and its parts are this memory's; ``InvalidSettingsError`` where one is another's."""
+        parts = with_parts(sampler)
+        if any(not owner._is_released for _, owner in self._other_owners(parts)):
+            gc.collect()  # a memory that nobody can reach any more owns nothing
+        others = self._other_owners(parts)
+        for part, owner in others:
+            if not owner._is_released:
+                raise InvalidSettingsError(
+                    f"sampler is a {type(part).__name__} that another memory draws by: it knows that memory's "
+                    "transitions; give each memory one of its own, or first give the other memory another one"
+                )
+        for _, owner in others:
+            owner.sampler, owner._is_taken = Uniform(), True
+        for part in parts:
+            _owners[id(part)] = self
+        self._is_released, self._is_taken = False, False
+
+    def _other_owners(self, parts: list[Sampler]) -> list[tuple[Sampler, ToldSampler]]:
+        """Give each of ``parts`` that another memory has, with the owner."""
+        owners = ((part, _owners.get(id(part))) for part in parts)
+        return [
+            (part, owner)
+            for part, owner in owners
+            if owner is not None and owner is not self and any(part is its for its in with_parts(owner.sampler))
+        ]
 
     def _tell(self) -> None:
         while self._held.has_changed_slots:

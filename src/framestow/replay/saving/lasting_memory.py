@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from framestow.argument_checks import folder_path, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.keeping.damaged_segments import OnDamage
 from framestow.replay.memory_parts import MemoryParts
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+GENERATION_RULE = "it is the number that save() or flush() returned"
 
 
 class LastingMemory:
@@ -53,16 +56,18 @@ class LastingMemory:
 
         Raises ``OSError`` if the disk refuses, ``IncompatibleError`` if somebody else is writing there.
         """
-        if self._directory is not None and Path(path).resolve() == self._directory.path:
+        folder, keep_older = folder_path("path", path), truth_value("keep_older", keep_older)
+        if self._directory is not None and folder.resolve() == self._directory.path:
             return self._directory.save(keep_older)
-        return self._saves.save(path, keep_older)
+        return self._saves.save(folder, keep_older)
 
     def forget_older(self, path: str | PathLike[str], generation: int) -> None:
         """Remove what was saved to ``path`` before ``generation``, which must be there: ``FileNotFoundError``."""
-        if self._directory is not None and Path(path).resolve() == self._directory.path:
+        folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
+        if self._directory is not None and folder.resolve() == self._directory.path:
             self._directory.forget_older(generation)
         else:
-            self._saves.forget_older(path, generation)
+            self._saves.forget_older(folder, generation)
 
     def flush(self) -> int:
         """Put on the disk what a memory that lives in a directory holds; return the generation.
@@ -79,10 +84,12 @@ class LastingMemory:
         return self._directory.flush()
 
     def close(self) -> None:
-        """Flush, and let go of the directory; without one nothing is done.
+        """Flush, and let go of the directory and of the sampler, which another memory may then take.
 
-        What is held can still be sampled; no step goes in any more. Closing again does nothing.
+        What is stored can still be sampled until the sampler is taken. A memory in a directory takes no more steps; one
+        without goes on as before. Closing again does nothing.
         """
+        self._parts.told.release()
         if self._directory is not None:
             self._directory.close()
 
@@ -113,12 +120,14 @@ class LastingMemory:
         naming the file, if a byte is not what was written, ``FileNotFoundError`` if nothing was saved there,
         ``InvalidSettingsError`` for a budget that cannot hold what the streams are filling.
         """
-        with open_stored(path, generation) as stored:
+        folder, generation = _checked_place(path, generation)
+        with open_stored(folder, generation) as stored:
             make: Callable[..., Self] = cls
             memory = built(partial(make, sampler=sampler, threads=threads), stored.settings.held_to(max_bytes), path)
-            stored.fill(memory._parts)
-            memory._parts.make_fit()
-            memory._saves.remember(path, stored.commit)
+            with memory._parts.told.released_on_error():
+                stored.fill(memory._parts)
+                memory._parts.make_fit()
+                memory._saves.remember(path, stored.commit)
         return memory
 
     @classmethod
@@ -143,18 +152,24 @@ class LastingMemory:
         Raises as ``load``, and ``IncompatibleError`` if somebody else is writing there.
         """
         check_flush_every(flush_every)
+        folder, generation = _checked_place(path, generation)
+        folder = folder.resolve()
         any_memory: Callable[..., Self] = cls
-        make, folder = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage), Path(path).resolve()
-        if not read_only:
+        make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage)
+        if not truth_value("read_only", read_only):
             with go_on(folder, generation) as (stored, take):
                 memory = built(make, stored.settings, path)
-                memory._live_in(take(memory._parts), flush_every)
+                with memory._parts.told.released_on_error():
+                    memory._live_in(take(memory._parts), flush_every)
             return memory
         is_filled = False
         while not is_filled:
             with open_stored(folder, generation) as stored:
                 memory = built(make, stored.settings, path)
-                is_filled = fill_to_read(memory._parts, stored, folder)
+                with memory._parts.told.released_on_error():
+                    is_filled = fill_to_read(memory._parts, stored, folder)
+                if not is_filled:
+                    memory._parts.told.release()
         return memory
 
     def _live_in(self, directory: Directory, flush_every: float | None) -> None:
@@ -163,3 +178,10 @@ class LastingMemory:
         with self._parts.lock:
             self._parts.make_fit()
         directory.flush_every(flush_every, memory=self)
+
+
+def _checked_place(path: str | PathLike[str], generation: int | None) -> tuple[Path, int | None]:
+    """Give both checked; ``InvalidSettingsError`` for what is no path, and for what is no number of a generation."""
+    if generation is not None:
+        generation = whole_number("generation", generation, 0, rule=GENERATION_RULE)
+    return folder_path("path", path), generation

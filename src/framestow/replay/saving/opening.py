@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from framestow.errors import ClosedMemoryError, IncompatibleError, InvalidSettingsError
+from framestow.argument_checks import real_number
+from framestow.errors import ClosedMemoryError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.saving.directory import Directory
@@ -25,10 +26,9 @@ NOT_COMPARED = {"sources", "max_bytes"}  # only told, never read; transitions go
 
 def check_flush_every(flush_every: float | None) -> None:
     """Raise ``InvalidSettingsError`` unless it is a time to wait, or ``None``."""
-    if flush_every is not None and not flush_every > 0:
-        raise InvalidSettingsError(
-            f"flush_every is {flush_every}: it must be a number of seconds above 0; give None to flush by hand"
-        )
+    if flush_every is not None:
+        rule = "it must be a number of seconds above 0; give None to flush by hand"
+        real_number("flush_every", flush_every, 0, rule=rule, is_least_excluded=True)
 
 
 def begin_or_go_on(parts: MemoryParts, folder: Path) -> Directory:

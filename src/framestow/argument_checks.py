@@ -1,0 +1,140 @@
+"""Checks of arguments, one for each kind of value: each error names the argument, its value and the rule."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import FramestowError, InvalidSettingsError
+
+INT64_MAX = np.iinfo(np.int64).max
+
+
+def whole_number(name: str, value: Any, least: int, most: float = math.inf, *, rule: str) -> int:
+    """Give ``value`` as an ``int``; NumPy's integers are fine, truth values and floats are not.
+
+    Raises ``InvalidSettingsError`` with the ``rule`` for anything else, and for a number below ``least`` or above
+    ``most``.
+
+    >>> whole_number("stack", np.int64(4), 1, rule="an observation has at least 1 frame")
+    4
+    """
+    try:
+        number = None if isinstance(value, (bool, np.bool_)) else int(operator.index(value))
+    except TypeError:
+        number = None
+    if number is None:
+        is_whole = isinstance(value, (float, np.floating)) and math.isfinite(value) and value == int(value)
+        written = f", write {int(value):_}" if is_whole else ""
+        raise InvalidSettingsError(f"{name} is {value!r}: it must be a whole number{written}; {rule}")
+    if not least <= number <= most:
+        raise InvalidSettingsError(f"{name} is {number}: {rule}")
+    return number
+
+
+def real_number(
+    name: str,
+    value: Any,
+    least: float,
+    most: float = math.inf,
+    *,
+    rule: str,
+    is_least_excluded: bool = False,
+    may_be_infinite: bool = False,
+) -> float:
+    """Give ``value`` as a ``float``; integers and NumPy's numbers are fine, truth values are not.
+
+    Raises ``InvalidSettingsError`` with the ``rule`` for anything else, for NaN, and for a number out of range.
+
+    >>> real_number("discount", 1, 0, 1, rule="it lies in 0 to 1")
+    1.0
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise InvalidSettingsError(f"{name} is {value!r}: it must be a number; {rule}")
+    number = float(value)
+    is_in_range = least <= number <= most and not (is_least_excluded and number == least)
+    if not is_in_range or (math.isinf(number) and not may_be_infinite):
+        raise InvalidSettingsError(f"{name} is {value}: {rule}")
+    return number
+
+
+def truth_value(name: str, value: Any) -> bool:
+    """Give ``value`` as a ``bool``; raise ``InvalidSettingsError`` unless it is ``True`` or ``False``."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidSettingsError(f"{name} is {value!r}: it must be True or False")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str], way_out: str = "") -> None:
+    """Raise ``InvalidSettingsError`` unless ``value`` is one of the texts in ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        wanted = ", ".join(map(repr, choices))
+        raise InvalidSettingsError(f"{name} is {value!r}: it must be one of {wanted}{way_out and '; ' + way_out}")
+
+
+def checked_seed(seed: Any) -> int | None:
+    """Give ``seed`` as an ``int`` or ``None``; raise ``InvalidSettingsError`` for anything else."""
+    rule = "it must be a whole number from 0 up; None takes a random one"
+    if seed is None:
+        return None
+    if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InvalidSettingsError(f"seed is {seed!r}: {rule}")
+    return int(seed)
+
+
+def folder_path(name: str, value: Any) -> Path:
+    """Give ``value`` as a path; raise ``InvalidSettingsError`` for what is none, and for an empty one."""
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
+        raise InvalidSettingsError(
+            f"{name} is {value!r}: it must be the path of a folder; give '.' for the current one"
+        )
+    return Path(value)
+
+
+def check_callable(name: str, value: Any, form: str) -> None:
+    """Raise ``InvalidSettingsError`` unless ``value`` can be called; ``form`` says what it is to look like."""
+    if not callable(value):
+        raise InvalidSettingsError(f"{name} is {value!r}: it must be a function; give {form}")
+
+
+def as_array(
+    name: str, given: Any, error_class: Callable[[str], FramestowError] = InvalidSettingsError
+) -> npt.NDArray[Any]:
+    """Give ``given`` as a NumPy array; raise ``error_class`` for what is none: ragged lists, tensors of a device."""
+    try:
+        return np.asarray(given)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise error_class(
+            f"{name} are no array ({error}): they must be one, or a tensor of the CPU without a gradient, of a dtype "
+            f"that NumPy has; give {name}.detach().cpu(), bfloat16 as .float()"
+            if hasattr(given, "detach")
+            else f"{name} are no array ({error}): they must be one, with rows of one shape"
+        ) from error
+
+
+def checked_indices(indices: Any, most_axes: int | None = None) -> npt.NDArray[np.int64]:
+    """Give numbers of transitions as a contiguous ``int64`` array; a single number becomes an array of one.
+
+    Raises ``InvalidSettingsError`` for anything but integers, and for more than ``most_axes`` axes.
+
+    >>> checked_indices([3, 5]).tolist(), checked_indices([]).tolist()
+    ([3, 5], [])
+    """
+    array = as_array("indices", indices)
+    if array.dtype.kind not in "iu" and array.size:
+        raise InvalidSettingsError(f"indices are of {array.dtype}: they must be integers; cast them")
+    if array.size and array.dtype == np.uint64 and array.max() > INT64_MAX:
+        raise InvalidSettingsError(f"indices hold {array.max()}: they must fit into int64; take them from a batch")
+    if most_axes is not None and array.ndim > most_axes:
+        raise InvalidSettingsError(
+            f"indices have shape {array.shape}: they must have {most_axes} axis; flatten them with .ravel()"
+        )
+    return array.astype(np.int64, copy=False) if most_axes is None else np.ascontiguousarray(array, np.int64)

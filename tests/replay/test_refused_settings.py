@@ -1,0 +1,306 @@
+"""Every argument of the wrong kind or out of range is refused by name, value and rule, before anything happens."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow import ByAge, EmphasizeRecent, FrameSpec, Mixture, Prioritized, ReplayMemory, Uniform
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
+
+FRAMES = np.zeros((1, *SHAPE), np.uint8)
+NAN, INF = float("nan"), float("inf")
+KINDS_OF_NO_WHOLE_NUMBER = [1.5, "4", True, NAN, INF, [4], 4j, np.float32(4), np.bool_(True), b"4"]
+KINDS_OF_NO_NUMBER = ["0.5", True, NAN, INF, [0.5], 1j, np.bool_(True)]
+
+
+def made(**settings) -> ReplayMemory:
+    return ReplayMemory(**{"capacity": 1000, "observation_space": FrameSpec(SHAPE), "action_space": 4} | settings)
+
+
+def filled() -> ReplayMemory:
+    memory = numbered_memory(100)
+    play_episode(memory, 0, length=20)
+    return memory
+
+
+def refused(name: str, value: object) -> pytest.RaisesContext:
+    """An error that begins with the argument's name and its value as it was given, and has a rule."""
+    shown = "|".join({re.escape(repr(value)), re.escape(str(value))})
+    return pytest.raises(InvalidSettingsError, match=rf"^{re.escape(name)} is ({shown}): \w.{{10}}")
+
+
+@pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, None, -1, 0], ids=repr)
+@pytest.mark.parametrize("name", ["capacity", "stack", "num_streams", "n_step", "threads", "frames_per_segment"])
+def test_a_memory_takes_no_setting_that_is_not_a_whole_number_in_its_range(name, value):
+    if (name, value) == ("frames_per_segment", None):
+        assert made(frames_per_segment=None).settings.frames_per_segment is not None
+        return
+    with refused(name, value):
+        made(**{name: value})
+
+
+def test_a_whole_number_that_is_written_as_a_float_is_refused_with_the_way_to_write_it():
+    with pytest.raises(
+        InvalidSettingsError, match=re.escape("capacity is 1000000.0: it must be a whole number, write 1_000_000; ")
+    ):
+        made(capacity=1e6)
+
+
+def test_numpy_numbers_are_numbers_of_a_memory_that_is_saved_and_loaded(tmp_path):
+    numbers = {"capacity": 100, "stack": 2, "num_streams": 1, "n_step": 2, "threads": 1, "frames_per_segment": 16}
+    memory = made(
+        discount=np.float32(0.5), seed=np.int64(3), **{name: np.int32(value) for name, value in numbers.items()}
+    )
+
+    memory.save(tmp_path / "memory")
+
+    assert ReplayMemory.load(tmp_path / "memory").settings == made(discount=0.5, **numbers).settings
+
+
+@pytest.mark.parametrize("value", [*KINDS_OF_NO_NUMBER, None, -0.1, 1.1], ids=repr)
+def test_a_discount_that_is_no_number_in_its_range_is_refused(value):
+    with refused("discount", value):
+        made(discount=value)
+    with refused("discount", value):
+        filled().returns_to_go([0], discount=value)
+
+
+@pytest.mark.parametrize("value", [-1, 2.0, "7", True, [1], NAN], ids=repr)
+def test_a_seed_that_is_no_whole_number_from_0_is_refused(value):
+    with refused("seed", value):
+        made(seed=value)
+    with refused("seed", value):
+        filled().batches(5, shuffled=True, seed=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("stack_padding", ["none", None, 0, ["zeros"]]),
+        ("storage", ["zip", None, 0, ["raw"]]),
+        ("retention", ["lifo", None, 0, ["fifo"]]),
+        ("on_damage", ["ignore", None, True, ["skip"]]),
+        ("source", [5, None, [5], b"Pong"]),
+        ("flush_every", [0, -1, NAN, INF, "5", True, [5]]),
+        ("max_bytes", [0, -1, 1.5, True, "1 GB/s", "", [5]]),
+        ("directory", ["", 5, b"memory", True, ["memory"]]),
+        ("columns", [5, "log_prob", ["log_prob"]]),
+    ],
+)
+def test_other_settings_of_a_memory_are_refused_by_name(name, values, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for value in values:
+        with refused(name, value):
+            made(**{name: value})
+
+    assert [] == os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, (np.complex64, (3,))])
+def test_a_column_of_complex_numbers_is_refused_with_the_way_out(dtype):
+    with pytest.raises(InvalidSettingsError, match=r"column 'wave' is .*give its real and its imaginary part"):
+        made(columns={"wave": dtype})
+
+
+@pytest.mark.parametrize(("stack", "n_step"), [(1, 1), (4, 1), (8, 1)])
+def test_random_retention_takes_segments_that_show_a_transition_alone(stack, n_step):
+    settings = {"capacity": 3000, "retention": "random", "stack": stack, "n_step": n_step}
+    least = stack + 1
+
+    for frames in (1, least - 1):
+        with pytest.raises(
+            InvalidSettingsError, match=f"^frames_per_segment is {frames}: with retention='random' .* at least {least}$"
+        ):
+            made(**settings, frames_per_segment=frames)
+
+    memory = made(**settings, frames_per_segment=least, seed=0)
+    generator, shape = np.random.default_rng(0), memory.settings.frame.shape
+    memory.begin(np.zeros((1, *shape), np.uint8))
+    for _ in range(9000):
+        ends = generator.random() < 0.01
+        memory.append([0], [0.0], [ends], [False], np.zeros((1, *shape), np.uint8))
+        if ends:
+            memory.begin(np.zeros((1, *shape), np.uint8))
+    assert len(memory) > 0.4 * memory.capacity
+    assert made(**settings).settings.frames_per_segment >= least
+
+
+@pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, None, 0, -1], ids=repr)
+def test_a_batch_size_that_is_no_whole_number_is_refused_everywhere(value):
+    memory = filled()
+
+    for call in (
+        memory.sample,
+        memory.draw_ahead,
+        memory.sample_episodes,
+        memory.batches,
+        lambda size: memory.sample_sequences(size, 2),
+        lambda size: memory.draw_sequences_ahead(size, 2),
+    ):
+        with refused("batch_size", value):
+            call(value)
+
+
+@pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, -1, 99], ids=repr)
+def test_sequences_that_are_no_whole_numbers_are_refused(value):
+    memory = filled()
+
+    for name in ("overlap", "burn_in"):
+        with refused(name, value):
+            memory.sample_sequences(2, 4, **{name: value})
+    if value != 99:
+        with refused("length", value):
+            memory.sample_sequences(2, value)
+        with refused("length", value):
+            memory.steps_from([0], value)
+
+
+@pytest.mark.parametrize("value", ["wrap", None, 5, ["mask"]])
+def test_borders_that_are_none_are_refused(value):
+    with refused("borders", value):
+        filled().sample_sequences(2, 4, borders=value)
+
+
+@pytest.mark.parametrize("name", ["shuffled", "drop_last"])
+def test_what_is_true_or_false_is_refused_otherwise(name):
+    for value in ("no", 1, None):
+        with refused(name, value):
+            filled().batches(5, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("indices", "fault"),
+    [
+        ([0.9], "indices are of float64: they must be integers; cast them"),
+        ([True], "indices are of bool: they must be integers; cast them"),
+        (["a"], "indices are of <U1: they must be integers; cast them"),
+        ([[0], [1, 2]], "indices are no array ("),
+        (None, "indices are of object: they must be integers; cast them"),
+        (np.array([2**63], np.uint64), "indices hold 9223372036854775808: they must fit into int64; "),
+    ],
+)
+def test_indices_that_are_no_integers_are_refused(indices, fault):
+    memory = filled()
+
+    for call in (memory.transitions, memory.steps_from, memory.returns_to_go):
+        with pytest.raises(InvalidSettingsError, match="^" + re.escape(fault)):
+            call(indices)
+
+
+def test_indices_of_two_axes_are_refused_with_the_way_out():
+    memory = filled()
+
+    for call in (memory.transitions, memory.steps_from):
+        with pytest.raises(InvalidSettingsError, match=r"^indices have shape \(1, 1\): they must have 1 axis; .*ravel"):
+            call([[0]])
+    assert (2, 1) == memory.returns_to_go([[0], [1]]).shape
+    assert 1 == len(memory.transitions(np.uint8(3)).reward)
+    assert 0 == len(memory.transitions([]).reward)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda value: Prioritized(alpha=value), id="alpha"),
+        pytest.param(lambda value: Prioritized(beta=value), id="beta"),
+        pytest.param(lambda value: Prioritized(epsilon=value), id="epsilon"),
+        pytest.param(lambda value: Prioritized(final_beta=value, annealed_over=5), id="final_beta"),
+        pytest.param(ByAge, id="half_life"),
+        pytest.param(lambda value: EmphasizeRecent(eta=value), id="eta"),
+        pytest.param(lambda value: EmphasizeRecent(final_eta=value, annealed_over=5), id="final_eta"),
+        pytest.param(lambda value: Mixture((Uniform(), value)), id="the share of Uniform"),
+    ],
+)
+def test_samplers_take_no_setting_that_is_no_number_in_its_range(make, request):
+    name = request.node.callspec.id
+    for value in [*KINDS_OF_NO_NUMBER, -1]:
+        with refused(name, value):
+            make(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("annealed_over", lambda value: Prioritized(final_beta=1.0, annealed_over=value)),
+        ("annealed_over", lambda value: EmphasizeRecent(final_eta=1.0, annealed_over=value)),
+        ("num_updates", lambda value: EmphasizeRecent(num_updates=value)),
+        ("num_updates", lambda value: EmphasizeRecent().begin_phase(value)),
+        ("min_recent", lambda value: EmphasizeRecent(min_recent=value)),
+    ],
+)
+def test_samplers_take_no_count_that_is_no_whole_number(name, make):
+    for value in [*KINDS_OF_NO_WHOLE_NUMBER, 0, -1]:
+        with refused(name, value):
+            make(value)
+
+
+@pytest.mark.parametrize("value", ["", 5, None, b"memory"], ids=repr)
+def test_a_path_that_is_none_is_refused_before_anything_is_written(value, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    memory = filled()
+
+    for call in (memory.save, ReplayMemory.load, ReplayMemory.open, lambda path: memory.forget_older(path, 1)):
+        with refused("path", value):
+            call(value)
+    assert [] == os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("value", [1.0, "1", True, -1], ids=repr)
+def test_a_generation_that_is_no_whole_number_is_refused(value, tmp_path):
+    memory, path = filled(), tmp_path / "memory"
+    memory.save(path)
+
+    for call in (
+        lambda: ReplayMemory.load(path, generation=value),
+        lambda: ReplayMemory.open(path, generation=value),
+        lambda: memory.forget_older(path, value),
+    ):
+        with refused("generation", value):
+            call()
+    for name, call in (
+        ("keep_older", lambda: memory.save(path, keep_older="no")),
+        ("read_only", lambda: ReplayMemory.open(Path(path), read_only="no")),
+    ):
+        with refused(name, "no"):
+            call()
+
+
+@pytest.mark.parametrize("shape", [84, None, "84", (84.0, 84), (True, 2), (), (0,), (-1, 4)], ids=repr)
+def test_a_frame_shape_that_is_none_is_refused(shape):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"frame shape is {shape!r}: every side must be a whole ")):
+        FrameSpec(shape)
+
+
+def test_ragged_arguments_of_a_step_are_refused_before_anything_is_stored():
+    memory = made(columns={"state": (np.float32, (2,))})
+    ragged = [[1, 2], [3]]
+    with pytest.raises(InvalidStepError, match=r"^frames are no array \("):
+        memory.begin([[[1, 2], [3]]])
+    assert [False] == memory.open_episodes.tolist()
+
+    memory.begin(FRAMES)
+    step = {
+        "actions": [0],
+        "rewards": [0.0],
+        "terminated": [False],
+        "truncated": [False],
+        "frames": FRAMES,
+        "columns": {"state": [[0, 0]]},
+    }
+    for name in step:
+        wrong = {"state": ragged} if name == "columns" else ragged
+        shown = "column 'state'" if name == "columns" else name
+        with pytest.raises(InvalidStepError, match=rf"^{shown} are no array \("):
+            memory.append(**step | {name: wrong})
+    with pytest.raises(InvalidStepError, match=r"^streams are no array \("):
+        memory.append(**step, streams=ragged)
+
+    assert 0 == len(memory)
+    memory.append(**step)
+    assert 1 == len(memory)
