@@ -85,6 +85,7 @@ class PlayedTimeline:
             step = (numbers % 200, numbers.astype(np.float64), terminated, np.zeros(len(streams), bool), frames)
             assert self.timeline.stage(streams, *step)
             self.left += self.timeline.make_room()
+            self.timeline.forget_unneeded()
             self.timeline.append_staged()
             for stream, number, has_ended in zip(streams, numbers.tolist(), terminated.tolist(), strict=True):
                 start, course = self.newest[stream], self.courses[stream]

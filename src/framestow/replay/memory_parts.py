@@ -20,6 +20,7 @@ from framestow.replay.keeping.damaged_segments import DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler
 from framestow.replay.samplers.told_sampler import ToldSampler
+from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.frame_storage import FrameStorage, StorageInFiles
@@ -131,6 +132,7 @@ class MemoryParts:
         self._charge_sampler()
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
+        self._evict_without_block()
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
 
     def finish_step(self, streams: npt.NDArray[np.int32], frames: Frames, give_slots: Callable[[], object]) -> None:
@@ -150,16 +152,46 @@ class MemoryParts:
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""
         self.timeline.check()
+        self.check_segments()
+        frames = self.storage.frames_per_segment
         windows = Windows(*self.timeline.resolve(self.timeline.held_indices(), with_columns=False)[0])
         for stream in range(self.settings.num_streams):
-            positions = windows.last_positions[windows.streams == stream]
-            counts = windows.counts[windows.streams == stream]
+            lasts = windows.last_positions[windows.streams == stream]
+            firsts = lasts - windows.counts[windows.streams == stream] + 1
+            needed = np.unique(np.concatenate([firsts, lasts]) // frames)
+            lacking = np.setdiff1d(needed, self._segments_of(stream))
+            if lacking.size or (lasts >= self.storage.held(stream).stop).any():
+                raise AssertionError(f"stream {stream} needs frames of segments {needed}, and lacks {lacking}")
+
+    def check_segments(self) -> None:
+        """Raise ``AssertionError`` unless all leaves and, where they lie in blocks, the steps have the same segments.
+
+        Cheap enough for every save: what contradicts itself is not written. Hold ``lock``.
+        """
+        for stream in range(self.settings.num_streams):
+            numbers, stop = self._segments_of(stream), self.storage.held(stream).stop
             for leaf in range(stream, self.settings.num_frame_streams, self.settings.num_streams):
-                frames = self.storage.held(leaf)
-                if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
-                    raise AssertionError(f"stream {stream} needs frames outside of {frames}")
-                if frames.stop != self.storage.held(stream).stop:
-                    raise AssertionError(f"stream {stream} has other frames of one leaf than of another")
+                if self.storage.held(leaf).stop != stop or not np.array_equal(self._segments_of(leaf), numbers):
+                    raise AssertionError(
+                        f"stream {stream} has frames up to {stop} in segments {numbers} of one leaf, and up to "
+                        f"{self.storage.held(leaf).stop} in {self._segments_of(leaf)} of another"
+                    )
+            if isinstance(self.timeline, BlockTimeline):
+                self.timeline.check_segments(stream, numbers)
+
+    def _segments_of(self, stream: int) -> npt.NDArray[np.int64]:
+        """Numbers of the segments that have frames of ``stream``, or of one leaf of it, ascending."""
+        number, num_open = divmod(self.storage.held(stream).stop, self.storage.frames_per_segment)
+        numbers = self.storage.sealed_segments(stream)
+        return np.append(numbers, number) if num_open else numbers
+
+    def _evict_without_block(self) -> None:
+        """Evict segments whose block of steps is not there: a repair may leave frames whose steps did not fit."""
+        if isinstance(self.timeline, BlockTimeline):
+            frames = self.storage.frames_per_segment
+            for stream in range(self.settings.num_streams):
+                for number in self.timeline.without_block(stream, self._segments_of(stream)).tolist():
+                    self.storage.evict(stream, (number + 1) * frames, number * frames)
 
     def _restack(self, streams: npt.NDArray[np.int32]) -> None:
         """Rebuild the stacks from the frames of each stream's newest episode; zeros where those are skipped."""
