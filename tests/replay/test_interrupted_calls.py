@@ -95,17 +95,16 @@ def test_ctrl_c_at_any_line_leaves_a_step_whole_or_away_and_the_memory_goes_on(s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
-def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_in_agreement(kind, storage, tmp_path):
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # places
+def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_in_agreement(every, kind, storage, tmp_path):
     life = InterruptedLife(kind, storage, "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
-    memory, segments = life.memory, []
-    place, was_interrupted = 0, True
+    memory, place, was_interrupted = life.memory, 1 - every, True
     while was_interrupted:
         while not memory._timeline.num_sealed > 8:
             life.step(is_interrupted=False)
-        place += 1
-        segments.append(memory._timeline.num_sealed)
+        place += every
         memory._timeline.let_go()
         try:
             with NumberedPlaces(place):
@@ -115,11 +114,10 @@ def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_in_agreement
             memory.check()
 
         memory.save(tmp_path / "saved")
-        if place % 10 == 0:
-            life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
+        life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
 
     life.check()
-    assert place > 5
+    assert place > 9
 
 
 def test_frames_that_no_block_of_steps_names_are_found_and_not_saved(tmp_path):

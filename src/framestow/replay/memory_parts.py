@@ -180,9 +180,13 @@ class MemoryParts:
                 self.timeline.check_segments(stream, numbers)
 
     def _segments_of(self, stream: int) -> npt.NDArray[np.int64]:
-        """Numbers of the segments that have frames of ``stream``, or of one leaf of it, ascending."""
-        number, num_open = divmod(self.storage.held(stream).stop, self.storage.frames_per_segment)
+        """Numbers of the segments that have frames of ``stream``, or of one leaf of it, and stay; ascending."""
+        frames = self.storage.frames_per_segment
+        number, num_open = divmod(self.storage.held(stream).stop, frames)
         numbers = self.storage.sealed_segments(stream)
+        for owner, first, before in self.timeline.unneeded:
+            if owner == stream % self.settings.num_streams:
+                numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
         return np.append(numbers, number) if num_open else numbers
 
     def _evict_without_block(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import threading
+from itertools import takewhile
 from typing import Any
 from weakref import WeakSet
 
@@ -141,12 +142,12 @@ class RawRing(FrameStorage):
         with self._lock:
             while len(self._retired()) >= MAX_RETIRED_CHUNKS:
                 self._a_reading_stopped.wait(DROPPED_READING_S)
-            chunks, end = self._chunks[stream], min(before, self._next_position[stream]) // self._chunk_frames
-            for number in range(max(-(-first // self._chunk_frames), next(iter(chunks), end)), end):
-                chunk = chunks.get(number)
-                if chunk is not None:  # readings get it before it leaves: an interrupted call can be made again
-                    for reading in list(self._readings):
-                        reading.retired[stream, number] = chunk
+            chunks, sealed_end = self._chunks[stream], self._next_position[stream]
+            begin, end = -(-first // self._chunk_frames), min(before, sealed_end) // self._chunk_frames
+            for number in list(takewhile(lambda number: number < end, chunks)):
+                if number >= begin:
+                    for reading in list(self._readings):  # before it leaves: an interrupted call can be made again
+                        reading.retired[stream, number] = chunks[number]
                     del chunks[number]
 
     def held(self, stream: int) -> range:

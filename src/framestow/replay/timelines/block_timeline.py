@@ -93,14 +93,13 @@ class BlockTimeline(StepBlocks, StreamArrays):
         return np.setdiff1d(stored, segments[streams == stream])
 
     def check_segments(self, stream: int, stored: Indices) -> None:
-        """Raise ``AssertionError`` unless ``stored``, the segments with frames of ``stream``, fit its blocks.
+        """Raise ``AssertionError`` unless ``stored``, the segments of ``stream`` whose frames stay, fit its blocks.
 
         Segments without a block would stay for ever. Blocks without frames are left where segments were damaged: none
         of their steps may be drawn.
         """
         numbers, streams, segments, _, _ = self.blocks()
-        going = [first // self.segment_frames for owner, first, _ in self.unneeded if owner == stream]
-        of_none = np.setdiff1d(self.without_block(stream, stored), going)
+        of_none = self.without_block(stream, stored)
         if of_none.size:
             raise AssertionError(f"stream {stream} has frames of segments {of_none}, and no block of steps for them")
         for number in numbers[(streams == stream) & ~np.isin(segments, stored)].tolist():
