@@ -7,6 +7,8 @@ import linecache
 import signal
 import sys
 from contextlib import contextmanager
+from functools import cache
+from types import CodeType
 
 
 @contextmanager
@@ -70,7 +72,7 @@ class NumberedPlaces:
             def trace(frame, event, _):
                 if event == "opcode":
                     behind, last[0] = last[0], frame.f_lasti
-                    if behind < 0 or _looks_for_signals(frame.f_code.co_code[behind]):
+                    if _looks_for_signals(frame.f_code, behind, frame.f_lasti):
                         self.num_seen += 1
                         if self.num_seen == self.number:
                             signal.raise_signal(signal.SIGINT)
@@ -80,6 +82,16 @@ class NumberedPlaces:
         return None
 
 
-def _looks_for_signals(opcode: int) -> bool:
-    name = dis.opname[opcode]
-    return name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")) and "INTRINSIC" not in name
+@cache
+def _looks_for_signals(code: CodeType, behind: int, at: int) -> bool:
+    """Whether CPython looks for signals as it goes from the instruction ``behind`` to that ``at``.
+
+    It raises in the one behind. Where another handler catches what is raised at the next one, there is no such place.
+    """
+    if behind < 0:
+        return True
+    name = dis.opname[code.co_code[behind]]
+    is_place = name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")) and "INTRINSIC" not in name
+    handlers = getattr(dis.Bytecode(code), "exception_entries", ()) if is_place else ()  # none before Python 3.11
+    targets = [[entry.target for entry in handlers if entry.start <= offset < entry.end] for offset in (behind, at)]
+    return is_place and targets[0] == targets[1]
