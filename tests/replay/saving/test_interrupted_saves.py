@@ -57,9 +57,11 @@ def test_ctrl_c_while_arrays_are_packed_is_a_keyboard_interrupt():
         packed = pack_arrays(arrays)
 
     for place in range(1, counted.num_seen, 3):
-        with pytest.raises(KeyboardInterrupt), NumberedPlaces(place):
-            pack_arrays(arrays)
-        interrupts += 1
+        try:
+            with NumberedPlaces(place):
+                pack_arrays(arrays)
+        except KeyboardInterrupt:  # any other error fails; what comes while an object is collected Python swallows
+            interrupts += 1
 
     assert interrupts > 100
     assert packed == pack_arrays(arrays)

@@ -8,7 +8,7 @@ import pytest
 
 from oracles.interrupted_life import KINDS, AtPlaces, ByTimer, InterruptedLife
 
-LIVES = [2, pytest.param(60, marks=pytest.mark.exhaustive)]  # of each kind of observation; `make test` lives two
+LIVES = [2, pytest.param(24, marks=pytest.mark.exhaustive)]  # of each kind of observation; `make test` lives two
 
 
 # What Ctrl-C leaves to the collector is closed there, and where it comes while something is collected, Python says so.
