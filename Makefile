@@ -79,7 +79,7 @@ exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every wa
 kills: $(STAMPS)/test-$(NAMES)  ## kill a training 200 times, resume it and compare: a quarter of an hour
 	PYTHONPATH=tests $(BIN)/python tests/training/kills/kill_training.py
 
-crashes: $(STAMPS)/test-$(NAMES)  ## kill, cut the power, fill the disk, flip bytes at every place of a store: ten minutes
+crashes: $(STAMPS)/test-$(NAMES)  ## kill, cut the power, fill the disk, press Ctrl-C, flip bytes at every place of a store: a quarter of an hour
 	@mkdir -p build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive tests/storage/files tests/replay/saving/crashes \
 		-o junit_family=xunit1 --junitxml=build/crashes.xml  # the family that knows properties

@@ -21,6 +21,7 @@ from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.keeping.budget import evict_unneeded
 from framestow.replay.step_checks import stage_step
 from steps import NUM_FRAMES, SHAPE, appending, rows_of
 
@@ -39,8 +40,8 @@ class Unchecked(ReplayMemory):
             step = streams, actions, rewards, terminated, truncated, frames
             numbers, new_frames = stage_step(self._timeline, self.settings, step)
 
-            for stream, first, before in self._timeline.make_room():
-                self._storage.evict(stream, before, first)
+            if self._timeline.make_room():
+                evict_unneeded(self._storage, self._timeline)
             self._storage.append(numbers, new_frames)
             self._stacker.append(numbers, new_frames)
             self._timeline.append_staged()

@@ -68,7 +68,8 @@ def share_drawable(segment_frames: int) -> dict[str, float]:
     drawable, beside_holes = [], []
     for number in range(10 * MANY):
         timeline.stage([0], *step)
-        timeline.make_room()
+        if timeline.make_room():
+            timeline.forget_unneeded()
         timeline.append_staged()
         if number >= 9 * MANY and number % 97 == 0:
             drawable.append(len(timeline) / MANY)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dis
 import linecache
 import signal
 import sys
 from contextlib import contextmanager
+from functools import cache
+from types import CodeType
 
 
 @contextmanager
@@ -41,3 +44,54 @@ def ctrl_c_at_line(number: int, packages: tuple[str, ...] = ("framestow",)):
         yield
     finally:
         sys.settrace(before)
+
+
+class NumberedPlaces:
+    """Press Ctrl-C at the ``number``-th place, from 1, of all that is run in here; at none for 0.
+
+    CPython looks for signals as a function begins, behind a call and where a loop goes back: these are the places.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number, self.num_seen = number, 0
+
+    def __enter__(self) -> None:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame, event, _):
+        if event == "call":
+            if frame.f_code is NumberedPlaces.__exit__.__code__:
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            last = [frame.f_lasti]
+
+            def trace(frame, event, _):
+                if event == "opcode":
+                    behind, last[0] = last[0], frame.f_lasti
+                    if _looks_for_signals(frame.f_code, behind, frame.f_lasti):
+                        self.num_seen += 1
+                        if self.num_seen == self.number:
+                            signal.raise_signal(signal.SIGINT)
+                return trace
+
+            return trace
+        return None
+
+
+@cache
+def _looks_for_signals(code: CodeType, behind: int, at: int) -> bool:
+    """Whether CPython looks for signals as it goes from the instruction ``behind`` to that ``at``.
+
+    It raises in the one behind. Where another handler catches what is raised at the next one, there is no such place.
+    """
+    if behind < 0:
+        return True
+    name = dis.opname[code.co_code[behind]]
+    is_place = name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")) and "INTRINSIC" not in name
+    handlers = getattr(dis.Bytecode(code), "exception_entries", ()) if is_place else ()  # none before Python 3.11
+    targets = [[entry.target for entry in handlers if entry.start <= offset < entry.end] for offset in (behind, at)]
+    return is_place and targets[0] == targets[1]

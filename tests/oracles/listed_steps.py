@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,13 @@ class ListedStep:
         return self.stream == stream and self.first < before and self.last >= first
 
 
+def evicted(timeline, let_go: Callable[[], list[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
+    """What ``let_go`` of this timeline names, as if a storage had evicted it."""
+    unneeded = let_go()
+    timeline.forget_unneeded()
+    return unneeded
+
+
 class PlayedTimeline:
     """A timeline that random episodes are played on; ``steps`` has every transition, by its number from 0."""
 
@@ -84,7 +92,7 @@ class PlayedTimeline:
             frames = np.zeros((len(streams), *FRAME.shape), FRAME.dtype)
             step = (numbers % 200, numbers.astype(np.float64), terminated, np.zeros(len(streams), bool), frames)
             assert self.timeline.stage(streams, *step)
-            self.left += self.timeline.make_room()
+            self.left += evicted(self.timeline, self.timeline.make_room)
             self.timeline.append_staged()
             for stream, number, has_ended in zip(streams, numbers.tolist(), terminated.tolist(), strict=True):
                 start, course = self.newest[stream], self.courses[stream]

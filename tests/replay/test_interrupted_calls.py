@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.keeping.budget import evict_unneeded
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.ctrl_c import ctrl_c_at_line
+from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
+from oracles.interrupted_life import KINDS, InterruptedLife
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
@@ -89,3 +91,59 @@ def test_ctrl_c_at_any_line_leaves_a_step_whole_or_away_and_the_memory_goes_on(s
     assert outcomes.count(False) >= 3
     assert outcomes.count(True) >= 3
     assert outcomes == sorted(outcomes)  # once the storage has the first frame, the step is finished
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # places
+def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_in_agreement(every, kind, storage, tmp_path):
+    life = InterruptedLife(kind, storage, "random", False, tmp_path, seed=0)
+    while len(life.memory) < 250:
+        life.step(is_interrupted=False)
+    memory, place, was_interrupted = life.memory, 1 - every, True
+    while was_interrupted:
+        while not memory._timeline.num_sealed > 8:
+            life.step(is_interrupted=False)
+        place += every
+        memory._timeline.let_go()
+        try:
+            with NumberedPlaces(place):
+                evict_unneeded(memory._storage, memory._timeline)
+            was_interrupted = False
+        except KeyboardInterrupt:
+            memory.check()
+
+        memory.save(tmp_path / "saved")
+        life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
+
+    life.check()
+    assert place > 9
+
+
+def test_frames_that_no_block_of_steps_names_are_found_and_not_saved(tmp_path):
+    life = InterruptedLife("pictures", "raw", "random", False, tmp_path, seed=0)
+    while len(life.memory) < 250:
+        life.step(is_interrupted=False)
+    memory = life.memory
+    memory.save(tmp_path)
+    memory._timeline.let_go()
+    memory._timeline.forget_unneeded()
+
+    for call in (memory.check, lambda: memory.save(tmp_path)):
+        with pytest.raises(AssertionError, match=r"has frames of segments \[\d+\], and no block of steps for them"):
+            call()
+    life.check_stored(ReplayMemory.load(tmp_path), len(life.steps))
+
+
+@pytest.mark.parametrize("kind", ["vectors", "Dict"])
+def test_steps_whose_frames_are_gone_are_found_and_not_saved(kind, tmp_path):
+    life = InterruptedLife(kind, "raw", "random", False, tmp_path, seed=0)
+    while len(life.memory) < 250:
+        life.step(is_interrupted=False)
+    storage: Any = life.memory._storage
+    (storage._storages[1] if kind == "Dict" else storage).evict(1, 32, 16)
+
+    for call in (life.memory.check, lambda: life.memory.save(tmp_path)):
+        with pytest.raises(AssertionError, match=r"stream 1 has steps of block \d+, and no frames for them"):
+            call()
+    assert not list(tmp_path.glob("MANIFEST*"))

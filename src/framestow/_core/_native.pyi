@@ -381,6 +381,13 @@ class _Steps:
         """Let the steps tell where episodes begin, as far as they do, after all else was restored."""
 
     @property
+    def unneeded(self) -> list[tuple[int, int, int]]:
+        """Triples ``(stream, first, before)`` of frames that no step needs; until ``forget_unneeded`` is called."""
+
+    def forget_unneeded(self) -> None:
+        """Empty ``unneeded``."""
+
+    @property
     def starts_nbytes(self) -> int:
         """Bytes that the starts of episodes take."""
 
@@ -405,14 +412,13 @@ class StepRing(_Steps):
         """The indices between those two that may not be drawn any more, ascending."""
 
     def make_room(self) -> list[tuple[int, int, int]]:
-        """Let go of the oldest steps until the staged one fits.
+        """Let go of the oldest steps until the staged one fits; gives ``unneeded``.
 
-        Gives triples ``(stream, first, before)``: those frames are needed no more. Only what lets a whole segment go is
-        named, and once.
+        Only what lets a whole segment go is added there, and once.
         """
 
     def let_go(self) -> list[tuple[int, int, int]]:
-        """Let go of the oldest steps until a segment can go; of none where none would."""
+        """Let go of the oldest steps until a segment can go, of none where none would; gives ``unneeded``."""
 
     def forget(self, indices: NDArray[np.int64]) -> int:
         """Overwrite the slots of these indices, ascending, with what stands for lost steps; how many could be drawn.
@@ -451,8 +457,8 @@ class StepBlocks(_Steps):
     def nbytes(self) -> int:
         """Bytes of the blocks and of what finds them."""
 
-    def let_sealed_go(self, rank: int) -> tuple[int, int, int]:
-        """Let a sealed block go, 0 being the oldest; the frames (stream, first, before) that are needed no more.
+    def let_sealed_go(self, rank: int) -> None:
+        """Let a sealed block go, 0 being the oldest, and add its frames to ``unneeded``.
 
         Steps beside it that look at those are not drawn any more.
         """

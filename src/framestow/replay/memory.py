@@ -15,6 +15,7 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.columns import ColumnsSpec
 from framestow.replay.drawing.drawn_memory import DrawnMemory
+from framestow.replay.keeping.budget import evict_unneeded
 from framestow.replay.keeping.byte_amounts import parse_bytes
 from framestow.replay.keeping.damaged_segments import OnDamage
 from framestow.replay.keeping.retention import Retention
@@ -189,8 +190,8 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             step = streams, actions, rewards, terminated, truncated, frames, columns
             numbers, new_frames = stage_step(self._timeline, self.settings, step)
 
-            for stream, first, before in self._timeline.make_room():
-                self._storage.evict(stream, before, first)
+            if self._timeline.make_room():
+                evict_unneeded(self._storage, self._timeline)
             try:
                 charged_bytes = self._storage.append(numbers, new_frames)
                 self._stacker.append(numbers, new_frames)

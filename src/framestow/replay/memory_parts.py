@@ -20,6 +20,7 @@ from framestow.replay.keeping.damaged_segments import DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler
 from framestow.replay.samplers.told_sampler import ToldSampler
+from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.frame_storage import FrameStorage, StorageInFiles
@@ -59,6 +60,8 @@ class MemoryParts:
         self.refusal: Exception | None = None
         """What the next step raises instead of being stored; see ``refuse_steps``."""
         self._refuses_for_good = False
+        # Numbers of segments, by leaf. A repaired store may have some; the steps beside them show their frames.
+        self._loaded_without_block: dict[int, npt.NDArray[np.int64]] = {}
         self._charge_sampler()
 
     @property
@@ -137,6 +140,10 @@ class MemoryParts:
         self._charge_sampler()
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
+        if isinstance(self.timeline, BlockTimeline):
+            for leaf in range(self.settings.num_frame_streams):
+                without_block = self.timeline.without_block(leaf % self.settings.num_streams, self._segments_of(leaf))
+                self._loaded_without_block[leaf] = without_block
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
 
     def finish_step(self, streams: npt.NDArray[np.int32], frames: Frames, give_slots: Callable[[], object]) -> None:
@@ -156,16 +163,39 @@ class MemoryParts:
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""
         self.timeline.check()
+        self.check_segments()
+        frames = self.storage.frames_per_segment
         windows = Windows(*self.timeline.resolve(self.timeline.held_indices(), with_columns=False)[0])
-        for stream in range(self.settings.num_streams):
-            positions = windows.last_positions[windows.streams == stream]
-            counts = windows.counts[windows.streams == stream]
-            for leaf in range(stream, self.settings.num_frame_streams, self.settings.num_streams):
-                frames = self.storage.held(leaf)
-                if positions.size and ((positions - counts).min() + 1 < frames.start or positions.max() >= frames.stop):
-                    raise AssertionError(f"stream {stream} needs frames outside of {frames}")
-                if frames.stop != self.storage.held(stream).stop:
-                    raise AssertionError(f"stream {stream} has other frames of one leaf than of another")
+        for leaf in range(self.settings.num_frame_streams):
+            is_mine = windows.streams == leaf % self.settings.num_streams
+            lasts = windows.last_positions[is_mine]
+            needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
+            lacking = np.setdiff1d(needed, self._segments_of(leaf))
+            if lacking.size or (lasts >= self.storage.held(leaf).stop).any():
+                raise AssertionError(f"stream {leaf} of frames lacks segments {lacking} of {needed} that steps need")
+
+    def check_segments(self) -> None:
+        """Raise ``AssertionError`` unless all leaves have as many frames, and segments that fit the blocks of steps.
+
+        Cheap enough for every save: what contradicts itself is not written. Hold ``lock``.
+        """
+        for leaf in range(self.settings.num_frame_streams):
+            stream = leaf % self.settings.num_streams
+            if self.storage.held(leaf).stop != self.storage.held(stream).stop:
+                raise AssertionError(f"stream {stream} has other frames of one leaf than of another")
+            if isinstance(self.timeline, BlockTimeline):
+                loaded = self._loaded_without_block.get(leaf, np.empty(0, np.int64))
+                self.timeline.check_segments(stream, np.setdiff1d(self._segments_of(leaf), loaded))
+
+    def _segments_of(self, stream: int) -> npt.NDArray[np.int64]:
+        """Numbers of the segments that have frames of ``stream``, or of one leaf of it, and stay; ascending."""
+        frames = self.storage.frames_per_segment
+        number, num_open = divmod(self.storage.held(stream).stop, frames)
+        numbers = self.storage.sealed_segments(stream)
+        for owner, first, before in self.timeline.unneeded:
+            if owner == stream % self.settings.num_streams:
+                numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
+        return np.append(numbers, number) if num_open else numbers
 
     def _restack(self, streams: npt.NDArray[np.int32]) -> None:
         """Rebuild the stacks from the frames of each stream's newest episode; zeros where those are skipped."""

@@ -69,11 +69,6 @@ class PositionLog:
         """For each of ``positions``, the place among those held of the first that is not below it."""
         return np.asarray(np.searchsorted(self.positions(), positions), np.int64)
 
-    def holds_ordinal(self, first: int, before: int) -> bool:
-        """Whether any ordinal of ``first`` up to ``before`` is held."""
-        begin, end = np.searchsorted(self.ordinals(), (first, before)).tolist()
-        return bool(begin < end)
-
     def _move_to(self, held: npt.NDArray[np.int64]) -> None:
         """Take rows of its own for ``held``, with room to grow: older copies keep theirs."""
         rows = np.empty((2, max(FIRST_ROOM, 2 * held.shape[1])), np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import threading
-from bisect import bisect_left
+from itertools import takewhile
 from typing import Any
 from weakref import WeakSet
 
@@ -65,10 +65,9 @@ class RawRing(FrameStorage):
         self._codec = SegmentCodec(spec)
         self._chunk_frames = frames_per_segment if frames_per_segment is not None else self._codec.frames_per_segment
         self._chunk_bytes = self._chunk_frames * spec.nbytes
-        self._chunk_charge = self._chunk_bytes + self._chunk_frames * step_bytes + CHUNK_CHARGE
-        self._charged_bytes = num_streams * STREAM_CHARGE
+        self.charge_steps(step_bytes)
+        # By number, ascending. They alone say what is stored: Ctrl-C may come between any two changes.
         self._chunks: list[dict[int, Chunk]] = [{} for _ in range(num_streams)]
-        self._numbers: list[list[int]] = [[] for _ in range(num_streams)]  # of the chunks, ascending
         self._next_position = [0] * num_streams
         self._readings: WeakSet[RawReading] = WeakSet()
         self._lock = threading.Lock()
@@ -85,10 +84,10 @@ class RawRing(FrameStorage):
             for stream, frame in zip(streams.tolist(), frames, strict=True):
                 number, place = divmod(self._next_position[stream], self._chunk_frames)
                 if place == 0:
-                    self._add(stream, number, self._new_chunk())
+                    self._chunks[stream][number] = self._new_chunk()
                 self._chunks[stream][number][place] = frame
                 self._next_position[stream] += 1
-            return self._charged_bytes
+            return self.charged_bytes
 
     def start_reading(self) -> RawReading:
         """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
@@ -143,14 +142,13 @@ class RawRing(FrameStorage):
         with self._lock:
             while len(self._retired()) >= MAX_RETIRED_CHUNKS:
                 self._a_reading_stopped.wait(DROPPED_READING_S)
-            numbers, sealed_end = self._numbers[stream], self._next_position[stream]
-            leaving = slice(
-                bisect_left(numbers, -(-first // self._chunk_frames)),
-                bisect_left(numbers, min(before, sealed_end) // self._chunk_frames),
-            )
-            for number in numbers[leaving]:
-                self._retire(stream, number, self._chunks[stream].pop(number))
-            del numbers[leaving]
+            chunks, sealed_end = self._chunks[stream], self._next_position[stream]
+            begin, end = -(-first // self._chunk_frames), min(before, sealed_end) // self._chunk_frames
+            for number in list(takewhile(lambda number: number < end, chunks)):
+                if number >= begin:
+                    for reading in list(self._readings):  # before it leaves: an interrupted call can be made again
+                        reading.retired[stream, number] = chunks[number]
+                    del chunks[number]
 
     def held(self, stream: int) -> range:
         """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
@@ -159,13 +157,13 @@ class RawRing(FrameStorage):
 
     def _held(self, stream: int) -> range:
         stop = self._next_position[stream]
-        first = self._numbers[stream][0] if self._numbers[stream] else stop // self._chunk_frames
+        first = next(iter(self._chunks[stream]), stop // self._chunk_frames)
         return range(first * self._chunk_frames, stop)
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
         """Numbers of the chunks of ``stream`` that are held and full, ascending."""
         with self._lock:
-            numbers = np.array(self._numbers[stream], np.int64)
+            numbers = np.array(list(self._chunks[stream]), np.int64)
             return numbers[numbers < self._next_position[stream] // self._chunk_frames]
 
     def segment(self, stream: int, number: int) -> bytes:
@@ -183,7 +181,7 @@ class RawRing(FrameStorage):
     def restore(self, stream: int, number: int, segment: bytes) -> None:
         """Put the frames of a segment behind what ``stream`` holds (see ``FrameStorage``)."""
         open_number, num_open = divmod(self._next_position[stream], self._chunk_frames)
-        if number < (open_number if self._numbers[stream] else 0) or num_open:
+        if number < (open_number if self._chunks[stream] else 0) or num_open:
             raise ValueError(
                 f"segment {number} of stream {stream} does not follow what is held: restore segments in the order of "
                 "their numbers, and nothing after one that is not full"
@@ -196,36 +194,33 @@ class RawRing(FrameStorage):
         chunk = self._new_chunk()
         chunk[: len(frames)] = frames
         with self._lock:
-            self._add(stream, number, chunk)
+            self._chunks[stream][number] = chunk
             self._next_position[stream] = number * self._chunk_frames + len(frames)
 
     def begin_at(self, stream: int, number: int) -> None:
         """Let ``stream``, of which nothing is held, go on with the first frame of chunk ``number``."""
         with self._lock:
-            if self._numbers[stream]:
+            if self._chunks[stream]:
                 raise ValueError(f"stream {stream} cannot begin at segment {number}: it holds frames")
             self._next_position[stream] = number * self._chunk_frames
 
     @property
     def charged_bytes(self) -> int:
         """What counts against a budget (see ``FrameStorage``)."""
-        return self._charged_bytes
+        return len(self._chunks) * STREAM_CHARGE + sum(map(len, self._chunks)) * self._chunk_charge
 
     def charge_steps(self, step_bytes: int) -> None:
         """Charge so much for the step of each frame (see ``FrameStorage``)."""
-        with self._lock:
-            charge = self._chunk_bytes + self._chunk_frames * step_bytes + CHUNK_CHARGE
-            self._charged_bytes += sum(map(len, self._numbers)) * (charge - self._chunk_charge)
-            self._chunk_charge = charge
+        self._chunk_charge = self._chunk_bytes + self._chunk_frames * step_bytes + CHUNK_CHARGE
 
     @property
     def num_frames(self) -> dict[str, int]:
         """Frames held."""
         with self._lock:
-            num_held = sum(
-                len(numbers) * self._chunk_frames - (-stop % self._chunk_frames)
-                for numbers, stop in zip(self._numbers, self._next_position, strict=True)
-            )
+            num_held = 0
+            for chunks, stop in zip(self._chunks, self._next_position, strict=True):
+                number, num_open = divmod(stop, self._chunk_frames)
+                num_held += (len(chunks) - (number in chunks)) * self._chunk_frames + num_open
         return {"raw": num_held}
 
     @property
@@ -258,17 +253,6 @@ class RawRing(FrameStorage):
     def _chunk(self, reading: RawReading, stream: int, number: int) -> Chunk | None:
         chunk = self._chunks[stream].get(number)
         return reading.retired.get((stream, number)) if chunk is None else chunk
-
-    def _add(self, stream: int, number: int, chunk: Chunk) -> None:
-        self._chunks[stream][number] = chunk
-        self._numbers[stream].append(number)
-        self._charged_bytes += self._chunk_charge
-
-    def _retire(self, stream: int, number: int, chunk: Chunk) -> None:
-        """Hand a chunk to the readings that may look at it."""
-        self._charged_bytes -= self._chunk_charge
-        for reading in list(self._readings):
-            reading.retired[stream, number] = chunk
 
     def _retired(self) -> set[tuple[int, int]]:
         """Stream and number of each chunk that readings keep."""

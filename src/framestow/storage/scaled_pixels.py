@@ -147,7 +147,9 @@ class ScaledPixels(FrameStorage):
             if len(log):
                 sealed_end = self.open_segment(stream) * frames
                 begin, end = -(-max(first, 0) // frames) * frames, min(before, sealed_end) // frames * frames
-                self._evict_exceptions(stream, log.drop(begin, max(begin, end)))
+                places = slice(*log.places_from(np.array([begin, max(begin, end)])).tolist())
+                self._evict_exceptions(stream, log.ordinals(), places)
+                log.drop(begin, max(begin, end))  # last: after Ctrl-C the same call does what is left
 
     def held(self, stream: int) -> range:
         """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
@@ -244,13 +246,13 @@ class ScaledPixels(FrameStorage):
             self._exceptions = self._make_exceptions()
         return self._exceptions
 
-    def _evict_exceptions(self, stream: int, ordinals: npt.NDArray[np.int64]) -> None:
-        """Let go of the segments of floats that hold none but dropped frames, ``ordinals`` having just been dropped."""
-        exceptions, log = self._storage_of_exceptions(), self._exceptional[stream]
+    def _evict_exceptions(self, stream: int, ordinals: npt.NDArray[np.int64], leaving: slice) -> None:
+        """Let go of the segments of floats whose stored ``ordinals`` are all among ``leaving``."""
+        exceptions = self._storage_of_exceptions()
         size = exceptions.frames_per_segment
-        numbers = np.unique(ordinals // size)
-        needed = [log.holds_ordinal(number * size, (number + 1) * size) for number in numbers.tolist()]
-        free = numbers[~np.array(needed, np.bool_)]
+        numbers, num_leaving = np.unique(ordinals[leaving] // size, return_counts=True)
+        num_stored = np.diff(np.searchsorted(ordinals, np.stack([numbers, numbers + 1], axis=1) * size), axis=1)[:, 0]
+        free = numbers[num_stored == num_leaving]
         for run in np.split(free, np.flatnonzero(np.diff(free) > 1) + 1):
             if len(run):  # at once: between two calls it could wait for a reading
                 exceptions.evict(stream, (int(run[-1]) + 1) * size, int(run[0]) * size)

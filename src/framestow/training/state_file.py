@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from framestow.errors import InvalidSettingsError
+from framestow.replay.saving.array_file import pack_arrays
 
 _TREE = "tree"  # the name of the JSON text among the arrays
 
@@ -28,9 +29,7 @@ def pack_state(state: dict[str, Any]) -> bytes:
     tree = json.dumps(_describe(state, "state", leaves)).encode()
     arrays: dict[str, Any] = {str(number): leaf for number, leaf in enumerate(leaves)}
     arrays[_TREE] = np.frombuffer(tree, np.uint8)
-    stored = io.BytesIO()
-    np.savez(stored, **arrays)
-    return stored.getvalue()
+    return pack_arrays(arrays)
 
 
 def unpack_state(stored: bytes) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.saving.array_file import pack_arrays
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.ctrl_c import ctrl_c_at_line
+from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
 from oracles.recorded_play import go_on, recorded
 
 EVERY = [83, pytest.param(5, marks=pytest.mark.exhaustive)]  # lines
@@ -45,3 +47,21 @@ def test_a_save_that_is_interrupted_at_any_line_can_be_done_again(lives_there, e
     assert {"LOCK", "MANIFEST", "state", "frames", "steps"} >= names
     assert 1 == len(list(folder.glob("MANIFEST*"))) == len(list(folder.glob("state*")))
     memory.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_while_arrays_are_packed_is_a_keyboard_interrupt():
+    arrays = {"rewards": np.arange(10.0), "actions": np.arange(3)}
+    counted, interrupts = NumberedPlaces(0), 0
+    with counted:
+        packed = pack_arrays(arrays)
+
+    for place in range(1, counted.num_seen, 3):
+        try:
+            with NumberedPlaces(place):
+                pack_arrays(arrays)
+        except KeyboardInterrupt:  # any other error fails; what comes while an object is collected Python swallows
+            interrupts += 1
+
+    assert interrupts > 100
+    assert packed == pack_arrays(arrays)

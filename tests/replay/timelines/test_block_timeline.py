@@ -10,7 +10,7 @@ from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.step_settings import StepSettings
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.kolmogorov_smirnov import kolmogorov_smirnov, kolmogorov_smirnov_bound
-from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
+from oracles.listed_steps import ACTION, FRAME, PlayedTimeline, evicted
 
 
 def blocks(capacity: int, num_streams: int, stack: int, frames: int, seed: int = 0) -> BlockTimeline:
@@ -27,7 +27,9 @@ def departures(timeline: BlockTimeline, num_steps: int, streams: list[list[int]]
         count = len(those)
         zeros = [0] * count
         assert timeline.stage(those, zeros, [0.0] * count, [False] * count, [False] * count, frames[:count])
-        left += [(stream, first // timeline.segment_frames) for stream, first, _ in timeline.make_room()]
+        left += [
+            (stream, first // timeline.segment_frames) for stream, first, _ in evicted(timeline, timeline.make_room)
+        ]
         timeline.append_staged()
     return left
 
@@ -114,7 +116,7 @@ def test_nothing_leaves_that_the_newest_observation_looks_at():
     departures(timeline, 34, [[0]])  # newest frame 34, so its observation has frames 31 to 34
 
     assert 1 == timeline.num_sealed  # frames 16 to 31 are still looked at
-    assert [(0, 0, 16)] == timeline.let_go()
+    assert [(0, 0, 16)] == evicted(timeline, timeline.let_go)
     assert [] == timeline.let_go()
 
 
@@ -155,7 +157,7 @@ def test_a_restored_timeline_lets_the_same_leave():
     second = blocks(16 * 23, 3, 4, 16, seed=6)
     second.restore(timeline.state(), kept.get)
 
-    departed = [[one.let_go() for _ in range(10)] for one in (timeline, second)]
+    departed = [[evicted(one, one.let_go) for _ in range(10)] for one in (timeline, second)]
 
     assert departed[0] == departed[1]
     np.testing.assert_array_equal(timeline.held_indices(), second.held_indices())

@@ -10,6 +10,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.timelines.step_settings import StepSettings
+from oracles.listed_steps import evicted
 
 FRAME = FrameSpec((1, 1))
 
@@ -27,7 +28,7 @@ def step(timeline: RingTimeline, has_ended: np.ndarray | bool = False) -> list[t
     count = timeline.num_streams
     zeros, ended = np.zeros(count, np.int64), np.broadcast_to(has_ended, count).copy()
     assert timeline.stage(None, zeros, zeros, ended, ended, np.zeros((count, *FRAME.shape), FRAME.dtype))
-    let_go = timeline.make_room()
+    let_go = evicted(timeline, timeline.make_room)
     timeline.append_staged()
     return let_go
 
@@ -118,7 +119,7 @@ def test_letting_go_frees_a_segment_each_time_and_nothing_where_there_is_none():
     for _ in range(30):
         step(timeline)
 
-    let_go = [timeline.let_go() for _ in range(5)]
+    let_go = [evicted(timeline, timeline.let_go) for _ in range(5)]
 
     # Frames 0 to 30: segments 0 to 2 are sealed. Transition 10 is the first that looks at no frame below 8.
     assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == let_go
@@ -130,7 +131,7 @@ def test_what_the_budget_let_go_of_is_not_named_again_when_the_ring_is_full():
     timeline = begun(20, 1, stack=1, segment_frames=4)
     for _ in range(20):
         step(timeline)
-    timeline.let_go()
+    evicted(timeline, timeline.let_go)
 
     named = [triple for _ in range(8) for triple in step(timeline)]
 

@@ -224,6 +224,18 @@ public:
         return core().lose_indices(BorrowedColumn(indices_argument, "indices").copy());
     }
 
+    // Frames that no step needs since the last call of `forget_unneeded`, as (stream, first, before): kept here until the
+    // caller has evicted them, since Ctrl-C may take what a call returns.
+    nb::list unneeded() const {
+        nb::list triples;
+        for (const Eviction& eviction : unneeded_) {
+            triples.append(nb::make_tuple(eviction.stream, eviction.first, eviction.before));
+        }
+        return triples;
+    }
+
+    void forget_unneeded() { unneeded_.clear(); }
+
 private:
     static constexpr std::size_t kSlotsAtOnce = 65'536;
 
@@ -240,6 +252,7 @@ private:
 protected:
     StagedSteps staged_;
     std::optional<Core> core_;
+    std::vector<Eviction> unneeded_;
 
 private:
     static void refuse_missing(const BorrowedColumn& indices, std::size_t num_resolved) {
@@ -257,6 +270,8 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("streams"))
         .def("close_episodes", &Bound::close_episodes)
+        .def_prop_ro("unneeded", &Bound::unneeded)
+        .def("forget_unneeded", &Bound::forget_unneeded)
         .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_columns") = true)
         .def("resolve_steps", &Bound::resolve_steps, nb::arg("indices"), nb::arg("with_columns") = true)
         .def("held_at", &Bound::held_at, nb::arg("ranks"))

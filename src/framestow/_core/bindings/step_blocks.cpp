@@ -22,13 +22,12 @@ public:
 
     bool lacks_room() const { return core().lacks_room(staged_.num_staged()); }
 
-    nb::tuple let_sealed_go(std::int64_t rank) {
+    void let_sealed_go(std::int64_t rank) {
         if (rank < 0 || static_cast<std::size_t>(rank) >= core().num_sealed()) {
             throw std::out_of_range("rank " + std::to_string(rank) + " is not one of the " +
                                     std::to_string(core().num_sealed()) + " sealed blocks");
         }
-        const Eviction eviction = core().let_go(static_cast<std::size_t>(rank));
-        return nb::make_tuple(eviction.stream, eviction.first, eviction.before);
+        unneeded_.push_back(core().let_go(static_cast<std::size_t>(rank)));
     }
 
     nb::bytes records(std::int64_t stream, std::int64_t segment) const {

@@ -22,15 +22,13 @@ public:
     }
 
     nb::list make_room() {
-        evictions_.clear();
-        core().make_room(staged_.num_staged(), evictions_);
-        return listed();
+        core().make_room(staged_.num_staged(), unneeded_);
+        return unneeded();
     }
 
     nb::list let_go() {
-        evictions_.clear();
-        core().let_go(evictions_);
-        return listed();
+        core().let_go(unneeded_);
+        return unneeded();
     }
 
     std::size_t forget(nb::handle indices_argument) {
@@ -48,16 +46,7 @@ public:
     nb::object lost() const { return to_array(core().lost_indices()); }
 
 private:
-    nb::list listed() const {
-        nb::list triples;
-        for (const Eviction& eviction : evictions_) {
-            triples.append(nb::make_tuple(eviction.stream, eviction.first, eviction.before));
-        }
-        return triples;
-    }
-
     BorrowedArray slots_;
-    std::vector<Eviction> evictions_;
 };
 
 void py_init(BoundStepRing* self, nb::handle settings, nb::handle streams, nb::handle slots) {

@@ -84,12 +84,20 @@ class Budget:
         """Let transitions go, by the retention's rule, until what is held fits, or nothing is left that could go."""
         charged_before = storage.charged_bytes
         while storage.charged_bytes > self.most_charged:
-            unneeded = timeline.let_go()
-            if not unneeded:
+            if not timeline.let_go():
                 break
-            for stream, first, before in unneeded:
-                storage.evict(stream, before, first)
+            evict_unneeded(storage, timeline)
         self.let_go_bytes += charged_before - storage.charged_bytes
+
+
+def evict_unneeded(storage: FrameStorage, timeline: Timeline) -> None:
+    """Evict the frames that no transition needs any more.
+
+    They are forgotten only when all of them are gone. If Ctrl-C comes before, the next call evicts them again.
+    """
+    for stream, first, before in timeline.unneeded:
+        storage.evict(stream, before, first)
+    timeline.forget_unneeded()
 
 
 @dataclass(frozen=True)

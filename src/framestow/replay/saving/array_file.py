@@ -23,7 +23,11 @@ def pack_arrays(arrays: Arrays) -> bytes:
     {'rewards': array([0.5, 2. ])}
     """
     stored = io.BytesIO()
-    np.savez(stored, **arrays)  # type: ignore[arg-type]
+    try:
+        np.savez(stored, **arrays)  # type: ignore[arg-type]
+    except ValueError as error:
+        # Ctrl-C within an array: then the archive cannot be closed, and what it raises hides KeyboardInterrupt.
+        raise error.__context__ or error from None
     return stored.getvalue()
 
 

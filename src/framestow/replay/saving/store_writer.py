@@ -12,6 +12,7 @@ from types import TracebackType
 import numpy as np
 
 from framestow.errors import FramestowError
+from framestow.replay.keeping.budget import evict_unneeded
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.saving.moment import Moment, held_runs, take_moment
@@ -282,6 +283,8 @@ def _copy_over(
     frames.append_sealed()
     steps.append_sealed()
     with parts.lock:
+        evict_unneeded(parts.storage, parts.timeline)
+        parts.check_segments()
         moment = take_moment(parts)
         segments = frames.take_rest()
         steps.take_rest()

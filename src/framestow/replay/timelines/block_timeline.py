@@ -59,17 +59,16 @@ class BlockTimeline(StepBlocks, StreamArrays):
         StepBlocks.__init__(self, steps, self)
 
     def make_room(self) -> list[Unneeded]:
-        """Let random segments go until the staged step fits; gives the frames of each."""
-        gone = []
+        """Let random segments go until the staged step fits; gives ``unneeded``."""
         while self.lacks_room and self.num_sealed:
-            gone += self.let_go()
-        return gone
+            self.let_go()
+        return self.unneeded
 
     def let_go(self) -> list[Unneeded]:
-        """Let one random segment go; none where none is sealed."""
-        if not self.num_sealed:
-            return []
-        return [self.let_sealed_go(self.retention.choose(self.num_sealed))]
+        """Let one random segment go, none where none is sealed; gives ``unneeded``."""
+        if self.num_sealed:
+            self.let_sealed_go(self.retention.choose(self.num_sealed))
+        return self.unneeded
 
     def held_runs(self) -> Indices:
         """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
@@ -87,6 +86,26 @@ class BlockTimeline(StepBlocks, StreamArrays):
             raise AssertionError("blocks are sealed too early or too late")
         check_windows(self, self.stack)
         check_starts(self, self.stack)
+
+    def without_block(self, stream: int, stored: Indices) -> Indices:
+        """Give those of ``stored``, numbers of segments of ``stream``, whose steps have left or were never stored."""
+        _, streams, segments, _, _ = self.blocks()
+        return np.setdiff1d(stored, segments[streams == stream])
+
+    def check_segments(self, stream: int, stored: Indices) -> None:
+        """Raise ``AssertionError`` unless ``stored``, the segments of ``stream`` whose frames stay, fit its blocks.
+
+        Segments without a block would stay for ever. Blocks without frames are left where segments were damaged: none
+        of their steps may be drawn.
+        """
+        numbers, streams, segments, _, _ = self.blocks()
+        of_none = self.without_block(stream, stored)
+        if of_none.size:
+            raise AssertionError(f"stream {stream} has frames of segments {of_none}, and no block of steps for them")
+        for number in numbers[(streams == stream) & ~np.isin(segments, stored)].tolist():
+            indices = np.arange(number * self.segment_frames, (number + 1) * self.segment_frames)
+            if self.is_held(indices).any():
+                raise AssertionError(f"stream {stream} has steps of block {number}, and no frames for them")
 
     def sealed_steps(self) -> list[StepKey]:
         """Give (stream, segment number) of every sealed block that has a transition."""

@@ -102,11 +102,7 @@ class Timeline(WatchedSlots, Protocol):
         """
 
     def make_room(self) -> list[Unneeded]:
-        """Let transitions go, by the retention's rule, until the staged step fits.
-
-        Gives triples (stream, first, before): those frames are needed no more. A storage lets whole segments of
-        them go.
-        """
+        """Let transitions go, by the retention's rule, until the staged step fits; gives ``unneeded``."""
 
     def append_staged(self) -> None:
         """Give the staged step its slots."""
@@ -114,8 +110,18 @@ class Timeline(WatchedSlots, Protocol):
     def let_go(self) -> list[Unneeded]:
         """Let the next transitions go, by the retention's rule, so that at least one sealed segment can go.
 
-        Gives what ``make_room`` gives; nothing, and lets nothing go, where there is no such segment.
+        Gives ``unneeded``; lets nothing go where there is no such segment.
         """
+
+    @property
+    def unneeded(self) -> list[Unneeded]:
+        """Triples (stream, first, before) of frames that no transition needs, until ``forget_unneeded`` is called.
+
+        Call that once a storage has evicted them. If Ctrl-C comes before, the next eviction includes them again.
+        """
+
+    def forget_unneeded(self) -> None:
+        """Empty ``unneeded``."""
 
     def resolve(
         self, indices: Indices, with_columns: bool = True
