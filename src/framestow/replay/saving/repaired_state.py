@@ -16,7 +16,8 @@ def repaired_state(examined: ExaminedGeneration) -> Arrays:
     """The arrays of its state file without what is lost.
 
     A stream whose newest observation cannot be made any more has its episode closed, since nothing can follow that.
-    Where not even its newest frame is there, the stream goes on behind a blank one, which no transition shows.
+    Where not even its newest frame is there, the stream goes on behind a blank one, which no transition shows. That may
+    seal a block of steps; the log lacks it, so it stays in the state.
     """
     arrays = examined.arrays | held_runs(examined.sealed_numbers())
     timeline, held = examined.timeline, examined.held_frames()
@@ -28,7 +29,7 @@ def repaired_state(examined: ExaminedGeneration) -> Arrays:
             timeline.begin(np.array([stream], np.int32))
         timeline.is_open[stream] = False
         timeline.episode_starts[stream] = timeline.newest_positions[stream]
-    return {**arrays, **timeline.state()}
+    return {**arrays, **timeline.state(stored=set(examined.whole_steps))}
 
 
 def _add_blank_frame(arrays: Arrays, stream: int, settings: MemorySettings, frames_per_segment: int) -> None:
