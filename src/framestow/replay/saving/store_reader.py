@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from framestow.replay.saving.moment import HELD_RUNS, NEXT_POSITIONS, OPEN_SEGME
 from framestow.replay.saving.saved_settings import checked_settings
 from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
 from framestow.replay.timelines.timeline import StepKey, steps_in_pieces
-from framestow.storage.files.block_format import BlockKey
+from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
@@ -28,15 +29,29 @@ MAX_NUMBER = 2**40  # of a segment; as many as a log numbers
 WINDOWS_AT_ONCE = 2**16
 
 
+class Blocks(Protocol):
+    """The blocks of one log: a ``BlockLogReader``, or what a repair is going to keep of one."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def place(self, key: BlockKey) -> BlockPlace:
+        """Where a block lies; ``KeyError`` where there is none."""
+
+    def read(self, key: BlockKey) -> bytes:
+        """Give a block; ``KeyError`` where there is none, ``DamagedDataError`` where it is not as it was written."""
+
+    def close(self) -> None:
+        """Close the files."""
+
+
 class StoredMemory:
     """One generation of a store: what is small in RAM, and the logs open, so that what a writer removes stays readable.
 
     Nothing is written and no lock is taken. Close it when the memory is filled.
     """
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, arrays: Arrays, frames: BlockLogReader, steps: BlockLogReader
-    ) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, arrays: Arrays, frames: Blocks, steps: Blocks) -> None:
         self.manifest, self.frames, self.steps = manifest, frames, steps
         self._folder, self._arrays, self._file = folder, arrays, str(manifest_path(folder, manifest.generation))
         self.settings = checked_settings(manifest.memory, self._file)

@@ -110,7 +110,9 @@ class BlockTimeline(StepBlocks, StreamArrays):
         blocks: Arrays = dict(zip(OF_BLOCKS, self.blocks(), strict=True))
         if stored is not None:
             keys = zip(blocks["streams"].tolist(), blocks["segments"].tolist(), strict=True)
-            is_stored = [not num_steps or key in stored for key, num_steps in zip(keys, blocks["num_steps"], strict=True)]
+            is_stored = [
+                not num_steps or key in stored for key, num_steps in zip(keys, blocks["num_steps"], strict=True)
+            ]
             blocks["are_sealed"] = blocks["are_sealed"] & np.array(is_stored, np.bool_)
         is_open = np.logical_not(blocks["are_sealed"])
         keys = zip(blocks["streams"][is_open].tolist(), blocks["segments"][is_open].tolist(), strict=True)
