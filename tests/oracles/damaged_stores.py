@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.saving.store_writer import StoreWriter
@@ -67,6 +68,8 @@ class Kind:
     n_step: int = 1
     num_streams: int = 2
     seed: int = 0
+    goes_back: bool = False
+    """Whether another generation comes last, which goes on from the first one."""
 
     @property
     def capacity(self) -> int:
@@ -114,6 +117,11 @@ class StoredLife:
                 self.play(memory, num_steps)
                 manifest = writer.commit(memory._parts, kept=set(writer.generations), is_pinned=True, is_closed=True)
                 self.numbers[manifest.generation] = set(numbers_of(memory))
+        if kind.goes_back:
+            back = ReplayMemory.load(folder, generation=1)
+            self.follow(back)
+            self.play(back, kind.steps[-1])
+            self.numbers[back.save(folder, keep_older=True)] = set(numbers_of(back))
 
     def play(self, memory: ReplayMemory, num_steps: int) -> None:
         """Steps of noise on all streams, with short episodes; those that are closed in ``memory`` begin anew."""
@@ -135,6 +143,19 @@ class StoredLife:
             frames = self._noise(len(streams))
             self.oracle.begin(frames, streams.tolist())
             memory.begin(self.observations.encode(frames), streams)
+
+    def follow(self, memory: ReplayMemory) -> None:
+        """Let all episodes end, so that the next steps belong to what ``memory`` holds, whichever generation it is."""
+        memory._parts.timeline.close_episodes()
+
+    def read_all(self, memory: ReplayMemory) -> None:
+        """Ask for everything until no more damage is met."""
+        while len(memory):
+            try:
+                memory.transitions(memory.sampleable_indices())
+            except NothingToSampleError:
+                continue
+            return
 
     def assert_is_part(self, memory: ReplayMemory) -> set[int]:
         """Raise unless all that can be drawn is what was recorded; give the numbers of those transitions.
@@ -266,14 +287,6 @@ def damages_of(folder: Path) -> dict[str, Damage]:
     damages["newest of all streams flipped"] = all_newest
     damages["newest of all streams flipped, all states gone"] = both(all_newest, of_small["all states gone"])
     return damages
-
-
-def damaged_at_random(folder: Path, seed: int) -> dict[str, Damage]:
-    """Three of ``damages_of`` at once, such as do not touch a file that another removes."""
-    random = np.random.default_rng(seed)
-    damages = {name: one for name, one in damages_of(folder).items() if "gone" not in name and "empty" not in name}
-    chosen = [list(damages)[place] for place in random.choice(len(damages), 3, replace=False)]
-    return {", ".join(chosen): both(*(damages[name] for name in chosen))}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

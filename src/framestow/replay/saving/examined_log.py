@@ -74,13 +74,20 @@ class ExaminedLog:
         return LogView(self, BlockLogReader.open(self._folder, self.name, self.present(state), self._disk))
 
     def whole_copy(self, key: BlockKey, reader: BlockLogReader) -> tuple[BlockLogReader, BlockPlace] | None:
-        """Who can read a block, and where: ``reader``, or who knows its newest copy; None where neither is whole."""
-        for source in (reader, self._reader):
-            if key in source:
-                place = source.place(key)
-                if Place(place.file, place.offset) not in self._bad:
-                    return source, place
-        return None
+        """Who can read a block, and where: ``reader``, or who knows its newest copy; None where neither is whole.
+
+        The newest block of that key may be another one, of a memory that went on from an older generation: it is a copy
+        where the header of the damaged block tells so.
+        """
+        if key not in reader:
+            return None
+        place = reader.place(key)
+        if Place(place.file, place.offset) not in self._bad:
+            return reader, place
+        newest = self._reader.place(key)
+        header = reader.header(key)
+        is_copy = header is not None and header == self._reader.header(key)
+        return (self._reader, newest) if is_copy and Place(newest.file, newest.offset) not in self._bad else None
 
     def repair_indices(self) -> list[Path]:
         """Write damaged and lost indices anew; return them. For the one writer."""

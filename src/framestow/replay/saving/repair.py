@@ -161,8 +161,8 @@ class _Repairing:
         """See to it that its whole blocks stay; tell whether its manifest has to be written anew."""
         manifest = generation.manifest
         has_moved = [
-            self._logs[FRAMES].keep(manifest.frames, generation.whole_segments),
-            self._logs[STEPS].keep(manifest.steps, generation.whole_steps),
+            self._logs[FRAMES].keep(manifest.generation, manifest.frames, generation.whole_segments),
+            self._logs[STEPS].keep(manifest.generation, manifest.steps, generation.whole_steps),
         ]
         return self._is_rebuilt or any(has_moved) or bool(generation.lost_steps or generation.lost_segments)
 
@@ -178,8 +178,8 @@ class _Repairing:
         repaired = manifest._replace(
             commit=secrets.token_hex(16),  # a memory that saved the former one does not go on from this
             num_transitions=generation.num_transitions,
-            frames=self._logs[FRAMES].state(manifest.frames),
-            steps=self._logs[STEPS].state(manifest.steps),
+            frames=self._logs[FRAMES].state(number, manifest.frames),
+            steps=self._logs[STEPS].state(number, manifest.steps),
             kept=[number for number in manifest.kept if number not in self._given_up],
         )
         name = state_name(number, is_repaired=manifest.state["name"] == state_name(number))

@@ -212,7 +212,7 @@ class Timeline(WatchedSlots, Protocol):
     def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
         """Give, as arrays, everything that is in no sealed block.
 
-        ``stored``: the sealed blocks that the store has, where it may lack some; everything is given where that is none.
+        ``stored``: the sealed blocks that the store has, where it may lack some; with none of them, all is given.
         """
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
