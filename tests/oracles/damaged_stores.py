@@ -275,7 +275,9 @@ def damages_of(folder: Path) -> dict[str, Damage]:
     of_small: dict[str, Damage] = {}
     for name in [*states, *manifests]:
         of_small[f"{name} flipped"] = flip(name, (folder / name).stat().st_size // 2)
-    of_small["newest state and manifest gone"] = both(remove(states[-1]), remove(manifests[-1]))
+    of_small["newest state and manifest flipped"] = both(
+        *(of_small[f"{name[-1]} flipped"] for name in (states, manifests))
+    )
     of_small["all states gone"] = both(*map(remove, states))
     of_small["all manifests gone"] = both(*map(remove, manifests))
     of_small["all manifests and the newest state gone"] = both(*map(remove, [*manifests, states[-1]]))

@@ -74,8 +74,8 @@ class RepairedLog:
     def told(self) -> Iterator[str]:
         """What is going to be done, in sentences."""
         for path in sorted(self.replaced):
-            moving = {place for copies in self._copies for place in copies.places.values()}
-            num_moving = sum(place.file == path for place in moving)
+            places = {place for copies in self._copies for place in copies.places.values()}
+            num_moving = sum(place.file == path for place in places)
             num_lost = len({damage.key for damage in self._log.damages if damage.file == path and damage.key})
             if path in self._log.missing:
                 yield f"{path.name} is gone, and named no more"

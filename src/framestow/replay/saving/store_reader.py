@@ -23,7 +23,8 @@ from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
-from framestow.storage.frame_storage import StorageInFiles
+from framestow.storage.frame_storage import FrameStorage, StorageInFiles
+from framestow.storage.storages import make_storage
 
 MAX_NUMBER = 2**40  # of a segment; as many as a log numbers
 WINDOWS_AT_ONCE = 2**16
@@ -168,8 +169,20 @@ class StoredMemory:
             elif not storage.held(stream):
                 storage.begin_at(stream, number)
             start += size
+            if not size and storage.held(stream).stop < next_position:
+                self._end_with_a_hole(storage, stream, number - 1)
             if storage.held(stream).stop != next_position:
                 raise ValueError(f"stream {stream} goes on at {next_position}, not {storage.held(stream).stop}")
+
+    def _end_with_a_hole(self, storage: FrameStorage, stream: int, number: int) -> None:
+        """Let a stream go on behind a sealed segment that is not there, since it was damaged and skipped."""
+        frame, length = self.settings.frame.leaf_frames[stream // self.settings.num_streams], storage.frames_per_segment
+        blank = make_storage(self.settings.storage, frame, 1, frames_per_segment=length)
+        blank.begin_at(0, number)
+        for _ in range(length):
+            blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
+        storage.restore(stream, number, blank.segment(0, number))
+        storage.evict(stream % self.settings.num_streams, (number + 1) * length, number * length)
 
     def _held_segments(self) -> Iterator[BlockKey]:
         """The sealed segments that the memory held, by stream and number."""

@@ -23,7 +23,7 @@ FEW = (
     "newest of all streams flipped",
     "newest of all streams flipped, all states gone",
     "state.000002.npz flipped, newest of stream 0 in frames flipped",
-    "newest state and manifest gone, newest of stream 1 in steps flipped",
+    "newest state and manifest flipped, newest of stream 0 in steps flipped",
     "all manifests gone, newest of stream 0 in frames flipped",
     "nothing",
 )
@@ -63,7 +63,8 @@ def assert_repaired_or_unchanged(life: StoredLife, store: Path) -> Counter[str]:
         there.add(generation)
     assert len(memory) == verification.transitions
     named = {int(number) for number in re.findall(r"generation (\d+) is given up", "\n".join(repair.actions))}
-    assert life.numbers.keys() - there <= named, repair.actions
+    left_a_trace = {int(name.split(".")[1]) for name in before if name.startswith(("MANIFEST", "state"))}
+    assert left_a_trace - there <= named, repair.actions
     moved = {path.name for path in repair.moved_to.iterdir()} if repair.moved_to else set()
     assert not repair.moved_to or all(name in moved or (store / name).exists() for name in before), "a file is gone"
     outcome = "stores that were repaired" if repair.moved_to else "stores that were whole"
@@ -72,11 +73,11 @@ def assert_repaired_or_unchanged(life: StoredLife, store: Path) -> Counter[str]:
     )
 
 
-def assert_each_is_repaired(kind: Kind, chosen: Iterable[str] | None, folder: Path) -> Counter[str]:
+def assert_each_is_repaired(kind: Kind, chosen: Iterable[str] | slice, folder: Path) -> Counter[str]:
     life = StoredLife(kind, folder / "whole")
     damages = damages_of(folder / "whole")
     outcomes: Counter[str] = Counter()
-    for name in damages if chosen is None else chosen:
+    for name in list(damages)[chosen] if isinstance(chosen, slice) else chosen:
         store = Path(shutil.copytree(folder / "whole", folder / "store"))
         damages[name](store)
         try:
@@ -155,13 +156,15 @@ def test_what_makes_no_memory_is_refused_and_left_as_it_was(tmp_path, monkeypatc
 def test_what_a_repair_keeps_of_a_few_damages_loads_and_is_what_was_recorded(kind, tmp_path):
     outcomes = assert_each_is_repaired(kind, FEW, tmp_path)
 
+    assert len(FEW) == outcomes["stores"]
     assert len(FEW) - 1 == outcomes["stores that were repaired"]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"kind {KINDS.index(kind)}")
 def test_what_a_repair_keeps_loads_and_is_what_was_recorded(kind, tmp_path, record_property):
-    for outcome, number in sorted(assert_each_is_repaired(kind, None, tmp_path).items()):
+    every_fourth = slice(KINDS.index(kind) % 4, None, 4)
+    for outcome, number in sorted(assert_each_is_repaired(kind, every_fourth, tmp_path).items()):
         record_property(outcome, number)
 
 
@@ -180,7 +183,7 @@ def test_step_counts_at_which_a_segment_ends_are_repaired(retention, tmp_path, r
 
 
 def assert_skipped_damage_is_flushed(life: StoredLife, store: Path) -> bool:
-    """Open with ``on_damage="skip"``, ask for everything, go on and flush; what was flushed loads without the damage."""
+    """Open with ``on_damage="skip"``, ask for everything, and flush; what was flushed loads without the damage."""
     try:
         memory = ReplayMemory.open(store, read_only=False, on_damage="skip", flush_every=None)
     except DamagedDataError:
