@@ -73,6 +73,8 @@ class Timeline(WatchedSlots, Protocol):
     """Of the first frame of each stream's newest episode."""
     is_open: npt.NDArray[np.bool_]
     """Whether each stream's newest episode goes on."""
+    unreadable_before: Indices
+    """Of each stream, the position below which frames may be lost."""
 
     @property
     def num_streams(self) -> int:
