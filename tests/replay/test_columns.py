@@ -258,7 +258,7 @@ def test_steps_with_columns_are_verified_and_repaired_like_others(tmp_path):
 
 def test_saved_columns_of_another_shape_are_told_as_damage(tmp_path):
     memory = played(3)
-    arrays = memory._parts.timeline.state(whole=True)
+    arrays = memory._parts.timeline.state(stored=())
     arrays["extra.state"] = arrays["extra.state"][:, :1]
 
     with pytest.raises(DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): (6, 2, 3) is what these")):

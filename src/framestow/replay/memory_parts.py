@@ -210,7 +210,7 @@ class MemoryParts:
                 self.damage.skip(error)
                 continue
             except IndexError:
-                if self.damage.num_segments:
+                if newest - count + 1 < self.timeline.unreadable_before[stream]:
                     continue
                 raise
             self.stacker.begin(one, _frame_of(window, 0))

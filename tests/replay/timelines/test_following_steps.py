@@ -110,7 +110,7 @@ def test_steps_tell_where_episodes_begin_that_a_store_of_before_does_not_name(re
     steps = steps_for(2, stack, extra=900)
     # A step tells of its history; where a stack has one frame, by the one frame before it that starts no step.
     played = played_course(retention, steps, 5, 0.1, 400, has_empty=stack > 1)
-    state = {name: array for name, array in played.timeline.state(whole=True).items() if name not in OF_EPISODES}
+    state = {name: array for name, array in played.timeline.state(stored=()).items() if name not in OF_EPISODES}
     loaded = MAKERS[retention](steps, 5)
 
     loaded.restore(state, {}.get)

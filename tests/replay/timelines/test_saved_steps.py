@@ -87,7 +87,7 @@ def test_the_state_beside_sealed_blocks_is_small(make):
     outside = len(timeline.state()["timeline.stream"])
 
     assert outside <= max(2 * STEPS_PER_BLOCK, NUM_STREAMS * 2 * SEGMENT_FRAMES)
-    assert len(timeline.state(whole=True)["timeline.stream"]) >= len(timeline)
+    assert len(timeline.state(stored=())["timeline.stream"]) >= len(timeline)
 
 
 @pytest.mark.parametrize("make", TIMELINES)
@@ -178,7 +178,7 @@ def test_arrays_of_another_timeline_are_refused(make, name, value):
 
 
 def slot_dtype(timeline) -> np.dtype:
-    state = timeline.state(whole=True)
+    state = timeline.state(stored=())
     fields = ("position", "reward", "flags", "history", "stream", "action")
     return np.dtype(
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -82,6 +82,11 @@ class ExaminedStore:
         if self.newest is None:
             raise DamagedDataError(self.findings[-1].message)
 
+    def views(self, generation: int) -> tuple[LogView, LogView]:
+        """What that generation has of the logs of frames and of steps."""
+        views = self._views[generation]
+        return views[FRAMES], views[STEPS]
+
     @property
     def newest(self) -> ExaminedGeneration | None:
         """The newest generation that can be read."""
@@ -156,7 +161,15 @@ class ExaminedStore:
             self.findings.append(Finding(path, None, str(error), None))
         else:
             self.generations.append(generation)
-            self.findings += [Finding(path, None, f"{path}: {what}", None) for what in generation.contradictions]
+            told = [*generation.contradictions, *self._unexplained(generation)]
+            self.findings += [Finding(path, None, f"{path}: {what}", None) for what in told]
+
+    def _unexplained(self, generation: ExaminedGeneration) -> Iterator[str]:
+        """Blocks that a generation needs and that are not there, although its log has no damage that tells why."""
+        for name, lost in ((FRAMES, generation.lost_segments), (STEPS, generation.lost_steps)):
+            for key in lost:
+                if not self.logs[name].explains(key):
+                    yield f"block {key.number} of stream {key.stream} is in none of the files of its {name}"
 
     def _state(self, manifest: Manifest) -> bytes | DamagedDataError:
         """The content of its state file, or why that cannot be had."""

@@ -63,18 +63,31 @@ class ExaminedLog:
         logs = {damage.file for damage in self.damages if damage.file.suffix == f".{LOG}"} - set(self.missing)
         return sorted(logs)
 
+    def explains(self, key: BlockKey) -> bool:
+        """Whether damage tells why a block is not there: its own, or that of bytes of which nothing tells any more."""
+        return any(
+            damage.key == key or (damage.key is None and damage.file.suffix == f".{LOG}") for damage in self.damages
+        )
+
     def view(self, state: LogState) -> LogView:
         """What a generation whose manifest says ``state`` has of the log."""
         return LogView(self, BlockLogReader.open(self._folder, self.name, self.present(state), self._disk))
 
     def whole_copy(self, key: BlockKey, reader: BlockLogReader) -> tuple[BlockLogReader, BlockPlace] | None:
-        """Who can read a block, and where: ``reader``, or who knows its newest copy; None where neither is whole."""
-        for source in (reader, self._reader):
-            if key in source:
-                place = source.place(key)
-                if Place(place.file, place.offset) not in self._bad:
-                    return source, place
-        return None
+        """Who can read a block, and where: ``reader``, or who knows its newest copy; None where neither is whole.
+
+        The newest block of that key may be another one, of a memory that went on from an older generation: it is a copy
+        where the header of the damaged block tells so.
+        """
+        if key not in reader:
+            return None
+        place = reader.place(key)
+        if Place(place.file, place.offset) not in self._bad:
+            return reader, place
+        newest = self._reader.place(key)
+        header = reader.header(key)
+        is_copy = header is not None and header == self._reader.header(key)
+        return (self._reader, newest) if is_copy and Place(newest.file, newest.offset) not in self._bad else None
 
     def repair_indices(self) -> list[Path]:
         """Write damaged and lost indices anew; return them. For the one writer."""
@@ -119,6 +132,33 @@ class LogView:
     def close(self) -> None:
         """Close the files."""
         self._reader.close()
+
+
+class KeptBlocks:
+    """Some whole blocks of a view, read as those of a log in which there are no others."""
+
+    def __init__(self, view: LogView, keys: Iterable[BlockKey]) -> None:
+        self._view, self._keys = view, set(keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def place(self, key: BlockKey) -> BlockPlace:
+        """Where a block lies; ``KeyError`` where it is not kept."""
+        place = self._view.whole_place(key) if key in self._keys else None
+        if place is None:
+            raise KeyError(f"block {key.number} of stream {key.stream} is not kept")
+        return place
+
+    def read(self, key: BlockKey) -> bytes:
+        """Give a block's payload; ``KeyError`` where it is not kept."""
+        block = self._view.read(key) if key in self._keys else None
+        if block is None:
+            raise KeyError(f"block {key.number} of stream {key.stream} is not kept")
+        return block
+
+    def close(self) -> None:
+        """The view closes its files."""
 
 
 def union_of(states: Iterable[LogState]) -> LogState:

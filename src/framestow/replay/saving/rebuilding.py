@@ -105,8 +105,9 @@ class RebuiltState:
         newest = {BlockKey(stream, after - 1) for stream, after in enumerate(self._nexts.tolist()) if after}
         chosen: list[tuple[BlockKey, Slots]] = []
         room = self._settings.capacity
+        none = np.zeros(self._length, self._record)
         for key in sorted(there | newest, key=lambda key: (key.number, key.stream), reverse=True):
-            slots = self._slots_of(key, steps)
+            slots = self._slots_of(key, steps) if key in there else none  # steps of frames that are lost
             room -= int((slots["flags"] & TAKEN > 0).sum())
             if room >= 0 or key in newest:
                 chosen.append((key, slots))
@@ -125,9 +126,8 @@ class RebuiltState:
         }
 
     def _slots_of(self, key: BlockKey, steps: LogView) -> Slots:
-        """The slots of a block, empty ones where it is not there."""
-        block = steps.read(key)
-        return np.zeros(self._length, self._record) if block is None else np.frombuffer(block, self._record)
+        """The slots of a block that is whole."""
+        return np.frombuffer(steps.read(key) or b"", self._record)
 
     def _cover_steps(self, slots: Slots) -> None:
         for stream in np.unique(slots["stream"]).tolist():

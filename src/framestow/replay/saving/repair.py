@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from framestow.errors import DamagedDataError
 from framestow.replay.saving.examination import ExaminedStore, Progress
 from framestow.replay.saving.examined_generation import ExaminedGeneration
 from framestow.replay.saving.repaired_log import RepairedLog
-from framestow.replay.saving.repaired_state import repaired_state
+from framestow.replay.saving.repaired_state import RepairedGeneration, repaired_generation
 from framestow.replay.saving.state_file import state_name, write_state
 from framestow.replay.saving.store_format import (
     FRAMES,
@@ -69,10 +70,7 @@ def repair_store(
         found = verification_of(store)
         if found.is_whole:
             return Repair(found, [], None)
-        is_rebuilt = not store.generations
-        if is_rebuilt:
-            store.salvage()
-        repairing = _Repairing(store, files, is_rebuilt)
+        repairing = _Repairing(store, files)
         actions = list(repairing.told())
         if dry_run:
             return Repair(found, actions, None)
@@ -83,33 +81,48 @@ def repair_store(
 class _Repairing:
     """A repair under way: first everything that is new, then the manifests, then what only the former ones named."""
 
-    def __init__(self, store: ExaminedStore, files: FileSystem, is_rebuilt: bool) -> None:
-        self._store, self._disk, self._folder, self._is_rebuilt = store, files, store.folder, is_rebuilt
+    def __init__(self, store: ExaminedStore, files: FileSystem) -> None:
+        self._store, self._disk, self._folder = store, files, store.folder
+        self._unloadable: dict[int, str] = {}
+        """Generations that could be read, but whose whole blocks make no memory, and why."""
+        self._generations = self._loadable()
+        self._is_rebuilt = not self._generations
+        if self._is_rebuilt:
+            store.salvage()
+            self._generations = self._loadable()
+        if not self._generations:
+            reasons = "; ".join(f"generation {number}: {why}" for number, why in self._unloadable.items())
+            raise DamagedDataError(
+                f"{self._folder}: what is whole makes no memory that can be loaded ({reasons}), so nothing is changed; "
+                "take an older save"
+            )
         self._there = files.names(store.folder)
         self.moved_to = _unused(store.folder / f"damaged-{datetime.datetime.now():%Y%m%d-%H%M%S}", self._there)
         self._logs = {name: RepairedLog(store.folder, log, files) for name, log in store.logs.items()}
-        self._changed = [generation for generation in store.generations if self._changes(generation)]
-        readable = {generation.manifest.generation for generation in store.generations}
+        self._changed = [one for one in self._generations if self._changes(one.examined)]
+        kept = {one.examined.manifest.generation for one in self._generations}
         numbers = generations(self._folder, files)
-        self._given_up = [number for number in numbers if number not in readable]
-        self._is_succeeded = bool(self._given_up) and max(self._given_up) > max(readable)
+        self._given_up = [number for number in numbers if number not in kept]
+        self._is_succeeded = bool(self._given_up) and max(self._given_up) > max(kept)
 
     def told(self) -> Iterator[str]:
         """What is going to be done, in sentences."""
         for log in self._logs.values():
             yield from log.told()
         for number in self._given_up:
-            yield f"generation {number} is given up: its manifest or its state cannot be read"
+            why = "its manifest or its state cannot be read"
+            if number in self._unloadable:
+                why = f"what is whole of it cannot be loaded ({self._unloadable[number]})"
+            yield f"generation {number} is given up: {why}"
         for number in self._store.recovered:
             yield f"{manifest_path(self._folder, number).name} is written anew from its state file"
         if self._is_rebuilt:
             yield "no state file is whole: what its logs hold in whole segments and blocks of steps is kept"
-        for generation in self._store.generations:
-            number, kept = generation.manifest.generation, len(generation.timeline)
-            yield f"generation {number} keeps {kept:,} transitions and loses {generation.lost:,}"
-            closed = generation.streams_cut_short()
-            if closed:
-                numbers = ", ".join(map(str, closed))
+        for generation in self._generations:
+            number = generation.examined.manifest.generation
+            yield f"generation {number} keeps {generation.num_transitions:,} transitions and loses {generation.lost:,}"
+            if generation.streams_cut_short:
+                numbers = ", ".join(map(str, generation.streams_cut_short))
                 yield f"generation {number}: the newest frames of streams {numbers} are lost, so their episodes end"
 
     def carry_out(self) -> None:
@@ -120,7 +133,7 @@ class _Repairing:
             for index in log.indices:
                 self._preserve(index)
             log.write_indices()
-        manifests = [self._written(generation) for generation in self._store.generations]
+        manifests = [self._written(generation) for generation in self._generations]
         if self._is_succeeded:
             manifests = self._succeeded(manifests)
         for number in self._given_up:
@@ -133,18 +146,30 @@ class _Repairing:
         self._disk.sync_folder(self.moved_to)
         self._disk.sync_folder(self._folder)
 
+    def _loadable(self) -> list[RepairedGeneration]:
+        """What becomes of the generations that can be read, without those that could not be loaded then."""
+        loadable = []
+        for examined in self._store.generations:
+            number = examined.manifest.generation
+            try:
+                loadable.append(repaired_generation(examined, self._folder, *self._store.views(number)))
+            except DamagedDataError as error:
+                self._unloadable[number] = str(error)
+        return loadable
+
     def _changes(self, generation: ExaminedGeneration) -> bool:
         """See to it that its whole blocks stay; tell whether its manifest has to be written anew."""
         manifest = generation.manifest
         has_moved = [
-            self._logs[FRAMES].keep(manifest.frames, generation.whole_segments),
-            self._logs[STEPS].keep(manifest.steps, generation.whole_steps),
+            self._logs[FRAMES].keep(manifest.generation, manifest.frames, generation.whole_segments),
+            self._logs[STEPS].keep(manifest.generation, manifest.steps, generation.whole_steps),
         ]
         return self._is_rebuilt or any(has_moved) or bool(generation.lost_steps or generation.lost_segments)
 
-    def _written(self, generation: ExaminedGeneration) -> Manifest:
+    def _written(self, generation: RepairedGeneration) -> Manifest:
         """Replace its manifest where it changes; give the one that is there now."""
-        manifest, number = generation.manifest, generation.manifest.generation
+        manifest = generation.examined.manifest
+        number = manifest.generation
         if generation not in self._changed:
             if number in self._store.recovered:
                 self._preserve(manifest_path(self._folder, number))
@@ -152,13 +177,13 @@ class _Repairing:
             return manifest
         repaired = manifest._replace(
             commit=secrets.token_hex(16),  # a memory that saved the former one does not go on from this
-            num_transitions=len(generation.timeline),
-            frames=self._logs[FRAMES].state(manifest.frames),
-            steps=self._logs[STEPS].state(manifest.steps),
+            num_transitions=generation.num_transitions,
+            frames=self._logs[FRAMES].state(number, manifest.frames),
+            steps=self._logs[STEPS].state(number, manifest.steps),
             kept=[number for number in manifest.kept if number not in self._given_up],
         )
         name = state_name(number, is_repaired=manifest.state["name"] == state_name(number))
-        repaired = write_state(self._folder, name, repaired, repaired_state(generation), self._disk)
+        repaired = write_state(self._folder, name, repaired, generation.arrays, self._disk)
         self._preserve(manifest_path(self._folder, number))
         self._write(repaired)
         return repaired

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,31 @@ from framestow.replay.saving.moment import HELD_RUNS, NEXT_POSITIONS, OPEN_SEGME
 from framestow.replay.saving.saved_settings import checked_settings
 from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
 from framestow.replay.timelines.timeline import StepKey, steps_in_pieces
-from framestow.storage.files.block_format import BlockKey
+from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
-from framestow.storage.frame_storage import StorageInFiles
+from framestow.storage.frame_storage import FrameStorage, StorageInFiles
+from framestow.storage.storages import make_storage
 
 MAX_NUMBER = 2**40  # of a segment; as many as a log numbers
 WINDOWS_AT_ONCE = 2**16
+
+
+class Blocks(Protocol):
+    """The blocks of one log: a ``BlockLogReader``, or what a repair is going to keep of one."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def place(self, key: BlockKey) -> BlockPlace:
+        """Where a block lies; ``KeyError`` where there is none."""
+
+    def read(self, key: BlockKey) -> bytes:
+        """Give a block; ``KeyError`` where there is none, ``DamagedDataError`` where it is not as it was written."""
+
+    def close(self) -> None:
+        """Close the files."""
 
 
 class StoredMemory:
@@ -34,9 +52,7 @@ class StoredMemory:
     Nothing is written and no lock is taken. Close it when the memory is filled.
     """
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, arrays: Arrays, frames: BlockLogReader, steps: BlockLogReader
-    ) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, arrays: Arrays, frames: Blocks, steps: Blocks) -> None:
         self.manifest, self.frames, self.steps = manifest, frames, steps
         self._folder, self._arrays, self._file = folder, arrays, str(manifest_path(folder, manifest.generation))
         self.settings = checked_settings(manifest.memory, self._file)
@@ -153,8 +169,20 @@ class StoredMemory:
             elif not storage.held(stream):
                 storage.begin_at(stream, number)
             start += size
+            if not size and storage.held(stream).stop < next_position:
+                self._end_with_a_hole(storage, stream, number - 1)
             if storage.held(stream).stop != next_position:
                 raise ValueError(f"stream {stream} goes on at {next_position}, not {storage.held(stream).stop}")
+
+    def _end_with_a_hole(self, storage: FrameStorage, stream: int, number: int) -> None:
+        """Let a stream go on behind a sealed segment that is not there, since it was damaged and skipped."""
+        frame, length = self.settings.frame.leaf_frames[stream // self.settings.num_streams], storage.frames_per_segment
+        blank = make_storage(self.settings.storage, frame, 1, frames_per_segment=length)
+        blank.begin_at(0, number)
+        for _ in range(length):
+            blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
+        storage.restore(stream, number, blank.segment(0, number))
+        storage.evict(stream % self.settings.num_streams, (number + 1) * length, number * length)
 
     def _held_segments(self) -> Iterator[BlockKey]:
         """The sealed segments that the memory held, by stream and number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -120,14 +121,18 @@ class BlockTimeline(StepBlocks, StreamArrays):
             raise IndexError(f"block {segment} of stream {stream} is not sealed: take it from sealed_steps()")
         return self.records(stream, segment)
 
-    def state(self, *, whole: bool = False) -> Arrays:
-        """Give everything that is in no sealed block, as arrays; ``whole``: everything.
+    def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
+        """Give everything that is in no sealed block, or in none of those that are ``stored``, as arrays.
 
         The slots of blocks that are not sealed stand one behind the other, in the order of the blocks.
         """
         blocks: Arrays = dict(zip(OF_BLOCKS, self.blocks(), strict=True))
-        if whole:
-            blocks["are_sealed"] = np.zeros_like(blocks["are_sealed"])
+        if stored is not None:
+            keys = zip(blocks["streams"].tolist(), blocks["segments"].tolist(), strict=True)
+            is_stored = [
+                not num_steps or key in stored for key, num_steps in zip(keys, blocks["num_steps"], strict=True)
+            ]
+            blocks["are_sealed"] = blocks["are_sealed"] & np.array(is_stored, np.bool_)
         is_open = np.logical_not(blocks["are_sealed"])
         keys = zip(blocks["streams"][is_open].tolist(), blocks["segments"][is_open].tolist(), strict=True)
         slots = np.frombuffer(b"".join(self.records(*key) for key in keys), self._record)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from framestow._core import StepRing
@@ -107,12 +109,13 @@ class RingTimeline(StepRing, StreamArrays):
             )
         return self._slots[_indices_of(key[1]) % self.capacity].tobytes()
 
-    def state(self, *, whole: bool = False) -> Arrays:
-        """Give everything that is in no sealed block, as arrays; ``whole``: everything.
+    def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
+        """Give everything that is in no sealed block, as arrays; everything where one of them is not ``stored``.
 
         The slots stand in the order of their indices.
         """
-        numbers = range(0) if whole else _numbers_within(self.oldest, self.next_index)
+        is_missing = stored is not None and any(key not in stored for key in self.sealed_steps())
+        numbers = range(0) if is_missing else _numbers_within(self.oldest, self.next_index)
         slots = self._slots[_outside(self.oldest, self.next_index, numbers) % self.capacity]
         return {
             "timeline.span": np.array([self.oldest, self.next_index]),

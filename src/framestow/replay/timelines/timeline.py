@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -73,6 +73,8 @@ class Timeline(WatchedSlots, Protocol):
     """Of the first frame of each stream's newest episode."""
     is_open: npt.NDArray[np.bool_]
     """Whether each stream's newest episode goes on."""
+    unreadable_before: Indices
+    """Of each stream, the position below which frames may be lost."""
 
     @property
     def num_streams(self) -> int:
@@ -215,8 +217,11 @@ class Timeline(WatchedSlots, Protocol):
     def step_block(self, key: StepKey) -> bytes:
         """Give a sealed block as a store keeps it: slots, one behind the other; IndexError for one that is not here."""
 
-    def state(self, *, whole: bool = False) -> Arrays:
-        """Give, as arrays, everything that is in no sealed block; ``whole``: everything."""
+    def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
+        """Give, as arrays, everything that is in no sealed block.
+
+        ``stored``: the sealed blocks that the store has, where it may lack some; with none of them, all is given.
+        """
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
         """Take over what ``state`` gave, with the blocks sealed then; the timeline was built with the same arguments.

@@ -15,6 +15,7 @@ from framestow.storage.files.block_format import (
     BLOCK_HEADER_BYTES,
     FILE_HEADER_BYTES,
     LOG,
+    BlockHeader,
     BlockKey,
     BlockPlace,
     Damage,
@@ -86,6 +87,16 @@ class BlockLogReader:
         """Return a block's payload; ``KeyError`` without one, ``DamagedDataError`` naming file and offset."""
         row = self._row(key)
         return read_block(self._logs[row.file], key, row)
+
+    def header(self, key: BlockKey) -> BlockHeader | None:
+        """What a block's header says, its checksum among it; None where that is not what was written."""
+        row = self._row(key)
+        try:
+            return unpack_block_header(
+                self._logs[row.file].read_at(row.offset - BLOCK_HEADER_BYTES, BLOCK_HEADER_BYTES)
+            )
+        except OSError:
+            return None
 
     def verify(self, progress: Callable[[int], None] = lambda _: None) -> list[Damage]:
         """Read every byte and return all damages; ``progress`` is told the bytes after each block."""

@@ -1,0 +1,295 @@
+"""Small stores of several generations, of every kind, and every place of theirs that can be damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from framestow.errors import NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.saving.store_writer import StoreWriter
+from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES, INDEX
+from oracles.list_memory import ListMemory
+
+NUM_BYTES = 12  # of a frame
+FILE_BYTES = 6_000  # so that each log has several files
+EPISODE_STEPS = 12  # on average
+Damage = Callable[[Path], None]
+
+
+class Observations(NamedTuple):
+    """How frames of ``NUM_BYTES`` bytes become the observations of a memory, and the bytes come back."""
+
+    space: Any
+    encode: Callable[[np.ndarray], Any]
+    decode: Callable[[Any], np.ndarray]
+
+
+OBSERVATIONS = {
+    "pictures": Observations(
+        FrameSpec((3, 4)), lambda b: b.reshape(*b.shape[:-1], 3, 4), lambda o: o.reshape(*o.shape[:-2], NUM_BYTES)
+    ),
+    "vectors": Observations(
+        FrameSpec((NUM_BYTES,), np.float32), lambda b: b.astype(np.float32), lambda o: o.astype(np.uint8)
+    ),
+    "scaled": Observations(
+        FrameSpec((3, 4), np.float32, is_scaled=True),
+        lambda b: (b / np.float32(255)).astype(np.float32).reshape(*b.shape[:-1], 3, 4),
+        lambda o: np.rint(o.reshape(*o.shape[:-2], NUM_BYTES) * 255).astype(np.uint8),
+    ),
+    "dict": Observations(
+        {"camera": FrameSpec((2, 4)), "joints": FrameSpec((4,), np.float32)},
+        lambda b: {
+            "camera": np.ascontiguousarray(b[..., :8]).reshape(*b.shape[:-1], 2, 4),
+            "joints": b[..., 8:].astype(np.float32),
+        },
+        lambda o: np.concatenate(
+            [o["camera"].reshape(*o["camera"].shape[:-2], 8), o["joints"].astype(np.uint8)], axis=-1
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Which memory it is, and how many steps of each stream come before each of its generations."""
+
+    steps: tuple[int, ...]
+    observations: str = "pictures"
+    storage: str = "packed"
+    retention: str = "random"
+    stack: int = 1
+    n_step: int = 1
+    num_streams: int = 2
+    seed: int = 0
+    goes_back: bool = False
+    """Whether another generation comes last, which goes on from the first one."""
+
+    @property
+    def capacity(self) -> int:
+        """Below the number of steps, so that some have left."""
+        return 600 if self.retention == "random" else 2_500
+
+    @property
+    def frames_per_segment(self) -> int:
+        return 14 if self.retention == "random" else 64
+
+    def memory(self) -> ReplayMemory:
+        return ReplayMemory(
+            self.capacity,
+            OBSERVATIONS[self.observations].space,
+            5,
+            stack=self.stack,
+            n_step=self.n_step,
+            num_streams=self.num_streams,
+            storage=self.storage,
+            retention=self.retention,
+            frames_per_segment=self.frames_per_segment,
+            columns={"number": np.int64},
+            seed=self.seed,
+        )
+
+
+class StoredLife:
+    """A memory of some kind that was written to ``folder`` after each of its generations, and what it recorded.
+
+    Each step has its number as an extra column; all that was recorded is in plain lists.
+    """
+
+    def __init__(self, kind: Kind, folder: Path) -> None:
+        self.kind, self.observations = kind, OBSERVATIONS[kind.observations]
+        self._random = np.random.default_rng(kind.seed)
+        self.oracle = ListMemory(10**9, kind.num_streams, kind.stack, 0.99, n_step=kind.n_step)
+        self._known: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self.numbers: dict[int, set[int]] = {}
+        """Of each generation, the numbers of the transitions that could be drawn."""
+        memory = kind.memory()
+        with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
+            writer.read_generations()
+            writer.begin(None)
+            for num_steps in kind.steps:
+                self.play(memory, num_steps)
+                manifest = writer.commit(memory._parts, kept=set(writer.generations), is_pinned=True, is_closed=True)
+                self.numbers[manifest.generation] = set(numbers_of(memory))
+        if kind.goes_back:
+            back = ReplayMemory.load(folder, generation=1)
+            self.follow(back)
+            self.play(back, kind.steps[-1])
+            self.numbers[back.save(folder, keep_older=True)] = set(numbers_of(back))
+
+    def play(self, memory: ReplayMemory, num_steps: int) -> None:
+        """Steps of noise on all streams, with short episodes; those that are closed in ``memory`` begin anew."""
+        self.begin(memory, np.flatnonzero(~memory._parts.timeline.is_open))
+        for _ in range(num_steps):
+            streams = np.arange(self.kind.num_streams)
+            ends = self._random.random((3, len(streams))) < 1 / EPISODE_STEPS / 3
+            frames, first = self._noise(len(streams)), len(self.oracle.steps)
+            numbers, rewards = first + streams, self._random.integers(-3, 4, len(streams)).astype(np.float32)
+            actions = numbers % 5
+            self.oracle.append(actions, rewards, ends[0], ends[1], frames, streams.tolist(), {"number": numbers})
+            memory.append(
+                actions, rewards, ends[0], ends[1], self.observations.encode(frames), columns={"number": numbers}
+            )
+            self.begin(memory, np.flatnonzero(ends.any(axis=0)))
+
+    def begin(self, memory: ReplayMemory, streams: np.ndarray) -> None:
+        if len(streams):
+            frames = self._noise(len(streams))
+            self.oracle.begin(frames, streams.tolist())
+            memory.begin(self.observations.encode(frames), streams)
+
+    def follow(self, memory: ReplayMemory) -> None:
+        """Let all episodes end, so that the next steps belong to what ``memory`` holds, whichever generation it is."""
+        memory._parts.timeline.close_episodes()
+
+    def read_all(self, memory: ReplayMemory) -> None:
+        """Ask for everything until no more damage is met."""
+        while len(memory):
+            try:
+                memory.transitions(memory.sampleable_indices())
+            except NothingToSampleError:
+                continue
+            return
+
+    def assert_is_part(self, memory: ReplayMemory) -> set[int]:
+        """Raise unless all that can be drawn is what was recorded; give the numbers of those transitions.
+
+        A return may have fewer rewards than it had, where the step behind them is lost and its episode ends there.
+        """
+        memory.check()
+        indices = memory.sampleable_indices()
+        if not len(indices):
+            return set()
+        batch = memory.transitions(indices)
+        numbers = batch.columns["number"].tolist()
+        assert len(set(numbers)) == len(numbers), "a transition is there twice"
+        there = set(numbers)
+        seen, led_to = self.observations.decode(batch.observation), self.observations.decode(batch.next_observation)
+        for row, number in enumerate(numbers):
+            told = (
+                seen[row].tobytes(),
+                led_to[row].tobytes(),
+                *(float(batch.reward[row]), float(batch.discount[row]), bool(batch.terminated[row])),
+                int(batch.action[row]),
+            )
+            steps = self.oracle.steps_of(number)
+            lengths = [
+                length
+                for length in range(1, len(steps) + 1)
+                if length == len(steps) or int(steps[length].columns["number"]) not in there
+            ]
+            assert told in [self._expected(number, length) for length in lengths], f"transition {number} is another"
+        return there
+
+    def _expected(self, number: int, length: int) -> tuple[Any, ...]:
+        """What the transition of a step is with a return of so many rewards."""
+        if (number, length) not in self._known:
+            oracle, step = self.oracle, self.oracle.steps[number]
+            steps = oracle.steps_of(number)[:length]
+            self._known[number, length] = (
+                oracle.stacked(step.episode, step.start).tobytes(),
+                oracle.stacked(step.episode, step.start + length).tobytes(),
+                float(np.float32(sum(0.99**power * one.reward for power, one in enumerate(steps)))),
+                float(np.float32(0.0 if steps[-1].terminated else 0.99**length)),
+                steps[-1].terminated,
+                step.action,
+            )
+        return self._known[number, length]
+
+    def _noise(self, num_frames: int) -> np.ndarray:
+        return self._random.integers(0, 256, (num_frames, NUM_BYTES), dtype=np.uint8)
+
+
+def numbers_of(memory: ReplayMemory) -> list[int]:
+    indices = memory.sampleable_indices()
+    return memory.transitions(indices).columns["number"].tolist() if len(indices) else []
+
+
+def cut_off(name: str, num_bytes: int) -> Damage:
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: max(0, len(content) - num_bytes)])
+
+    return damage
+
+
+def flip(name: str, offset: int) -> Damage:
+    def damage(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[offset] ^= 16
+        (folder / name).write_bytes(content)
+
+    return damage
+
+
+def remove(name: str) -> Damage:
+    return lambda folder: (folder / name).unlink()
+
+
+def both(*damages: Damage) -> Damage:
+    def damage(folder: Path) -> None:
+        for one in damages:
+            one(folder)
+
+    return damage
+
+
+def blocks_of(folder: Path, log: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
+    """By stream and number of a block, the files and offsets where it lies; the newest copy last."""
+    places: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for index in sorted(folder.glob(f"{log}.*.{INDEX}")):
+        content = index.read_bytes()[FILE_HEADER_BYTES:]
+        for stream, number, offset, *_ in np.frombuffer(content, ENTRY).tolist():
+            places.setdefault((stream, number), []).append((index.with_suffix(".log").name, offset))
+    return places
+
+
+def damages_of(folder: Path) -> dict[str, Damage]:
+    """Every way in which a store is damaged here, by name."""
+    damages: dict[str, Damage] = {"nothing": lambda _folder: None}
+    newest_blocks: dict[str, Damage] = {}
+    for log in ("frames", "steps"):
+        for path in sorted(folder.glob(f"{log}.*.log")):
+            name, size = path.name, path.stat().st_size
+            damages[f"a byte missing at the end of {name}"] = cut_off(name, 1)
+            damages[f"half of {name} missing"] = cut_off(name, size // 2)
+            damages[f"{name} gone"] = remove(name)
+            damages[f"{name} empty"] = cut_off(name, size)
+        newest: dict[int, int] = {}
+        for (stream, number), places in blocks_of(folder, log).items():
+            told = f"block {number} of stream {stream} in {log} flipped"
+            damages[told] = both(*(flip(name, offset + 3) for name, offset in places))
+            if number >= newest.get(stream, -1):
+                newest[stream] = number
+                newest_blocks[f"newest of stream {stream} in {log} flipped"] = damages[told]
+        for path in sorted(folder.glob(f"{log}.*.index")):
+            damages[f"{path.name} gone"] = remove(path.name)
+    states = [path.name for path in sorted(folder.glob("state.*"))]
+    manifests = [path.name for path in sorted(folder.glob("MANIFEST.*"))]
+    of_small: dict[str, Damage] = {}
+    for name in [*states, *manifests]:
+        of_small[f"{name} flipped"] = flip(name, (folder / name).stat().st_size // 2)
+    of_small["newest state and manifest flipped"] = both(
+        *(of_small[f"{name[-1]} flipped"] for name in (states, manifests))
+    )
+    of_small["all states gone"] = both(*map(remove, states))
+    of_small["all manifests gone"] = both(*map(remove, manifests))
+    of_small["all manifests and the newest state gone"] = both(*map(remove, [*manifests, states[-1]]))
+    damages |= of_small
+    ends = {name: one for name, one in damages.items() if "at the end of" in name}
+    for (name, one), (other_name, other) in product(of_small.items(), (newest_blocks | ends).items()):
+        damages[f"{name}, {other_name}"] = both(one, other)
+    all_newest = both(*newest_blocks.values()) if newest_blocks else damages["nothing"]
+    damages["newest of all streams flipped"] = all_newest
+    damages["newest of all streams flipped, all states gone"] = both(all_newest, of_small["all states gone"])
+    return damages
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file() and path.name != "LOCK"}
