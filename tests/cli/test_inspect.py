@@ -147,27 +147,12 @@ def test_several_arrays_are_told_by_key_and_one_of_them_is_drawn(tmp_path, monke
 def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):
     run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000020"
     checkpoint.mkdir(parents=True)
-    write_manifest(checkpoint, "framestow checkpoint", 2, {"memory_generation": 3})
+    write_manifest(checkpoint, "framestow checkpoint", 1, {"memory_generation": 3})
     played_memory().save(run / "memory")
 
     assert SavedMemory(run / "memory") == find_memory(run)
     assert SavedMemory(run / "memory") == find_memory(run / "memory")
     assert SavedMemory(run / "memory", 3) == find_memory(checkpoint)
-
-
-def test_the_memory_in_a_checkpoint_of_version_1_is_found_from_the_run_too(tmp_path):
-    for step in (20, 30):
-        checkpoint = tmp_path / "run" / "checkpoints" / f"step-{step:012d}"
-        write_manifest_of_version_1(checkpoint)
-
-    assert SavedMemory(checkpoint / "memory") == find_memory(checkpoint)
-    assert SavedMemory(checkpoint / "memory") == find_memory(tmp_path / "run")
-
-
-def write_manifest_of_version_1(checkpoint: Path) -> None:
-    (checkpoint / "memory").mkdir(parents=True)
-    write_manifest(checkpoint, "framestow checkpoint", 1, {"agent_steps": 20})
-    write_manifest(checkpoint / "memory", "framestow memory", 1, {})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +195,7 @@ def test_a_kept_generation_is_told_and_what_a_crash_left_beside_it(tmp_path, mon
     main(["inspect", "saved"])
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a memory of format version 2, generation 2, written" in shown
+    assert "a memory of format version 1, generation 2, written" in shown
     assert "kept beside it: generation 1" in shown
     assert "300 B in state.000003.npz belong to no commit" in shown
 
@@ -218,7 +203,7 @@ def test_a_kept_generation_is_told_and_what_a_crash_left_beside_it(tmp_path, mon
 def test_an_older_generation_is_looked_at_by_its_checkpoint(tmp_path, capsys):
     checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000020"
     checkpoint.mkdir(parents=True)
-    write_manifest(checkpoint, "framestow checkpoint", 2, {"memory_generation": 1})
+    write_manifest(checkpoint, "framestow checkpoint", 1, {"memory_generation": 1})
     memory = played_memory()
     memory.save(tmp_path / "run" / "memory", keep_older=True)
     play_episode(memory, 1, 3, stream=0, terminated=True)

@@ -1,8 +1,8 @@
-"""Small memories that each version of the store has saved once, and the plays that they hold.
+"""Small memories that were saved once, and the plays that they hold.
 
 ::
 
-    stores/version_1/NAME/      what ReplayMemory.save wrote when that version was the newest; never written again
+    stores/NAME/                what ReplayMemory.save wrote
     stores/draws.json           what each memory draws next: indices of the three batches after it was saved
 """
 
@@ -25,7 +25,6 @@ from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
 STORES = Path(__file__).parent / "stores"
 DRAWS_FILE = STORES / "draws.json"
-NEWEST_VERSION = "version_2"
 BATCH_SIZES = (8, 1, 5)  # of what is drawn after a memory was saved
 SAMPLED_BEFORE = 5  # so that a memory's generator has moved on
 
@@ -101,12 +100,12 @@ def vectors_and_arms() -> Play:
 
 
 def several_arrays() -> Play:
-    """Dicts and tuples of pictures, floats, vectors and numbers, told in bytes; first saved by version 2."""
+    """Dicts and tuples of pictures, floats, vectors and numbers, told in bytes."""
     return _played(90, FrameSpec((NUM_BYTES,)), bytes_of_arrays, num_streams=2, num_steps=70, frames_per_segment=16)
 
 
 def extra_columns() -> Play:
-    """Numbers that were declared by name, and actions of several integers; first saved by version 2."""
+    """Numbers that were declared by name, and actions of several integers."""
     declared = {"log_prob": np.float32, "state": (np.float64, (2,)), "is_greedy": np.bool_}
     action = ActionSpec((2,), "int64", (-1, 0), (1, 299))
     options = {"action": action, "actions": joint_actions, "columns_of": columns_of, "columns": declared, "stack": 2}
@@ -137,9 +136,9 @@ PLAYS: dict[str, Callable[[], Play]] = {
 }
 
 
-def loaded(version: str, name: str) -> ReplayMemory | MemoryOfBytes:
+def loaded(name: str) -> ReplayMemory | MemoryOfBytes:
     """The memory of a golden store, in the form that its play has."""
-    memory = ReplayMemory.load(STORES / version / name)
+    memory = ReplayMemory.load(STORES / name)
     return MemoryOfBytes(memory) if name == several_arrays.__name__ else memory
 
 
@@ -148,14 +147,13 @@ def draws_of(memory: ReplayMemory | MemoryOfBytes) -> list[list[int]]:
 
 
 def write() -> None:
-    """Write the stores of the newest version anew: after a deliberate change of what it writes, and never else."""
-    folder = STORES / NEWEST_VERSION
-    shutil.rmtree(folder, ignore_errors=True)
+    """Write the stores again: after a deliberate change of the format, and never else."""
+    shutil.rmtree(STORES, ignore_errors=True)
     draws = {}
     for name, play in PLAYS.items():
         memory, _ = play()
-        memory.save(folder / name)
-        (folder / name / "LOCK").unlink()  # it says who wrote
+        memory.save(STORES / name)
+        (STORES / name / "LOCK").unlink()  # it says who wrote
         draws[name] = draws_of(memory)
     DRAWS_FILE.write_text(json.dumps(draws, indent=2) + "\n")
 

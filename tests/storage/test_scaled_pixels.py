@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
 from framestow.storage.scaled_segment import HEADER, MARK, ScaledSegment
-from framestow.storage.scaled_version_1 import segments_that_stand_alone
 
 SHAPE = (3, 4)
 STREAM = np.zeros(1, np.int32)
@@ -166,48 +163,6 @@ def test_odd_frames_of_segments_that_left_at_random_give_their_bytes_back():
 
     assert 4 * frames_per_segment == storage.num_frames["other floats, exact"]
     assert sum(storage.nbytes.values()) < 9 * frames_per_segment * 5 * 600  # of 60: the live ones, and chunks to reuse
-
-
-def version_1_segments(frames: np.ndarray, first_position: int, first_float: int) -> list[bytes]:
-    """What version 1 kept of a stream: an index, the pixels from one position on, floats from one ordinal on."""
-    is_odd = (frames != scaled(np.rint(frames * 255), frames.dtype)).any(axis=(1, 2))
-    pixels = np.where(is_odd[:, None, None], 0, np.rint(frames * 255)).astype(np.uint8)
-    odd_positions = np.flatnonzero(is_odd)
-    first_ordinal = int(np.searchsorted(odd_positions, first_position))
-    index = struct.pack("<qqqq", len(frames), first_float, first_ordinal, len(odd_positions) - first_ordinal)
-    index += odd_positions[first_ordinal:].astype("<i8").tobytes()
-    packed = [
-        SegmentCodec(FrameSpec(SHAPE, part.dtype)).pack(part[start : start + 320])
-        for part in (pixels[first_position:], frames[is_odd][first_float:])
-        for start in range(0, len(part), 320)
-    ]
-    return [struct.pack("<I", checksum(index)) + index, *packed]
-
-
-def fill(storage: ScaledPixels, segments: Iterable[bytes]) -> None:
-    for number, segment in enumerate(segments, 2):
-        storage.restore(0, number, segment)
-
-
-@pytest.mark.parametrize("share", [0, 0.1, 1])
-def test_what_version_1_kept_of_scaled_floats_is_still_read(share):
-    rng = np.random.default_rng(0)
-    frames = scaled(rng.integers(0, 256, (1500, *SHAPE)), np.float32)
-    frames[rng.random(1500) < share] = 0.3
-    spec = FrameSpec(SHAPE, np.float32, is_scaled=True)
-    first_float = int((frames[:640] == np.float32(0.3)).all(axis=(1, 2)).sum()) // 320 * 320
-    segments = version_1_segments(frames, 640, first_float)
-    make = partial(PackedStorage, frames_per_segment=320)
-    storage = ScaledPixels(make, spec, 1)
-
-    fill(storage, segments_that_stand_alone(spec, 320, 640, segments))
-
-    assert range(640, 1500) == storage.held(0)
-    assert frames[640:].tobytes() == window(storage, 1499, 860, frames).tobytes()
-    for lost in range(len(segments)):
-        left = segments[:lost] + segments[lost + 1 :]
-        with pytest.raises(DamagedDataError):
-            fill(ScaledPixels(make, spec, 1), segments_that_stand_alone(spec, 320, 640, left))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -75,15 +75,6 @@ def test_settings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     assert read_settings(tmp_path / "settings.json") == settings
 
 
-def test_a_settings_file_of_the_first_version_has_what_came_later_at_its_default(tmp_path: Path) -> None:
-    document = json.loads(Settings("Pong", seed=3).to_json())
-    for name in ("memory_bytes", "retention", "memory_on_disk"):
-        del document["settings"][name]
-    (tmp_path / "settings.json").write_text(json.dumps(document))
-
-    assert read_settings(tmp_path / "settings.json") == Settings("Pong", seed=3)
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from framestow.errors import InvalidSettingsError
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in the folder of a run
-_OF_A_MEMORY = re.compile(r"MANIFEST(\.\d{6,})?|state\.\d{6,}(\.repaired)?\.npz")  # either tells what the other did
+_OF_A_MEMORY = re.compile(r"MANIFEST\.\d{6,}|state\.\d{6,}(\.repaired)?\.npz")  # either tells what the other did
 _CHECKPOINT = re.compile(r"step-\d{12}")
 
 
@@ -29,7 +29,7 @@ def find_memory(path: Path) -> SavedMemory:
     ============  ==================================================================================
     of a memory   itself, its newest generation
     of a run      ``memory/``, its newest generation; before there was one, the newest checkpoint's
-    a checkpoint  the generation of the run's memory that it names, or ``memory/`` in the checkpoint
+    a checkpoint  the generation of the run's memory that it names
     ============  ==================================================================================
 
     Looks at names only and, in a checkpoint, at what its manifest names: so damage does not hide a memory.
@@ -51,8 +51,6 @@ def find_memory(path: Path) -> SavedMemory:
 
 
 def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
-    if _has_manifest(checkpoint / MEMORY):
-        return SavedMemory(checkpoint / MEMORY)
     generation = _content_of(checkpoint / "MANIFEST").get("memory_generation")
     folder = checkpoint.resolve().parent.parent / MEMORY
     if not isinstance(generation, int) or not _has_manifest(folder):

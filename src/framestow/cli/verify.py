@@ -36,11 +36,11 @@ class Verify:
         # Help does not wait for what reads.
         from framestow.cli.reading_bar import ReadingBar  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-        from framestow.replay.saving.verification import verify_saved  # noqa: PLC0415
+        from framestow.replay.saving.verification import verify_store  # noqa: PLC0415
 
         folder = find_memory(self.folder).folder
         with ReadingBar(console, "verifying", is_shown=not self.json) as progress:
-            verification = verify_saved(folder, progress)
+            verification = verify_store(folder, progress)
         if self.json:
             print(json.dumps(as_json(verification), indent=1))
         else:

@@ -15,7 +15,6 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.saving.stored_files import stored_files
-from framestow.replay.saving.version_1 import VERSION as VERSION_1
 from framestow.replay.source_inspection import UNNAMED, SourceInspection, inspect_sources
 from framestow.storage.files.manifest import generations
 
@@ -74,7 +73,7 @@ class Inspection:
 def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspection, ReplayMemory]:
     """Open the memory in ``folder``, its newest generation unless one is given, and look at all of it.
 
-    Its segments stay in their files; one that version 1 saved is loaded. Beside a writer this is what was committed at
+    Its segments stay in their files; beside a writer this is what was committed at
     one moment. Raises what opening it raises.
     """
     while True:
@@ -88,12 +87,8 @@ def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspect
 
 def _inspected(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:
     files = stored_files(folder, generation)
-    is_version_1 = files.version == VERSION_1
     sampler = Uniform()  # whatever it was drawn by: that may be a class that is not here
-    if is_version_1:
-        memory = ReplayMemory.load(folder, sampler=sampler)
-    else:
-        memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler)
+    memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler)
     inspection = Inspection(
         folder=folder,
         version=files.version,

@@ -12,12 +12,11 @@
         step-000000030000.partial/  one being written; whatever is left of it is removed at the next start
 
 The generation is on the disk before the folder that names it gets its name, and the one before is given up after that:
-at any moment the newest checkpoint's is there. Version 1 had a whole memory in each checkpoint, ``step-…/memory``.
+at any moment the newest checkpoint's is there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import re
@@ -27,15 +26,14 @@ from typing import Any
 
 import torch
 
-from framestow.errors import CheckpointError, IncompatibleError
+from framestow.errors import CheckpointError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.saving.saves import keep_only
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
 from framestow.training.state_file import pack_state, unpack_state
 
-KIND, VERSION = "framestow checkpoint", 2
-OLDER_VERSION = 1
+KIND, VERSION = "framestow checkpoint", 1
 AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"
 _PARTIAL = ".partial"
 _NAME = re.compile(r"step-(\d{12})")
@@ -140,8 +138,6 @@ def saved_agent_steps(checkpoint: Path) -> int:
 
 def _opened_memory(checkpoint: Path, on_disk: bool) -> ReplayMemory:
     generation = _generation(checkpoint)
-    if generation is None:
-        return ReplayMemory.load(checkpoint / MEMORY)
     store = memory_store(checkpoint.parent)
     if on_disk:
         return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
@@ -174,13 +170,10 @@ def _read_checked(checkpoint: Path, name: str) -> bytes:
     return read_checked(checkpoint, _read_manifest(checkpoint)["files"][name])
 
 
-def _generation(checkpoint: Path) -> int | None:
-    """Which generation of the store belongs to a checkpoint; None for one of version 1, which has its own memory."""
-    generation = _read_manifest(checkpoint).get("memory_generation")
-    return None if generation is None else int(generation)
+def _generation(checkpoint: Path) -> int:
+    """Return which generation of the store belongs to a checkpoint."""
+    return int(_read_manifest(checkpoint)["memory_generation"])
 
 
 def _read_manifest(checkpoint: Path) -> dict[str, Any]:
-    with contextlib.suppress(IncompatibleError):
-        return read_manifest(checkpoint, KIND, OLDER_VERSION)
     return read_manifest(checkpoint, KIND, VERSION)

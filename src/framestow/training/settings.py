@@ -23,12 +23,9 @@ VERSION = 1
 MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
 
 
-def setting(default: Any, help_line: str, may_change: bool = False, is_newer: bool = False) -> Any:
-    """Declare a field: its default, its line of help, and whether a resumed run may have another value.
-
-    One that ``is_newer`` than the first settings.json may be missing from it: its default is what those runs did.
-    """
-    metadata = {"help": help_line, "may_change": may_change, "is_newer": is_newer}
+def setting(default: Any, help_line: str, may_change: bool = False) -> Any:
+    """Declare a field: its default, its line of help, and whether a resumed run may have another value."""
+    metadata = {"help": help_line, "may_change": may_change}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -56,14 +53,12 @@ class Settings:
     memory: int = setting(1_000_000, "Transitions that the memory holds (Mnih et al. 2015).")
     storage: str = setting("packed", "How the memory keeps frames: packed, or raw (7 GB a million).")
     memory_bytes: str | None = setting(
-        None, "Bytes that the memory may take, such as '1 GiB', if it is to hold fewer transitions.", is_newer=True
+        None, "Bytes that the memory may take, such as '1 GiB', if it is to hold fewer transitions."
     )
     retention: str = setting(
-        "fifo", "What leaves a full memory: fifo (the oldest), or random (any, so recent ones prevail).", is_newer=True
+        "fifo", "What leaves a full memory: fifo (the oldest), or random (any, so recent ones prevail)."
     )
-    memory_on_disk: bool = setting(
-        False, "Keep the memory's frames in files of the run folder instead of in RAM.", is_newer=True
-    )
+    memory_on_disk: bool = setting(False, "Keep the memory's frames in files of the run folder instead of in RAM.")
     stack: int = setting(4, "Frames in an observation (Mnih et al. 2015).")
     batch_size: int = setting(32, "Transitions in an update.")
     train_every: int = setting(4, "Agent steps between two updates.")
@@ -140,8 +135,7 @@ def read_settings(path: Path) -> Settings:
             "use the framestow that wrote it"
         )
     known = {field.name for field in dataclasses.fields(Settings)}
-    required = {field.name for field in dataclasses.fields(Settings) if not field.metadata["is_newer"]}
-    for name in sorted((values.keys() - known) | (required - values.keys())):
+    for name in sorted(values.keys() ^ known):
         problem = "is missing" if name in known else "is unknown"
         raise IncompatibleError(f"{path}: the setting {name} {problem}; use the framestow that wrote it")
     return Settings(**values)

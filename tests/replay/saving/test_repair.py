@@ -15,7 +15,7 @@ from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.saving.repair import repair_store
-from framestow.replay.saving.verification import verify_saved, verify_store
+from framestow.replay.saving.verification import verify_store
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 from oracles.damage import damage_at_random, flip_bit
 from oracles.dead_disk import DeadDisk, Killed
@@ -418,4 +418,4 @@ def test_every_byte_of_every_file_is_verified(store, stored):
 
 def test_an_older_version_is_verified_and_told_to_be_saved_anew(tmp_path):
     with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
-        verify_saved(tmp_path)
+        verify_store(tmp_path)

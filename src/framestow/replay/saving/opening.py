@@ -17,8 +17,7 @@ from framestow.replay.saving.saves import open_stored
 from framestow.replay.saving.store_format import Manifest
 from framestow.replay.saving.store_reader import StoredMemory
 from framestow.replay.saving.store_writer import StoreWriter, file_bytes
-from framestow.replay.saving.version_1 import StoredVersion1
-from framestow.storage.files.manifest import MANIFEST, generations
+from framestow.storage.files.manifest import generations
 
 Take = Callable[[MemoryParts], Directory]
 NOT_COMPARED = {"sources", "max_bytes"}  # only told, never read; transitions go until it fits
@@ -38,7 +37,7 @@ def begin_or_go_on(parts: MemoryParts, folder: Path) -> Directory:
     """
     with _writer(folder, parts.settings) as writer:
         newest = writer.newest
-        if newest is None and not (folder / MANIFEST).is_file():
+        if newest is None:
             writer.begin(None)
             writer.commit(parts, ())
             return Directory(parts, writer)
@@ -48,21 +47,20 @@ def begin_or_go_on(parts: MemoryParts, folder: Path) -> Directory:
         parts.timeline.close_episodes()
         parts.make_fit()
         writer.begin(newest)
-        if newest is not None:
-            _warn_of_a_crash(writer, newest)
+        _warn_of_a_crash(writer, newest)
         return Directory(parts, writer)
 
 
 def stored_frames_per_segment(folder: Path) -> int | None:
     """Frames of a segment of the memory that lies in ``folder``; ``None`` where there is none."""
-    if not (folder / MANIFEST).is_file() and not generations(folder):
+    if not generations(folder):
         return None
     with open_stored(folder) as stored:
         return stored.settings.frames_per_segment
 
 
 @contextmanager
-def go_on(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory | StoredVersion1, Take]]:
+def go_on(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory, Take]]:
     """Take ``folder`` to go on exactly where that generation, or the newest, was.
 
     Gives what is stored, to build a memory by its settings, and what fills its parts and takes the folder.
@@ -82,12 +80,12 @@ def go_on(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory |
         yield stored, take
 
 
-def fill_to_read(parts: MemoryParts, stored: StoredMemory | StoredVersion1, folder: Path) -> bool:
+def fill_to_read(parts: MemoryParts, stored: StoredMemory, folder: Path) -> bool:
     """Fill a memory that takes no steps; False where a writer meanwhile removed a file that no generation needs now."""
     try:
         stored.fill(parts, in_files=True)
     except FileNotFoundError:
-        if isinstance(stored, StoredMemory) and stored.manifest.generation not in generations(folder):
+        if stored.manifest.generation not in generations(folder):
             return False
         raise
     why = f"memory {folder} was opened to be read: no step goes into it; open it with read_only=False"

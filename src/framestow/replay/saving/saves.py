@@ -13,9 +13,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.saving.store_reader import StoredMemory
 from framestow.replay.saving.store_writer import StoreWriter, file_bytes
-from framestow.replay.saving.version_1 import StoredVersion1
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import MANIFEST, generations
 
 Built = TypeVar("Built")
 
@@ -70,14 +68,12 @@ def keep_only(path: str | PathLike[str], generation: int, files: FileSystem = DI
         writer.keep_only(generation)
 
 
-def open_stored(path: str | PathLike[str], generation: int | None = None) -> StoredMemory | StoredVersion1:
+def open_stored(path: str | PathLike[str], generation: int | None = None) -> StoredMemory:
     """Open what was saved to ``path``: of its generations the newest if ``generation`` is ``None``.
 
     Raises as ``StoredMemory.open``.
     """
-    folder = Path(path)
-    is_version_1 = generation is None and (folder / MANIFEST).is_file() and not generations(folder)
-    return StoredVersion1(folder) if is_version_1 else StoredMemory.open(folder, generation)
+    return StoredMemory.open(Path(path), generation)
 
 
 def built(make: Callable[..., Built], settings: MemorySettings, path: str | PathLike[str]) -> Built:

@@ -1,4 +1,4 @@
-"""What a store of version 2 is made of, and the checks of what its manifest says.
+"""What a store is made of, and the checks of what its manifest says.
 
 ::
 
@@ -21,7 +21,7 @@ from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import manifest_path, read_manifest
 
 KIND: Final = "framestow memory"
-VERSION: Final = 2
+VERSION: Final = 1
 FRAMES, STEPS = "frames", "steps"  # names of the logs
 LOCK: Final = "LOCK"
 

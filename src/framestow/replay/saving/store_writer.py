@@ -41,9 +41,7 @@ from framestow.storage.files.manifest import (
 )
 from framestow.storage.files.writer_lock import WriterLock
 
-_OF_ONE_GENERATION = re.compile(
-    r"state\.\d{6,}(\.repaired)?\.npz|MANIFEST|frames\.\d+\.bin|arrays\.\d+\.npz"
-)  # or of version 1
+_OF_ONE_GENERATION = re.compile(r"state\.\d{6,}(\.repaired)?\.npz")
 
 
 class StoreWriter:

@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from framestow.replay.saving.store_format import FRAMES, STEPS, Manifest, checked_manifest
-from framestow.replay.saving.version_1 import KIND, VERSION
+from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
 from framestow.storage.files.block_format import ENTRY_BYTES, FILE_HEADER_BYTES, INDEX, LOG, file_name
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import MANIFEST, generations, manifest_path, read_manifest
 
-PARTS = {FRAMES: "frames", STEPS: "steps", "arrays": "steps", "state": "state", MANIFEST: "manifests"}
-"""What people call the files whose names begin so; in version 1 the steps lie in ``arrays``."""
+PARTS = {FRAMES: "frames", STEPS: "steps", "state": "state", MANIFEST: "manifests"}
+"""What people call the files whose names begin so."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,9 @@ def stored_files(folder: Path, generation: int | None = None, files: FileSystem 
     while True:
         there = generations(folder, files)
         try:
-            return _of_generations(folder, there, generation, files) if there else _of_version_1(folder, files)
+            if not there:
+                read_manifest(folder, KIND, VERSION, files=files)  # raises: there is none, or it is of another kind
+            return _of_generations(folder, there, generation, files)
         except FileNotFoundError:  # a writer removed one between the listing and the reading
             if generations(folder, files) == there:
                 raise
@@ -58,17 +59,7 @@ def _of_generations(folder: Path, there: list[int], generation: int | None, file
             ends[name] = max(end, ends.get(name, 0))
     number = newest.generation if generation is None else generation
     numbers = [manifest.generation for manifest in [*kept, newest]]
-    return StoredFiles(2, number, manifest_path(folder, number), numbers, _by_part(ends), _beyond(ends, sizes))
-
-
-def _of_version_1(folder: Path, files: FileSystem) -> StoredFiles:
-    content = read_manifest(folder, KIND, VERSION, files=files)
-    sizes = _sizes(folder, files)
-    ends = {entry["name"]: int(entry["bytes"]) for entry in (content["frames"], content["arrays"])}
-    ends[MANIFEST] = sizes[MANIFEST]
-    manifest = manifest_path(folder)
-    number = int(content["frames"]["name"].split(".")[1])
-    return StoredFiles(VERSION, number, manifest, [number], _by_part(ends), _beyond(ends, sizes))
+    return StoredFiles(VERSION, number, manifest_path(folder, number), numbers, _by_part(ends), _beyond(ends, sizes))
 
 
 def _ends(manifest: Manifest) -> dict[str, int]:

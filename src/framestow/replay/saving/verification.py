@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from framestow.errors import DamagedDataError
-from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.saving.examination import ExaminedStore, Finding, Progress
 from framestow.replay.saving.examined_generation import ExaminedGeneration
 from framestow.replay.saving.examined_log import ExaminedLog
 from framestow.replay.saving.store_format import FRAMES, checked_manifest, file_names
-from framestow.replay.saving.version_1 import StoredVersion1
 from framestow.storage.files.block_format import INDEX, BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import MANIFEST, generations
+from framestow.storage.files.manifest import generations
 
 
 @dataclass(frozen=True)
@@ -68,26 +65,6 @@ def _needed_names(folder: Path, files: FileSystem) -> set[str]:
         except FileNotFoundError:  # a writer removed one between the listing and the reading
             if generations(folder, files) == there:
                 raise
-
-
-def verify_saved(folder: Path, progress: Progress = lambda _done, _all: None) -> Verification:
-    """Verify what was saved to ``folder`` by any version; raises as ``verify_store``.
-
-    A memory of version 1 is read as loading does, so only the first damage is found.
-    """
-    if generations(folder) or not (folder / MANIFEST).is_file():
-        return verify_store(folder, progress)
-    findings, transitions = [], 0
-    try:
-        with StoredVersion1(folder) as stored:
-            parts = MemoryParts(stored.settings)
-            stored.fill(parts)
-            transitions = len(parts.timeline)
-    except DamagedDataError as error:
-        file = Path(str(error).partition(": ")[0])
-        findings.append(Finding(file, None, str(error), None))
-    num_bytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-    return Verification(folder, [1], num_bytes, 0, transitions, 0, findings)
 
 
 def verification_of(store: ExaminedStore) -> Verification:

@@ -127,13 +127,10 @@ class RingTimeline(StepRing, StreamArrays):
         }
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        """Take over what ``state`` gave and the blocks that were sealed then (see ``Timeline``).
-
-        Arrays without blocks are those of a memory saved by version 1: every slot is among them.
-        """
+        """Take over what ``state`` gave and the blocks that were sealed then (see ``Timeline``)."""
         oldest, next_index = (int(index) for index in arrays["timeline.span"])
-        numbers = range(*arrays.get("timeline.blocks", np.zeros(2, np.int64)).tolist())
-        lost = arrays.get("timeline.lost", np.zeros(0, np.int64))
+        numbers = range(*arrays["timeline.blocks"].tolist())
+        lost = arrays["timeline.lost"]
         slots = slots_of(arrays, self._slots.dtype, self.num_streams)
         is_span = 0 <= oldest <= next_index <= oldest + self.capacity
         has_sealed = not numbers or numbers == _numbers_within(oldest, next_index)
