@@ -164,7 +164,7 @@ $(JAX)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
 	@touch $@
 
 jax: $(JAX)/ready  ## the tests of batches for JAX, in an environment of their own: a minute
-	$(JAX)/bin/python -m pytest tests/integrations/test_jax.py src/framestow/integrations/jax.py
+	$(JAX)/bin/python -m pytest tests/tensors/test_jax.py src/framestow/jax.py
 
 # Tianshou asks for older versions than ours of what it needs, and with Numba it is 200 MB.
 $(LIBRARIES)/ready: $(NATIVE) $(shell find src -name '*.py') tests/integrations/requirements.txt

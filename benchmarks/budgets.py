@@ -34,11 +34,11 @@ ROUNDS, CALLS = 400, 400
 class Unchecked(ReplayMemory):
     """A memory that does not look whether it is over its budget."""
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
         """As any memory does, but for the comparison."""
         with self._lock:
-            step = streams, actions, rewards, terminated, truncated, frames
-            numbers, new_frames = stage_step(self._timeline, self.settings, step)
+            step = env_ids, actions, rewards, terminated, truncated, frames
+            numbers, new_frames = stage_step(self._timeline, self._settings, step)
 
             if self._timeline.make_room():
                 evict_unneeded(self._storage, self._timeline)
@@ -47,11 +47,11 @@ class Unchecked(ReplayMemory):
             self._timeline.append_staged()
 
 
-def microseconds(game: str, num_streams: int) -> dict[str, float]:
+def microseconds(game: str, num_envs: int) -> dict[str, float]:
     """Of one append, by memory."""
-    rows = rows_of(recorded(game, NUM_FRAMES), num_streams)
-    settings = {"num_streams": num_streams, "seed": 0}
-    budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **settings, max_bytes=BUDGET * num_streams)
+    rows = rows_of(recorded(game, NUM_FRAMES), num_envs)
+    settings = {"num_envs": num_envs, "seed": 0}
+    budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **settings, max_bytes=BUDGET * num_envs)
     append_to_budget = appending(budget, rows, False)
     num_appended = 0
     while budget.report().share_used < 0.99:
@@ -64,7 +64,7 @@ def microseconds(game: str, num_streams: int) -> dict[str, float]:
         "full at its capacity": ReplayMemory(len(budget), FrameSpec(SHAPE), 4, **settings),
     }
     appends = {name: appending(memory, rows, False) for name, memory in memories.items()}
-    enough = len(budget) // num_streams + 400
+    enough = len(budget) // num_envs + 400
     enough += (num_appended - enough) % len(rows)  # so that all go on with the same frames
     for append in appends.values():
         for _ in range(enough):
@@ -79,10 +79,10 @@ def main() -> None:
     parser.add_argument("--game", choices=GAMES)
     game = parser.parse_args().game
     figures = {}
-    for num_streams in NUM_STREAMS:
-        figures[f"{num_streams} streams"] = told = microseconds(game or "breakout", num_streams)
+    for num_envs in NUM_STREAMS:
+        figures[f"{num_envs} streams"] = told = microseconds(game or "breakout", num_envs)
         bare = told["without a look"]
-        print(f"{num_streams} streams: an append takes {bare:.2f} us")
+        print(f"{num_envs} streams: an append takes {bare:.2f} us")
         for name in ("full at its capacity", "full at its budget"):
             print(f"  {name}: {told[name] / bare - 1:+.1%}")
     if game is None:

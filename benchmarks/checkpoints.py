@@ -37,8 +37,8 @@ from framestow.agents.dqn import DQN
 from framestow.benchmarking.result_files import write_result
 from framestow.envs import Recorder, make_atari
 from framestow.frames.frame_spec import FrameSpec
+from framestow.training import Settings
 from framestow.training.checkpoint import RunState, write_checkpoint
-from framestow.training.settings import Settings
 
 RESULTS = Path(__file__).parent / "results"
 NUM_STREAMS, NUM_FRAMES, NUM_ACTIONS = 8, 20_000, 18
@@ -49,7 +49,7 @@ FLUSHES, STEPS_A_FLUSH = 30, 1_248  # 250 agent steps a second, 8 at once
 
 def new_memory(**settings: Any) -> ReplayMemory:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_streams=NUM_STREAMS, seed=0, **settings)
+    return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_envs=NUM_STREAMS, seed=0, **settings)
 
 
 class RecordedPlay:

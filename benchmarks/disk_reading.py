@@ -45,12 +45,12 @@ class Stores:
         first = PackedStreams(1, side, side, 1)
         first.append(np.zeros(len(frames), np.int32), frames.reshape(len(frames), -1))
         segments = [first.segment(0, number) for number in segment_numbers(first)][:-1]  # the last one is open
-        self.num_streams = -(-STORE_BYTES // sum(map(len, segments)))
+        self.num_envs = -(-STORE_BYTES // sum(map(len, segments)))
         self.num_frames = len(segments) * first.frames_per_segment
-        self.in_ram, self.in_file = (PackedStreams(self.num_streams, side, side, 1) for _ in range(2))
+        self.in_ram, self.in_file = (PackedStreams(self.num_envs, side, side, 1) for _ in range(2))
         self.path, self.frame_bytes = path, side * side
         with path.open("wb") as file:
-            for stream in range(self.num_streams):
+            for stream in range(self.num_envs):
                 for number, segment in enumerate(segments):
                     self.in_ram.restore(stream, number, segment)
                     self.in_file.restore_in_file(stream, number, os.fsencode(path), file.tell(), len(segment))
@@ -70,7 +70,7 @@ class Stores:
         counts = np.full(num_windows, LENGTH, np.int32)
         out = np.empty((num_windows, LENGTH, self.frame_bytes), np.uint8)
         shape = (NUM_BATCHES, num_windows)
-        streams = cycle(list(rng.integers(self.num_streams, size=shape).astype(np.int32)))
+        streams = cycle(list(rng.integers(self.num_envs, size=shape).astype(np.int32)))
         last_positions = cycle(list(rng.integers(LENGTH - 1, self.num_frames, shape)))
         return lambda: packed.gather(next(streams), next(last_positions), counts, out, threads=threads)
 

@@ -78,7 +78,7 @@ def recorded_memory(spec: AnySpec, frames: Any, storage: str) -> tuple[ReplayMem
 def stored_bytes(memory: ReplayMemory) -> int:
     """Bytes of the frames: all but what a memory has whatever it stores."""
     report = memory.report()
-    return report.nbytes - sum(report.parts[part] for part in ("columns", "stacks", "output pool"))
+    return report.nbytes - sum(report.parts[part] for part in ("steps", "stacks", "output pool"))
 
 
 def measure(game: str, rounds: int) -> dict[str, dict[str, float]]:

@@ -49,7 +49,7 @@ MB = 10**6
 
 
 def memory_in(folder: Path, capacity: int) -> ReplayMemory:
-    return ReplayMemory(capacity, SPEC, NUM_ACTIONS, num_streams=NUM_STREAMS, seed=0, directory=folder, source=GAMES)
+    return ReplayMemory(capacity, SPEC, NUM_ACTIONS, num_envs=NUM_STREAMS, seed=0, directory=folder, label=GAMES)
 
 
 def build(folder: Path, capacity: int) -> None:
@@ -69,7 +69,7 @@ def build(folder: Path, capacity: int) -> None:
             memory.append(actions, random.random(NUM_STREAMS, np.float32), ended, nothing, block[step])
             if ended.any():
                 streams = np.flatnonzero(ended)
-                memory.begin(np.stack([endings[stream][step] for stream in streams]), streams=streams)
+                memory.begin(np.stack([endings[stream][step] for stream in streams]), env_ids=streams)
         if time.monotonic() - shown > 20:
             shown = time.monotonic()
             print(f"{len(memory):>11,} transitions, {len(memory) / (shown - start):,.0f} a second", file=sys.stderr)

@@ -34,7 +34,7 @@ from atari_frames import FRAME_SIDE, recorded
 from framestow import FrameSpec, ReplayMemory
 from framestow.agents.networks import build_network
 from framestow.benchmarking.result_files import write_result
-from framestow.integrations.torch import BatchLoader, TensorBatch, to_tensors
+from framestow.torch import BatchLoader, TensorBatch, to_tensors
 
 RESULTS = Path(__file__).parent / "results"
 CAPACITY = 50_000

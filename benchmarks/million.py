@@ -38,7 +38,7 @@ def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
     space = inner.single_action_space
 
     def play(capacity: int) -> ReplayMemory:
-        memory = ReplayMemory(capacity, inner.single_observation_space, space, num_streams=NUM_ENVS, seed=0)
+        memory = ReplayMemory(capacity, inner.single_observation_space, space, num_envs=NUM_ENVS, seed=0)
         recorder = envs.Recorder(inner, memory)
         recorder.reset(seed=0)
         start = shown = time.monotonic()
@@ -70,12 +70,12 @@ def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
 def train(folder: Path) -> tuple[float, int]:
     """Updates a second from the memory in ``folder``, and the resident bytes of the process that makes them."""
     from framestow.agents.dqn import DQN
-    from framestow.training.settings import Settings
+    from framestow.training import Settings
 
     memory = ReplayMemory.load(folder)
-    stack_shape = (memory.settings.stack, *memory.settings.frame.shape)
+    stack_shape = (memory._settings.stack, *memory._settings.frame.shape)
     settings = Settings(game="Breakout").agent()
-    agent = DQN(stack_shape, memory.settings.action.num_actions, settings, device="cpu", seed=0)
+    agent = DQN(stack_shape, memory._settings.action.num_actions, settings, device="cpu", seed=0)
     start = time.perf_counter()
     for _ in range(TRAIN_UPDATES):
         agent.learn(memory.sample(32))

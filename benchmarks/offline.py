@@ -28,7 +28,7 @@ from minari.dataset.minari_storage import MinariStorage
 
 from framestow import ReplayMemory, envs
 from framestow.benchmarking.result_files import write_result
-from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder
+from framestow.offline.unfinished_folder import bytes_of_folder
 
 RESULTS = Path(__file__).parent / "results"
 DATASET = "atari/game/random-v0"
@@ -38,7 +38,7 @@ def record(game: str, num_steps: int, store: Path) -> ReplayMemory:
     """Play at random and save the memory."""
     env = envs.make_atari(game, num_envs=1, preset="dopamine", seed=0)
     spaces = env.single_observation_space, env.single_action_space
-    memory = ReplayMemory(num_steps, *spaces, stack_padding="zeros", seed=0, source=game)
+    memory = ReplayMemory(num_steps, *spaces, stack_padding="zeros", seed=0, label=game)
     recorder, random = envs.Recorder(env, memory), np.random.default_rng(0)
     recorder.reset(seed=0)
     while len(memory) < num_steps:
@@ -75,7 +75,7 @@ def timed(*arguments: str, code: str = COMMAND) -> dict[str, float]:
 
 def minari_by_default(memory: ReplayMemory, folder: Path) -> dict[str, float]:
     """Let Minari keep the episodes its own way: pictures as JPEG."""
-    settings = memory.settings
+    settings = memory._settings
     space = Box(0, 255, settings.frame.shape, np.uint8)
     start = time.monotonic()
     storage = MinariStorage.new(folder, space, Discrete(settings.action.num_actions))
@@ -112,7 +112,7 @@ def measure(game: str, num_steps: int, scratch: Path) -> dict[str, Any]:
     memory = record(game, num_steps, store)
     figures: dict[str, Any] = {
         "transitions": len(memory),
-        "frame_bytes_uncompressed": (len(memory) + sum(1 for _ in memory.episodes())) * memory.settings.frame.nbytes,
+        "frame_bytes_uncompressed": (len(memory) + sum(1 for _ in memory.episodes())) * memory._settings.frame.nbytes,
         "store": {"file_bytes": bytes_of_folder(store), "memory_nbytes": memory.nbytes},
     }
     out = timed("export", "dqn-replay", str(store), "--to", str(logs), "--compression-level", "9")

@@ -61,10 +61,10 @@ PROTOTYPE_BARE = 88  # microseconds
 
 @dataclass(frozen=True)
 class FilledStore:
-    """The same frames in each of ``num_streams`` streams, and what appending them to the first took."""
+    """The same frames in each of ``num_envs`` streams, and what appending them to the first took."""
 
     packed: PackedStreams
-    num_streams: int
+    num_envs: int
     append_seconds: float  # median
     append_processor_seconds: float  # mean
 
@@ -72,7 +72,7 @@ class FilledStore:
     def sealed_frames(self) -> int:
         """Frames in sealed segments, which ``sealed_nbytes`` are the bytes of."""
         segment_frames = self.packed.frames_per_segment
-        return self.num_streams * (self.packed.next_position(0) // segment_frames * segment_frames)
+        return self.num_envs * (self.packed.next_position(0) // segment_frames * segment_frames)
 
     @property
     def raw_share(self) -> float:
@@ -100,12 +100,12 @@ def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
         packed.append(first_stream, frame)
         seconds[index] = time.perf_counter() - start
     processor_seconds = (time.process_time() - processor_start) / len(frames)
-    num_streams = 1
-    while num_streams < most_streams and packed.sealed_nbytes < STORE_BYTES:
+    num_envs = 1
+    while num_envs < most_streams and packed.sealed_nbytes < STORE_BYTES:
         for number in segment_numbers(packed):
-            packed.restore(num_streams, number, packed.segment(0, number))
-        num_streams += 1
-    return FilledStore(packed, num_streams, float(np.median(seconds)), processor_seconds)
+            packed.restore(num_envs, number, packed.segment(0, number))
+        num_envs += 1
+    return FilledStore(packed, num_envs, float(np.median(seconds)), processor_seconds)
 
 
 def gathering(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
@@ -117,7 +117,7 @@ def gathering(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
     batches: Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]] = cycle(
         [
             (
-                rng.integers(store.num_streams, size=WINDOWS).astype(np.int32),
+                rng.integers(store.num_envs, size=WINDOWS).astype(np.int32),
                 rng.integers(LENGTH - 1, num_frames, WINDOWS),
             )
             for _ in range(NUM_BATCHES)
@@ -163,7 +163,7 @@ def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: 
         "pack_us": store.append_seconds * 1e6,
         "pack_mean_us": store.append_processor_seconds * 1e6,
         "raw_segments": store.raw_share,
-        "store_frames": store.num_streams * len(frames),
+        "store_frames": store.num_envs * len(frames),
     }
 
 

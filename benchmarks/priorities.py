@@ -59,7 +59,7 @@ class System(NamedTuple):
 
 def framestow_systems() -> dict[str, System]:
     sampler = Prioritized(alpha=ALPHA, beta=BETA, epsilon=EPSILON)
-    memory = ReplayMemory(CAPACITY, FrameSpec((1, 1)), 2, stack=1, num_streams=NUM_STREAMS, sampler=sampler, seed=0)
+    memory = ReplayMemory(CAPACITY, FrameSpec((1, 1)), 2, stack=1, num_envs=NUM_STREAMS, sampler=sampler, seed=0)
     memory.begin(np.zeros((NUM_STREAMS, 1, 1), np.uint8))
     going = np.zeros(NUM_STREAMS, np.bool_)
     actions, rewards = np.zeros(NUM_STREAMS, np.int64), np.zeros(NUM_STREAMS)

@@ -41,7 +41,7 @@ MANY = 1_000_000  # transitions of the memory without frames
 
 def appending(memory: ReplayMemory, frames: NDArray[np.uint8]) -> Callable[[], object]:
     """A call that stores one step of every stream; all episodes end together."""
-    count = memory.num_streams
+    count = memory.num_envs
     starts = np.arange(count) * (len(frames) // count)
     rows = [frames[(starts + step) % len(frames)] for step in range(len(frames) // count)]
     actions, rewards, going = np.ones(count, np.int64), np.zeros(count), np.zeros(count, np.bool_)
@@ -86,15 +86,15 @@ def main() -> None:
     frames = recorded(arguments.game, NUM_FRAMES)
     candidates: dict[str, Callable[[], object]] = {}
     bytes_each = {}
-    for num_streams in (1, 8):
+    for num_envs in (1, 8):
         for retention in ("fifo", "random"):
             memory = ReplayMemory(
-                CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, num_streams=num_streams, retention=retention, seed=0
+                CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, num_envs=num_envs, retention=retention, seed=0
             )
             append = appending(memory, frames)
-            for _ in range(FILLED_TIMES * CAPACITY // num_streams):
+            for _ in range(FILLED_TIMES * CAPACITY // num_envs):
                 append()
-            name = f"{retention}, streams: {num_streams}"
+            name = f"{retention}, streams: {num_envs}"
             candidates[f"append, {name}"] = append
             candidates[f"sample({BATCH}), {name}"] = lambda memory=memory: memory.sample(BATCH)
             bytes_each[name] = round(memory.report().bytes_per_transition, 1)

@@ -48,12 +48,12 @@ def bare_copy(frames: np.ndarray, batch_size: int) -> Callable[[], object]:
     return copy
 
 
-def filled(frames: np.ndarray, num_streams: int) -> ReplayMemory:
+def filled(frames: np.ndarray, num_envs: int) -> ReplayMemory:
     """A full memory of that game."""
     spec = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    memory = ReplayMemory(CAPACITY, spec, 4, stack=STACK, num_streams=num_streams, seed=0)
+    memory = ReplayMemory(CAPACITY, spec, 4, stack=STACK, num_envs=num_envs, seed=0)
     append = appending(memory, frames)
-    for _ in range(CAPACITY // num_streams + EPISODE_STEPS):
+    for _ in range(CAPACITY // num_envs + EPISODE_STEPS):
         append()
     return memory
 
@@ -82,8 +82,8 @@ def main() -> None:
     frames = recorded(arguments.game, NUM_FRAMES)
     raw = frames[np.arange(CAPACITY) % len(frames)]
     microseconds: dict[str, float] = {}
-    for num_streams in (1, 8):
-        memory = filled(frames, num_streams)
+    for num_envs in (1, 8):
+        memory = filled(frames, num_envs)
         for batch_size in BATCHES:
             bare = {BARE: bare_copy(raw, batch_size)}
             candidates = candidates_of(memory, batch_size)
@@ -93,8 +93,8 @@ def main() -> None:
                 medians = interleaved_medians(timed, arguments.rounds, calls=10)
                 for name, value in medians.items():
                     ratio = value / medians[BARE]
-                    print(f"{name:<20} batch {batch_size}, streams: {num_streams} {value:>9.0f} µs, {ratio:.2f} x bare")
-                    microseconds.setdefault(f"{name}, batch {batch_size}, streams: {num_streams}", value)
+                    print(f"{name:<20} batch {batch_size}, streams: {num_envs} {value:>9.0f} µs, {ratio:.2f} x bare")
+                    microseconds.setdefault(f"{name}, batch {batch_size}, streams: {num_envs}", value)
     if arguments.game == "breakout":
         figures = {"game": arguments.game, "transitions": CAPACITY, "length": LENGTH, "microseconds": microseconds}
         write_result(RESULTS / "sequences.json", figures)

@@ -38,19 +38,19 @@ SHAPE = (FRAME_SIDE, FRAME_SIDE)
 NUM_BATCHES = 257  # different batches of the bare store, taken in turn
 
 
-def bare_store(num_streams: int) -> PackedStreams:
-    return PackedStreams(num_streams, FRAME_SIDE, FRAME_SIDE, 1)
+def bare_store(num_envs: int) -> PackedStreams:
+    return PackedStreams(num_envs, FRAME_SIDE, FRAME_SIDE, 1)
 
 
-def rows_of(frames: NDArray[np.uint8], num_streams: int) -> list[NDArray[np.uint8]]:
-    """``(num_streams, 84, 84)`` a step, each stream somewhere else in the game."""
-    starts = np.arange(num_streams) * (len(frames) // num_streams)
-    return [frames[(starts + step) % len(frames)] for step in range(len(frames) // num_streams)]
+def rows_of(frames: NDArray[np.uint8], num_envs: int) -> list[NDArray[np.uint8]]:
+    """``(num_envs, 84, 84)`` a step, each stream somewhere else in the game."""
+    starts = np.arange(num_envs) * (len(frames) // num_envs)
+    return [frames[(starts + step) % len(frames)] for step in range(len(frames) // num_envs)]
 
 
 def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: bool) -> Callable[[], object]:
     """A call that stores one step of every stream, an episode's end now and then."""
-    count = memory.num_streams
+    count = memory.num_envs
     going = np.zeros(count, np.bool_)
     steps = [(np.full(count, step % 4), np.full(count, step % 3 - 1.0), going, going) for step in range(12)]
     calls = cycle([tuple(column.tolist() for column in step) for step in steps] if as_lists else steps)
@@ -59,16 +59,16 @@ def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: boo
     return lambda: memory.append(*next(calls), next(frames))
 
 
-def packing(num_streams: int, rows: list[NDArray[np.uint8]]) -> Callable[[], object]:
+def packing(num_envs: int, rows: list[NDArray[np.uint8]]) -> Callable[[], object]:
     """The same frames into a bare store that is kept as short as the memory's."""
-    store, streams, frames = bare_store(num_streams), np.arange(num_streams, dtype=np.int32), cycle(rows)
-    kept = CAPACITY // num_streams
+    store, streams, frames = bare_store(num_envs), np.arange(num_envs, dtype=np.int32), cycle(rows)
+    kept = CAPACITY // num_envs
 
     def pack() -> None:
         store.append(streams, next(frames))
         next_position = store.next_position(0)
         if next_position % 64 == 0:
-            for stream in range(num_streams):
+            for stream in range(num_envs):
                 store.evict(stream, next_position - kept)
 
     for _ in range(kept):
@@ -99,18 +99,16 @@ def main() -> None:
     frames = recorded(arguments.game, NUM_FRAMES)
     candidates: dict[str, Callable[[], object]] = {}
     kinds = (1, False, 1), (1, False, N_STEP), (1, True, 1), (8, False, 1), (8, False, N_STEP)
-    for num_streams, as_lists, n_step in kinds:
-        rows = rows_of(frames, num_streams)
-        memory = ReplayMemory(
-            CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, num_streams=num_streams, n_step=n_step, seed=0
-        )
+    for num_envs, as_lists, n_step in kinds:
+        rows = rows_of(frames, num_envs)
+        memory = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, num_envs=num_envs, n_step=n_step, seed=0)
         append = appending(memory, rows, as_lists)
-        for _ in range(CAPACITY // num_streams + 100):
+        for _ in range(CAPACITY // num_envs + 100):
             append()
         given = ("lists" if as_lists else "arrays") + (f", n_step: {n_step}" if n_step > 1 else "")
-        candidates[f"append, streams: {num_streams}, {given}"] = append
+        candidates[f"append, streams: {num_envs}, {given}"] = append
         if not as_lists and n_step == 1:
-            candidates[f"packing alone, streams: {num_streams}"] = packing(num_streams, rows)
+            candidates[f"packing alone, streams: {num_envs}"] = packing(num_envs, rows)
     for n_step, name in ((1, ""), (N_STEP, f", n_step: {N_STEP}")):
         sampled = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, n_step=n_step, seed=0)
         fill = appending(sampled, rows_of(frames, 1), as_lists=False)

@@ -119,7 +119,7 @@ class Pair:
         for first in range(0, self.num_frames - 1, CHUNK):
             numbers = np.arange(first, min(first + CHUNK, self.num_frames - 1))
             observations, actions, rewards, next_observations, done = self.plain.transitions(numbers.tolist())
-            batch = self.mine.memory.transitions(numbers)
+            batch = self.mine.memory.get(numbers)
             going_on = ~batch.terminated  # behind an end the plain one shows the next game alone
             mine, mine_next = map(channels_last, (batch.observation, batch.next_observation))
             self.compare(

@@ -50,7 +50,7 @@ def gathering(store: FilledStore, threads: int) -> Callable[[], None]:
     counts = np.full(WINDOWS, LENGTH, np.int32)
     out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
     num_frames = store.packed.next_position(0)
-    streams = cycle(list(rng.integers(store.num_streams, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
+    streams = cycle(list(rng.integers(store.num_envs, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
     last_positions = cycle(list(rng.integers(LENGTH - 1, num_frames, (NUM_BATCHES, WINDOWS))))
     return lambda: store.packed.gather(next(streams), next(last_positions), counts, out, threads=threads)
 

@@ -76,7 +76,7 @@ def _workers(rom: str, num_envs: int, cores: int) -> Any:
 def _recorded(rom: str, num_envs: int, cores: int) -> Recorder:
     env = make_atari(rom, num_envs, seed=0, workers=cores)
     memory = ReplayMemory(
-        CAPACITY, env.single_observation_space, env.single_action_space, stack=4, num_streams=num_envs, seed=0
+        CAPACITY, env.single_observation_space, env.single_action_space, stack=4, num_envs=num_envs, seed=0
     )
     return Recorder(env, memory)
 

@@ -86,7 +86,7 @@ def compare(memory: ReplayMemory, held: deque[Transition]) -> None:
     if len(indices) != len(expected):
         raise AssertionError(f"memory holds {len(indices)} transitions: {len(expected)} were answered")
     for first in range(0, len(indices), 512):
-        batch = memory.transitions(indices[first : first + 512])
+        batch = memory.get(indices[first : first + 512])
         for row, wanted in enumerate(expected[first : first + 512]):
             stacks = digest(batch.observation[row]), digest(batch.next_observation[row])
             flags = bool(batch.terminated[row]), bool(batch.truncated[row])
@@ -114,7 +114,7 @@ def play(num_steps: int) -> list[dict[str, int]]:
         [make] * NUM_ENVS, AutoresetMode.SAME_STEP, num_workers=NUM_WORKERS, on_worker_lost="restart", seed=0
     )
     memory = ReplayMemory(
-        CAPACITY, Box(0, 255, (84, 84), np.uint8), 18, stack=STACK, num_streams=NUM_ENVS, discount=0.99, seed=0
+        CAPACITY, Box(0, 255, (84, 84), np.uint8), 18, stack=STACK, num_envs=NUM_ENVS, discount=0.99, seed=0
     )
     workers.watch()
     recorder, generator, looks = Recorder(workers, memory), np.random.default_rng(0), []

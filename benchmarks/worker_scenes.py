@@ -101,7 +101,7 @@ class AnsweredSteps:
 
     def check(self, memory: ReplayMemory) -> None:
         """Compare with everything that the memory holds."""
-        batch = memory.transitions(memory.sampleable_indices())
+        batch = memory.get(memory.sampleable_indices())
         np.testing.assert_array_equal(np.arange(len(self.after)), batch.index)
         np.testing.assert_array_equal(self.before, batch.observation[:, -1])
         np.testing.assert_array_equal(self.after, batch.next_observation[:, -1])
@@ -129,7 +129,7 @@ def play(start_method: str, num_steps: int) -> dict[str, Any]:
     pids = workers.worker_pids
     serial = SerialVectorEnv([SuperMario] * NUM_ENVS, seed=0)
     memory = ReplayMemory(
-        num_steps * NUM_ENVS, Box(0, 255, (FRAME_SIDE, FRAME_SIDE), np.uint8), 7, num_streams=NUM_ENVS, seed=0
+        num_steps * NUM_ENVS, Box(0, 255, (FRAME_SIDE, FRAME_SIDE), np.uint8), 7, num_envs=NUM_ENVS, seed=0
     )
     recorder, steps = Recorder(workers, memory), AnsweredSteps()
     shown = recorder.reset()[0][:, -1]

@@ -2,6 +2,6 @@
 
 from importlib.util import find_spec
 
-MODULES = {"jax": "jax.py", "tianshou": "tianshou"}
+MODULES = {"jax": "jax.py", "tianshou": "integrations/tianshou"}
 
-collect_ignore = [f"framestow/integrations/{module}" for library, module in MODULES.items() if not find_spec(library)]
+collect_ignore = [f"framestow/{module}" for library, module in MODULES.items() if not find_spec(library)]

@@ -16,6 +16,10 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 ``MemoryReport``            where the bytes are
 ``FrameSpec``               shape and dtype of one frame, where there is no Gymnasium space
 ``envs``                    environments that feed a memory (``pip install "framestow[atari]"``)
+``torch``, ``jax``          batches as tensors on the device (``framestow[torch]``, ``framestow[jax]``)
+``offline``                 datasets of Minari and Dopamine, in and out (``framestow[offline]``)
+``training``                the DQN trainer (``framestow[train]``)
+``integrations``            buffers for Stable-Baselines3, CleanRL, Tianshou, TorchRL, Gymnasium
 ``errors``                  every error that framestow raises
 ==========================  ===============================================================
 """
@@ -61,8 +65,8 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-
-# Imported when first asked for: `framestow.envs` needs an extra, and the command can be interrupted before NumPy loads.
+# Imported when first asked for: packages may need an extra, and the command can be interrupted before NumPy loads.
+_PACKAGES = ("envs", "integrations", "jax", "offline", "torch", "training")
 _MODULES = {
     "Batch": "replay.batch",
     "ByAge": "replay.samplers.by_age",
@@ -82,8 +86,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import the public class or module ``name`` when it is first asked for."""
-    if name == "envs":
-        return import_module("framestow.envs")
+    if name in _PACKAGES:
+        return import_module(f"framestow.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'framestow' has no attribute {name!r}")
     value = getattr(import_module(f"framestow.{_MODULES[name]}"), name)

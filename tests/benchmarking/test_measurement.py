@@ -127,7 +127,7 @@ def test_the_bare_copy_takes_no_more_than_a_third_of_the_bytes():
 
 
 def test_many_streams_append_at_once_from_different_places_of_the_play():
-    assert append_us_of_streams(PLAY, num_streams=5, stack=2, num_calls=64) > 0
+    assert append_us_of_streams(PLAY, num_envs=5, stack=2, num_calls=64) > 0
 
 
 @pytest.mark.parametrize(

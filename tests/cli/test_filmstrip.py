@@ -100,7 +100,7 @@ def test_the_frames_stand_in_order_enlarged_from_the_observation_to_the_next_one
     spec = FrameSpec((10, 10))
     memory = recorded(frames, stack, spec)
 
-    write_filmstrip(tmp_path / "strip.png", DrawnTransition(memory.transitions([10]), 0, 0, 1), spec, "Pong")
+    write_filmstrip(tmp_path / "strip.png", DrawnTransition(memory.get([10]), 0, 0, 1), spec, "Pong")
 
     strip = opened(tmp_path / "strip.png")
     middle = strip[strip.shape[0] - 60]  # a line through the frames
@@ -117,7 +117,7 @@ def test_a_large_frame_is_shrunk_until_the_strip_fits(tmp_path):
     frames = np.random.default_rng(0).integers(0, 256, (3, *spec.shape), np.uint8)
     memory = recorded(frames, 4, spec)
 
-    write_filmstrip(tmp_path / "strip.png", DrawnTransition(memory.transitions([1]), 0, 2, 1), spec, "Doom")
+    write_filmstrip(tmp_path / "strip.png", DrawnTransition(memory.get([1]), 0, 2, 1), spec, "Doom")
 
     height, width, _ = opened(tmp_path / "strip.png").shape
     assert width < STRIP_WIDTH + 100
@@ -129,9 +129,9 @@ def test_padding_and_endings_change_what_is_written_around_the_frames(tmp_path):
     frames = np.zeros((3, 10, 10), np.uint8)
     memory, ended = recorded(frames, 2, spec), recorded(frames, 2, spec, terminated=True)
     for name, batch, num_padded in [
-        ("plain", memory.transitions([1]), 0),
-        ("padded", memory.transitions([1]), 1),
-        ("ended", ended.transitions([1]), 0),
+        ("plain", memory.get([1]), 0),
+        ("padded", memory.get([1]), 1),
+        ("ended", ended.get([1]), 0),
     ]:
         write_filmstrip(tmp_path / name, DrawnTransition(batch, 0, num_padded, 1), spec, "Pong")
 
@@ -149,7 +149,7 @@ def test_of_several_arrays_the_largest_picture_is_drawn_or_the_one_that_is_named
     frames = {"a": np.full((1, 4, 4), 201, np.uint8), "b": (np.full((1, 9, 9), 99, np.uint8), np.zeros((1, 400), "f4"))}
     memory.begin(frames)
     memory.append([0], [0.0], [False], [False], frames)
-    batch, spec = memory.transitions([0]), memory.settings.frame
+    batch, spec = memory.get([0]), memory._settings.frame
 
     for name, key in (("largest", ""), ("named", "a"), ("vector", "b.1")):
         write_filmstrip(tmp_path / name, DrawnTransition(batch, 0, 1, 1), spec, "Arm", key)

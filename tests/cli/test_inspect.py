@@ -21,7 +21,7 @@ from oracles.numbered_steps import numbered_memory, play_episode
 
 
 def played_memory() -> ReplayMemory:
-    memory = numbered_memory(1000, num_streams=2, source=["Pong", "Qbert"])
+    memory = numbered_memory(1000, num_envs=2, label=["Pong", "Qbert"])
     play_episode(memory, 0, 4, stream=0, terminated=True)
     play_episode(memory, 0, 5, stream=1)
     return memory
@@ -86,8 +86,8 @@ def test_json_has_everything_and_draws_only_where_it_is_told_to(saved, capsys):
 
     assert "strip.png" == json.loads(capsys.readouterr().out)["filmstrip"]
     assert Path("strip.png").exists()
-    pong, _ = told["sources"]
-    assert ("Pong", 4, 5, 1) == (pong["source"], pong["transitions"], pong["frames"], pong["whole_episodes"])
+    pong, _ = told["labels"]
+    assert ("Pong", 4, 5, 1) == (pong["label"], pong["transitions"], pong["frames"], pong["whole_episodes"])
     assert {"mean": 6.0, "least": 6.0, "greatest": 6.0} == pong["returns"]
     assert 9 == told["transitions"]
     assert told["nbytes"] == sum(file.stat().st_size for file in saved.iterdir() if file.name != "LOCK")
@@ -121,11 +121,11 @@ def test_a_memory_without_transitions_is_told_and_not_drawn(tmp_path, monkeypatc
 
 def test_columns_are_told_by_name_dtype_and_shape(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    ReplayMemory(10, FrameSpec((1, 1)), 2, columns={"log_prob": "f4", "state": ("f8", (2, 3))}).save("empty")
+    ReplayMemory(10, FrameSpec((1, 1)), 2, extras={"log_prob": "f4", "state": ("f8", (2, 3))}).save("empty")
 
     assert 0 == main(["inspect", "empty"])
 
-    assert "columns log_prob float32, state float64 2x3" in capsys.readouterr().out
+    assert "extras log_prob float32, state float64 2x3" in capsys.readouterr().out
 
 
 def test_several_arrays_are_told_by_key_and_one_of_them_is_drawn(tmp_path, monkeypatch, capsys):
@@ -187,9 +187,9 @@ def test_the_drawn_transition_is_uniform(saved):
 def test_a_kept_generation_is_told_and_what_a_crash_left_beside_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     memory = played_memory()
-    memory.save("saved", keep_older=True)
+    memory.save("saved", keep_previous=True)
     play_episode(memory, 1, 3, stream=0, terminated=True)
-    memory.save("saved", keep_older=True)
+    memory.save("saved", keep_previous=True)
     Path("saved/state.000003.npz").write_bytes(bytes(300))
 
     main(["inspect", "saved"])
@@ -205,9 +205,9 @@ def test_an_older_generation_is_looked_at_by_its_checkpoint(tmp_path, capsys):
     checkpoint.mkdir(parents=True)
     write_manifest(checkpoint, "framestow checkpoint", 1, {"memory_generation": 1})
     memory = played_memory()
-    memory.save(tmp_path / "run" / "memory", keep_older=True)
+    memory.save(tmp_path / "run" / "memory", keep_previous=True)
     play_episode(memory, 1, 3, stream=0, terminated=True)
-    memory.save(tmp_path / "run" / "memory", keep_older=True)
+    memory.save(tmp_path / "run" / "memory", keep_previous=True)
 
     told = []
     for folder in (checkpoint, tmp_path / "run"):

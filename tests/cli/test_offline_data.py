@@ -15,7 +15,7 @@ import pytest
 from framestow import ReplayMemory
 from framestow.cli import import_data, main
 from framestow.envs import Recorder, make_atari
-from framestow.integrations.offline_data.gzip_arrays import GzipArrayWriter
+from framestow.offline.gzip_arrays import GzipArrayWriter
 from framestow.storage.files.manifest import write_manifest
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay
@@ -41,7 +41,7 @@ def breakout(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedPlay, Pa
     """Some hundred steps of random play, as they were recorded and as a store."""
     env = make_atari("Breakout", num_envs=1, preset="dopamine", seed=0)
     space = env.single_observation_space
-    memory = ReplayMemory(1000, space, env.single_action_space, stack_padding="zeros", seed=0, source="Breakout")
+    memory = ReplayMemory(1000, space, env.single_action_space, stack_padding="zeros", seed=0, label="Breakout")
     play = RecordedPlay(memory)
     recorder, rng = Recorder(env, play), np.random.default_rng(0)
     recorder.reset(seed=0)
@@ -55,7 +55,7 @@ def breakout(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedPlay, Pa
 
 def assert_same_play(play: RecordedPlay, store: Path, *, has_final_frames: bool) -> None:
     memory = ReplayMemory.load(store)
-    memory.check()
+    memory._check()
     for plain, held in zip(play.episodes[0], memory.episodes(), strict=True):
         np.testing.assert_array_equal(plain.actions, held.actions)
         np.testing.assert_array_equal(plain.rewards, held.rewards)
@@ -76,7 +76,7 @@ def test_breakout_goes_out_to_the_dqn_replay_layout_and_comes_in_again(breakout,
     imported = capsys.readouterr().out
 
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
-    assert ("Breakout",) == ReplayMemory.load(tmp_path / "again").settings.sources
+    assert ("Breakout",) == ReplayMemory.load(tmp_path / "again")._settings.labels
     assert "no place in the layout for the frame after a terminal step" in exported
     for told in (exported, imported):
         assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in told
@@ -88,11 +88,11 @@ def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tm
     run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000005"
     memory = SmallPlay(((5, "terminated"),)).recorded().memory
     checkpoint.mkdir(parents=True)
-    generation = memory.save(run / "memory", keep_older=True)
+    generation = memory.save(run / "memory", keep_previous=True)
     write_manifest(checkpoint, "framestow checkpoint", 2, {"memory_generation": generation})
     memory.begin(np.ones((1, 5, 3), np.uint8))
     memory.append([1], [0.5], [True], [False], np.ones((1, 5, 3), np.uint8))
-    memory.save(run / "memory", keep_older=True)
+    memory.save(run / "memory", keep_previous=True)
 
     for number, (folder, told) in enumerate({checkpoint: "5 transitions of 1 ", run: "6 transitions of 2 "}.items()):
         assert 0 == main(["export", "dqn-replay", str(folder), "--to", str(tmp_path / f"logs-{number}")])
@@ -110,7 +110,7 @@ def test_breakout_goes_out_to_minari_and_comes_in_again(breakout, tmp_path: Path
     assert 0 == main(["import", "minari", str(tmp_path / name), "--to", str(tmp_path / "again"), "--stack", "4"])
 
     assert_same_play(play, tmp_path / "again", has_final_frames=True)
-    assert ("ALE/Breakout-v5",) == ReplayMemory.load(tmp_path / "again").settings.sources
+    assert ("ALE/Breakout-v5",) == ReplayMemory.load(tmp_path / "again")._settings.labels
     assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
 
 

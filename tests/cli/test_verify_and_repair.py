@@ -22,7 +22,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A memory with two sealed segments and two sealed blocks of steps, in the folder of a run."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
-    memory = ReplayMemory(5_000, FrameSpec((8, 8)), 4, stack=2, source="Pong")
+    memory = ReplayMemory(5_000, FrameSpec((8, 8)), 4, stack=2, label="Pong")
     memory.begin(random.integers(0, 256, (1, 8, 8), np.uint8))
     for _ in range(2_100):
         memory.append([1], [0.5], [False], [False], random.integers(0, 256, (1, 8, 8), np.uint8))

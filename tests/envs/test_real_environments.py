@@ -87,7 +87,7 @@ def test_a_worker_is_killed_and_the_memory_holds_what_was_answered(maker, start_
         [maker] * NUM_ENVS, mode, num_workers=2, start_method=start_method, on_worker_lost="restart", seed=5
     )
     spaces = vector.single_observation_space, vector.single_action_space
-    memory = ReplayMemory(500, *spaces, stack=2, num_streams=NUM_ENVS, discount=0.9, seed=0)
+    memory = ReplayMemory(500, *spaces, stack=2, num_envs=NUM_ENVS, discount=0.9, seed=0)
     recorder = Recorder(vector, memory)
     recorder.action_space.seed(0)
     try:
@@ -141,6 +141,6 @@ def test_the_memory_takes_a_car_racing_frame_whole():
     seen = [recorder.step(np.zeros((1, 3), np.float32))[0][0] for _ in range(10)]
     recorder.close()
 
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
 
     np.testing.assert_array_equal(seen, batch.next_observation)

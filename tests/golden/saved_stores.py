@@ -69,7 +69,7 @@ def joint_actions(number: int) -> np.ndarray:
     return np.array([number % 3 - 1, number % 300], np.int64)
 
 
-def columns_of(number: int) -> dict[str, np.ndarray]:
+def extras_of(number: int) -> dict[str, np.ndarray]:
     return {
         "log_prob": np.array([-number / 8], np.float32),
         "state": np.array([[number, -number]], np.float64),
@@ -79,48 +79,48 @@ def columns_of(number: int) -> dict[str, np.ndarray]:
 
 def packed_pixels() -> Play:
     """Two streams, the ring gone round, one episode open and one ended."""
-    return _played(700, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=500)
+    return _played(700, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=500)
 
 
 def raw_colours() -> Play:
     """One stream, uncompressed, shorter than a segment, padded by zeros."""
     options = {"storage": "raw", "stack_padding": "zeros", "stack": 3}
-    return _played(50, FrameSpec((5, 4, 3)), colours, num_streams=1, num_steps=80, **options)
+    return _played(50, FrameSpec((5, 4, 3)), colours, num_envs=1, num_steps=80, **options)
 
 
 def scaled_floats() -> Play:
     """Three streams of floats, frames among them that are no pixels."""
-    return _played(150, FrameSpec((6, 7), np.float32, is_scaled=True), scaled, num_streams=3, num_steps=90)
+    return _played(150, FrameSpec((6, 7), np.float32, is_scaled=True), scaled, num_envs=3, num_steps=90)
 
 
 def vectors_and_arms() -> Play:
     """Vectors of numbers, and actions that are arrays."""
     options = {"action": ActionSpec((2,), "float32"), "actions": arm_actions, "stack": 1}
-    return _played(60, FrameSpec((3,), np.float64), vectors, num_streams=2, num_steps=70, **options)
+    return _played(60, FrameSpec((3,), np.float64), vectors, num_envs=2, num_steps=70, **options)
 
 
 def several_arrays() -> Play:
     """Dicts and tuples of pictures, floats, vectors and numbers, told in bytes."""
-    return _played(90, FrameSpec((NUM_BYTES,)), bytes_of_arrays, num_streams=2, num_steps=70, frames_per_segment=16)
+    return _played(90, FrameSpec((NUM_BYTES,)), bytes_of_arrays, num_envs=2, num_steps=70, frames_per_segment=16)
 
 
 def extra_columns() -> Play:
     """Numbers that were declared by name, and actions of several integers."""
     declared = {"log_prob": np.float32, "state": (np.float64, (2,)), "is_greedy": np.bool_}
     action = ActionSpec((2,), "int64", (-1, 0), (1, 299))
-    options = {"action": action, "actions": joint_actions, "columns_of": columns_of, "columns": declared, "stack": 2}
-    return _played(1200, FrameSpec((20, 30)), pixels, num_streams=1, num_steps=1050, **options)
+    options = {"action": action, "actions": joint_actions, "extras_of": extras_of, "extras": declared, "stack": 2}
+    return _played(1200, FrameSpec((20, 30)), pixels, num_envs=1, num_steps=1050, **options)
 
 
 def just_begun() -> Play:
     """An episode open on one stream, nothing on the other, no step yet."""
-    return _played(10, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=0)
+    return _played(10, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=0)
 
 
 def prioritized_pixels() -> Play:
     """Two streams, the ring gone round, drawn by priorities; some are zero, and β is on its way."""
     sampler = Prioritized(alpha=0.5, beta=0.4, final_beta=1.0, annealed_over=10, epsilon=0.0)
-    memory, oracle = _played(300, FrameSpec((20, 30)), pixels, num_streams=2, num_steps=250, sampler=sampler)
+    memory, oracle = _played(300, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=250, sampler=sampler)
     held = memory.sampleable_indices()
     memory.update_priorities(held, held % 7)
     memory.sample(SAMPLED_BEFORE)
@@ -163,19 +163,19 @@ def _played(
     frame: FrameSpec,
     frames: Frames,
     *,
-    num_streams: int,
+    num_envs: int,
     num_steps: int,
     action: Any = 4,
     actions: Callable[[int], Any] = count_actions,
-    columns_of: Callable[[int], Any] = lambda _: {},
+    extras_of: Callable[[int], Any] = lambda _: {},
     **options: Any,
 ) -> Play:
     space = SPACE if frames is bytes_of_arrays else frame
-    memory: Any = ReplayMemory(capacity, space, action, num_streams=num_streams, discount=0.9, seed=7, **options)
+    memory: Any = ReplayMemory(capacity, space, action, num_envs=num_envs, discount=0.9, seed=7, **options)
     if frames is bytes_of_arrays:
         memory = MemoryOfBytes(memory)
-    oracle = ListMemory(capacity, num_streams, memory.stack, 0.9, memory.settings.stack_padding)
-    counts = [0] * num_streams
+    oracle = ListMemory(capacity, num_envs, memory.stack, 0.9, memory._settings.stack_padding)
+    counts = [0] * num_envs
 
     def next_frame(stream: int) -> np.ndarray:
         counts[stream] += 1
@@ -188,14 +188,14 @@ def _played(
 
     begin(0)
     for step in range(num_steps):
-        for stream in range(num_streams):
+        for stream in range(num_envs):
             if not oracle.is_open[stream]:
                 begin(stream)
-            number = step * num_streams + stream
+            number = step * num_envs + stream
             terminated, truncated = number % 37 == 36, number % 53 == 52
             row = ([actions(number)], [number / 4], [terminated], [truncated], next_frame(stream), [stream])
-            memory.append(*row, columns_of(number))
-            oracle.append(*row, columns_of(number))
+            memory.append(*row, extras_of(number))
+            oracle.append(*row, extras_of(number))
     if num_steps:
         memory.sample(SAMPLED_BEFORE)
     return memory, oracle

@@ -23,22 +23,22 @@ def is_reached(achieved, desired, info=None):
 
 
 class BitFlipping:
-    """``num_streams`` games beside one another, recorded by a memory; an episode has at most ``n`` steps."""
+    """``num_envs`` games beside one another, recorded by a memory; an episode has at most ``n`` steps."""
 
-    def __init__(self, num_bits: int, num_streams: int, seed: int) -> None:
+    def __init__(self, num_bits: int, num_envs: int, seed: int) -> None:
         bits = FrameSpec((num_bits,), np.dtype(np.float32))
-        self.num_bits, self.num_streams, self.random = num_bits, num_streams, np.random.default_rng(seed)
+        self.num_bits, self.num_envs, self.random = num_bits, num_envs, np.random.default_rng(seed)
         self.memory = ReplayMemory(
             20_000,
             {"achieved_goal": bits, "desired_goal": bits},
             num_bits,
             stack=1,
-            num_streams=num_streams,
+            num_envs=num_envs,
             discount=DISCOUNT,
             seed=seed,
         )
-        self.state, self.goal = np.zeros((2, num_streams, num_bits), np.float32)
-        self.begin(np.arange(num_streams))
+        self.state, self.goal = np.zeros((2, num_envs, num_bits), np.float32)
+        self.begin(np.arange(num_envs))
 
     def begin(self, streams: np.ndarray) -> None:
         self.age = 0
@@ -50,15 +50,15 @@ class BitFlipping:
         was_there = is_reached(self.state, self.goal)
         for step in range(self.num_bits):
             actions = q.values(self.state, self.goal).argmax(-1)
-            explores = self.random.random(self.num_streams) < exploration
+            explores = self.random.random(self.num_envs) < exploration
             actions[explores] = self.random.integers(0, self.num_bits, int(explores.sum()))
-            self.state[np.arange(self.num_streams), actions] = 1 - self.state[np.arange(self.num_streams), actions]
+            self.state[np.arange(self.num_envs), actions] = 1 - self.state[np.arange(self.num_envs), actions]
             reached = is_reached(self.state, self.goal)
             was_there |= reached
-            ends = np.full(self.num_streams, step == self.num_bits - 1)
+            ends = np.full(self.num_envs, step == self.num_bits - 1)
             frames = {"achieved_goal": self.state, "desired_goal": self.goal}
             self.memory.append(actions, reward_of(self.state, self.goal), reached & ends, ends, frames)
-        self.begin(np.arange(self.num_streams))
+        self.begin(np.arange(self.num_envs))
         return float(was_there.mean())
 
 

@@ -21,10 +21,10 @@ def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> N
         )
         assert expected == actual, f"transition {index}"
         np.testing.assert_array_equal(step.action, batch.action[row], f"action of transition {index}")
-        assert step.columns.keys() == batch.columns.keys(), f"transition {index}"
-        for name, values in step.columns.items():
-            assert values.dtype == batch.columns[name].dtype
-            np.testing.assert_array_equal(values, batch.columns[name][row], f"{name} of transition {index}")
+        assert step.extras.keys() == batch.extras.keys(), f"transition {index}"
+        for name, values in step.extras.items():
+            assert values.dtype == batch.extras[name].dtype
+            np.testing.assert_array_equal(values, batch.extras[name][row], f"{name} of transition {index}")
         np.testing.assert_array_equal(
             oracle.observation_of(index), batch.observation[row], f"observation of transition {index}"
         )
@@ -34,12 +34,12 @@ def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> N
 
 
 def assert_memory_is_what_the_oracle_holds(memory: ReplayMemory, oracle: ListMemory) -> None:
-    memory.check()
+    memory._check()
     indices = memory.sampleable_indices()
     assert oracle.held == indices.tolist()
     assert len(oracle.held) == len(memory)
     if len(indices):
-        assert_batch_is_what_the_oracle_holds(memory.transitions(indices), oracle)
+        assert_batch_is_what_the_oracle_holds(memory.get(indices), oracle)
     stacks = memory.observations()
     for stream, stack in enumerate(stacks):
         expected = oracle.observation(stream)

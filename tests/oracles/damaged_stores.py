@@ -66,7 +66,7 @@ class Kind:
     retention: str = "random"
     stack: int = 1
     n_step: int = 1
-    num_streams: int = 2
+    num_envs: int = 2
     seed: int = 0
     goes_back: bool = False
     """Whether another generation comes last, which goes on from the first one."""
@@ -87,11 +87,11 @@ class Kind:
             5,
             stack=self.stack,
             n_step=self.n_step,
-            num_streams=self.num_streams,
+            num_envs=self.num_envs,
             storage=self.storage,
             retention=self.retention,
             frames_per_segment=self.frames_per_segment,
-            columns={"number": np.int64},
+            extras={"number": np.int64},
             seed=self.seed,
         )
 
@@ -105,7 +105,7 @@ class StoredLife:
     def __init__(self, kind: Kind, folder: Path) -> None:
         self.kind, self.observations = kind, OBSERVATIONS[kind.observations]
         self._random = np.random.default_rng(kind.seed)
-        self.oracle = ListMemory(10**9, kind.num_streams, kind.stack, 0.99, n_step=kind.n_step)
+        self.oracle = ListMemory(10**9, kind.num_envs, kind.stack, 0.99, n_step=kind.n_step)
         self._known: dict[tuple[int, int], tuple[Any, ...]] = {}
         self.numbers: dict[int, set[int]] = {}
         """Of each generation, the numbers of the transitions that could be drawn."""
@@ -121,20 +121,20 @@ class StoredLife:
             back = ReplayMemory.load(folder, generation=1)
             self.follow(back)
             self.play(back, kind.steps[-1])
-            self.numbers[back.save(folder, keep_older=True)] = set(numbers_of(back))
+            self.numbers[back.save(folder, keep_previous=True)] = set(numbers_of(back))
 
     def play(self, memory: ReplayMemory, num_steps: int) -> None:
         """Steps of noise on all streams, with short episodes; those that are closed in ``memory`` begin anew."""
         self.begin(memory, np.flatnonzero(~memory._parts.timeline.is_open))
         for _ in range(num_steps):
-            streams = np.arange(self.kind.num_streams)
+            streams = np.arange(self.kind.num_envs)
             ends = self._random.random((3, len(streams))) < 1 / EPISODE_STEPS / 3
             frames, first = self._noise(len(streams)), len(self.oracle.steps)
             numbers, rewards = first + streams, self._random.integers(-3, 4, len(streams)).astype(np.float32)
             actions = numbers % 5
             self.oracle.append(actions, rewards, ends[0], ends[1], frames, streams.tolist(), {"number": numbers})
             memory.append(
-                actions, rewards, ends[0], ends[1], self.observations.encode(frames), columns={"number": numbers}
+                actions, rewards, ends[0], ends[1], self.observations.encode(frames), extras={"number": numbers}
             )
             self.begin(memory, np.flatnonzero(ends.any(axis=0)))
 
@@ -152,7 +152,7 @@ class StoredLife:
         """Ask for everything until no more damage is met."""
         while len(memory):
             try:
-                memory.transitions(memory.sampleable_indices())
+                memory.get(memory.sampleable_indices())
             except NothingToSampleError:
                 continue
             return
@@ -162,12 +162,12 @@ class StoredLife:
 
         A return may have fewer rewards than it had, where the step behind them is lost and its episode ends there.
         """
-        memory.check()
+        memory._check()
         indices = memory.sampleable_indices()
         if not len(indices):
             return set()
-        batch = memory.transitions(indices)
-        numbers = batch.columns["number"].tolist()
+        batch = memory.get(indices)
+        numbers = batch.extras["number"].tolist()
         assert len(set(numbers)) == len(numbers), "a transition is there twice"
         there = set(numbers)
         seen, led_to = self.observations.decode(batch.observation), self.observations.decode(batch.next_observation)
@@ -182,7 +182,7 @@ class StoredLife:
             lengths = [
                 length
                 for length in range(1, len(steps) + 1)
-                if length == len(steps) or int(steps[length].columns["number"]) not in there
+                if length == len(steps) or int(steps[length].extras["number"]) not in there
             ]
             assert told in [self._expected(number, length) for length in lengths], f"transition {number} is another"
         return there
@@ -208,7 +208,7 @@ class StoredLife:
 
 def numbers_of(memory: ReplayMemory) -> list[int]:
     indices = memory.sampleable_indices()
-    return memory.transitions(indices).columns["number"].tolist() if len(indices) else []
+    return memory.get(indices).extras["number"].tolist() if len(indices) else []
 
 
 def cut_off(name: str, num_bytes: int) -> Damage:

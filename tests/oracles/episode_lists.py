@@ -27,17 +27,17 @@ class RecordedPlay:
 
     def __init__(self, memory: ReplayMemory) -> None:
         self.memory, self.num_steps = memory, 0
-        self.episodes: list[list[PlainEpisode]] = [[] for _ in range(memory.num_streams)]
-        self.num_streams, self.stack = memory.num_streams, memory.stack
+        self.episodes: list[list[PlainEpisode]] = [[] for _ in range(memory.num_envs)]
+        self.num_envs, self.stack = memory.num_envs, memory.stack
 
-    def begin(self, frames, streams=None) -> None:
-        self.memory.begin(frames, streams)
-        for frame, stream in zip(np.asarray(frames), self._listed(streams), strict=True):
+    def begin(self, frames, env_ids=None) -> None:
+        self.memory.begin(frames, env_ids)
+        for frame, stream in zip(np.asarray(frames), self._listed(env_ids), strict=True):
             self.episodes[stream].append(PlainEpisode(stream, [frame.copy()]))
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams=None) -> None:
-        self.memory.append(actions, rewards, terminated, truncated, frames, streams)
-        for row, stream in enumerate(self._listed(streams)):
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids=None) -> None:
+        self.memory.append(actions, rewards, terminated, truncated, frames, env_ids)
+        for row, stream in enumerate(self._listed(env_ids)):
             episode = self.episodes[stream][-1]
             episode.indices.append(self.num_steps)
             episode.actions.append(np.array(actions[row]))
@@ -62,4 +62,4 @@ class RecordedPlay:
         return found
 
     def _listed(self, streams) -> list[int]:
-        return list(range(self.num_streams)) if streams is None else np.asarray(streams).tolist()
+        return list(range(self.num_envs)) if streams is None else np.asarray(streams).tolist()

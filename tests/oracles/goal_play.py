@@ -15,11 +15,11 @@ SPACE = {"achieved_goal": GOAL, "desired_goal": GOAL, "observation": FrameSpec((
 class GoalPlay:
     """Plays episodes of random lengths, and keeps how long each is: ``lengths[stream][episode]`` steps so far."""
 
-    def __init__(self, num_streams: int = 2, capacity: int = 1000, *, longest: int = 12, seed: int = 0, **settings):
-        self.memory = ReplayMemory(capacity, SPACE, 4, **{"stack": 1, "num_streams": num_streams, "seed": 5} | settings)
+    def __init__(self, num_envs: int = 2, capacity: int = 1000, *, longest: int = 12, seed: int = 0, **settings):
+        self.memory = ReplayMemory(capacity, SPACE, 4, **{"stack": 1, "num_envs": num_envs, "seed": 5} | settings)
         self.random, self.longest = np.random.default_rng(seed), longest
-        self.lengths: list[list[int]] = [[] for _ in range(num_streams)]
-        self.left = [0] * num_streams
+        self.lengths: list[list[int]] = [[] for _ in range(num_envs)]
+        self.left = [0] * num_envs
 
     def frames(self, stream: int) -> dict[str, np.ndarray]:
         episode, step = len(self.lengths[stream]) - 1, self.lengths[stream][-1]
@@ -34,7 +34,7 @@ class GoalPlay:
         self.lengths[stream].append(0)
         self.memory.begin(self.frames(stream), [stream])
 
-    def play(self, num_steps: int, **columns) -> GoalPlay:
+    def play(self, num_steps: int, **extras) -> GoalPlay:
         """Step each stream so often; a third of the episodes terminates, a third is truncated, a third cut off."""
         for _ in range(num_steps):
             for stream, lengths in enumerate(self.lengths):
@@ -43,9 +43,9 @@ class GoalPlay:
                 self.left[stream] -= 1
                 lengths[-1] += 1
                 ends, way = self.left[stream] == 0, len(lengths) % 3
-                extra = {name: values(stream, lengths[-1]) for name, values in columns.items()}
+                extra = {name: values(stream, lengths[-1]) for name, values in extras.items()}
                 flags = [ends and way == 0], [ends and way == 1]
-                self.memory.append([0], [0.25], *flags, self.frames(stream), [stream], columns=extra)
+                self.memory.append([0], [0.25], *flags, self.frames(stream), [stream], extras=extra)
         return self
 
 

@@ -129,7 +129,7 @@ class InterruptedLife:
             spec.get("", spec),
             NUM_ACTIONS,
             stack=STACK,
-            num_streams=NUM_STREAMS,
+            num_envs=NUM_STREAMS,
             sampler=Prioritized() if is_prioritized else Uniform(),
             storage="packed" if self.lives_in_folder else storage,
             retention=retention,  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ class InterruptedLife:
                 calls[self.random.integers(len(calls))]()
         for _ in range(2 * SEGMENT_FRAMES):  # the memory goes on
             self.step(is_interrupted=False)
-        self.check()
+        self._check()
 
     def step(self, *, is_interrupted: bool = True) -> None:
         """Begin episodes where they ended, now and then elsewhere too, and append a step."""
@@ -251,8 +251,8 @@ class InterruptedLife:
 
     def check_stored(self, memory: ReplayMemory, num_steps: int) -> None:
         """Raise unless ``memory`` has at least the first ``num_steps`` steps, except those that were evicted."""
-        memory.check()
-        batch = memory.transitions(memory.sampleable_indices())
+        memory._check()
+        batch = memory.get(memory.sampleable_indices())
         self.check_rows(batch.reward, batch)
         stored = batch.reward.astype(int).tolist()
         assert len(set(stored)) == len(stored), "a step is stored twice"

@@ -18,7 +18,7 @@ class Step:
     reward: float
     terminated: bool
     truncated: bool
-    columns: dict[str, np.ndarray]
+    extras: dict[str, np.ndarray]
     stream: int
 
 
@@ -28,7 +28,7 @@ class ListMemory:
     def __init__(
         self,
         capacity: int,
-        num_streams: int,
+        num_envs: int,
         stack: int,
         discount: float,
         stack_padding: str = "first_frame",
@@ -36,9 +36,9 @@ class ListMemory:
     ) -> None:
         self.capacity, self.stack, self.discount, self.stack_padding = capacity, stack, discount, stack_padding
         self.n_step = n_step
-        self.current: list[list[np.ndarray] | None] = [None] * num_streams
-        self.courses: list[list[Step]] = [[] for _ in range(num_streams)]
-        self.is_open = [False] * num_streams
+        self.current: list[list[np.ndarray] | None] = [None] * num_envs
+        self.courses: list[list[Step]] = [[] for _ in range(num_envs)]
+        self.is_open = [False] * num_envs
         self.steps: list[Step] = []
 
     @property
@@ -60,19 +60,19 @@ class ListMemory:
         step = self.steps[index]
         return step.course[step.start : step.start + self.n_step]
 
-    def begin(self, frames: np.ndarray, streams: list[int]) -> None:
-        for stream, frame in zip(streams, frames, strict=True):
+    def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
+        for stream, frame in zip(env_ids, frames, strict=True):
             self.current[stream], self.courses[stream] = [frame.copy()], []
             self.is_open[stream] = True
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int], columns=None) -> None:
-        for row, stream in enumerate(streams):
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None) -> None:
+        for row, stream in enumerate(env_ids):
             episode = self.current[stream]
             assert episode is not None
             ended, cut = bool(terminated[row]), bool(truncated[row])
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
             course = self.courses[stream]
-            extra = {name: np.array(values[row]) for name, values in (columns or {}).items()}
+            extra = {name: np.array(values[row]) for name, values in (extras or {}).items()}
             self.steps.append(
                 Step(episode, course, len(course), action, float(rewards[row]), ended, cut, extra, stream)
             )

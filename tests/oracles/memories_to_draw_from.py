@@ -30,7 +30,7 @@ def with_one_transition(_folder: Path, make_sampler: MakeSampler) -> ReplayMemor
 
 def five_streams_at_different_rates(_folder: Path, make_sampler: MakeSampler, seed: int = 0) -> ReplayMemory:
     """Stream s plays in one round of s + 1, and the ring is swept twice."""
-    memory = numbered_memory(150, num_streams=5, sampler=make_sampler(), seed=seed)
+    memory = numbered_memory(150, num_envs=5, sampler=make_sampler(), seed=seed)
     for number in range(120):
         for stream in range(5):
             if number % (stream + 1) == 0:
@@ -40,7 +40,7 @@ def five_streams_at_different_rates(_folder: Path, make_sampler: MakeSampler, se
 
 def with_pending_steps(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
     """Three open episodes whose newest two steps are pending, among others that ended; the ring has wrapped."""
-    memory = numbered_memory(90, num_streams=3, n_step=3, sampler=make_sampler())
+    memory = numbered_memory(90, num_envs=3, n_step=3, sampler=make_sampler())
     for episode in range(20):
         for stream in range(3):
             play_episode(memory, episode, length=1 + (episode + stream) % 6, stream=stream, truncated=True)
@@ -50,7 +50,7 @@ def with_pending_steps(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory
 
 def nearly_all_pending(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
     """Of 40 streams one has ended its episode; each of the others has 30 steps, of which 27 at least are pending."""
-    memory = numbered_memory(2000, num_streams=40, n_step=29, sampler=make_sampler())
+    memory = numbered_memory(2000, num_envs=40, n_step=29, sampler=make_sampler())
     play_open_episodes(memory, length=30)
     memory.begin(numbered_frame(0, 1, 0)[None], [0])
     return memory
@@ -58,7 +58,7 @@ def nearly_all_pending(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory
 
 def with_holes(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
     """Random retention: segments of 16 frames have left everywhere."""
-    memory = numbered_memory(300, num_streams=2, retention="random", sampler=make_sampler(), frames_per_segment=16)
+    memory = numbered_memory(300, num_envs=2, retention="random", sampler=make_sampler(), frames_per_segment=16)
     for episode in range(100):
         for stream in range(2):
             play_episode(memory, episode, length=1 + (7 * episode + stream) % 23, stream=stream, truncated=True)
@@ -104,12 +104,12 @@ MEMORIES = [
 
 def play_open_episodes(memory: ReplayMemory, length: int) -> None:
     """One more episode of every stream, side by side, which goes on."""
-    streams = range(memory.num_streams)
+    streams = range(memory.num_envs)
     memory.begin(np.stack([numbered_frame(stream, 99, 0) for stream in streams]))
-    nothing = [False] * memory.num_streams
+    nothing = [False] * memory.num_envs
     for step in range(length):
         frames = np.stack([numbered_frame(stream, 99, step + 1) for stream in streams])
-        memory.append([step] * memory.num_streams, [step] * memory.num_streams, nothing, nothing, frames)
+        memory.append([step] * memory.num_envs, [step] * memory.num_envs, nothing, nothing, frames)
 
 
 def damaged(folder: Path, make_sampler: MakeSampler, num_changed: int) -> ReplayMemory:
@@ -124,7 +124,7 @@ def damaged(folder: Path, make_sampler: MakeSampler, num_changed: int) -> Replay
     memory = ReplayMemory.open(folder, on_damage="skip", sampler=make_sampler())
     while True:
         try:
-            memory.transitions(memory.sampleable_indices())
+            memory.get(memory.sampleable_indices())
         except NothingToSampleError:  # some were damaged, and are not there now
             continue
         return memory

@@ -48,13 +48,13 @@ class NumberedSteps:
         self.memory = memory
         self.steps: dict[int, Step] = {}  # by number
         self.order: list[int] = []  # numbers, as they were appended
-        self.current: list[Episode | None] = [None] * memory.num_streams
+        self.current: list[Episode | None] = [None] * memory.num_envs
         self.number_of: dict[int, int] = {}  # by index, for ever
 
     # -- what the memory is told
 
-    def begin(self, frames: Any, streams: list[int]) -> None:
-        for row, stream in enumerate(streams):
+    def begin(self, frames: Any, env_ids: list[int]) -> None:
+        for row, stream in enumerate(env_ids):
             self.end(stream)
             self.current[stream] = Episode(stream, [row_of(frames, row)])
 
@@ -67,11 +67,11 @@ class NumberedSteps:
         for stream in range(len(self.current)):
             self.end(stream)
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams, columns) -> None:
-        for row, stream in enumerate(streams):
-            episode, number = self.current[stream], int(columns["number"][row])
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids, extras) -> None:
+        for row, stream in enumerate(env_ids):
+            episode, number = self.current[stream], int(extras["number"][row])
             ended, cut = bool(terminated[row]), bool(truncated[row])
-            state = np.array(columns["state"][row]) if "state" in columns else None
+            state = np.array(extras["state"][row]) if "state" in extras else None
             reward = np.float32(rewards[row])
             self.steps[number] = Step(episode, len(episode.numbers), int(actions[row]), reward, ended, cut, state)
             self.order.append(number)
@@ -83,14 +83,14 @@ class NumberedSteps:
 
     def horizon(self, number: int) -> int | None:
         """Steps of the n-step transition; ``None`` while it is pending."""
-        step, n_step = self.steps[number], self.memory.settings.n_step
+        step, n_step = self.steps[number], self.memory._settings.n_step
         left = len(step.episode.numbers) - step.place
         return None if left < n_step and not step.episode.is_over else min(n_step, left)
 
     def observation(self, episode: Episode, place: int, key: str) -> np.ndarray:
         """The stack that ends at a frame of an episode."""
         first = episode.frames[0][key]
-        before = np.zeros_like(first) if self.memory.settings.stack_padding == "zeros" else first
+        before = np.zeros_like(first) if self.memory._settings.stack_padding == "zeros" else first
         places = range(place - self.memory.stack + 1, place + 1)
         return np.stack([episode.frames[one][key] if one >= 0 else before for one in places])
 
@@ -101,8 +101,8 @@ class NumberedSteps:
 
     def assert_is_right(self, batch: Batch) -> np.ndarray:
         """Compare a batch with the lists; give the numbers of its steps."""
-        numbers = batch.columns["number"]
-        gamma = self.memory.settings.discount
+        numbers = batch.extras["number"]
+        gamma = self.memory._settings.discount
         for row, (number, index) in enumerate(zip(numbers.tolist(), batch.index.tolist(), strict=True)):
             assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
             step, horizon = self.steps[number], self.horizon(number)
@@ -116,14 +116,14 @@ class NumberedSteps:
             discount = 0.0 if last.terminated else gamma**horizon
             assert abs(discount - batch.discount[row]) <= 1e-7
             if step.state is not None:
-                np.testing.assert_array_equal(step.state, batch.columns["state"][row])
+                np.testing.assert_array_equal(step.state, batch.extras["state"][row])
             self.assert_shows(batch.observation, row, step.episode, step.place)
             self.assert_shows(batch.next_observation, row, step.episode, step.place + horizon)
         return numbers
 
     def assert_sequences_are_right(self, batch: SequenceBatch, borders: str) -> None:
         """Compare sequences with the lists; their rewards and discounts are of one step."""
-        numbers = batch.columns["number"]
+        numbers = batch.extras["number"]
         assert ((batch.index >= 0) == batch.mask).all()
         assert batch.mask[:, 0].all()
         assert (batch.mask[:, 1:] <= batch.mask[:, :-1]).all(), "a sequence has a hole"
@@ -150,10 +150,10 @@ class NumberedSteps:
     def assert_step_is_right(self, batch: SequenceBatch, at: tuple[int, int], step: Step) -> None:
         told = (batch.action[at], batch.reward[at], batch.terminated[at], batch.truncated[at], batch.is_first[at])
         assert (step.action, step.reward, step.terminated, step.truncated, step.place == 0) == told
-        discount = 0.0 if step.terminated else self.memory.settings.discount
+        discount = 0.0 if step.terminated else self.memory._settings.discount
         assert abs(discount - batch.discount[at]) <= 1e-7
         if step.state is not None:
-            np.testing.assert_array_equal(step.state, batch.columns["state"][at])
+            np.testing.assert_array_equal(step.state, batch.extras["state"][at])
         self.assert_shows(batch.observation, at, step.episode, step.place)
         self.assert_shows(batch.next_observation, at, step.episode, step.place + 1)
 
@@ -177,7 +177,7 @@ class NumberedSteps:
     def is_held(self, step: Step) -> bool:
         """Whether its record is there, pending or not; of random retention only what may be drawn is known."""
         number = step.episode.numbers[step.place]
-        if self.memory.settings.retention == "fifo":
+        if self.memory._settings.retention == "fifo":
             return number in self.order[-self.memory.capacity :]
         held = set(self.memory.sampleable_indices().tolist())
         return any(index in held for index, one in self.number_of.items() if one == number)
@@ -187,11 +187,11 @@ class NumberedSteps:
         return [number for number in self.order[-self.memory.capacity :] if self.horizon(number) is not None]
 
     def assert_all_is_right(self) -> None:
-        self.memory.check()
+        self.memory._check()
         indices = self.memory.sampleable_indices()
         assert len(indices) == len(self.memory) <= self.memory.capacity
-        numbers = self.assert_is_right(self.memory.transitions(indices)) if len(indices) else np.zeros(0, int)
-        if self.memory.settings.retention == "fifo":
+        numbers = self.assert_is_right(self.memory.get(indices)) if len(indices) else np.zeros(0, int)
+        if self.memory._settings.retention == "fifo":
             assert self.drawable() == numbers.tolist()
         assert len(set(numbers.tolist())) == len(numbers)
 
@@ -203,7 +203,7 @@ class NumberedCourse(NumberedSteps):
         super().__init__(memory)
         self.spaces = dict(space.spaces) if isinstance(space, Dict) else {"": space}
         self.random = np.random.default_rng(seed)
-        self.start(list(range(memory.num_streams)))
+        self.start(list(range(memory.num_envs)))
 
     def new_frames(self, count: int) -> Any:
         frames = {
@@ -232,10 +232,10 @@ class NumberedCourse(NumberedSteps):
         states = self.random.standard_normal((count, 2, 3)).astype(np.float32)
         actions = self.random.integers(0, NUM_ACTIONS, count)
         rewards = self.random.standard_normal(count).astype(np.float32)
-        columns = {"number": len(self.order) + np.arange(count), "state": states}
+        extras = {"number": len(self.order) + np.arange(count), "state": states}
         step = actions, rewards, terminated, truncated, self.new_frames(count), streams
-        self.append(*step, columns)
-        self.memory.append(*step, columns=columns)
+        self.append(*step, extras)
+        self.memory.append(*step, extras=extras)
         ended = [stream for stream in streams if self.current[stream].is_over]
         if ended and self.random.random() < 0.9:
             self.start(ended)

@@ -69,20 +69,20 @@ class NumberedEnv(gymnasium.Env):
 class ListSink:
     """A memory for `Recorder` that keeps everything in lists, each stream's in its own."""
 
-    def __init__(self, num_streams: int, stack: int = 4, shape=SHAPE) -> None:
-        self.num_streams, self.stack, self.shape = num_streams, stack, shape
-        self.log: list[list[tuple]] = [[] for _ in range(num_streams)]
-        self.episodes: list[list[np.ndarray]] = [[] for _ in range(num_streams)]
+    def __init__(self, num_envs: int, stack: int = 4, shape=SHAPE) -> None:
+        self.num_envs, self.stack, self.shape = num_envs, stack, shape
+        self.log: list[list[tuple]] = [[] for _ in range(num_envs)]
+        self.episodes: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
 
-    def begin(self, frames, streams=None) -> None:
-        for row, stream in enumerate(self.streams(streams, frames)):
+    def begin(self, frames, env_ids=None) -> None:
+        for row, stream in enumerate(self.streams(env_ids, frames)):
             self.log[stream].append(("begin", frames[row].tobytes()))
             self.episodes[stream] = [frames[row].copy()]
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams=None) -> None:
-        streams = self.streams(streams, frames)
-        assert len(actions) == len(rewards) == len(terminated) == len(truncated) == len(streams)
-        for row, stream in enumerate(streams):
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids=None) -> None:
+        env_ids = self.streams(env_ids, frames)
+        assert len(actions) == len(rewards) == len(terminated) == len(truncated) == len(env_ids)
+        for row, stream in enumerate(env_ids):
             assert not self.has_ended(stream), "appended after the episode's end"
             flags = (bool(terminated[row]), bool(truncated[row]))
             step = ("step", int(actions[row]), float(rewards[row]), *flags, frames[row].tobytes())
@@ -90,14 +90,14 @@ class ListSink:
             self.episodes[stream].append(frames[row].copy())
 
     def observations(self) -> np.ndarray:
-        return np.stack([self.stacked(stream) for stream in range(self.num_streams)])
+        return np.stack([self.stacked(stream) for stream in range(self.num_envs)])
 
     def stacked(self, stream: int) -> np.ndarray:
         frames = self.episodes[stream] or [np.zeros(self.shape, np.uint8)]
         return np.stack([frames[max(0, len(frames) - 1 - back)] for back in range(self.stack - 1, -1, -1)])
 
     def streams(self, streams, frames) -> list[int]:
-        chosen = list(range(self.num_streams)) if streams is None else [int(stream) for stream in streams]
+        chosen = list(range(self.num_envs)) if streams is None else [int(stream) for stream in streams]
         assert len(chosen) == len(frames)
         return chosen
 

@@ -15,9 +15,9 @@ def numbered_frame(stream: int, episode: int, step: int) -> np.ndarray:
     return np.array([[stream, episode, step], [7, 7, 7]], np.uint8)
 
 
-def numbered_memory(capacity: int, num_streams: int = 1, stack: int = 2, **settings) -> ReplayMemory:
+def numbered_memory(capacity: int, num_envs: int = 1, stack: int = 2, **settings) -> ReplayMemory:
     settings = {"seed": 0} | settings
-    return ReplayMemory(capacity, FrameSpec(SHAPE), 256, stack=stack, num_streams=num_streams, **settings)
+    return ReplayMemory(capacity, FrameSpec(SHAPE), 256, stack=stack, num_envs=num_envs, **settings)
 
 
 def play_episode(

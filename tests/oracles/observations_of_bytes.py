@@ -103,8 +103,8 @@ class MemoryOfBytes:
     def sample(self, batch_size: int) -> Batch:
         return in_bytes(self.inner.sample(batch_size))
 
-    def transitions(self, indices: Any) -> Batch:
-        return in_bytes(self.inner.transitions(indices))
+    def get(self, indices: Any) -> Batch:
+        return in_bytes(self.inner.get(indices))
 
 
 def in_bytes(batch: Batch) -> Batch:

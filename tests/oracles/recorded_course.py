@@ -76,7 +76,7 @@ class RecordedCourse:
         indices = memory.sampleable_indices()
         if not len(indices):
             return 0
-        batch = memory.transitions(indices)
+        batch = memory.get(indices)
         self.check(batch)
         stop = int(batch.reward[-1]) + 1
         assert stop % NUM_STREAMS == 0, "half of a step is there"
@@ -88,7 +88,7 @@ class RecordedCourse:
         indices = memory.sampleable_indices()
         if not len(indices):
             return []
-        batch = memory.transitions(indices)
+        batch = memory.get(indices)
         self.check(batch)
         numbers: list[int] = sorted(batch.reward.astype(int).tolist())
         assert len(set(numbers)) == len(numbers), "a transition is there twice"
@@ -108,7 +108,7 @@ class RecordedCourse:
 
 def course_memory(capacity: int, **settings) -> ReplayMemory:
     """A memory for such a course."""
-    arguments = {"stack": STACK, "num_streams": NUM_STREAMS, "discount": DISCOUNT, "seed": 0} | settings
+    arguments = {"stack": STACK, "num_envs": NUM_STREAMS, "discount": DISCOUNT, "seed": 0} | settings
     return ReplayMemory(capacity, FrameSpec(SHAPE), 4, **arguments)
 
 

@@ -17,7 +17,7 @@ def recorded(
     num_steps: int, *, capacity: int = 40, seed: int = 1, stack_padding: str = "first_frame", **settings
 ) -> tuple[ReplayMemory, ListMemory]:
     settings = {
-        "num_streams": NUM_STREAMS,
+        "num_envs": NUM_STREAMS,
         "discount": DISCOUNT,
         "seed": seed,
         "stack_padding": stack_padding,

@@ -18,14 +18,14 @@ COLUMN = {"state": (np.float32, (2,))}
 class SequenceCourse:
     """Rewards are the numbers of the steps, so that every step of a batch says which it is."""
 
-    def __init__(self, retention: str, num_streams: int, stack: int, seed: int = 0, **settings) -> None:
+    def __init__(self, retention: str, num_envs: int, stack: int, seed: int = 0, **settings) -> None:
         self.random = np.random.default_rng(seed)
-        self.retention, self.num_streams = retention, num_streams
-        capacity = max(16, 4 * stack) * (num_streams + 16) + num_streams * stack
-        shape = {"num_streams": num_streams, "stack": stack, "discount": 0.9}
+        self.retention, self.num_envs = retention, num_envs
+        capacity = max(16, 4 * stack) * (num_envs + 16) + num_envs * stack
+        shape = {"num_envs": num_envs, "stack": stack, "discount": 0.9}
         shape["stack_padding"] = settings.pop("stack_padding", "first_frame")
         shape["n_step"] = settings.pop("n_step", 1)
-        settings = {"seed": seed, "retention": retention, "columns": COLUMN} | settings
+        settings = {"seed": seed, "retention": retention, "extras": COLUMN} | settings
         kinds = (TellingMemory, ToldListMemory) if retention == "random" else (ReplayMemory, ListMemory)
         self.memory = kinds[0](capacity, FrameSpec(SHAPE), NUM_ACTIONS, **shape, **settings)
         self.oracle = kinds[1](capacity, **shape)
@@ -48,15 +48,15 @@ class SequenceCourse:
 
     def play(self, num_steps: int, end_chance: float = 0.05) -> None:
         for _ in range(num_steps):
-            self.begin([stream for stream in range(self.num_streams) if not self.oracle.is_open[stream]])
-            streams = np.flatnonzero(self.random.random(self.num_streams) < 0.8).tolist() or [0]
+            self.begin([stream for stream in range(self.num_envs) if not self.oracle.is_open[stream]])
+            streams = np.flatnonzero(self.random.random(self.num_envs) < 0.8).tolist() or [0]
             first = len(self.oracle.steps)
             numbers = np.arange(first, first + len(streams))
             flags = self.random.random((2, len(streams))) < end_chance / 2
-            columns = {"state": np.stack([numbers, numbers + 0.5], 1).astype(np.float32)}
+            extras = {"state": np.stack([numbers, numbers + 0.5], 1).astype(np.float32)}
             step = (numbers % NUM_ACTIONS, numbers.astype(np.float64), *flags, self.new_frames(len(streams)), streams)
-            self.memory.append(*step, columns=columns)
-            self.oracle.append(*step, columns)
+            self.memory.append(*step, extras=extras)
+            self.oracle.append(*step, extras)
             if self.random.random() < 0.02:  # cut off in mid-episode, once more at once
                 self.begin([streams[0]])
                 self.begin([streams[0]])

@@ -14,17 +14,17 @@ class ShadowedMemory(ReplayMemory):
     def __init__(self, *args, **settings) -> None:
         super().__init__(*args, **settings)
         self.oracle = ListMemory(
-            self.capacity, self.num_streams, self.stack, self.settings.discount, n_step=self.settings.n_step
+            self.capacity, self.num_envs, self.stack, self._settings.discount, n_step=self._settings.n_step
         )
 
-    def begin(self, frames, streams=None):
-        super().begin(frames, streams)
-        self.oracle.begin(np.asarray(frames), self.listed(streams))
+    def begin(self, frames, env_ids=None):
+        super().begin(frames, env_ids)
+        self.oracle.begin(np.asarray(frames), self.listed(env_ids))
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
-        super().append(actions, rewards, terminated, truncated, frames, streams)
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
+        super().append(actions, rewards, terminated, truncated, frames, env_ids)
         step = (actions, rewards, terminated, truncated, np.asarray(frames))
-        self.oracle.append(*step, self.listed(streams))
+        self.oracle.append(*step, self.listed(env_ids))
 
     def listed(self, streams) -> list[int]:
-        return list(range(self.num_streams)) if streams is None else np.asarray(streams).tolist()
+        return list(range(self.num_envs)) if streams is None else np.asarray(streams).tolist()

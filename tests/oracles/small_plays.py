@@ -16,10 +16,10 @@ ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, 
 
 @dataclass(frozen=True)
 class SmallPlay:
-    """Episodes as (length, how it ends), played in turn by ``num_streams`` streams into ``capacity`` places."""
+    """Episodes as (length, how it ends), played in turn by ``num_envs`` streams into ``capacity`` places."""
 
     episodes: tuple[tuple[int, str], ...]
-    num_streams: int = 1
+    num_envs: int = 1
     capacity: int = 1000
     stack: int = 4
     seed: int = 0
@@ -29,13 +29,13 @@ class SmallPlay:
         spec = FrameSpec((5, 3)) if frame is None else frame
         rng = np.random.default_rng(self.seed)
         memory = ReplayMemory(
-            self.capacity, spec, 6, stack=self.stack, num_streams=self.num_streams, **{"seed": 0} | settings
+            self.capacity, spec, 6, stack=self.stack, num_envs=self.num_envs, **{"seed": 0} | settings
         )
         play = RecordedPlay(memory)
-        turns = [list(self.episodes[stream :: self.num_streams]) for stream in range(self.num_streams)]
-        left = [0] * self.num_streams
+        turns = [list(self.episodes[stream :: self.num_envs]) for stream in range(self.num_envs)]
+        left = [0] * self.num_envs
         while any(turns) or any(left):
-            for stream in range(self.num_streams):
+            for stream in range(self.num_envs):
                 if not left[stream]:
                     if not turns[stream]:
                         continue
@@ -63,7 +63,7 @@ def small_plays(max_streams: int = 3, ends: tuple[str, ...] = tuple(ENDS)) -> st
     return st.builds(
         SmallPlay,
         episodes=episodes,
-        num_streams=st.integers(1, max_streams),
+        num_envs=st.integers(1, max_streams),
         capacity=st.sampled_from([5, 13, 1000]),
         stack=st.integers(1, 5),
         seed=st.integers(0, 1000),

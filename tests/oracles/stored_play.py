@@ -29,7 +29,7 @@ class StoredPlay(NamedTuple):
 def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> StoredPlay:
     """Play on three streams, commit a generation that stays, play on beyond the capacity, commit another."""
     memory = ShadowedMemory(
-        CAPACITY, frame or FrameSpec(SHAPE), 5, stack=STACK, num_streams=NUM_STREAMS, seed=0, **settings
+        CAPACITY, frame or FrameSpec(SHAPE), 5, stack=STACK, num_envs=NUM_STREAMS, seed=0, **settings
     )
     random = np.random.default_rng(0)
     windows = {}
@@ -71,7 +71,7 @@ def assert_batch_is_what_was_recorded(batch: Batch, stored: StoredPlay) -> None:
 
 
 def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.ndarray:
-    spec = memory.settings.frame
+    spec = memory._settings.frame
     pixels = random.integers(0, 256, (count, *spec.shape), dtype=np.uint8)
     if not spec.is_scaled:
         return pixels.astype(spec.dtype)

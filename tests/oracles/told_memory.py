@@ -11,10 +11,10 @@ from oracles.list_memory import ListMemory
 class ToldListMemory(ListMemory):
     """The oracle where any frames may leave: what looks at one of them may not be drawn any more."""
 
-    def __init__(self, capacity: int, num_streams: int, **settings) -> None:
-        super().__init__(capacity, num_streams, **settings)
-        self.newest = [-1] * num_streams
-        self.starts = [0] * num_streams
+    def __init__(self, capacity: int, num_envs: int, **settings) -> None:
+        super().__init__(capacity, num_envs, **settings)
+        self.newest = [-1] * num_envs
+        self.starts = [0] * num_envs
         self.windows: list[tuple[int, int, int]] = []  # stream, first frame looked at and that the step started at
         self.drawable: set[int] = set()
 
@@ -22,15 +22,15 @@ class ToldListMemory(ListMemory):
     def held(self) -> list[int]:
         return sorted(number for number in self.drawable if not self.is_pending(number))
 
-    def begin(self, frames: np.ndarray, streams: list[int]) -> None:
-        super().begin(frames, streams)
-        for stream in streams:
+    def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
+        super().begin(frames, env_ids)
+        for stream in env_ids:
             self.newest[stream] += 1
             self.starts[stream] = self.newest[stream]
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams: list[int], columns=None) -> None:
-        super().append(actions, rewards, terminated, truncated, frames, streams, columns)
-        for stream in streams:
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None) -> None:
+        super().append(actions, rewards, terminated, truncated, frames, env_ids, extras)
+        for stream in env_ids:
             first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
             self.drawable.add(len(self.windows))
             self.windows.append((stream, first, self.newest[stream]))

@@ -42,7 +42,7 @@ def made(start_method: str, folder: Path, failure: Failure | None) -> Recorder:
         seed=0,
         step_timeout=120.0,
     )
-    memory = ReplayMemory(10_000, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_streams=NUM_ENVS, seed=0)
+    memory = ReplayMemory(10_000, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_envs=NUM_ENVS, seed=0)
     return Recorder(vector, memory)
 
 
@@ -58,7 +58,7 @@ def play_until_interrupted(recorder: Recorder, folder: Path) -> None:
     except KeyboardInterrupt:
         recorder.memory.save(folder.parent / "memory")
         loaded = ReplayMemory.load(folder.parent / "memory")
-        loaded.check()
+        loaded._check()
         batch = loaded.sample(16)
         tell(interrupted=True, held=len(loaded), shape=batch.observation.shape)
         recorder.close()

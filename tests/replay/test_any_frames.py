@@ -55,7 +55,7 @@ def random_frames(random: np.random.Generator, spec: FrameSpec, count: int) -> n
 
 def record(memory: ReplayMemory, frames: np.ndarray) -> None:
     """One episode a stream: frames ``(steps, streams, *frame)``."""
-    count = memory.num_streams
+    count = memory.num_envs
     memory.begin(frames[0])
     for step in range(1, len(frames)):
         memory.append(np.full(count, step % 5), np.full(count, step), *np.zeros((2, count), bool), frames[step])
@@ -64,17 +64,17 @@ def record(memory: ReplayMemory, frames: np.ndarray) -> None:
 def stack_of(memory: ReplayMemory, frames: np.ndarray, stream: int, last: int) -> np.ndarray:
     places = np.arange(last - memory.stack + 1, last + 1)
     stack = frames[np.maximum(places, 0), stream]
-    if memory.settings.stack_padding == "zeros":
+    if memory._settings.stack_padding == "zeros":
         stack[places < 0] = 0
     return stack
 
 
 def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
     indices = memory.sampleable_indices()
-    batch = memory.transitions(indices)
+    batch = memory.get(indices)
     assert frames.dtype == batch.observation.dtype == batch.next_observation.dtype
     for row, index in enumerate(indices.tolist()):
-        step, stream = divmod(index, memory.num_streams)
+        step, stream = divmod(index, memory.num_envs)
         assert stack_of(memory, frames, stream, step).tobytes() == batch.observation[row].tobytes()
         assert stack_of(memory, frames, stream, step + 1).tobytes() == batch.next_observation[row].tobytes()
     for stream, stack in enumerate(memory.observations()):
@@ -85,9 +85,9 @@ def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
 @pytest.mark.parametrize("padding", STACK_PADDINGS)
 @pytest.mark.parametrize("name", SPACES)
 def test_frames_of_any_space_are_sampled_as_they_came_before_and_after_saving(name, padding, storage, tmp_path):
-    options = {"stack": 3, "stack_padding": padding, "num_streams": 2, "storage": storage, "seed": 0}
+    options = {"stack": 3, "stack_padding": padding, "num_envs": 2, "storage": storage, "seed": 0}
     memory = ReplayMemory(90, SPACES[name], 5, **options)
-    frames = random_frames(np.random.default_rng(0), memory.settings.frame, 80).reshape(40, 2, *SPACES[name].shape)
+    frames = random_frames(np.random.default_rng(0), memory._settings.frame, 80).reshape(40, 2, *SPACES[name].shape)
 
     record(memory, frames)
 
@@ -111,7 +111,7 @@ def test_frames_of_any_shape_and_dtype_are_sampled_as_they_came(
     shape, dtype, is_scaled, padding, storage, num_steps, capacity, seed
 ):
     spec = FrameSpec(shape, dtype, is_scaled and dtype.startswith("float"))
-    memory = ReplayMemory(capacity, spec, 5, stack=3, stack_padding=padding, num_streams=2, storage=storage, seed=0)
+    memory = ReplayMemory(capacity, spec, 5, stack=3, stack_padding=padding, num_envs=2, storage=storage, seed=0)
     frames = random_frames(np.random.default_rng(seed), spec, 2 * num_steps).reshape(num_steps, 2, *shape)
 
     record(memory, frames)
@@ -132,7 +132,7 @@ def test_pictures_of_a_megapixel_are_sampled_as_they_came():
 @pytest.mark.parametrize("space", [Box(0, 1, (6, 5), np.float32), SPACES["a vector"]], ids=["scaled", "vector"])
 def test_any_changed_byte_of_saved_floats_is_found(space, tmp_path):
     memory = ReplayMemory(6, space, 5, stack=2, seed=0)
-    frames = random_frames(np.random.default_rng(0), memory.settings.frame, 5)[:, None]
+    frames = random_frames(np.random.default_rng(0), memory._settings.frame, 5)[:, None]
     frames[3:] = frames[:1]
     record(memory, frames)
     memory.save(tmp_path / "memory")

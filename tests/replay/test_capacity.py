@@ -16,7 +16,7 @@ def test_the_newest_transitions_are_kept_with_the_stack_that_was_acted_on(num_st
     memory = numbered_memory(CAPACITY, stack=4)
     play_episode(memory, episode=0, length=num_steps)
 
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
 
     newest = range(max(0, num_steps - CAPACITY), num_steps)
     expected = [[max(0, step - back) for back in (3, 2, 1, 0)] for step in newest]
@@ -24,17 +24,17 @@ def test_the_newest_transitions_are_kept_with_the_stack_that_was_acted_on(num_st
     assert [step + 1 for step in newest] == [steps_of(stack)[-1] for stack in batch.next_observation]
 
 
-@pytest.mark.parametrize(("capacity", "num_streams"), [(10, 3), (7, 4), (5, 5), (100, 7)])
-def test_a_capacity_that_the_streams_do_not_divide_is_exactly_what_was_asked_for(capacity, num_streams):
-    memory = numbered_memory(capacity, num_streams)
-    frames = np.stack([numbered_frame(stream, 0, 0) for stream in range(num_streams)])
+@pytest.mark.parametrize(("capacity", "num_envs"), [(10, 3), (7, 4), (5, 5), (100, 7)])
+def test_a_capacity_that_the_streams_do_not_divide_is_exactly_what_was_asked_for(capacity, num_envs):
+    memory = numbered_memory(capacity, num_envs)
+    frames = np.stack([numbered_frame(stream, 0, 0) for stream in range(num_envs)])
     memory.begin(frames)
-    flags = np.zeros(num_streams, bool)
+    flags = np.zeros(num_envs, bool)
 
     for step in range(capacity):
-        memory.append(np.full(num_streams, step), np.zeros(num_streams), flags, flags, frames)
+        memory.append(np.full(num_envs, step), np.zeros(num_envs), flags, flags, frames)
 
-        assert min(capacity, (step + 1) * num_streams) == len(memory)
+        assert min(capacity, (step + 1) * num_envs) == len(memory)
 
 
 def test_an_index_is_never_given_twice_and_names_the_same_transition_for_as_long_as_it_is_held():
@@ -43,7 +43,7 @@ def test_an_index_is_never_given_twice_and_names_the_same_transition_for_as_long
 
     for episode in range(6):
         play_episode(memory, episode, length=4, truncated=True)
-        batch = memory.transitions(memory.sampleable_indices())
+        batch = memory.get(memory.sampleable_indices())
         for index, observation in zip(batch.index.tolist(), batch.observation, strict=True):
             identity = 10 * int(observation[-1, 0, 1]) + int(observation[-1, 0, 2])
             assert identity == seen.setdefault(index, identity)
@@ -56,7 +56,7 @@ def test_a_transition_that_has_left_is_refused_by_name():
     play_episode(memory, episode=0, length=9)
 
     with pytest.raises(NothingToSampleError, match="transition 3 is not held: it has gone or never was"):
-        memory.transitions([5, 3])
+        memory.get([5, 3])
 
 
 def test_an_empty_memory_says_that_there_is_nothing_to_sample():
@@ -71,8 +71,8 @@ def test_an_empty_memory_says_that_there_is_nothing_to_sample():
     ("settings", "message"),
     [
         ({"capacity": 0}, "capacity is 0"),
-        ({"capacity": 2, "num_streams": 3}, "capacity is 2: it must hold one transition of each of the 3 streams"),
-        ({"capacity": 5, "num_streams": 0}, "num_streams is 0"),
+        ({"capacity": 2, "num_envs": 3}, "capacity is 2: it must hold one transition of each of the 3 environments"),
+        ({"capacity": 5, "num_envs": 0}, "num_envs is 0"),
         ({"capacity": 5, "stack": 0}, "stack is 0"),
         ({"capacity": 5, "discount": 1.5}, "discount is 1.5"),
         (

@@ -1,4 +1,4 @@
-"""Extra columns: declared by name, stored with the step, given back with every batch, and kept for ever."""
+"""Extras: declared by name, stored with the step, given back with every batch, and kept for ever."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.columns import ColumnsSpec
+from framestow.replay.columns import ExtrasSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.saving.repair import repair_store
 from framestow.replay.saving.verification import verify_store
@@ -19,12 +19,12 @@ FRAMES = np.zeros((2, 2, 3), np.uint8)
 COLUMNS = {"log_prob": np.float32, "state": (np.float64, (2, 3)), "visits": np.int16, "is_greedy": np.bool_}
 
 
-def memory_with(columns=COLUMNS, capacity: int = 100, **settings) -> ReplayMemory:
-    return ReplayMemory(capacity, FRAME, 4, stack=2, num_streams=2, columns=columns, seed=0, **settings)
+def memory_with(extras=COLUMNS, capacity: int = 100, **settings) -> ReplayMemory:
+    return ReplayMemory(capacity, FRAME, 4, stack=2, num_envs=2, extras=extras, seed=0, **settings)
 
 
 def values_at(step: int) -> dict[str, np.ndarray]:
-    """What both streams have in the columns at that step; never the same twice."""
+    """What both streams have in the extras at that step; never the same twice."""
     return {
         "log_prob": np.array([-step, -step - 0.5], np.float32),
         "state": step + np.arange(12.0).reshape(2, 2, 3),
@@ -33,8 +33,8 @@ def values_at(step: int) -> dict[str, np.ndarray]:
     }
 
 
-def append(memory: ReplayMemory, columns, ends: bool = False) -> None:
-    memory.append([1, 2], [0.0, 1.0], [ends] * 2, [False] * 2, FRAMES, columns=columns)
+def append(memory: ReplayMemory, extras, ends: bool = False) -> None:
+    memory.append([1, 2], [0.0, 1.0], [ends] * 2, [False] * 2, FRAMES, extras=extras)
 
 
 def played(num_steps: int, **settings) -> ReplayMemory:
@@ -49,11 +49,11 @@ def played(num_steps: int, **settings) -> ReplayMemory:
 def assert_holds_what_was_played(memory: ReplayMemory) -> None:
     """Index 2 * step + stream has that stream's values of that step."""
     indices = memory.sampleable_indices()
-    columns = memory.transitions(indices).columns
-    assert COLUMNS.keys() == columns.keys()
+    extras = memory.get(indices).extras
+    assert COLUMNS.keys() == extras.keys()
     for row, index in enumerate(indices.tolist()):
         for name, values in values_at(index // 2).items():
-            np.testing.assert_array_equal(values[index % 2], columns[name][row], f"{name} of transition {index}")
+            np.testing.assert_array_equal(values[index % 2], extras[name][row], f"{name} of transition {index}")
 
 
 def test_a_batch_has_each_column_by_name_in_its_dtype_and_shape():
@@ -61,7 +61,7 @@ def test_a_batch_has_each_column_by_name_in_its_dtype_and_shape():
 
     batch = memory.sample(5)
 
-    told = {name: (values.dtype, values.shape) for name, values in batch.columns.items()}
+    told = {name: (values.dtype, values.shape) for name, values in batch.extras.items()}
     assert {
         "log_prob": (np.float32, (5,)),
         "state": (np.float64, (5, 2, 3)),
@@ -74,9 +74,9 @@ def test_a_batch_has_each_column_by_name_in_its_dtype_and_shape():
 def test_a_memory_without_columns_gives_none():
     memory = ReplayMemory(10, FRAME, 4)
     memory.begin(FRAMES[:1])
-    memory.append([0], [0.0], [False], [False], FRAMES[:1], columns={})
+    memory.append([0], [0.0], [False], [False], FRAMES[:1], extras={})
 
-    assert {} == memory.sample(1).columns
+    assert {} == memory.sample(1).extras
 
 
 def test_columns_are_copied_when_they_come_and_belong_to_the_batch_when_they_go():
@@ -86,7 +86,7 @@ def test_columns_are_copied_when_they_come_and_belong_to_the_batch_when_they_go(
     append(memory, values)
     values["state"][...] = 99.0
 
-    memory.sample(4).columns["state"][...] = 77.0
+    memory.sample(4).extras["state"][...] = 77.0
 
     assert_holds_what_was_played(memory)
 
@@ -108,7 +108,7 @@ def test_whatever_the_dtype_holds_comes_back_not_finite_numbers_among_it(dtype, 
 
     append(memory, {"value": values})
 
-    assert values.tobytes() == memory.transitions([0, 1]).columns["value"].tobytes()
+    assert values.tobytes() == memory.get([0, 1]).extras["value"].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -134,16 +134,16 @@ def test_columns_are_stored_alike_in_every_form(form):
 
 
 BAD = [
-    (None, "columns lack is_greedy, log_prob, state, visits: every step of this memory has"),
-    ({"state": ...}, "columns lack state: every step of this memory has"),
-    ({"extra": [1, 2]}, "columns have extra: this memory keeps is_greedy bool, log_prob float32, state float64 2x3"),
-    ({"state": np.zeros((2, 3))}, "column 'state' has shape (2, 3): 2 streams take (2, 2, 3)"),
-    ({"visits": [1]}, "column 'visits' has shape (1,): 2 streams take (2,)"),
-    ({"visits": [1.0, 2.0]}, "column 'visits' has dtype float64: this memory keeps int16 of it; convert it"),
-    ({"visits": [1, 40_000]}, "column 'visits' is 40000 at row 1: int16 does not hold that"),
-    ({"log_prob": [0.0, 1e300]}, "column 'log_prob' is 1e+300 at row 1: float32 does not hold that"),
-    ({"is_greedy": [0, 1]}, "column 'is_greedy' has dtype int64: this memory keeps bool of it"),
-    ([1, 2], "columns is [1, 2]: it must map names to arrays"),
+    (None, "extras lack is_greedy, log_prob, state, visits: every step of this memory has"),
+    ({"state": ...}, "extras lack state: every step of this memory has"),
+    ({"extra": [1, 2]}, "extras have extra: this memory keeps is_greedy bool, log_prob float32, state float64 2x3"),
+    ({"state": np.zeros((2, 3))}, "extra 'state' has shape (2, 3): 2 environments take (2, 2, 3)"),
+    ({"visits": [1]}, "extra 'visits' has shape (1,): 2 environments take (2,)"),
+    ({"visits": [1.0, 2.0]}, "extra 'visits' has dtype float64: this memory keeps int16 of it; convert it"),
+    ({"visits": [1, 40_000]}, "extra 'visits' is 40000 at row 1: int16 does not hold that"),
+    ({"log_prob": [0.0, 1e300]}, "extra 'log_prob' is 1e+300 at row 1: float32 does not hold that"),
+    ({"is_greedy": [0, 1]}, "extra 'is_greedy' has dtype int64: this memory keeps bool of it"),
+    ([1, 2], "extras is [1, 2]: it must map names to arrays"),
 ]
 
 
@@ -151,15 +151,15 @@ BAD = [
 def test_columns_that_break_a_rule_are_refused_before_anything_is_stored(change, message):
     memory = memory_with()
     memory.begin(FRAMES)
-    columns = change
+    extras = change
     if isinstance(change, dict):
-        columns = {name: value for name, value in (values_at(0) | change).items() if value is not ...}
+        extras = {name: value for name, value in (values_at(0) | change).items() if value is not ...}
 
     with pytest.raises(InvalidStepError, match=re.escape(message)):
-        append(memory, columns)
+        append(memory, extras)
 
     assert 0 == len(memory)
-    memory.check()
+    memory._check()
     append(memory, values_at(0))
     assert_holds_what_was_played(memory)
 
@@ -168,27 +168,27 @@ def test_a_memory_without_columns_refuses_them():
     memory = memory_with(None)
     memory.begin(FRAMES)
 
-    with pytest.raises(InvalidStepError, match="columns have log_prob: this memory keeps none; leave it out"):
+    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory keeps none; leave it out"):
         append(memory, {"log_prob": np.zeros(2, np.float32)})
 
 
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"reward": np.float32}, "columns has the name 'reward': a batch has that already; take another name"),
-        ({"mask": np.float32}, "columns has the name 'mask': a batch has that already"),
-        ({"": np.float32}, "columns has the name '': names are letters, digits and underscores"),
-        ({"log prob": np.float32}, "columns has the name 'log prob'"),
-        ({3: np.float32}, "columns has the name 3"),
-        ({"name": object}, "column 'name' is object: a column has numbers or booleans"),
-        ({"name": "U8"}, "column 'name' is <U8: a column has numbers or booleans"),
-        ({"name": [("x", np.int8)]}, "a column has numbers or booleans"),
-        ({"name": np.longdouble}, "a column has numbers or booleans of up to 8 bytes"),
+        ({"reward": np.float32}, "extras has the name 'reward': a batch has that already; take another name"),
+        ({"mask": np.float32}, "extras has the name 'mask': a batch has that already"),
+        ({"": np.float32}, "extras has the name '': names are letters, digits and underscores"),
+        ({"log prob": np.float32}, "extras has the name 'log prob'"),
+        ({3: np.float32}, "extras has the name 3"),
+        ({"name": object}, "extra 'name' is object: an extra has numbers or booleans"),
+        ({"name": "U8"}, "extra 'name' is <U8: an extra has numbers or booleans"),
+        ({"name": [("x", np.int8)]}, "an extra has numbers or booleans"),
+        ({"name": np.longdouble}, "an extra has numbers or booleans of up to 8 bytes"),
         ({"name": (np.float32, (0,))}, "at least one a step"),
-        ({"name": "no such dtype"}, "column 'name' is 'no such dtype': NumPy knows no such dtype"),
+        ({"name": "no such dtype"}, "extra 'name' is 'no such dtype': NumPy knows no such dtype"),
         ({"name": (np.float32, (-1,))}, "NumPy knows no such dtype"),
-        ({"name": (np.uint8, 65_537)}, "columns take 65537 bytes a step: 65536 is the most"),
-        (["log_prob"], "columns is ['log_prob']: it must map names to dtypes"),
+        ({"name": (np.uint8, 65_537)}, "extras take 65537 bytes a step: 65536 is the most"),
+        (["log_prob"], "extras is ['log_prob']: it must map names to dtypes"),
     ],
 )
 def test_declarations_that_cannot_work_are_refused_by_name(declared, message):
@@ -199,7 +199,7 @@ def test_declarations_that_cannot_work_are_refused_by_name(declared, message):
 def test_the_order_of_declaration_means_nothing():
     declared = {"b": np.int8, "a": np.int64}
 
-    assert ColumnsSpec.from_declared(declared) == ColumnsSpec.from_declared(dict(reversed(declared.items())))
+    assert ExtrasSpec.from_declared(declared) == ExtrasSpec.from_declared(dict(reversed(declared.items())))
 
 
 @pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random", "capacity": 2000}], ids=str)
@@ -210,10 +210,10 @@ def test_columns_are_saved_and_loaded(num_steps, settings, tmp_path):
     memory.save(tmp_path / "memory")
 
     loaded = ReplayMemory.load(tmp_path / "memory")
-    assert memory.settings == loaded.settings
-    expected, actual = (one.transitions(memory.sampleable_indices()) for one in (memory, loaded))
+    assert memory._settings == loaded._settings
+    expected, actual = (one.get(memory.sampleable_indices()) for one in (memory, loaded))
     for name in COLUMNS:
-        np.testing.assert_array_equal(expected.columns[name], actual.columns[name])
+        np.testing.assert_array_equal(expected.extras[name], actual.extras[name])
     if "retention" not in settings:
         assert_holds_what_was_played(loaded)
 
@@ -224,9 +224,9 @@ def test_a_folder_is_gone_on_with_by_the_same_columns_and_by_no_others(tmp_path)
         pass
 
     for declared, message in (
-        (None, "columns.is_greedy is None: the memory in"),
-        (COLUMNS | {"more": np.int8}, "columns.more is ('int8', []): the memory in"),
-        (COLUMNS | {"visits": np.int32}, "columns.visits is ('int32', []): the memory in"),
+        (None, "extras.is_greedy is None: the memory in"),
+        (COLUMNS | {"more": np.int8}, "extras.more is ('int8', []): the memory in"),
+        (COLUMNS | {"visits": np.int32}, "extras.visits is ('int32', []): the memory in"),
     ):
         with pytest.raises(IncompatibleError, match=re.escape(message)):
             memory_with(declared, **folder)
@@ -274,11 +274,11 @@ def test_an_episode_has_its_columns():
     for episode in episodes:
         for row, index in enumerate(episode.indices.tolist()):
             for name, values in values_at(index // 2).items():
-                np.testing.assert_array_equal(values[index % 2], episode.columns[name][row])
+                np.testing.assert_array_equal(values[index % 2], episode.extras[name][row])
 
 
 def test_the_bytes_of_columns_are_reported():
-    per_step = ColumnsSpec.from_declared(COLUMNS).dtype.itemsize
+    per_step = ExtrasSpec.from_declared(COLUMNS).dtype.itemsize
     reported = played(50, capacity=1000).report()
     assert 55 == per_step
     without = memory_with(None, capacity=1000)
@@ -287,7 +287,7 @@ def test_the_bytes_of_columns_are_reported():
             without.begin(FRAMES)
         append(without, None, ends=step % 7 == 6)
 
-    assert 100 * per_step == reported.parts["columns"] - without.report().parts["columns"]
+    assert 100 * per_step == reported.parts["steps"] - without.report().parts["steps"]
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
@@ -306,4 +306,4 @@ def test_columns_count_against_a_budget(retention, fewest_held, storage):
         assert memory._timeline.nbytes <= budget
 
     assert memory.report().all_bytes <= budget
-    assert fewest_held < len(memory) < 1573  # of which the columns alone would take it all
+    assert fewest_held < len(memory) < 1573  # of which the extras alone would take it all

@@ -19,7 +19,7 @@ def test_a_truncated_episode_bootstraps_from_its_true_last_frame(storage):
     play_episode(memory, episode=1, length=3, truncated=True)
     play_episode(memory, episode=2, length=2)
 
-    batch = memory.transitions([2])
+    batch = memory.get([2])
 
     assert [1, 1] == episodes_of(batch.next_observation[0])
     assert [2, 3] == steps_of(batch.next_observation[0])
@@ -31,7 +31,7 @@ def test_a_terminated_episode_does_not_bootstrap_and_still_shows_its_last_frame(
     play_episode(memory, episode=1, length=3, terminated=True)
     play_episode(memory, episode=2, length=2)
 
-    batch = memory.transitions([2])
+    batch = memory.get([2])
 
     assert 0.0 == batch.discount[0]
     assert [2, 3] == steps_of(batch.next_observation[0])
@@ -47,7 +47,7 @@ def test_all_four_combinations_of_flags_survive_and_termination_wins(terminated,
     memory.save(tmp_path / "memory")
 
     for kept in (memory, type(memory).load(tmp_path / "memory")):
-        batch = kept.transitions([0])
+        batch = kept.get([0])
         actual = (bool(batch.terminated[0]), bool(batch.truncated[0]), float(batch.discount[0]))
         assert (terminated, truncated, discount) == actual
 
@@ -57,7 +57,7 @@ def test_nothing_crosses_a_reset_in_the_middle_of_an_episode(storage):
     play_episode(memory, episode=1, length=2)
     play_episode(memory, episode=2, length=2)
 
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
 
     assert [[1] * 3, [1] * 3, [2] * 3, [2] * 3] == [episodes_of(observation) for observation in batch.observation]
     assert [[0, 0, 1], [0, 1, 2], [0, 0, 1], [0, 1, 2]] == [steps_of(stack) for stack in batch.next_observation]
@@ -70,7 +70,7 @@ def test_episodes_of_any_length_never_show_frames_of_one_another(length, storage
     for episode in range(9):
         play_episode(memory, episode, length, terminated=episode % 2 == 0, truncated=episode % 3 == 0)
 
-        batch = memory.transitions(memory.sampleable_indices())
+        batch = memory.get(memory.sampleable_indices())
 
         assert min(10, (episode + 1) * length) == len(memory)
         for observation, following in zip(batch.observation, batch.next_observation, strict=True):
@@ -82,7 +82,7 @@ def test_a_step_after_the_end_of_an_episode_is_refused_until_the_next_begins():
     memory = numbered_memory(10)
     play_episode(memory, episode=1, length=1, terminated=True)
 
-    with pytest.raises(InvalidStepError, match=r"stream 0 has no open episode.*begin\(frames, streams=\[0\]\)"):
+    with pytest.raises(InvalidStepError, match=r"environment 0 has no open episode.*begin\(frames, env_ids=\[0\]\)"):
         memory.append([0], [0.0], [False], [False], numbered_frame(0, 1, 2)[None])
 
     assert 1 == len(memory)

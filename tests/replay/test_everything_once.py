@@ -93,7 +93,7 @@ def test_returns_to_go_are_what_followed_to_the_end_of_the_episode(retention, di
     course = SequenceCourse(retention, 3, 2, 6)
     course.play(300, 0.1)
     lists = course.lists()
-    batch = course.memory.transitions(course.memory.sampleable_indices())
+    batch = course.memory.get(course.memory.sampleable_indices())
 
     returns = course.memory.returns_to_go(batch.index, discount)
 

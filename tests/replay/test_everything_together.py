@@ -1,4 +1,4 @@
-"""n-step returns, columns, Dict observations, any sampler and any retention at once, against lists, after any calls."""
+"""n-step returns, extras, Dict observations, any sampler and any retention at once, against lists, after any calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = ["play", "play", "play on", "cut off", "sample", "priorities", "switch",
 settings_of_a_memory = st.fixed_dictionaries(
     {
         "capacity": st.integers(3, 120),
-        "num_streams": st.integers(1, 3),
+        "num_envs": st.integers(1, 3),
         "stack": st.integers(1, 4),
         "stack_padding": st.sampled_from(["first_frame", "zeros"]),
         "n_step": st.sampled_from([1, 2, 3, 7, 40]),
@@ -72,13 +72,13 @@ class Everything:
     def __init__(self, space, sampler: str, folder, **asked) -> None:
         self.folder, self.sampler = folder, sampler
         if asked["retention"] == "random":
-            asked["capacity"] += fewest(asked["num_streams"], asked["stack"])
-        asked["capacity"] = max(asked["capacity"], asked["num_streams"] * asked["n_step"])
+            asked["capacity"] += fewest(asked["num_envs"], asked["stack"])
+        asked["capacity"] = max(asked["capacity"], asked["num_envs"] * asked["n_step"])
         memory = ReplayMemory(
             observation_space=space,
             action_space=NUM_ACTIONS,
             sampler=SAMPLERS[sampler](),
-            columns=COLUMNS,
+            extras=COLUMNS,
             **asked,
         )
         self.priorities_known = PriorityLists(0.6, 1e-6)
@@ -102,7 +102,7 @@ class Everything:
             self.course.step(end_chance=0.0)
 
     def cut_off(self) -> None:
-        streams = self.random.permutation(self.memory.num_streams)[: self.random.integers(1, 3)]
+        streams = self.random.permutation(self.memory.num_envs)[: self.random.integers(1, 3)]
         self.course.start(sorted(streams.tolist()))
 
     def sample(self) -> None:
@@ -160,8 +160,8 @@ class Everything:
             assert borders == "inside" or not len(self.memory)
             return
         self.course.assert_sequences_are_right(batch, borders)
-        if overlap is not None and self.memory.settings.retention == "fifo":
-            for number in batch.columns["number"][:, 0].tolist():
+        if overlap is not None and self.memory._settings.retention == "fifo":
+            for number in batch.extras["number"][:, 0].tolist():
                 self.course.assert_is_a_start(number, length - overlap, borders)
 
     def episodes(self) -> None:
@@ -172,16 +172,14 @@ class Everything:
         self.course.assert_sequences_are_right(batch, "mask")
         assert batch.is_first[:, 0].all()
         for row, length in enumerate(batch.mask.sum(axis=1).tolist()):
-            episode = self.course.steps[int(batch.columns["number"][row, 0])].episode
+            episode = self.course.steps[int(batch.extras["number"][row, 0])].episode
             assert episode.is_over
             assert len(episode.numbers) == length
 
     def all(self) -> None:
         seen = [self.course.assert_is_right(batch) for batch in self.memory.batches(33, shuffled=True, seed=1)]
         assert sorted(number for numbers in seen for number in numbers.tolist()) == sorted(
-            self.memory.transitions(self.memory.sampleable_indices()).columns["number"].tolist()
-            if len(self.memory)
-            else []
+            self.memory.get(self.memory.sampleable_indices()).extras["number"].tolist() if len(self.memory) else []
         )
 
 

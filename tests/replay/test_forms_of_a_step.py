@@ -25,7 +25,7 @@ class Space:
 
 
 def begun(action_space=4) -> ReplayMemory:
-    memory = ReplayMemory(6, FrameSpec(SHAPE), action_space, stack=2, num_streams=NUM_STREAMS, discount=0.5)
+    memory = ReplayMemory(6, FrameSpec(SHAPE), action_space, stack=2, num_envs=NUM_STREAMS, discount=0.5)
     memory.begin(np.zeros((NUM_STREAMS, *SHAPE), np.uint8))
     return memory
 
@@ -90,7 +90,7 @@ def test_a_step_is_stored_alike_in_every_form(place, values, name, form):
 
     memory.append(*step)
 
-    batch = memory.transitions([0, 1])
+    batch = memory.get([0, 1])
     assert (np.int64, np.float32) == (batch.action.dtype, batch.reward.dtype)
     assert ACTIONS == batch.action.tolist()
     assert REWARDS == batch.reward.tolist()
@@ -114,10 +114,10 @@ BAD = [
     ("rewards", [0.0, 1.0, 2.0], "rewards have shape (3,)"),
     ("terminated", [0, 1], "terminated has shape (2,) and dtype int64"),
     ("truncated", [False], "truncated has shape (1,)"),
-    ("streams", [0, 0], "name each once"),
-    ("streams", [0, 2], "this memory has streams 0 to 1"),
-    ("streams", [0, 2**32], "this memory has streams 0 to 1"),
-    ("streams", [True, False], "flatnonzero(mask)"),
+    ("env_ids", [0, 0], "name each once"),
+    ("env_ids", [0, 2], "this memory has environments 0 to 1"),
+    ("env_ids", [0, 2**32], "this memory has environments 0 to 1"),
+    ("env_ids", [True, False], "flatnonzero(mask)"),
 ]
 
 
@@ -126,13 +126,13 @@ BAD = [
 def test_what_breaks_a_rule_is_refused_alike_in_every_form(name, values, message, form):
     memory = begun()
     step = {"actions": ACTIONS, "rewards": REWARDS, "terminated": TERMINATED, "truncated": TRUNCATED, "frames": FRAMES}
-    step |= {"streams": [0, 1], name: ANY_FORMS[form](values)}
+    step |= {"env_ids": [0, 1], name: ANY_FORMS[form](values)}
 
     with pytest.raises(InvalidStepError, match=re.escape(message)):
         memory.append(**step)
 
     assert 0 == len(memory)
-    memory.check()
+    memory._check()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_counted_actions_come_back_whatever_their_range(start, num_actions, chos
 
     memory.append(chosen, REWARDS, TERMINATED, TRUNCATED, FRAMES)
 
-    assert chosen == memory.transitions([0, 1]).action.tolist()
+    assert chosen == memory.get([0, 1]).action.tolist()
 
 
 def multi_discrete(nvec, start=0) -> Space:
@@ -186,8 +186,8 @@ def test_actions_of_several_integers_come_back_in_every_form(space, chosen, kept
     if np.array_equal(given, chosen):  # the form holds them
         memory.append(given, REWARDS, TERMINATED, TRUNCATED, FRAMES)
 
-        assert kept == memory.settings.action.stored_dtype
-        actions = memory.transitions([0, 1]).action
+        assert kept == memory._settings.action.stored_dtype
+        actions = memory.get([0, 1]).action
         assert np.int64 == actions.dtype
         np.testing.assert_array_equal(chosen, actions)
 
@@ -200,8 +200,8 @@ def test_actions_of_several_integers_come_back_in_every_form(space, chosen, kept
         ([[3, 10], [0, 10]], "action is [3, 10] at row 0: element 0 runs from 0 to 2"),
         ([[0, 10], [0, -1]], "action is [0, -1] at row 1: element 1 runs from 10 to 14"),
         ([[0.0, 10.0], [0.0, 10.0]], "actions have dtype float64: they are counted; give integers"),
-        ([[0], [1]], "actions have shape (2, 1): 2 streams take (2, 2)"),
-        ([0, 10], "actions have shape (2,): 2 streams take (2, 2)"),
+        ([[0], [1]], "actions have shape (2, 1): 2 environments take (2, 2)"),
+        ([0, 10], "actions have shape (2,): 2 environments take (2, 2)"),
     ],
 )
 def test_actions_of_several_integers_that_break_a_bound_are_refused_by_element(actions, message, form):
@@ -227,7 +227,7 @@ def test_the_largest_actions_come_back():
 
     memory.append(actions, REWARDS, TERMINATED, TRUNCATED, FRAMES)
 
-    np.testing.assert_array_equal(actions, memory.transitions([0, 1]).action)
+    np.testing.assert_array_equal(actions, memory.get([0, 1]).action)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_bounds_an_element_are_saved(space, tmp_path):
 
     memory.save(tmp_path / "memory")
 
-    assert memory.settings == ReplayMemory.load(tmp_path / "memory").settings
+    assert memory._settings == ReplayMemory.load(tmp_path / "memory")._settings
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
@@ -262,7 +262,7 @@ def test_actions_of_a_box_come_back_in_their_own_dtype(dtype, shape):
         memory.append(form(actions), REWARDS, TERMINATED, TRUNCATED, FRAMES)
         memory.begin(FRAMES)
 
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
     assert np.dtype(dtype) == batch.action.dtype
     np.testing.assert_array_equal(batch.action, np.concatenate([actions] * 3))
 
@@ -271,13 +271,13 @@ def test_actions_of_a_box_come_back_in_their_own_dtype(dtype, shape):
 @pytest.mark.parametrize("form", [every_other, unaligned, read_only, memoryview])
 @pytest.mark.parametrize("dtype", [np.float32, np.int16])
 def test_frames_of_longer_elements_are_stored_alike_in_every_form(dtype, form, storage):
-    memory = ReplayMemory(6, FrameSpec(SHAPE, dtype), 4, stack=2, num_streams=NUM_STREAMS, storage=storage)
+    memory = ReplayMemory(6, FrameSpec(SHAPE, dtype), 4, stack=2, num_envs=NUM_STREAMS, storage=storage)
     frames = FRAMES.astype(dtype)
     memory.begin(form(frames + 1))
 
     memory.append(ACTIONS, REWARDS, TERMINATED, TRUNCATED, form(frames))
 
-    np.testing.assert_array_equal(memory.transitions([0, 1]).next_observation, np.stack([frames + 1, frames], axis=1))
+    np.testing.assert_array_equal(memory.get([0, 1]).next_observation, np.stack([frames + 1, frames], axis=1))
 
 
 @pytest.mark.parametrize("given", [np.float16, np.float32, np.float64])
@@ -294,17 +294,17 @@ def test_an_action_of_a_box_that_is_not_finite_as_it_is_kept_is_refused(given, k
     assert 0 == len(memory)
 
 
-@pytest.mark.parametrize("num_streams", [256, 257, 65_537])
-def test_every_stream_of_many_gets_its_own_step_back(num_streams):
-    memory = ReplayMemory(2 * num_streams, FrameSpec((1, 1)), num_streams, stack=1, num_streams=num_streams)
-    frames = (np.arange(num_streams) % 251).astype(np.uint8).reshape(-1, 1, 1)
+@pytest.mark.parametrize("num_envs", [256, 257, 65_537])
+def test_every_stream_of_many_gets_its_own_step_back(num_envs):
+    memory = ReplayMemory(2 * num_envs, FrameSpec((1, 1)), num_envs, stack=1, num_envs=num_envs)
+    frames = (np.arange(num_envs) % 251).astype(np.uint8).reshape(-1, 1, 1)
     memory.begin(frames)
-    flags = np.zeros(num_streams, bool)
+    flags = np.zeros(num_envs, bool)
 
-    memory.append(np.arange(num_streams), np.zeros(num_streams), flags, flags, frames)
+    memory.append(np.arange(num_envs), np.zeros(num_envs), flags, flags, frames)
 
-    batch = memory.transitions(memory.sampleable_indices())
-    np.testing.assert_array_equal(batch.action, np.arange(num_streams))
+    batch = memory.get(memory.sampleable_indices())
+    np.testing.assert_array_equal(batch.action, np.arange(num_envs))
     np.testing.assert_array_equal(batch.observation.ravel(), frames.ravel())
 
 

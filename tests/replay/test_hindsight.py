@@ -46,7 +46,7 @@ def test_goals_are_what_the_same_episode_achieved_in_frames_that_are_held(strate
     settings = {"capacity": 700, "frames_per_segment": 16} if retention == "random" else {"capacity": 83}
     play = GoalPlay(longest=40, retention=retention, **settings).play(600)
     hindsight = HindsightGoals(play.memory, reward_of, share=1.0, strategy=strategy)
-    held = play.memory.transitions(play.memory.sampleable_indices())
+    held = play.memory.get(play.memory.sampleable_indices())
     reached = {tuple(goal) for goal in held.next_observation["achieved_goal"][:, -1].tolist()}
 
     seen: dict[tuple[int, ...], set[int]] = {}
@@ -67,11 +67,11 @@ def test_goals_are_what_the_same_episode_achieved_in_frames_that_are_held(strate
 
 @pytest.mark.parametrize("strategy", ["future", "episode"])
 def test_each_frame_is_as_likely_a_goal(strategy):
-    play = GoalPlay(num_streams=1).play(3)
+    play = GoalPlay(num_envs=1).play(3)
     play.begin(0, 9)
     play.play(9)
     index = int(play.memory.sampleable_indices()[-1]) - 5  # the transition whose goals are counted
-    candidates = steps_a_goal_may_be_of(play, strategy, *started_at(play.memory.transitions([index]))[0].tolist())
+    candidates = steps_a_goal_may_be_of(play, strategy, *started_at(play.memory.get([index]))[0].tolist())
     hindsight = HindsightGoals(play.memory, reward_of, share=1.0, strategy=strategy)
 
     counts = dict.fromkeys(candidates, 0)
@@ -102,7 +102,7 @@ def test_the_share_of_relabelled_transitions_is_exact_but_for_rounding(share, ba
 
 
 def test_rewards_of_new_goals_are_computed_and_all_else_is_what_was_stored():
-    play = GoalPlay(columns={"weight_of_it": np.float32}).play(
+    play = GoalPlay(extras={"weight_of_it": np.float32}).play(
         100, weight_of_it=lambda stream, step: np.array([10 * stream + step], np.float32)
     )
     calls = []
@@ -114,7 +114,7 @@ def test_rewards_of_new_goals_are_computed_and_all_else_is_what_was_stored():
 
     batch = HindsightGoals(play.memory, compute_reward, share=0.5).sample(64)
 
-    stored = play.memory.transitions(batch.index)
+    stored = play.memory.get(batch.index)
     new = is_relabelled(batch)
     assert [32] == calls
     assert 32 == new.sum()
@@ -137,7 +137,7 @@ def test_whoever_says_where_a_new_goal_ends_the_episode_says_the_discount_too():
 
     batch = HindsightGoals(play.memory, reward_of, strategy="episode", compute_terminated=is_reached).sample(200)
 
-    new, stored = is_relabelled(batch), play.memory.transitions(batch.index)
+    new, stored = is_relabelled(batch), play.memory.get(batch.index)
     reached = is_reached(batch.next_observation["achieved_goal"][:, -1], goals_of(batch), {})
     has_ended = reached | stored.terminated  # by what is no goal, since no recorded goal is ever reached
     np.testing.assert_array_equal(has_ended[new], batch.terminated[new])
@@ -155,7 +155,7 @@ def test_a_relabelled_step_that_fell_never_bootstraps():
         300
     )
 
-    fell = play.memory.transitions(batch.index).terminated
+    fell = play.memory.get(batch.index).terminated
     reached = is_reached(batch.next_observation["achieved_goal"][:, -1], goals_of(batch), {})
     assert (fell & ~reached).sum() > 5
     np.testing.assert_array_equal(fell | reached, batch.terminated)
@@ -164,7 +164,7 @@ def test_a_relabelled_step_that_fell_never_bootstraps():
 
 def test_a_step_that_terminated_by_reaching_its_recorded_goal_goes_on_where_it_has_another():
     space = {"achieved_goal": FrameSpec((1,), np.float32), "desired_goal": FrameSpec((1,), np.float32)}
-    memory = ReplayMemory(500, space, 2, stack=1, seed=0, columns={"fell": np.bool_}, discount=0.9)
+    memory = ReplayMemory(500, space, 2, stack=1, seed=0, extras={"fell": np.bool_}, discount=0.9)
 
     def frames(step: float) -> dict[str, np.ndarray]:
         return {"achieved_goal": np.float32([[step]]), "desired_goal": np.float32([[5]])}
@@ -174,7 +174,7 @@ def test_a_step_that_terminated_by_reaching_its_recorded_goal_goes_on_where_it_h
         memory.begin(frames(0))
         for step in range(1, 6 - falls):
             ends = step == 5 - falls
-            memory.append([0], [0.0], [ends], [False], frames(step), columns={"fell": [bool(ends and falls)]})
+            memory.append([0], [0.0], [ends], [False], frames(step), extras={"fell": [bool(ends and falls)]})
     calls = []
 
     def is_reached(achieved, desired, info):
@@ -184,9 +184,9 @@ def test_a_step_that_terminated_by_reaching_its_recorded_goal_goes_on_where_it_h
     hindsight = HindsightGoals(memory, reward_of, share=1.0, strategy="episode", compute_terminated=is_reached)
     batch = hindsight.sample(400)
 
-    achieved, fell = batch.next_observation["achieved_goal"][:, -1, 0], batch.columns["fell"]
+    achieved, fell = batch.next_observation["achieved_goal"][:, -1, 0], batch.extras["fell"]
     has_reached = achieved == goals_of(batch)[:, 0]
-    ended = memory.transitions(batch.index).terminated
+    ended = memory.get(batch.index).terminated
     assert (ended & ~fell & ~has_reached).sum() > 5
     assert (fell & ~has_reached).sum() > 5
     np.testing.assert_array_equal(fell | has_reached, batch.terminated)

@@ -35,7 +35,7 @@ def frames_of(spec: FrameSpec | str, number: int, count: int) -> np.ndarray:
 
 def filled(spec: FrameSpec | str, storage: str) -> tuple[ReplayMemory, ListMemory]:
     space = SPACE if spec == KEYED else spec
-    memory: Any = ReplayMemory(12, space, 3, stack=3, num_streams=2, storage=storage, seed=0)
+    memory: Any = ReplayMemory(12, space, 3, stack=3, num_envs=2, storage=storage, seed=0)
     if spec == KEYED:
         memory = MemoryOfBytes(memory)
     oracle = ListMemory(12, 2, 3, 0.99)
@@ -111,12 +111,12 @@ def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_in_agreement
                 evict_unneeded(memory._storage, memory._timeline)
             was_interrupted = False
         except KeyboardInterrupt:
-            memory.check()
+            memory._check()
 
         memory.save(tmp_path / "saved")
         life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
 
-    life.check()
+    life._check()
     assert place > 9
 
 

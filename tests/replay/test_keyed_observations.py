@@ -56,25 +56,23 @@ def test_every_key_of_every_transition_is_what_was_acted_on_after_any_operations
 
 
 def filled(
-    num_steps: int = 300, num_streams: int = 2, capacity: int = 200, **arguments: Any
+    num_steps: int = 300, num_envs: int = 2, capacity: int = 200, **arguments: Any
 ) -> tuple[MemoryOfBytes, ListMemory]:
     """A memory that wrapped around, and the oracle beside it: streams of episodes of 7 and 8 steps, all four ends."""
     random = np.random.default_rng(0)
-    memory = MemoryOfBytes(ReplayMemory(capacity, SPACE, 4, stack=3, num_streams=num_streams, seed=0, **arguments))
-    oracle = ListMemory(capacity, num_streams, 3, 0.99)
-    streams = list(range(num_streams))
+    memory = MemoryOfBytes(ReplayMemory(capacity, SPACE, 4, stack=3, num_envs=num_envs, seed=0, **arguments))
+    oracle = ListMemory(capacity, num_envs, 3, 0.99)
+    streams = list(range(num_envs))
     for target in (memory, oracle):
-        target.begin(np.zeros((num_streams, NUM_BYTES), np.uint8), streams)
-    frames = np.zeros((num_streams, NUM_BYTES), np.uint8)
+        target.begin(np.zeros((num_envs, NUM_BYTES), np.uint8), streams)
+    frames = np.zeros((num_envs, NUM_BYTES), np.uint8)
     for step in range(num_steps):
         frames[:, random.integers(0, NUM_BYTES, 5)] = random.integers(0, 256, 5)
         ends = np.array([step % (7 + stream) == 6 for stream in streams])
         terminated, truncated = ends & (step % 2 == 0), ends & (step % 3 == 0)
         ended = [stream for stream in streams if terminated[stream] or truncated[stream]]
         for target in (memory, oracle):
-            target.append(
-                np.full(num_streams, step % 4), np.arange(num_streams), terminated, truncated, frames, streams
-            )
+            target.append(np.full(num_envs, step % 4), np.arange(num_envs), terminated, truncated, frames, streams)
             if ended:
                 target.begin(frames[ended] // 2, ended)
     return memory, oracle
@@ -84,15 +82,15 @@ def filled(
 def test_every_key_comes_back_from_a_folder_that_a_memory_lived_in(retention, tmp_path):
     settings = {"retention": retention, "frames_per_segment": 16, "capacity": 400}
     memory, _ = filled(directory=tmp_path / "lived", flush_every=None, **settings)
-    held = memory.transitions(memory.sampleable_indices())
+    held = memory.get(memory.sampleable_indices())
     shown, frames = memory.observations(), [join(episode.frames()) for episode in memory.episodes()]
     memory.close()
 
     for opened in (ReplayMemory.load(tmp_path / "lived"), ReplayMemory.open(tmp_path / "lived")):
         again = MemoryOfBytes(opened)
-        again.check()
+        again._check()
         np.testing.assert_array_equal(held.index, again.sampleable_indices())
-        of_again = again.transitions(held.index)
+        of_again = again.get(held.index)
         np.testing.assert_array_equal(held.observation, of_again.observation)
         np.testing.assert_array_equal(held.next_observation, of_again.next_observation)
         np.testing.assert_array_equal(shown, again.observations())
@@ -105,7 +103,7 @@ def test_a_memory_in_a_folder_is_gone_on_with_and_its_pictures_lie_in_the_files(
     memory.close()
 
     again = ReplayMemory(
-        200, SPACE, 4, stack=3, num_streams=2, frames_per_segment=16, directory=tmp_path / "lived", flush_every=None
+        200, SPACE, 4, stack=3, num_envs=2, frames_per_segment=16, directory=tmp_path / "lived", flush_every=None
     )
     frames = np.full((2, NUM_BYTES), 9, np.uint8)
     for target in (MemoryOfBytes(again), oracle):
@@ -142,13 +140,13 @@ def test_keys_come_back_whatever_order_the_space_and_the_frames_name_them_in():
 
 def test_numbers_without_axes_come_back_without_them():
     space = gym.Dict({"image": gym.Box(0, 255, (7, 7, 3), np.uint8), "direction": gym.Discrete(4)})  # as of MiniGrid
-    memory = ReplayMemory(10, space, 3, stack=2, num_streams=2)
+    memory = ReplayMemory(10, space, 3, stack=2, num_envs=2)
     image = np.zeros((2, 7, 7, 3), np.uint8)
     memory.begin({"image": image, "direction": np.array([1, 3])})
     memory.append([0, 1], [0, 0], [False] * 2, [False] * 2, {"image": image, "direction": np.array([2, 0])})
 
     assert [[1, 2], [3, 0]] == memory.observations()["direction"].tolist()
-    assert [[1, 2], [3, 0]] == memory.transitions([0, 1]).next_observation["direction"].tolist()
+    assert [[1, 2], [3, 0]] == memory.get([0, 1]).next_observation["direction"].tolist()
     assert np.int64 == memory.sample(5).observation["direction"].dtype
     assert [1, 2] == next(memory.episodes()).frames()["direction"].tolist()
 
@@ -201,23 +199,23 @@ WRONG_FRAMES = [
     ),
     (
         lambda frames: frames | {"pose": np.zeros((2, 3), np.float32)},
-        "frames['pose'] have shape (2, 3): 2 streams take",
+        "frames['pose'] have shape (2, 3): 2 environments take",
     ),
     (
         lambda frames: frames | {"pose": np.zeros((1, 2), np.float32)},
-        "frames['pose'] have shape (1, 2): 2 streams take",
+        "frames['pose'] have shape (1, 2): 2 environments take",
     ),
     (lambda frames: frames | {"camera": np.zeros((2, 3, 4, 5), np.uint8)}, "frames['camera'] have shape (2, 3, 4, 5)"),
     (
         lambda frames: {key: part[:1] for key, part in frames.items()},
-        "frames['camera'] have shape (1, 4, 5): 2 streams",
+        "frames['camera'] have shape (1, 4, 5): 2 environments",
     ),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG_FRAMES)
 def test_frames_that_do_not_fit_are_refused_by_their_key_and_leave_no_trace(change, message):
-    memory = ReplayMemory(10, SMALL, 3, stack=2, num_streams=2)
+    memory = ReplayMemory(10, SMALL, 3, stack=2, num_envs=2)
     frames = {"camera": np.ones((2, 4, 5), np.uint8), "pose": np.ones((2, 2), np.float32)}
     memory.begin(frames)
     memory.append([0, 1], [0, 0], [False] * 2, [False] * 2, frames)
@@ -229,14 +227,14 @@ def test_frames_that_do_not_fit_are_refused_by_their_key_and_leave_no_trace(chan
         with pytest.raises(InvalidStepError, match=re.escape(message)):
             call(change(frames))
 
-    memory.check()
+    memory._check()
     assert [0, 1] == memory.sampleable_indices().tolist()
     memory.append([2, 2], [1, 1], [True] * 2, [False] * 2, {key: part * 2 for key, part in frames.items()})
-    assert [1, 2] == memory.transitions([2]).next_observation["camera"][0, :, 0, 0].tolist()
+    assert [1, 2] == memory.get([2]).next_observation["camera"][0, :, 0, 0].tolist()
 
 
 def test_frames_that_are_right_in_another_form_are_taken():
-    memory = ReplayMemory(10, (FrameSpec((2, 3)), FrameSpec((2,), np.int64)), 3, stack=1, num_streams=2)
+    memory = ReplayMemory(10, (FrameSpec((2, 3)), FrameSpec((2,), np.int64)), 3, stack=1, num_envs=2)
     turned = np.arange(12, dtype=np.uint8).reshape(3, 2, 2).T  # not in C order
 
     memory.begin([turned, [[1, 2], [3, 4]]])
@@ -246,7 +244,7 @@ def test_frames_that_are_right_in_another_form_are_taken():
 
 
 def test_the_budget_counts_all_keys_and_the_memory_stays_within_it():
-    memory = MemoryOfBytes(ReplayMemory(100_000, SPACE, 4, stack=3, num_streams=2, max_bytes="5 MiB", seed=0))
+    memory = MemoryOfBytes(ReplayMemory(100_000, SPACE, 4, stack=3, num_envs=2, max_bytes="5 MiB", seed=0))
     noise = np.random.default_rng(0).integers(0, 256, (6_000, 2, NUM_BYTES), dtype=np.uint8)
     memory.begin(noise[0])
     for frames in noise:
@@ -258,7 +256,7 @@ def test_the_budget_counts_all_keys_and_the_memory_stays_within_it():
     assert 4_000 < len(memory) < len(noise) * 2
     assert report.nbytes <= 5 * 2**20
     assert {"camera", "arm.0.joints", "arm.1", "depth", "seen", "touch"} == set(report.frame_bytes_by_key)
-    others = sum(report.parts[part] for part in ("columns", "stacks", "output pool"))
+    others = sum(report.parts[part] for part in ("steps", "stacks", "output pool"))
     assert report.nbytes - others == sum(report.frame_bytes_by_key.values())
     assert "\n  arm.0.joints " in str(report)
 
@@ -271,7 +269,7 @@ def test_split_and_join_of_this_test_are_each_others_inverse():
 
 def test_all_keys_of_what_is_sampled_beside_a_writer_are_of_one_moment():
     space = {"a": FrameSpec((9, 8)), "b": (FrameSpec((3,), np.int32), FrameSpec((4, 4), np.int16))}
-    memory = ReplayMemory(100, space, 2, stack=2, num_streams=2, frames_per_segment=8, seed=0)
+    memory = ReplayMemory(100, space, 2, stack=2, num_envs=2, frames_per_segment=8, seed=0)
     failures: list[BaseException] = []
     has_ended = threading.Event()
 
@@ -313,8 +311,8 @@ def filled_with(numbers: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.n
 
 @pytest.mark.parametrize("borders", ["mask", "inside", "cross"])
 def test_sequences_episodes_and_shuffled_batches_are_those_of_a_memory_of_the_same_bytes(borders):
-    keyed = MemoryOfBytes(ReplayMemory(300, SPACE, 4, stack=3, num_streams=2, seed=0))
-    plain = ReplayMemory(300, FrameSpec((NUM_BYTES,)), 4, stack=3, num_streams=2, seed=0)
+    keyed = MemoryOfBytes(ReplayMemory(300, SPACE, 4, stack=3, num_envs=2, seed=0))
+    plain = ReplayMemory(300, FrameSpec((NUM_BYTES,)), 4, stack=3, num_envs=2, seed=0)
     random, frames = np.random.default_rng(0), np.zeros((2, NUM_BYTES), np.uint8)
     for memory in (keyed, plain):
         memory.begin(frames)

@@ -34,26 +34,26 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.integers(1, 90),
-        num_streams=st.integers(1, 3),
+        num_envs=st.integers(1, 3),
         stack=st.integers(1, 5),
         stack_padding=st.sampled_from(STACK_PADDINGS),
         shape=st.sampled_from([(84, 84), (40, 40), (1, 1), (5, 4, 3), (3, 9, 7)]),
-        columns=st.sampled_from(COLUMNS),
+        extras=st.sampled_from(COLUMNS),
         n_step=st.integers(1, 10),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, capacity, num_streams, stack, stack_padding, shape, columns, n_step, seed):
-        settings = {"stack": stack, "stack_padding": stack_padding, "num_streams": num_streams, "discount": 0.9}
-        settings |= {"columns": columns, "n_step": n_step}
-        self.columns = columns
+    def build(self, capacity, num_envs, stack, stack_padding, shape, extras, n_step, seed):
+        settings = {"stack": stack, "stack_padding": stack_padding, "num_envs": num_envs, "discount": 0.9}
+        settings |= {"extras": extras, "n_step": n_step}
+        self.extras = extras
         self.random = np.random.default_rng(seed)
         self.shape = shape
-        self.make(max(capacity, n_step * num_streams), storage=self.storage, seed=seed, **settings)
+        self.make(max(capacity, n_step * num_envs), storage=self.storage, seed=seed, **settings)
         self.background = self.random.integers(0, 256, self.shape, dtype=np.uint8)
 
     @rule(streams=st.sets(st.integers(0, 2), min_size=1))
     def begin(self, streams):
-        present = sorted(stream for stream in streams if stream < self.memory.num_streams)
+        present = sorted(stream for stream in streams if stream < self.memory.num_envs)
         if present:
             frames = self.new_frames(len(present))
             self.memory.begin(frames, present)
@@ -93,8 +93,8 @@ class MemoryMachine(RuleBasedStateMachine):
     def everything_sampleable_is_what_the_oracle_holds(self):
         assert_memory_is_what_the_oracle_holds(self.memory, self.oracle)
 
-    def make(self, capacity, *, num_streams, stack, stack_padding, discount, n_step, **settings) -> None:
-        shape = {"num_streams": num_streams, "stack": stack, "discount": discount, "stack_padding": stack_padding}
+    def make(self, capacity, *, num_envs, stack, stack_padding, discount, n_step, **settings) -> None:
+        shape = {"num_envs": num_envs, "stack": stack, "discount": discount, "stack_padding": stack_padding}
         shape["n_step"] = n_step
         self.memory = self.memory_of(capacity, **shape, **settings)
         self.oracle = ListMemory(capacity, **shape)
@@ -112,11 +112,11 @@ class MemoryMachine(RuleBasedStateMachine):
         actions = self.new_actions(len(streams))
         terminated, truncated = self.random.random((2, len(streams))) < end_chance
         frames = self.new_frames(len(streams))
-        columns = {
+        extras = {
             name: self.random.integers(0, 100, (len(streams), *np.dtype(dtype).shape)).astype(np.dtype(dtype).base)
-            for name, dtype in self.columns.items()
+            for name, dtype in self.extras.items()
         }
-        step = (actions, actions.astype(np.float64), terminated, truncated, frames, streams, columns)
+        step = (actions, actions.astype(np.float64), terminated, truncated, frames, streams, extras)
         self.memory.append(*step)
         self.oracle.append(*step)
         frames[:] = 0

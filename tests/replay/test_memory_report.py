@@ -35,7 +35,7 @@ def test_a_report_says_where_every_byte_is_and_fits_a_terminal_of_80_columns():
     report = MemoryReport(
         transitions=12_345_678,
         capacity=50_000_000,
-        parts={"frames": 400 << 20, "open segments": 3 << 20, "index": 5 << 20, "columns": 141 << 20, "stacks": 9000},
+        parts={"frames": 400 << 20, "open segments": 3 << 20, "index": 5 << 20, "steps": 141 << 20, "stacks": 9000},
         frame_bytes=7056,
         stacked_pair_bytes=56_448,
         frames={"k/255, as uint8": 12_300_000, "other floats, exact": 100_000},
@@ -54,7 +54,7 @@ def test_a_report_says_where_every_byte_is_and_fits_a_terminal_of_80_columns():
   frames          400.0 MiB  34.8%
   open segments     3.0 MiB   0.3%
   index             5.0 MiB   0.4%
-  columns         141.0 MiB  12.3%
+  steps           141.0 MiB  12.3%
   stacks            8.8 KiB   0.0%
   in files        600.0 MiB  52.2%
 when full, about 22,446,687 transitions in 2.0 GiB
@@ -75,7 +75,7 @@ budget 2.0 GiB"""
 def test_the_capacity_to_expect_is_what_the_budget_holds_at_the_ratio_so_far(
     max_bytes, share_used, expected_capacity, expected_bytes
 ):
-    parts = {"frames": 1_800, "index": 200, "columns": 1_000, "stacks": 500, "open segments": 1_500}
+    parts = {"frames": 1_800, "index": 200, "steps": 1_000, "stacks": 500, "open segments": 1_500}
 
     report = MemoryReport(100, 1000, parts, 7056, 56_448, max_bytes=max_bytes, share_used=share_used)
 
@@ -84,7 +84,7 @@ def test_the_capacity_to_expect_is_what_the_budget_holds_at_the_ratio_so_far(
 
 
 def test_what_open_segments_hold_does_not_count_towards_the_size_of_later_transitions():
-    parts = {"frames": 1_800, "index": 200, "columns": 1_000, "open segments": 40_000}
+    parts = {"frames": 1_800, "index": 200, "steps": 1_000, "open segments": 40_000}
 
     report = MemoryReport(100, 1000, parts, 7056, 56_448, frames={"packed": 100}, open_frames=40)
 
@@ -95,7 +95,7 @@ def test_what_open_segments_hold_does_not_count_towards_the_size_of_later_transi
 
 
 def test_a_report_does_not_guess_the_full_size_before_a_segment_is_sealed():
-    report = MemoryReport(100, 1000, {"columns": 1_000}, 7056, 56_448, frames={"packed": 100}, open_frames=100)
+    report = MemoryReport(100, 1000, {"steps": 1_000}, 7056, 56_448, frames={"packed": 100}, open_frames=100)
 
     assert 0 == report.sealed_bytes_per_transition
     assert "when full" not in str(report)
@@ -132,9 +132,9 @@ def record(memory, num_steps):
     for step in range(num_steps):
         memory.append(flags.astype(int), flags.astype(float), flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
 
-record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_streams=4), 400)  # warm up what the interpreter loads lazily
+record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=4), 400)  # warm up what the interpreter loads lazily
 before = live_bytes()
-memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, num_streams=4)
+memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, num_envs=4)
 record(memory, 9_000)  # wraps the ring
 print((resident_bytes() - before) / memory.nbytes)
 """

@@ -15,8 +15,8 @@ from oracles.shadowed_memory import ShadowedMemory
 ALL_N = range(1, 11)
 
 
-def shadowed(capacity: int, n_step: int, num_streams: int = 1, **settings) -> ShadowedMemory:
-    settings = {"seed": 0, "stack": 3, "discount": 0.9, "num_streams": num_streams} | settings
+def shadowed(capacity: int, n_step: int, num_envs: int = 1, **settings) -> ShadowedMemory:
+    settings = {"seed": 0, "stack": 3, "discount": 0.9, "num_envs": num_envs} | settings
     return ShadowedMemory(capacity, FrameSpec(SHAPE), 256, n_step=n_step, **settings)
 
 
@@ -43,7 +43,7 @@ def test_episodes_of_every_length_and_end_give_what_the_oracle_gives(n_step, end
 
 @pytest.mark.parametrize("n_step", ALL_N)
 def test_the_cursor_never_changes_what_a_transition_was_while_it_sweeps_the_ring(n_step):
-    memory = shadowed(40, n_step, num_streams=3)
+    memory = shadowed(40, n_step, num_envs=3)
     random, first_seen = np.random.default_rng(n_step), {}
     memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(3)]))
     for number in range(120):
@@ -55,7 +55,7 @@ def test_the_cursor_never_changes_what_a_transition_was_while_it_sweeps_the_ring
         if number % 5 == 0:
             assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
         if len(memory):
-            batch = memory.transitions(memory.sampleable_indices())
+            batch = memory.get(memory.sampleable_indices())
             for row, index in enumerate(batch.index.tolist()):
                 seen = (batch.reward[row], batch.discount[row], batch.next_observation[row].tobytes())
                 assert seen == first_seen.setdefault(index, seen), f"transition {index}"
@@ -69,7 +69,7 @@ def test_a_transition_waits_for_its_steps_and_is_neither_counted_nor_given_until
     with pytest.raises(NothingToSampleError, match="holds no transition"):
         memory.sample(1)
     with pytest.raises(NothingToSampleError, match="transition 0 is not held"):
-        memory.transitions([0])
+        memory.get([0])
 
     step(memory, 2)
 
@@ -81,7 +81,7 @@ def test_the_next_observation_is_n_steps_on_and_the_rest_is_the_first_steps():
     memory = numbered_memory(20, n_step=3, discount=0.5)
     play_episode(memory, 0, length=6)
 
-    batch = memory.transitions([2])
+    batch = memory.get([2])
 
     assert ([1, 2], [4, 5]) == (steps_of(batch.observation[0]), steps_of(batch.next_observation[0]))
     assert [2] == batch.action.tolist()
@@ -95,7 +95,7 @@ def test_rewards_are_summed_in_double():
     for number, reward in enumerate((2.0**24, 1.0, -(2.0**24))):  # in float32, 2**24 + 1 is 2**24
         memory.append([0], [reward], [False], [False], numbered_frame(0, 0, number + 1)[None])
 
-    assert [1.0] == memory.transitions([0]).reward.tolist()
+    assert [1.0] == memory.get([0]).reward.tolist()
 
 
 def test_sampling_changes_no_shared_state():
@@ -109,21 +109,21 @@ def test_sampling_changes_no_shared_state():
 
     everything = undisturbed.sampleable_indices()
     np.testing.assert_array_equal(everything, memory.sampleable_indices())
-    expected, actual = undisturbed.transitions(everything), memory.transitions(everything)
+    expected, actual = undisturbed.get(everything), memory.get(everything)
     for name in ("observation", "reward", "discount", "next_observation", "terminated", "truncated"):
         np.testing.assert_array_equal(getattr(expected, name), getattr(actual, name), name)
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 def test_what_waited_when_it_was_saved_waits_when_it_is_loaded_and_goes_on(retention, tmp_path):
-    memory = numbered_memory(700, num_streams=2, n_step=5, retention=retention)
+    memory = numbered_memory(700, num_envs=2, n_step=5, retention=retention)
     memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(2)]))
     for number in range(30):
         step(memory, number, stream=number % 2)
     memory.save(tmp_path)
     loaded = ReplayMemory.load(tmp_path)
 
-    assert 5 == loaded.settings.n_step
+    assert 5 == loaded._settings.n_step
     assert 30 - 2 * 4 == len(memory) == len(loaded)
 
     for one in (memory, loaded):
@@ -133,7 +133,7 @@ def test_what_waited_when_it_was_saved_waits_when_it_is_loaded_and_goes_on(reten
     indices = memory.sampleable_indices()
     assert 16 + 12 == len(indices)
     np.testing.assert_array_equal(indices, loaded.sampleable_indices())
-    np.testing.assert_array_equal(memory.transitions(indices).reward, loaded.transitions(indices).reward)
+    np.testing.assert_array_equal(memory.get(indices).reward, loaded.get(indices).reward)
 
 
 def test_a_memory_that_is_gone_on_with_from_a_folder_bootstraps_from_where_it_stopped(tmp_path):
@@ -143,7 +143,7 @@ def test_a_memory_that_is_gone_on_with_from_a_folder_bootstraps_from_where_it_st
         assert 3 == len(memory)
 
     with numbered_memory(**arguments) as memory:
-        batch = memory.transitions(memory.sampleable_indices())
+        batch = memory.get(memory.sampleable_indices())
 
     assert 6 == len(batch)
     assert [np.float32(0.99**power) for power in (4, 4, 4, 3, 2, 1)] == batch.discount.tolist()
@@ -165,7 +165,7 @@ def test_steps_that_wait_are_told_of_and_exported_with_their_episode():
 def test_under_a_budget_what_waits_leaves_like_everything_else(storage):
     random = np.random.default_rng(0)
     memory = ReplayMemory(
-        50_000, FrameSpec((40, 40)), 4, n_step=10, num_streams=2, max_bytes="4 MiB", storage=storage, seed=0
+        50_000, FrameSpec((40, 40)), 4, n_step=10, num_envs=2, max_bytes="4 MiB", storage=storage, seed=0
     )
     noise = random.integers(0, 256, (64, 2, 40, 40), dtype=np.uint8)
     memory.begin(noise[0])
@@ -175,8 +175,8 @@ def test_under_a_budget_what_waits_leaves_like_everything_else(storage):
         if ends.any():
             memory.begin(noise[0][ends], np.flatnonzero(ends))
         if number % 500 == 499:
-            memory.check()
-            batch = memory.transitions(memory.sampleable_indices())
+            memory._check()
+            batch = memory.get(memory.sampleable_indices())
             assert 0 < len(batch) == len(memory) < 2 * number
     assert memory.nbytes < 4 << 20
 
@@ -188,9 +188,9 @@ def test_another_number_of_steps_is_refused(n_step, message):
 
 
 def test_a_ring_that_could_never_hold_a_whole_return_of_every_stream_is_refused():
-    with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of the 3 streams must fit"):
-        numbered_memory(14, num_streams=3, n_step=5)
-    memory = shadowed(15, n_step=5, num_streams=3)
+    with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of the 3 environments must fit"):
+        numbered_memory(14, num_envs=3, n_step=5)
+    memory = shadowed(15, n_step=5, num_envs=3)
     memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(3)]))
     for number in range(20):
         for stream in range(3):

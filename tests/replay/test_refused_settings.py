@@ -36,7 +36,7 @@ def refused(name: str, value: object) -> pytest.RaisesContext:
 
 
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, None, -1, 0], ids=repr)
-@pytest.mark.parametrize("name", ["capacity", "stack", "num_streams", "n_step", "threads", "frames_per_segment"])
+@pytest.mark.parametrize("name", ["capacity", "stack", "num_envs", "n_step", "threads", "frames_per_segment"])
 def test_a_memory_takes_no_setting_that_is_not_a_whole_number_in_its_range(name, value):
     if (name, value) == ("frames_per_segment", None):
         assert made(frames_per_segment=None).settings.frames_per_segment is not None
@@ -53,14 +53,14 @@ def test_a_whole_number_that_is_written_as_a_float_is_refused_with_the_way_to_wr
 
 
 def test_numpy_numbers_are_numbers_of_a_memory_that_is_saved_and_loaded(tmp_path):
-    numbers = {"capacity": 100, "stack": 2, "num_streams": 1, "n_step": 2, "threads": 1, "frames_per_segment": 16}
+    numbers = {"capacity": 100, "stack": 2, "num_envs": 1, "n_step": 2, "threads": 1, "frames_per_segment": 16}
     memory = made(
         discount=np.float32(0.5), seed=np.int64(3), **{name: np.int32(value) for name, value in numbers.items()}
     )
 
     memory.save(tmp_path / "memory")
 
-    assert ReplayMemory.load(tmp_path / "memory").settings == made(discount=0.5, **numbers).settings
+    assert ReplayMemory.load(tmp_path / "memory")._settings == made(discount=0.5, **numbers).settings
 
 
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_NUMBER, None, -0.1, 1.1], ids=repr)
@@ -90,7 +90,7 @@ def test_a_seed_that_is_no_whole_number_from_0_is_refused(value):
         ("flush_every", [0, -1, NAN, INF, "5", True, [5]]),
         ("max_bytes", [0, -1, 1.5, True, "1 GB/s", "", [5]]),
         ("directory", ["", 5, b"memory", True, ["memory"]]),
-        ("columns", [5, "log_prob", ["log_prob"]]),
+        ("extras", [5, "log_prob", ["log_prob"]]),
     ],
 )
 def test_other_settings_of_a_memory_are_refused_by_name(name, values, tmp_path, monkeypatch):
@@ -104,8 +104,8 @@ def test_other_settings_of_a_memory_are_refused_by_name(name, values, tmp_path, 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128, (np.complex64, (3,))])
 def test_a_column_of_complex_numbers_is_refused_with_the_way_out(dtype):
-    with pytest.raises(InvalidSettingsError, match=r"column 'wave' is .*give its real and its imaginary part"):
-        made(columns={"wave": dtype})
+    with pytest.raises(InvalidSettingsError, match=r"extra 'wave' is .*give its real and its imaginary part"):
+        made(extras={"wave": dtype})
 
 
 @pytest.mark.parametrize(("stack", "n_step"), [(1, 1), (4, 1), (8, 1)])
@@ -120,7 +120,7 @@ def test_random_retention_takes_segments_that_show_a_transition_alone(stack, n_s
             made(**settings, frames_per_segment=frames)
 
     memory = made(**settings, frames_per_segment=least, seed=0)
-    generator, shape = np.random.default_rng(0), memory.settings.frame.shape
+    generator, shape = np.random.default_rng(0), memory._settings.frame.shape
     memory.begin(np.zeros((1, *shape), np.uint8))
     for _ in range(9000):
         ends = generator.random() < 0.01
@@ -137,11 +137,11 @@ def test_a_batch_size_that_is_no_whole_number_is_refused_everywhere(value):
 
     for call in (
         memory.sample,
-        memory.draw_ahead,
+        memory._draw_ahead,
         memory.sample_episodes,
         memory.batches,
         lambda size: memory.sample_sequences(size, 2),
-        lambda size: memory.draw_sequences_ahead(size, 2),
+        lambda size: memory._draw_sequences_ahead(size, 2),
     ):
         with refused("batch_size", value):
             call(value)
@@ -200,8 +200,8 @@ def test_indices_of_two_axes_are_refused_with_the_way_out():
         with pytest.raises(InvalidSettingsError, match=r"^indices have shape \(1, 1\): they must have 1 axis; .*ravel"):
             call([[0]])
     assert (2, 1) == memory.returns_to_go([[0], [1]]).shape
-    assert 1 == len(memory.transitions(np.uint8(3)).reward)
-    assert 0 == len(memory.transitions([]).reward)
+    assert 1 == len(memory.get(np.uint8(3)).reward)
+    assert 0 == len(memory.get([]).reward)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_path_that_is_none_is_refused_before_anything_is_written(value, tmp_pa
     monkeypatch.chdir(tmp_path)
     memory = filled()
 
-    for call in (memory.save, ReplayMemory.load, ReplayMemory.open, lambda path: memory.forget_older(path, 1)):
+    for call in (memory.save, ReplayMemory.load, ReplayMemory.open, lambda path: memory.prune(path, 1)):
         with refused("path", value):
             call(value)
     assert [] == os.listdir(tmp_path)
@@ -259,12 +259,12 @@ def test_a_generation_that_is_no_whole_number_is_refused(value, tmp_path):
     for call in (
         lambda: ReplayMemory.load(path, generation=value),
         lambda: ReplayMemory.open(path, generation=value),
-        lambda: memory.forget_older(path, value),
+        lambda: memory.prune(path, value),
     ):
         with refused("generation", value):
             call()
     for name, call in (
-        ("keep_older", lambda: memory.save(path, keep_older="no")),
+        ("keep_previous", lambda: memory.save(path, keep_previous="no")),
         ("read_only", lambda: ReplayMemory.open(Path(path), read_only="no")),
     ):
         with refused(name, "no"):
@@ -278,7 +278,7 @@ def test_a_frame_shape_that_is_none_is_refused(shape):
 
 
 def test_ragged_arguments_of_a_step_are_refused_before_anything_is_stored():
-    memory = made(columns={"state": (np.float32, (2,))})
+    memory = made(extras={"state": (np.float32, (2,))})
     ragged = [[1, 2], [3]]
     with pytest.raises(InvalidStepError, match=r"^frames are no array \("):
         memory.begin([[[1, 2], [3]]])
@@ -291,11 +291,11 @@ def test_ragged_arguments_of_a_step_are_refused_before_anything_is_stored():
         "terminated": [False],
         "truncated": [False],
         "frames": FRAMES,
-        "columns": {"state": [[0, 0]]},
+        "extras": {"state": [[0, 0]]},
     }
     for name in step:
-        wrong = {"state": ragged} if name == "columns" else ragged
-        shown = "column 'state'" if name == "columns" else name
+        wrong = {"state": ragged} if name == "extras" else ragged
+        shown = "extra 'state'" if name == "extras" else name
         with pytest.raises(InvalidStepError, match=rf"^{shown} are no array \("):
             memory.append(**step | {name: wrong})
     with pytest.raises(InvalidStepError, match=r"^streams are no array \("):

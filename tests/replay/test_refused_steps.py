@@ -20,7 +20,7 @@ GOOD = {
     "terminated": np.array([False, False]),
     "truncated": np.array([False, True]),
     "frames": np.full((2, *SHAPE), 9, np.uint8),
-    "streams": [2, 0],
+    "env_ids": [2, 0],
 }
 BAD = {
     "a frame of another shape": ({"frames": np.zeros((2, 5, 4), np.uint8)}, "frames have shape (2, 5, 4)"),
@@ -30,10 +30,10 @@ BAD = {
         "dtype float32: this memory stores uint8 and never",
     ),
     "signed frames": ({"frames": np.zeros((2, *SHAPE), np.int8)}, "never casts"),
-    "a stream that does not exist": ({"streams": [0, 3]}, "this memory has streams 0 to 2"),
-    "a negative stream": ({"streams": [0, -1]}, "this memory has streams 0 to 2"),
-    "a stream named twice": ({"streams": [1, 1]}, "name each once"),
-    "a mask for streams": ({"streams": [True, False]}, "flatnonzero(mask)"),
+    "a stream that does not exist": ({"env_ids": [0, 3]}, "this memory has environments 0 to 2"),
+    "a negative stream": ({"env_ids": [0, -1]}, "this memory has environments 0 to 2"),
+    "a stream named twice": ({"env_ids": [1, 1]}, "name each once"),
+    "a mask for streams": ({"env_ids": [True, False]}, "flatnonzero(mask)"),
     "a NaN reward": ({"rewards": [0.0, np.nan]}, "reward is nan at row 1"),
     "an infinite reward": ({"rewards": [np.inf, 0.0]}, "reward is inf at row 0"),
     "a reward beyond float32": ({"rewards": [1e300, 0.0]}, "reward is 1e+300 at row 0"),
@@ -50,7 +50,7 @@ BAD = {
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("case", BAD)
 def test_a_refused_step_names_the_value_and_stores_nothing(case, storage):
-    memory = ReplayMemory(20, FrameSpec(SHAPE), 4, num_streams=3, storage=storage, discount=0.9)
+    memory = ReplayMemory(20, FrameSpec(SHAPE), 4, num_envs=3, storage=storage, discount=0.9)
     oracle = ListMemory(20, 3, 4, 0.9)
     for target in (memory, oracle):
         target.begin(np.zeros((3, *SHAPE), np.uint8), [0, 1, 2])

@@ -44,18 +44,18 @@ def assert_is_what_was_played(course: SequenceCourse, batch_size: int, length: i
         )
         numbers = lists.following(start, length, borders)
         lists.assert_shows(batch, row, numbers)
-        states = [course.oracle.steps[number].columns["state"] for number in numbers]
-        np.testing.assert_array_equal(states, batch.columns["state"][row, : len(numbers)])
-        assert not batch.columns["state"][row, len(numbers) :].any()
+        states = [course.oracle.steps[number].extras["state"] for number in numbers]
+        np.testing.assert_array_equal(states, batch.extras["state"][row, : len(numbers)])
+        assert not batch.extras["state"][row, len(numbers) :].any()
         if course.retention == "fifo":
             assert numbers == batch.index[row, : len(numbers)].tolist()
-    np.testing.assert_array_equal(batch.observation[:, 0], course.memory.transitions(batch.index[:, 0]).observation)
+    np.testing.assert_array_equal(batch.observation[:, 0], course.memory.get(batch.index[:, 0]).observation)
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
-    num_streams=st.integers(1, 5),
+    num_envs=st.integers(1, 5),
     stack=st.sampled_from([1, 2, 4]),
     stack_padding=st.sampled_from(STACK_PADDINGS),
     n_step=st.sampled_from([1, 3]),
@@ -68,7 +68,7 @@ def assert_is_what_was_played(course: SequenceCourse, batch_size: int, length: i
 )
 def test_sequences_are_what_was_played(
     retention,
-    num_streams,
+    num_envs,
     stack,
     stack_padding,
     n_step,
@@ -81,7 +81,7 @@ def test_sequences_are_what_was_played(
     tmp_path_factory,
 ):
     course = SequenceCourse(
-        retention, num_streams, stack, seed, storage=storage, stack_padding=stack_padding, n_step=n_step
+        retention, num_envs, stack, seed, storage=storage, stack_padding=stack_padding, n_step=n_step
     )
     overlap = data.draw(st.one_of(st.none(), st.integers(0, length - 1)))
     for _ in range(2):
@@ -192,15 +192,15 @@ def test_across_borders_a_sequence_goes_on_with_the_first_step_of_the_next_episo
 
 
 def test_state_stored_with_each_step_warms_up_a_recurrent_learner_from_where_its_sequence_starts():
-    memory = numbered_memory(200, stack=1, columns={"state": (np.float32, (4,))})
+    memory = numbered_memory(200, stack=1, extras={"state": (np.float32, (4,))})
     memory.begin(np.zeros((1, 2, 3), np.uint8))
     for step in range(100):
         state = {"state": np.full((1, 4), step, np.float32)}
-        memory.append([0], [0.0], [False], [False], np.zeros((1, 2, 3), np.uint8), columns=state)
+        memory.append([0], [0.0], [False], [False], np.zeros((1, 2, 3), np.uint8), extras=state)
 
     batch = memory.sample_sequences(16, length=12, overlap=4, burn_in=3)
 
-    np.testing.assert_array_equal(batch.index[:, 0], batch.columns["state"][:, 0, 0])
+    np.testing.assert_array_equal(batch.index[:, 0], batch.extras["state"][:, 0, 0])
     assert {0} == set((batch.index[:, 0] % 8).tolist())
     assert not batch.learns[:, :3].any()
 

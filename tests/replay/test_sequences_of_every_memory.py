@@ -19,7 +19,7 @@ BORDERS = ["mask", "inside", "cross"]
 @pytest.mark.parametrize("borders", BORDERS)
 def test_every_key_of_a_sequence_is_what_its_transitions_show(borders):
     space = {"camera": FrameSpec((4, 5)), "arm": (FrameSpec((2,), np.float32), FrameSpec((3,), np.float64))}
-    memory = ReplayMemory(400, space, 5, stack=3, num_streams=2, seed=0)
+    memory = ReplayMemory(400, space, 5, stack=3, num_envs=2, seed=0)
     random = np.random.default_rng(0)
 
     def frames(count: int) -> dict:
@@ -35,7 +35,7 @@ def test_every_key_of_a_sequence_is_what_its_transitions_show(borders):
 
     batch = memory.sample_sequences(16, 6, borders=borders)
 
-    single = memory.transitions(batch.index[batch.mask])
+    single = memory.get(batch.index[batch.mask])
     for of_sequences, of_steps in (
         (batch.observation, single.observation),
         (batch.next_observation, single.next_observation),
@@ -105,7 +105,7 @@ def test_a_budget_leaves_room_for_sequences():
             for borders in BORDERS:
                 memory.sample_sequences(4, 20, borders=borders)
             assert 2 * 2**20 >= memory.nbytes
-    memory.check()
+    memory._check()
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])

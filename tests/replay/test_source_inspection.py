@@ -10,7 +10,7 @@ import pytest
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.episodes import episode_runs
 from framestow.replay.episodes.episode_runs import EpisodeRuns
-from framestow.replay.source_inspection import Ages, Spread, inspect_sources
+from framestow.replay.source_inspection import Ages, Spread, inspect_labels
 from oracles.numbered_steps import SHAPE, numbered_frame, numbered_memory, play_episode
 from oracles.shadowed_memory import ShadowedMemory
 
@@ -18,16 +18,16 @@ from oracles.shadowed_memory import ShadowedMemory
 def random_play(memory: ShadowedMemory, num_steps: int, seed: int) -> None:
     """Steps with random rewards, episode ends and resets in mid-episode on every stream, now and then on some only."""
     random = np.random.default_rng(seed)
-    episodes, steps = np.zeros((2, memory.num_streams), np.int64)
+    episodes, steps = np.zeros((2, memory.num_envs), np.int64)
 
     def begin(streams):
         episodes[streams] += 1
         steps[streams] = 0
         memory.begin(np.stack([numbered_frame(stream, episodes[stream] % 256, 0) for stream in streams]), streams)
 
-    begin(np.arange(memory.num_streams))
+    begin(np.arange(memory.num_envs))
     for _ in range(num_steps):
-        streams = np.flatnonzero(random.random(memory.num_streams) < 0.8)
+        streams = np.flatnonzero(random.random(memory.num_envs) < 0.8)
         if not len(streams):
             continue
         steps[streams] += 1
@@ -67,7 +67,7 @@ def told_runs(memory: ShadowedMemory) -> list[tuple]:
 @pytest.mark.parametrize("capacity", [50, 10_000])
 def test_episode_runs_are_those_of_the_oracle_wherever_a_piece_ends(capacity, stack, piece, monkeypatch):
     monkeypatch.setattr(episode_runs, "STEPS_PER_PIECE", piece)
-    memory = ShadowedMemory(capacity, FrameSpec(SHAPE), 3, stack=stack, num_streams=3)
+    memory = ShadowedMemory(capacity, FrameSpec(SHAPE), 3, stack=stack, num_envs=3)
     for seed in range(3):
         random_play(memory, 90, seed)
 
@@ -75,7 +75,7 @@ def test_episode_runs_are_those_of_the_oracle_wherever_a_piece_ends(capacity, st
 
 
 def test_with_a_stack_of_one_frame_no_cut_episode_is_taken_for_a_whole_one():
-    memory = ShadowedMemory(60, FrameSpec(SHAPE), 3, stack=1, num_streams=3)
+    memory = ShadowedMemory(60, FrameSpec(SHAPE), 3, stack=1, num_envs=3)
     random_play(memory, 90, 0)
 
     truth, told = runs_of_the_oracle(memory), told_runs(memory)
@@ -84,43 +84,43 @@ def test_with_a_stack_of_one_frame_no_cut_episode_is_taken_for_a_whole_one():
     for true_run, told_run in zip(truth, told, strict=True):
         assert true_run[:3] == told_run[:3]
         assert true_run[4] or not told_run[4]
-    assert sum(run[4] for run in told) >= sum(run[4] for run in truth) - memory.num_streams - 1  # a stream's first one
+    assert sum(run[4] for run in told) >= sum(run[4] for run in truth) - memory.num_envs - 1  # a stream's first one
 
 
 def test_each_game_is_told_apart_with_its_episodes_returns_and_ages():
-    memory = numbered_memory(1000, num_streams=3, source=["Pong", "Qbert", "Pong"])
+    memory = numbered_memory(1000, num_envs=3, label=["Pong", "Qbert", "Pong"])
     play_episode(memory, 0, 4, stream=0, terminated=True)  # rewards 0 to 3
     play_episode(memory, 0, 2, stream=2, truncated=True)
     play_episode(memory, 1, 3, stream=2)  # goes on
     play_episode(memory, 0, 5, stream=1)
     play_episode(memory, 1, 1, stream=1, terminated=True)  # its reset cut the one before off
 
-    pong, qbert = inspect_sources(memory._parts)
+    pong, qbert = inspect_labels(memory._parts)
 
-    assert ("Pong", 2, 9, 12) == (pong.source, pong.streams, pong.transitions, pong.frames)
+    assert ("Pong", 2, 9, 12) == (pong.label, pong.num_envs, pong.transitions, pong.frames)
     assert (2, 0, 1) == (pong.whole_episodes, pong.cut_episodes, pong.open_episodes)
     assert Spread(3.5, 1.0, 6.0) == pong.returns
     assert Spread(3.0, 2.0, 4.0) == pong.lengths
     assert Ages(oldest=5, median=2) == pong.ages  # 3 2 1 0 on stream 0; 5 4 and, after a first frame, 2 1 0 on stream 2
-    assert ("Qbert", 1, 6, 8) == (qbert.source, qbert.streams, qbert.transitions, qbert.frames)
+    assert ("Qbert", 1, 6, 8) == (qbert.label, qbert.num_envs, qbert.transitions, qbert.frames)
     assert (1, 1, 0) == (qbert.whole_episodes, qbert.cut_episodes, qbert.open_episodes)
     assert Spread(0.0, 0.0, 0.0) == qbert.returns
 
 
 def test_a_memory_that_holds_nothing_has_no_returns_and_no_ages():
-    (told,) = inspect_sources(numbered_memory(10)._parts)
+    (told,) = inspect_labels(numbered_memory(10)._parts)
 
-    assert ("(not named)", 0, 0) == (told.source, told.transitions, told.frames)
+    assert ("(not named)", 0, 0) == (told.label, told.transitions, told.frames)
     assert (None, None, None) == (told.returns, told.lengths, told.ages)
 
 
 def test_the_median_age_is_that_of_all_transitions_one_by_one():
-    memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_streams=2)
+    memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_envs=2)
     random_play(memory, 100, 5)
     timeline = memory._parts.timeline
     streams, last_positions, _ = timeline.windows(memory.sampleable_indices())
     ages = np.sort(timeline.newest_positions[streams] - last_positions)
 
-    (told,) = inspect_sources(memory._parts)
+    (told,) = inspect_labels(memory._parts)
 
     assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == told.ages

@@ -58,7 +58,7 @@ def test_what_the_policy_saw_is_what_is_sampled_under_either_padding(kind, stora
     seen = play(memory, spec, 50, num_steps=4)
 
     assert PICTURES[stack_padding] == seen
-    for batch in (memory.transitions(np.arange(7, 11)), memory.sample(200)):
+    for batch in (memory.get(np.arange(7, 11)), memory.sample(200)):
         for row in np.flatnonzero(batch.index >= 7):
             step = batch.index[row] - 7
             assert seen[step] == picture(spec, batch.observation[row])
@@ -76,6 +76,6 @@ def test_an_episode_of_one_step_is_padded_in_observation_and_next_observation(st
     for first in (20, 20, 20):
         assert expected == play(memory, spec, first, num_steps=1)
 
-    batch = memory.transitions([0, 1, 2])
+    batch = memory.get([0, 1, 2])
     assert [expected[0]] * 3 == [picture(spec, stack) for stack in batch.observation]
     assert [expected[1]] * 3 == [picture(spec, stack) for stack in batch.next_observation]

@@ -33,13 +33,13 @@ class Player:
 
     def __init__(self, memory: ReplayMemory, seed: int) -> None:
         self.memory = memory
-        settings = memory.settings
+        settings = memory._settings
         self.oracle = ListMemory(
-            memory.capacity, memory.num_streams, memory.stack, settings.discount, n_step=settings.n_step
+            memory.capacity, memory.num_envs, memory.stack, settings.discount, n_step=settings.n_step
         )
         self.rng = np.random.default_rng(seed)
-        self.episodes, self.steps = [-1] * memory.num_streams, [0] * memory.num_streams
-        self.begin(list(range(memory.num_streams)))
+        self.episodes, self.steps = [-1] * memory.num_envs, [0] * memory.num_envs
+        self.begin(list(range(memory.num_envs)))
 
     def frames(self, streams: list[int]) -> np.ndarray:
         return np.stack([frame_of(stream, self.episodes[stream], self.steps[stream]) for stream in streams])
@@ -52,7 +52,7 @@ class Player:
 
     def step(self) -> None:
         """One step of some streams; the reward is the action; now and then an episode ends or is broken off."""
-        streams = sorted(self.rng.permutation(self.memory.num_streams)[: self.rng.integers(1, 4)].tolist())
+        streams = sorted(self.rng.permutation(self.memory.num_envs)[: self.rng.integers(1, 4)].tolist())
         for stream in streams:
             self.steps[stream] += 1
         actions = self.rng.integers(NUM_ACTIONS, size=len(streams))
@@ -93,7 +93,7 @@ def running(work: Callable[[int], None], num_threads: int):
 
 
 def make_memory(storage: str = "packed", **settings) -> ReplayMemory:
-    settings = {"seed": 0, "num_streams": NUM_STREAMS} | settings
+    settings = {"seed": 0, "num_envs": NUM_STREAMS} | settings
     return ReplayMemory(CAPACITY, FrameSpec(SHAPE), NUM_ACTIONS, stack=STACK, storage=storage, **settings)
 
 
@@ -107,7 +107,7 @@ def test_every_batch_is_what_the_oracle_holds_while_the_writer_sweeps_the_ring(s
 
     def sample(number: int) -> None:
         oldest = memory.sampleable_indices()[0]
-        batch = memory.sample(24) if number else memory.transitions(memory.sampleable_indices()[-24:])
+        batch = memory.sample(24) if number else memory.get(memory.sampleable_indices()[-24:])
         assert oldest <= batch.index.min()
         assert batch.index.max() < len(player.oracle.steps)
         assert_batch_is_what_the_oracle_holds(batch, player.oracle)
@@ -160,9 +160,9 @@ def test_a_memory_saved_beside_writer_and_sampler_holds_what_it_held_between_two
 
     for path in saved:
         loaded = ReplayMemory.load(path)
-        loaded.check()
+        loaded._check()
         assert len(loaded) == CAPACITY
-        assert_batch_is_what_the_oracle_holds(loaded.transitions(loaded.sampleable_indices()), player.oracle)
+        assert_batch_is_what_the_oracle_holds(loaded.get(loaded.sampleable_indices()), player.oracle)
 
 
 @STORAGES
@@ -172,7 +172,7 @@ def test_the_writer_goes_on_while_a_batch_is_unpacked(storage):
     for _ in range(CAPACITY):
         player.step()
     newest = np.full(40_000, memory.sampleable_indices()[-1])
-    memory.transitions(newest)  # takes the pages of its output
+    memory.get(newest)  # takes the pages of its output
     sampler = threading.Thread(target=memory.transitions, args=(newest,), daemon=True)
     num_steps = 0
 
@@ -211,5 +211,5 @@ def test_how_many_threads_unpack_is_not_part_of_what_is_saved(tmp_path):
     Player(memory, seed=6).step()
     memory.save(tmp_path)
 
-    assert ReplayMemory.load(tmp_path).settings.threads == 1
-    assert ReplayMemory.load(tmp_path, threads=4).settings.threads == 4
+    assert ReplayMemory.load(tmp_path)._settings.threads == 1
+    assert ReplayMemory.load(tmp_path, threads=4)._settings.threads == 4

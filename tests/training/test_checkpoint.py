@@ -41,7 +41,7 @@ def _assert_equal_states(one: RunState, other: RunState) -> None:
     assert one.rest["tally"] == other.rest["tally"]
     np.testing.assert_array_equal(one.rest["environment"], other.rest["environment"])
     held = one.memory.sampleable_indices()
-    np.testing.assert_array_equal(one.memory.transitions(held).observation, other.memory.transitions(held).observation)
+    np.testing.assert_array_equal(one.memory.get(held).observation, other.memory.get(held).observation)
     np.testing.assert_array_equal(one.memory.sample(50).index, other.memory.sample(50).index)
 
 
@@ -155,7 +155,7 @@ def test_what_a_killed_process_left_is_removed_and_the_newest_stays(checkpoints:
     (checkpoints / "aside").rename(checkpoints / "step-000000000040")
     (checkpoints / "step-000000000090.partial").mkdir()
     (checkpoints / "step-000000000090.partial" / "agent.pt").write_bytes(b"half")
-    grown(state, 90).memory.save(memory_store(checkpoints), keep_older=True)
+    grown(state, 90).memory.save(memory_store(checkpoints), keep_previous=True)
 
     remove_unfinished(checkpoints)
 

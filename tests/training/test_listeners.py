@@ -56,7 +56,7 @@ def test_a_line_is_on_the_disk_before_the_next_event(tmp_path: Path) -> None:
 
 def test_lines_after_the_checkpoint_of_a_resumed_run_and_half_lines_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
-    path.write_text("episode,agent_steps,stream,score,length\n1,30,2,5.0,10\n2,60,0,1.0,9\n3,90,1,2.0,8\n4,9")
+    path.write_text("episode,agent_steps,env_id,score,length\n1,30,2,5.0,10\n2,60,0,1.0,9\n3,90,1,2.0,8\n4,9")
 
     EpisodeTable(path, 60, pytest.fail).close()
 

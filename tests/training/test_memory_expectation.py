@@ -41,7 +41,7 @@ def wanted(transitions, steps=10**9, **others):
 
 def random_play(num_steps, num_envs):
     env = envs.make_atari("Pong", num_envs=num_envs, seed=3)
-    memory = ReplayMemory(10**6, env.single_observation_space, env.single_action_space, num_streams=num_envs)
+    memory = ReplayMemory(10**6, env.single_observation_space, env.single_action_space, num_envs=num_envs)
     recorder = envs.Recorder(env, memory)
     recorder.reset(seed=3)
     random = np.random.default_rng(3)
@@ -92,7 +92,7 @@ def test_a_resumed_run_goes_by_what_its_memory_holds():
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 def test_frames_of_open_segments_do_not_make_a_resumed_run_look_small(storage):
-    memory = ReplayMemory(10_000, FrameSpec((84, 84)), 4, num_streams=2, storage=storage)
+    memory = ReplayMemory(10_000, FrameSpec((84, 84)), 4, num_envs=2, storage=storage)
     noise = np.random.default_rng(0).integers(0, 256, (64, 2, 84, 84), np.uint8)
     memory.begin(noise[0])
     for step in range(600):  # a segment of 320 frames sealed in each stream, and one of 281 open

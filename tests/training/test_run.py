@@ -75,5 +75,5 @@ def test_a_checkpoint_of_other_environments_is_refused(tmp_path: Path) -> None:
     run.close()
     folder.write_settings(catch_settings(steps=60, num_envs=4))
 
-    with pytest.raises(IncompatibleError, match=re.escape("of 3 streams: the settings say 300 of 4")):
+    with pytest.raises(IncompatibleError, match=re.escape("of 3 environments: the settings say 300 of 4")):
         start_run(folder, make_catch)

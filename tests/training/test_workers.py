@@ -97,7 +97,7 @@ def test_a_run_goes_on_when_its_workers_are_killed_and_counts_only_what_was_reco
 
     run = _trained(tmp_path / "run", killing.make, (killing,), workers=2, memory=1_000, steps=600)
 
-    assert [event.streams for event in killing.lost] == [(0, 1), (0, 1)]
+    assert [event.env_ids for event in killing.lost] == [(0, 1), (0, 1)]
     assert all("SIGKILL" in event.reason for event in killing.lost)
     assert run.tally.agent_steps == len(run.memory) >= 600
     assert newest_checkpoint(RunFolder.open(tmp_path / "run").checkpoints) is not None

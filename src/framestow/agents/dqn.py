@@ -18,7 +18,7 @@ from framestow.agents.losses import chosen_values, double_dqn_target, dqn_target
 from framestow.agents.networks import build_network, scale_pixels
 from framestow.errors import IncompatibleError
 from framestow.replay.batch import Batch
-from framestow.torch_batches.tensor_batch import TensorBatch, pixels_to_device, to_tensors
+from framestow.torch.tensor_batch import TensorBatch, pixels_to_device, to_tensors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -188,15 +188,15 @@ def measure(
     )
 
 
-def append_us_of_streams(play: Play, num_streams: int, stack: int, num_calls: int = 2_048) -> float:
+def append_us_of_streams(play: Play, num_envs: int, stack: int, num_calls: int = 2_048) -> float:
     """Return the median microseconds a step of calls that each append one step of every stream, ``begin`` included.
 
     The streams start at evenly spaced places of the play.
     """
-    frame, capacity = FrameSpec(play.frames.shape[1:]), num_calls * num_streams
-    memory = ReplayMemory(capacity, frame, play.num_actions, stack=stack, num_streams=num_streams)
-    spacing = len(play.positions) // num_streams
-    streams = [play.steps(num_calls, stack, first=stream * spacing) for stream in range(num_streams)]
+    frame, capacity = FrameSpec(play.frames.shape[1:]), num_calls * num_envs
+    memory = ReplayMemory(capacity, frame, play.num_actions, stack=stack, num_envs=num_envs)
+    spacing = len(play.positions) // num_envs
+    streams = [play.steps(num_calls, stack, first=stream * spacing) for stream in range(num_envs)]
     is_first_call = True
     chunk_us = []
     calls_a_chunk = 64  # so that each chunk includes work that is done once a segment
@@ -216,7 +216,7 @@ def append_us_of_streams(play: Play, num_streams: int, stack: int, num_calls: in
                 memory.begin(first_frames, starting)
             memory.append(actions, rewards, terminated, truncated, frames)
             elapsed += time.perf_counter() - start
-        chunk_us.append(elapsed / (calls_a_chunk * num_streams) * 1e6)
+        chunk_us.append(elapsed / (calls_a_chunk * num_envs) * 1e6)
     return statistics.median(chunk_us)
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from framestow.integrations.offline_data import transfer
-from framestow.integrations.offline_data.transfer import Transferred
+from framestow.offline import transfer
+from framestow.offline.transfer import Transferred
 from framestow.replay.keeping.byte_amounts import format_bytes
 
 

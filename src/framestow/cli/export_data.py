@@ -14,7 +14,7 @@ from rich.console import Console
 from framestow.cli.data_transfer import byte_bar, show_bytes, show_transfer
 
 if TYPE_CHECKING:
-    from framestow.integrations.offline_data.transfer import Progress, Transferred
+    from framestow.offline.transfer import Progress, Transferred
     from framestow.replay.memory import ReplayMemory
 
 
@@ -40,7 +40,7 @@ class ExportDqnReplay:
 
     def run(self, console: Console) -> int:
         """Export, and show the bytes before and after; return the exit code."""
-        from framestow.integrations.offline_data.dqn_replay_export import export_dqn_replay  # noqa: PLC0415 -- help does not wait
+        from framestow.offline.dqn_replay_export import export_dqn_replay  # noqa: PLC0415 -- help does not wait
 
         def write(memory: ReplayMemory, folder: Path, show: Progress) -> Transferred:
             return export_dqn_replay(
@@ -91,7 +91,7 @@ class ExportMinari:
 
     def run(self, console: Console) -> int:
         """Export, and show the bytes before and after; return the exit code."""
-        from framestow.integrations.offline_data.minari_export import MinariDescription, export_minari  # noqa: PLC0415 -- as above
+        from framestow.offline.minari_export import MinariDescription, export_minari  # noqa: PLC0415 -- as above
 
         description = MinariDescription(self.dataset_id, self.environment, self.data_format, self._metadata())
 
@@ -138,7 +138,7 @@ def _export(
 ) -> int:
     from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- as above
     from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-    from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder  # noqa: PLC0415
+    from framestow.offline.unfinished_folder import bytes_of_folder  # noqa: PLC0415
 
     start = time.monotonic()
     saved = find_memory(store)
@@ -147,7 +147,7 @@ def _export(
     with byte_bar(console, "exporting") as show:
         told = write(memory, to, show)
     show_transfer(console, told, time.monotonic() - start)
-    raw_bytes = (told.transitions + told.episodes) * memory.settings.frame.nbytes
+    raw_bytes = (told.transitions + told.episodes) * memory._settings.frame.nbytes
     show_bytes(
         console,
         ("framestow", bytes_of_folder(saved.folder), memory.nbytes),

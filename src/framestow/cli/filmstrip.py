@@ -24,7 +24,7 @@ FONT_SIZE, SMALL_FONT_SIZE = 18, 14
 BACKGROUND, INK, PALE, ALARM, BORDER = (24, 26, 30), (236, 236, 236), (150, 154, 162), (255, 120, 100), (90, 94, 102)
 
 
-def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, source: str, key: str = "") -> None:
+def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, label: str, key: str = "") -> None:
     """Draw a transition into the PNG file ``path``, whose folder is made where it is missing.
 
     ``key``: which of several arrays is drawn, the largest picture by default; ``InvalidSettingsError`` where there is
@@ -36,11 +36,11 @@ def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, source: s
     shown = min(stack, MAX_SHOWN)
     groups = observation[0, -shown:], next_observation[0, -shown:]
     pictures, scale_told = frame_pictures(np.concatenate(groups), leaf.frame)
-    source = f"{source}, {leaf.key}" if leaf.key else source
+    label = f"{label}, {leaf.key}" if leaf.key else label
     tiles = [_tile(picture, 2 * shown) for picture in pictures]
     captions = _captions(stack, shown, drawn.num_padded, drawn.num_steps)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _drawn(tiles, captions, _headlines(batch, source, drawn.stream, stack, shown, scale_told)).save(path, "PNG")
+    _drawn(tiles, captions, _headlines(batch, label, drawn.env_id, stack, shown, scale_told)).save(path, "PNG")
 
 
 def chosen_leaf(spec: AnySpec, key: str) -> Leaf:
@@ -127,7 +127,7 @@ def _captions(stack: int, shown: int, num_padded: int, num_steps: int) -> list[s
 
 
 def _headlines(
-    batch: Batch, source: str, stream: int, stack: int, shown: int, scale_told: str
+    batch: Batch, label: str, stream: int, stack: int, shown: int, scale_told: str
 ) -> list[tuple[str, tuple[int, int, int]]]:
     """Lines above the frames, each in its colour."""
     action, reward = batch.action[0], float(batch.reward[0])
@@ -138,7 +138,7 @@ def _headlines(
     notes = [f"the last {shown} of {stack} frames"] if shown < stack else []
     notes += [scale_told] if scale_told else []
     lines = [
-        (f"{source}, stream {stream}, transition {int(batch.index[0]):,}", INK),
+        (f"{label}, environment {stream}, transition {int(batch.index[0]):,}", INK),
         (f"action {told_action}    reward {reward:g}    discount {float(batch.discount[0]):.4g}", INK),
         (ending, ALARM if batch.terminated[0] or batch.truncated[0] else PALE),
     ]

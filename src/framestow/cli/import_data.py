@@ -16,7 +16,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 
 if TYPE_CHECKING:
-    from framestow.integrations.offline_data.transfer import Progress, Transferred
+    from framestow.offline.transfer import Progress, Transferred
     from framestow.replay.memory import ReplayMemory
 
 
@@ -78,7 +78,7 @@ class ImportDqnReplay:
     def run(self, console: Console) -> int:
         """Import, and show the bytes before and after; return the exit code."""
         from framestow import ReplayMemory  # noqa: PLC0415 -- help does not wait for it
-        from framestow.integrations.offline_data.dqn_replay import DqnReplay  # noqa: PLC0415
+        from framestow.offline.dqn_replay import DqnReplay  # noqa: PLC0415
 
         replay = DqnReplay.open(self.folder, self.checkpoints or None, self.blank_slots, self.num_actions)
         numbers = ", ".join(str(checkpoint.number) for checkpoint in replay.checkpoints)
@@ -98,7 +98,7 @@ class ImportDqnReplay:
                 stack_padding=self.stack_padding,
                 discount=self.discount,
                 seed=self.seed,
-                source=self.game,
+                label=self.game,
                 directory=folder,
                 flush_every=None,
             )
@@ -137,7 +137,7 @@ class ImportMinari:
     def run(self, console: Console) -> int:
         """Import, and show the bytes before and after; return the exit code."""
         from framestow import ReplayMemory  # noqa: PLC0415 -- help does not wait for it
-        from framestow.integrations.offline_data.minari import MinariData  # noqa: PLC0415
+        from framestow.offline.minari import MinariData  # noqa: PLC0415
 
         data = MinariData.open(self.dataset, self.stacked_on, self.stack_padding)
         depth = 1 if data.stacks is None else data.stacks.depth
@@ -151,7 +151,7 @@ class ImportMinari:
                 stack_padding=data.stack_padding,
                 discount=self.discount,
                 seed=self.seed,
-                source=data.name,
+                label=data.name,
                 directory=folder,
                 flush_every=None,
             )
@@ -178,7 +178,7 @@ class Import:
 
 
 def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:
-    from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- as above
+    from framestow.offline.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- as above
 
     start = time.monotonic()
     with unfinished_folder(to) as folder, make_memory(folder) as memory:

@@ -50,7 +50,7 @@ class Inspect:
         picture = self._picture() if len(memory) else None
         if picture:
             drawn = draw_transition(memory, self.seed)
-            write_filmstrip(picture, drawn, memory.settings.frame, inspection.source_of(drawn.stream), self.key)
+            write_filmstrip(picture, drawn, memory._settings.frame, inspection.label_of(drawn.env_id), self.key)
         if self.json:
             told = inspection.to_dict() | {"filmstrip": None if picture is None else str(picture)}
             print(json.dumps(told, indent=1))

@@ -14,13 +14,13 @@ from framestow.frames.observation_spec import AnySpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.inspection import Inspection
 from framestow.replay.keeping.byte_amounts import format_bytes
-from framestow.replay.source_inspection import SourceInspection
+from framestow.replay.source_inspection import LabelInspection
 
 NOTHING = "-"
-MAX_COLUMNS = 3  # sources that stand side by side in 80 columns
-FIELDS: tuple[tuple[str, str, Callable[[SourceInspection], float | None]], ...] = (
-    # beside a column for each source, above a column where each has a row ("" leaves it out there), what stands in it
-    ("streams", "", lambda told: told.streams),
+MAX_COLUMNS = 3  # labels that stand side by side in 80 columns
+FIELDS: tuple[tuple[str, str, Callable[[LabelInspection], float | None]], ...] = (
+    # beside a column for each label, above a column where each has a row ("" leaves it out there), what stands in it
+    ("environments", "", lambda told: told.num_envs),
     ("transitions", "transitions", lambda told: told.transitions),
     ("frames", "", lambda told: told.frames),
     ("whole episodes", "whole", lambda told: told.whole_episodes),
@@ -41,7 +41,7 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
     """Print what it is, what is held by game, and where the bytes are."""
     for line in _what_it_is(inspection):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    for table in _sources_table(inspection.sources), _bytes_table(inspection):
+    for table in _labels_table(inspection.labels), _bytes_table(inspection):
         console.print()
         console.print(table)
     for line in _ratios(inspection):
@@ -69,11 +69,11 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
         )
     )
     yield (
-        f"capacity {settings.capacity:,} · num_streams {settings.num_streams} · storage {settings.storage} · "
+        f"capacity {settings.capacity:,} · num_envs {settings.num_envs} · storage {settings.storage} · "
         f"discount {settings.discount:g}" + (f" · n_step {settings.n_step}" if settings.n_step > 1 else "")
     )
-    if settings.columns:
-        yield f"columns {settings.columns.told}"
+    if settings.extras:
+        yield f"extras {settings.extras.told}"
 
 
 def _told_frames(spec: AnySpec) -> str:
@@ -95,17 +95,17 @@ def _told_actions(action: ActionSpec) -> str:
     return f"actions {low} to {high}" if not shape else f"actions {shape}, {low} to {high}"
 
 
-def _sources_table(sources: Sequence[SourceInspection]) -> Table:
-    """A column for each source where that fits, otherwise a row with what matters most."""
-    if len(sources) <= MAX_COLUMNS:
-        table = _table("", *(told.source for told in sources))
-        for label, _, told_of in FIELDS:
-            table.add_row(label, *(_told(told_of(source)) for source in sources))
+def _labels_table(labels: Sequence[LabelInspection]) -> Table:
+    """A column for each label where that fits, otherwise a row with what matters most."""
+    if len(labels) <= MAX_COLUMNS:
+        table = _table("", *(told.label for told in labels))
+        for name, _, told_of in FIELDS:
+            table.add_row(name, *(_told(told_of(one)) for one in labels))
         return table
     shown = [(header, told_of) for _, header, told_of in FIELDS if header]
     table = _table("", *(header for header, _ in shown))
-    for source in sources:
-        table.add_row(source.source, *(_told(told_of(source)) for _, told_of in shown))
+    for one in labels:
+        table.add_row(one.label, *(_told(told_of(one)) for _, told_of in shown))
     return table
 
 

@@ -11,7 +11,7 @@ import numpy as np
 class FinishedGame(NamedTuple):
     """A game that a step ended or truncated."""
 
-    stream: int
+    env_id: int
     """Which environment played it."""
     score: float
     """Sum of its unclipped rewards, over all lives."""
@@ -25,7 +25,7 @@ def finished_games(infos: Mapping[str, Any]) -> list[FinishedGame]:
     A lost life is no finished game. With SAME_STEP, Gymnasium keeps what the last step told in ``final_info``.
 
     >>> finished_games({"episode": {"r": np.array([0.0, 7.0]), "l": np.array([0, 90])}, "_episode": np.array([0, 1])})
-    [FinishedGame(stream=1, score=7.0, agent_steps=90)]
+    [FinishedGame(env_id=1, score=7.0, agent_steps=90)]
     """
     games = []
     for told in (infos, infos.get("final_info", {})):

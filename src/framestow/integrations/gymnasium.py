@@ -235,14 +235,14 @@ class RecentFrames:
 class StreamsOfFrames:
     """The last frames of each environment of a vector environment: `step_recording` feeds it in place of a memory."""
 
-    def __init__(self, space: Any, num_streams: int, stack_size: int, padding_type: Any, axis: StackAxis) -> None:
-        trees = [recent_frames(space, stack_size, padding_type, axis) for _ in range(num_streams)]
+    def __init__(self, space: Any, num_envs: int, stack_size: int, padding_type: Any, axis: StackAxis) -> None:
+        trees = [recent_frames(space, stack_size, padding_type, axis) for _ in range(num_envs)]
         self._streams = map_arrays(lambda *parts: list(parts), trees[0], *trees[1:])
-        self._num_streams, self.stack = num_streams, stack_size
+        self._num_streams, self.stack = num_envs, stack_size
 
-    def begin(self, frames: Any, streams: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
-        """Begin an episode on each of ``streams``, all where ``None``, with its row of ``frames``."""
-        self._each(RecentFrames.begin, frames, streams)
+    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
+        """Begin an episode on each of ``env_ids``, all where ``None``, with its row of ``frames``."""
+        self._each(RecentFrames.begin, frames, env_ids)
 
     def append(
         self,
@@ -251,10 +251,10 @@ class StreamsOfFrames:
         terminated: npt.ArrayLike,  # noqa: ARG002
         truncated: npt.ArrayLike,  # noqa: ARG002
         frames: Any,
-        streams: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
+        env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
     ) -> None:
-        """Add to each of ``streams`` its row of ``frames``."""
-        self._each(RecentFrames.append, frames, streams)
+        """Add to each of ``env_ids`` its row of ``frames``."""
+        self._each(RecentFrames.append, frames, env_ids)
 
     def observations(self) -> Any:
         """What each environment shows: a ``LazyFramesBatch``, or a dict or tuple of them."""

@@ -143,8 +143,8 @@ class ActionSpec:
         array = as_array("actions", actions, InvalidStepError)
         if array.shape != (num_steps, *self.shape):
             raise InvalidStepError(
-                f"actions have shape {array.shape}: {num_steps} streams take {(num_steps, *self.shape)}; "
-                "give one action a stream"
+                f"actions have shape {array.shape}: {num_steps} environments take {(num_steps, *self.shape)}; "
+                "give one action for each environment"
             )
         return self._checked_integers(array) if self.is_counted else self._checked_elements(array)
 

@@ -26,7 +26,7 @@ class Batch:
     weight            ``(B,)``                    float32  importance weight, 1 under uniform sampling
     terminated        ``(B,)``                    bool     the episode ended by its own rules, at the last of them
     truncated         ``(B,)``                    bool     the episode was cut off there
-    columns           ``(B, *column)`` each       its own  what else was declared, by name
+    extras           ``(B, *shape)`` each        its own  what else was declared, by name
     ================  ==========================  =======  =======================================================
 
     ``observation`` and ``next_observation`` look at one recycled array and share its frames: treat them as read-only.
@@ -43,7 +43,7 @@ class Batch:
     weight: npt.NDArray[np.float32]
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
-    columns: Mapping[str, npt.NDArray[Any]]
+    extras: Mapping[str, npt.NDArray[Any]]
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Batch:
         weight: npt.NDArray[np.float32],
         terminated: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
-        columns: Mapping[str, npt.NDArray[Any]] | None = None,
+        extras: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         # What the dataclass would do through object.__setattr__, in half the time: a batch is made for every sample.
         fields = self.__dict__
@@ -69,7 +69,7 @@ class Batch:
         fields["weight"] = weight
         fields["terminated"] = terminated
         fields["truncated"] = truncated
-        fields["columns"] = {} if columns is None else columns
+        fields["extras"] = {} if extras is None else extras
 
     def __len__(self) -> int:
         return len(self.index)

@@ -52,7 +52,7 @@ class HindsightGoals:
 
     Only frames that the memory still holds are taken. The new goal stands in every frame of ``observation`` and
     ``next_observation``; the reward is what ``compute_reward(achieved_goal, desired_goal, info)`` gives for what the
-    step achieved, one call for all relabelled transitions. ``info`` has their extra columns by name, for rewards that
+    step achieved, one call for all relabelled transitions. ``info`` has their extras by name, for rewards that
     need more than the goals. Nothing but these and ``terminated`` and ``discount`` changes, and the memory does not:
     what is drawn with which index and weight is the sampler's choice.
 
@@ -123,7 +123,7 @@ class HindsightGoals:
     def _drawn(self, batch_size: int) -> tuple[Batch, Numbers, npt.NDArray[Any]]:
         """A batch as it was stored, the rows to relabel, and their goals."""
         with self._parts.lock:  # so that nothing leaves between the draw and the choice of goals
-            pending = self._memory.draw_ahead(batch_size)
+            pending = self._memory._draw_ahead(batch_size)
             try:
                 rows = self._rows(batch_size)
                 streams, positions = self._chosen_frames(pending.draw.indices[rows])
@@ -221,7 +221,7 @@ def _of(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray[Any]]]:
     """What ``compute_reward`` and ``compute_terminated`` are called with."""
     achieved = batch.next_observation[ACHIEVED][rows, -1]
-    return achieved, goals, {name: values[rows] for name, values in batch.columns.items()}
+    return achieved, goals, {name: values[rows] for name, values in batch.extras.items()}
 
 
 def _one_each(name: str, values: npt.ArrayLike, count: int) -> npt.NDArray[Any]:

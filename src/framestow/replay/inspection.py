@@ -15,7 +15,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.saving.stored_files import stored_files
-from framestow.replay.source_inspection import UNNAMED, SourceInspection, inspect_sources
+from framestow.replay.source_inspection import UNNAMED, LabelInspection, inspect_labels
 from framestow.storage.files.manifest import generations
 
 
@@ -33,14 +33,14 @@ class Inspection:
     kept_generations: list[int]
     written: datetime.datetime
     settings: MemorySettings
-    sources: list[SourceInspection]
+    labels: list[LabelInspection]
     file_bytes: dict[str, int]
     left_over: dict[str, int]
 
     @property
     def transitions(self) -> int:
         """Transitions held."""
-        return sum(told.transitions for told in self.sources)
+        return sum(told.transitions for told in self.labels)
 
     @property
     def nbytes(self) -> int:
@@ -50,7 +50,7 @@ class Inspection:
     @property
     def times_smaller_than_frames(self) -> float:
         """How many times larger its frames alone would be without packing; 0 for a memory that holds nothing."""
-        frames = sum(told.frames for told in self.sources)
+        frames = sum(told.frames for told in self.labels)
         return self.settings.frame.nbytes * frames / max(1, self.nbytes)
 
     @property
@@ -58,9 +58,9 @@ class Inspection:
         """How many times larger it would be if each transition kept two uncompressed stacks."""
         return 2 * self.settings.stack * self.settings.frame.nbytes * self.transitions / max(1, self.nbytes)
 
-    def source_of(self, stream: int) -> str:
+    def label_of(self, stream: int) -> str:
         """The name of what feeds a stream."""
-        return self.settings.sources[stream] if self.settings.sources else UNNAMED
+        return self.settings.labels[stream] if self.settings.labels else UNNAMED
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-able values."""
@@ -95,8 +95,8 @@ def _inspected(folder: Path, generation: int | None) -> tuple[Inspection, Replay
         generation=files.generation,
         kept_generations=files.kept_generations,
         written=datetime.datetime.fromtimestamp(files.manifest.stat().st_mtime).astimezone(),
-        settings=memory.settings,
-        sources=inspect_sources(memory._parts),
+        settings=memory._settings,
+        labels=inspect_labels(memory._parts),
         file_bytes=files.bytes_by_part,
         left_over=files.left_over,
     )
@@ -107,7 +107,7 @@ class DrawnTransition(NamedTuple):
     """A transition to show: a batch of one, and where its frames come from."""
 
     batch: Batch
-    stream: int
+    env_id: int
     num_padded: int
     """Places of its observation that hold no frame of the episode."""
     num_steps: int
@@ -124,4 +124,4 @@ def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
     (streams, first_step, counts), _ = timeline.resolve_steps(index, with_columns=False)
     (_, last_positions, _), _ = timeline.resolve(index, with_columns=False)
     num_steps = int(last_positions[-1] - first_step[0]) + 1
-    return DrawnTransition(memory.transitions(index), int(streams[0]), memory.stack + 1 - int(counts[0]), num_steps)
+    return DrawnTransition(memory.get(index), int(streams[0]), memory.stack + 1 - int(counts[0]), num_steps)

@@ -13,7 +13,7 @@ from framestow.argument_checks import checked_seed, folder_path
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import ColumnsSpec
+from framestow.replay.columns import ExtrasSpec
 from framestow.replay.drawing.drawn_memory import DrawnMemory
 from framestow.replay.keeping.budget import evict_unneeded
 from framestow.replay.keeping.byte_amounts import parse_bytes
@@ -21,7 +21,7 @@ from framestow.replay.keeping.damaged_segments import OnDamage
 from framestow.replay.keeping.retention import Retention
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
-from framestow.replay.memory_settings import MemorySettings, sources_of
+from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.saving.lasting_memory import LastingMemory
 from framestow.replay.saving.opening import stored_frames_per_segment
@@ -29,7 +29,7 @@ from framestow.replay.step_checks import checked_frames, checked_streams, stage_
 
 
 class ReplayMemory(DrawnMemory, LastingMemory):
-    """``capacity`` transitions of ``num_streams`` environments, each frame kept once, losslessly.
+    """``capacity`` transitions of ``num_envs`` environments, each frame kept once, losslessly.
 
     >>> from framestow import FrameSpec
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
@@ -50,7 +50,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         stack_padding: what stands before an episode's first frame f0, in what the policy sees and in what is sampled:
             ``"first_frame"``, ``f0 f0 f0 f0 | f0 f0 f0 f1 | ...``, or ``"zeros"``, ``0 0 0 f0 | 0 0 f0 f1 | ...``.
             The default is Gymnasium's, and shows a policy nothing that no environment emitted.
-        num_streams: environments that feed this memory.
+        num_envs: environments that feed this memory.
         n_step: rewards that a transition's return has, 1 to 255; fewer where its episode ends before. Until they are
             there, a transition waits: it is not counted, and cannot be drawn. docs/sampling.md has the rules.
         discount: γ; a transition's ``discount`` is γ to the power of its rewards' number, 0 if its episode terminated.
@@ -63,14 +63,14 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         threads: how many threads unpack one batch, 1 to 64; small batches stay on one. Not kept by ``save``.
         max_bytes: what it may take, a number of bytes or ``"1 GiB"``: where it would take more, transitions go before
             there are ``capacity`` of them. docs/persistence.md says what counts.
-        source: what feeds the memory, a game's name for instance, or one name a stream; only told, never read.
+        label: what feeds the memory, a game's name for instance, or one for each environment; only told, never read.
         directory: a folder that the memory lives in: packed segments lie in files there, so that it may be larger than
             RAM, and what was flushed survives any crash. A folder that holds a memory of the same settings is gone on
             with, by its own generator and with all episodes closed; docs/persistence.md has the promises.
         flush_every: seconds between two flushes in the background; ``None`` leaves it to ``flush``.
         on_damage: ``"raise"`` an error when a damaged segment is asked for, or ``"skip"`` it: it leaves the memory, and
             ``report()`` counts it.
-        columns: what every step has besides, by name: ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}``;
+        extras: what every step has besides, by name: ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}``;
             what else ``numpy.dtype`` takes of numbers and booleans. docs/sampling.md has what they are for.
 
     Raises ``InvalidSettingsError`` for an argument that cannot work, ``IncompatibleError`` for a directory that holds a
@@ -91,7 +91,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         *,
         stack: int = 4,
         stack_padding: StackPadding = "first_frame",
-        num_streams: int = 1,
+        num_envs: int = 1,
         n_step: int = 1,
         discount: float = 0.99,
         sampler: Sampler | None = None,
@@ -100,12 +100,12 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         seed: int | None = None,
         threads: int = 1,
         max_bytes: int | str | None = None,
-        source: str | Sequence[str] = "",
+        label: str | Sequence[str] = "",
         frames_per_segment: int | None = None,
         directory: str | PathLike[str] | None = None,
         flush_every: float | None = 5.0,
         on_damage: OnDamage = "raise",
-        columns: Mapping[str, npt.DTypeLike] | ColumnsSpec | None = None,
+        extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None = None,
     ) -> None:
         seed = checked_seed(seed)
         folder = None if directory is None else folder_path("directory", directory)
@@ -116,20 +116,20 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             observation_spec(observation_space),
             ActionSpec.from_space(action_space),
             stack,
-            num_streams,
+            num_envs,
             discount,
             storage,
             threads,
             stack_padding,
-            sources_of(source, num_streams),
+            labels_of(label, num_envs),
             retention,
             None if max_bytes is None else parse_bytes(max_bytes),
             frames_per_segment,
-            ColumnsSpec.from_declared(columns),
+            ExtrasSpec.from_declared(extras),
             n_step,
         )
-        self.settings = settings
-        self.capacity, self.stack, self.num_streams = settings.capacity, settings.stack, settings.num_streams
+        self._settings = settings
+        self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
         parts = MemoryParts(settings, sampler, seed, on_damage)
         with parts.told.released_on_error():
             LastingMemory.__init__(self, parts, folder, flush_every)
@@ -141,18 +141,18 @@ class ReplayMemory(DrawnMemory, LastingMemory):
     def __len__(self) -> int:
         return len(self._timeline)
 
-    def begin(self, frames: Any, streams: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Start an episode on ``streams`` (all if ``None``) with the frames that ``reset`` returned.
+    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Start an episode on ``env_ids`` (all if ``None``) with the frames that ``reset`` returned.
 
-        ``frames``: ``(len(streams), *frame)`` of the space's dtype; of a Dict or Tuple, one such array for each key or
-        part. They are copied. An episode that is still open on one of the streams ends here as cut off: its transitions
+        ``frames``: ``(len(env_ids), *frame)`` of the space's dtype; of a Dict or Tuple, one such array for each key or
+        part. They are copied. An episode that is still open there ends as cut off: its transitions
         stay, and nothing crosses the seam. Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            checked = checked_streams(streams, self._timeline.all_streams)
-            new_frames = checked_frames(frames, len(checked), self.settings.frame)
+            checked = checked_streams(env_ids, self._timeline.all_streams)
+            new_frames = checked_frames(frames, len(checked), self._settings.frame)
 
             try:
                 charged_bytes = self._storage.append(checked, new_frames)
@@ -174,21 +174,21 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
         frames: Any,
-        streams: Sequence[int] | npt.NDArray[Any] | None = None,
-        columns: Mapping[str, npt.ArrayLike] | None = None,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
-        """Store one step of each of ``streams`` (all if ``None``) and the frame that it led to.
+        """Store one step of each of ``env_ids`` (all if ``None``) and the frame that it led to.
 
         ``frames``: as ``begin`` takes them, the true last frame where an episode ended; copied. The other arguments
-        have one entry a stream; rewards are stored as ``float32``. ``columns`` has what the memory was told to keep
-        besides, by name, ``(len(streams), *column)`` each. A stream whose episode ended takes ``begin`` next.
+        have one entry for each environment; rewards are stored as ``float32``. ``extras`` has what was declared with
+        the memory, by name, ``(len(env_ids), *shape)`` each. Where an episode ended, ``begin`` is next.
         Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            step = streams, actions, rewards, terminated, truncated, frames, columns
-            numbers, new_frames = stage_step(self._timeline, self.settings, step)
+            step = env_ids, actions, rewards, terminated, truncated, frames, extras
+            numbers, new_frames = stage_step(self._timeline, self._settings, step)
 
             if self._timeline.make_room():
                 evict_unneeded(self._storage, self._timeline)
@@ -205,27 +205,27 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         if is_over and self._directory is not None:
             self._directory.flush_for_room()
 
-    def checked_columns(
-        self, columns: Mapping[str, npt.ArrayLike] | None, num_steps: int
+    def _checked_extras(
+        self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int
     ) -> dict[str, npt.NDArray[Any]] | None:
-        """Give ``columns`` as ``append`` stores them; ``None`` where the memory keeps none.
+        """Give ``extras`` as ``append`` stores them; ``None`` where the memory keeps none.
 
         Raises the ``InvalidStepError`` that ``append`` would: a `Recorder` asks before it steps an environment.
         """
-        return self.settings.columns.checked(columns, num_steps)
+        return self._settings.extras.checked(extras, num_steps)
 
     def observations(self) -> Any:
-        """What the policy sees now: a fresh array ``(num_streams, stack, *frame)``, of a Dict or Tuple one each key.
+        """What the policy sees now: a fresh array ``(num_envs, stack, *frame)``, of a Dict or Tuple one each key.
 
-        A stream whose episode has ended shows the observation that ended it until the next one begins; one that never
+        An environment whose episode has ended shows its last observation until the next one begins; one that never
         began is all zeros.
         """
         with self._lock:
-            return self.settings.frame.rebuilt(self._stacker.stacks())
+            return self._settings.frame.rebuilt(self._stacker.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
-        """Which streams have an episode that goes on, ``(num_streams,)``: those that take ``append`` next."""
+        """Which environments have an open episode, ``(num_envs,)``: those that take ``append`` next."""
         with self._lock:
             return self._timeline.is_open.copy()
 
@@ -240,13 +240,13 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             parts = (
                 self._storage.nbytes
                 | {
-                    "columns": self._timeline.nbytes,
+                    "steps": self._timeline.nbytes,
                     "stacks": self._stacker.nbytes,
                     "output pool": self._gathering.nbytes,
                 }
                 | self._parts.sampler_bytes
             )
-            frame_bytes = self.settings.frame.nbytes
+            frame_bytes = self._settings.frame.nbytes
             return MemoryReport(
                 len(self),
                 self.capacity,
@@ -254,7 +254,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
                 frame_bytes,
                 2 * self.stack * frame_bytes,
                 self._storage.num_frames,
-                max_bytes=self.settings.max_bytes,
+                max_bytes=self._settings.max_bytes,
                 share_used=self._budget.share_used(self._storage),
                 disk_bytes=self._parts.disk_bytes,
                 skipped_segments=self._parts.damage.num_segments,
@@ -262,7 +262,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
                 open_frames=self._parts.open_frames,
             )
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""
         with self._lock:
             self._parts.check()

@@ -49,7 +49,7 @@ class MemoryParts:
     ) -> None:
         self.settings = settings
         self.storage = _make_storage(settings)
-        self.stacker = make_stacker(settings.frame, settings.stack, settings.num_streams, settings.stack_padding)
+        self.stacker = make_stacker(settings.frame, settings.stack, settings.num_envs, settings.stack_padding)
         fixed_bytes = self.stacker.nbytes + _open_column_bytes(settings, self.storage.frames_per_segment)
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
@@ -142,7 +142,7 @@ class MemoryParts:
         self.budget.reserve_output(state.get("output_bytes", 0))
         if isinstance(self.timeline, BlockTimeline):
             for leaf in range(self.settings.num_frame_streams):
-                without_block = self.timeline.without_block(leaf % self.settings.num_streams, self._segments_of(leaf))
+                without_block = self.timeline.without_block(leaf % self.settings.num_envs, self._segments_of(leaf))
                 self._loaded_without_block[leaf] = without_block
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
 
@@ -167,7 +167,7 @@ class MemoryParts:
         frames = self.storage.frames_per_segment
         windows = Windows(*self.timeline.resolve(self.timeline.held_indices(), with_columns=False)[0])
         for leaf in range(self.settings.num_frame_streams):
-            is_mine = windows.streams == leaf % self.settings.num_streams
+            is_mine = windows.streams == leaf % self.settings.num_envs
             lasts = windows.last_positions[is_mine]
             needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
             lacking = np.setdiff1d(needed, self._segments_of(leaf))
@@ -180,7 +180,7 @@ class MemoryParts:
         Cheap enough for every save: what contradicts itself is not written. Hold ``lock``.
         """
         for leaf in range(self.settings.num_frame_streams):
-            stream = leaf % self.settings.num_streams
+            stream = leaf % self.settings.num_envs
             if self.storage.held(leaf).stop != self.storage.held(stream).stop:
                 raise AssertionError(f"stream {stream} has other frames of one leaf than of another")
             if isinstance(self.timeline, BlockTimeline):
@@ -193,7 +193,7 @@ class MemoryParts:
         number, num_open = divmod(self.storage.held(stream).stop, frames)
         numbers = self.storage.sealed_segments(stream)
         for owner, first, before in self.timeline.unneeded:
-            if owner == stream % self.settings.num_streams:
+            if owner == stream % self.settings.num_envs:
                 numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
         return np.append(numbers, number) if num_open else numbers
 
@@ -231,13 +231,13 @@ def _frame_of(window: Frames, place: int) -> Frames:
 
 def _open_column_bytes(settings: MemorySettings, frames_per_segment: int) -> int:
     """Bytes of extra columns that no frame is charged for yet: a block of steps is made whole with its first frame."""
-    num_steps = settings.num_streams * frames_per_segment if settings.retention == "random" else 0
-    return num_steps * settings.columns.dtype.itemsize
+    num_steps = settings.num_envs * frames_per_segment if settings.retention == "random" else 0
+    return num_steps * settings.extras.dtype.itemsize
 
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:
     """The storage that ``settings`` name; what it charges counts the slots too."""
-    shape = settings.frame, settings.num_streams, settings.threads
+    shape = settings.frame, settings.num_envs, settings.threads
     return make_storage(settings.storage, *shape, settings.frames_per_segment, _step_bytes(settings))
 
 
@@ -247,6 +247,6 @@ def _step_bytes(settings: MemorySettings) -> int:
     In blocks every frame has a slot and is charged for it; in a ring the last frame of an episode has none, and what it
     is charged covers the start. Where frames are larger, what a bound is above the truth does too (measured: 64 bytes).
     """
-    slot_bytes = slot_record(settings.num_streams, settings.action, settings.columns).itemsize
+    slot_bytes = slot_record(settings.num_envs, settings.action, settings.extras).itemsize
     has_room = settings.retention == "fifo" or settings.frame.nbytes >= LARGE_FRAME_BYTES
     return slot_bytes if has_room else slot_bytes + START_BYTES

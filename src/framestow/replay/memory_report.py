@@ -9,7 +9,7 @@ from framestow.replay.keeping.byte_amounts import format_bytes
 
 # The others depend on settings, not on how many transitions are held.
 SEALED_PARTS = ("frames", "other floats")
-PARTS_THAT_GROW = (*SEALED_PARTS, "index", "columns", "priorities")
+PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MemoryReport:
     frames         sealed segments; of a raw memory, frames as they came
     open segments  the segments that are being filled, and what packing and unpacking needs beside them
     index          where each segment lies
-    columns        action, reward, flags and extra columns of each transition, and where its frames are
+    steps          action, reward, flags and extras of each transition, and where its frames are
     priorities     what the sampler keeps of each transition, where it keeps anything
     stacks         what the policy sees now
     output pool    arrays that are kept for batches to come

@@ -12,7 +12,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import NO_COLUMNS, ColumnsSpec
+from framestow.replay.columns import NO_EXTRAS, ExtrasSpec
 from framestow.replay.keeping.budget import SegmentNeeds
 from framestow.replay.keeping.byte_amounts import parse_bytes
 from framestow.replay.keeping.retention import (
@@ -38,36 +38,36 @@ class MemorySettings:
     frame: AnySpec
     action: ActionSpec
     stack: int
-    num_streams: int
+    num_envs: int
     discount: float
     storage: str
     threads: int = 1
     stack_padding: StackPadding = "first_frame"  # what a memory saved before it could be chosen was padded by
-    sources: tuple[str, ...] = ()  # one a stream; none where nobody said
+    labels: tuple[str, ...] = ()  # one a stream; none where nobody said
     retention: Retention = "fifo"
     max_bytes: int | None = None
     frames_per_segment: int | None = None  # chosen here where nobody said
-    columns: ColumnsSpec = NO_COLUMNS
+    extras: ExtrasSpec = NO_EXTRAS
     n_step: int = 1  # what a memory saved before it could be chosen had
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        if self.capacity < self.num_streams:
+        if self.capacity < self.num_envs:
             raise InvalidSettingsError(
-                f"capacity is {self.capacity}: it must hold one transition of each of the {self.num_streams} streams; "
-                "raise it"
+                f"capacity is {self.capacity}: it must hold one transition of each of the {self.num_envs} "
+                "environments; raise it"
             )
         one_of("stack_padding", self.stack_padding, STACK_PADDINGS, "take 'first_frame'")
-        if self.capacity < self.n_step * self.num_streams:
+        if self.capacity < self.n_step * self.num_envs:
             raise InvalidSettingsError(
-                f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_streams} streams must fit, "
-                f"or no return of {self.n_step} rewards is ever whole; raise it to {self.n_step * self.num_streams}"
+                f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_envs} environments must "
+                f"fit, or no return of {self.n_step} rewards is ever whole; raise it to {self.n_step * self.num_envs}"
             )
         one_of("storage", self.storage, tuple(STORAGES), "take 'packed'")
-        check_retention(self.retention, self.capacity, self.num_streams, self.stack)
-        if self.sources and len(self.sources) != self.num_streams:
+        check_retention(self.retention, self.capacity, self.num_envs, self.stack)
+        if self.labels and len(self.labels) != self.num_envs:
             raise InvalidSettingsError(
-                f"source has {len(self.sources)} names: the memory has {self.num_streams} streams; give one name for "
+                f"label has {len(self.labels)} names: the memory has {self.num_envs} environments; give one name for "
                 "all or one for each"
             )
 
@@ -76,7 +76,7 @@ class MemorySettings:
     def _check_numbers(self) -> None:
         """Let each number be an ``int`` or ``float`` in its range; ``InvalidSettingsError`` where one is not."""
         whole = (
-            ("num_streams", self.num_streams, 1, math.inf, "a memory is fed by at least 1 stream"),
+            ("num_envs", self.num_envs, 1, math.inf, "a memory has at least 1 environment"),
             ("capacity", self.capacity, 1, math.inf, "a memory holds at least 1 transition"),
             ("stack", self.stack, 1, MAX_STACK, f"an observation has 1 to {MAX_STACK} frames"),
             ("n_step", self.n_step, 1, MAX_N_STEP, f"a return has 1 to {MAX_N_STEP} rewards"),
@@ -95,12 +95,12 @@ class MemorySettings:
         if frames is not None:
             check_segment_frames(self.retention, frames, self.stack)
         usual = usual_frames_per_segment(self.frame)
-        usual = segment_frames(self.retention, self.capacity, self.num_streams, self.stack, usual)
+        usual = segment_frames(self.retention, self.capacity, self.num_envs, self.stack, usual)
         if self.max_bytes is None:
             return usual if frames is None else frames
         num_sealed = MIN_SEALED_SEGMENTS if is_random else 1
-        fewest, column_bytes = min_segment_frames(self.stack), self.columns.dtype.itemsize
-        needs = SegmentNeeds(self.frame, self.num_streams, self.stack, num_sealed, fewest, column_bytes)
+        fewest, column_bytes = min_segment_frames(self.stack), self.extras.dtype.itemsize
+        needs = SegmentNeeds(self.frame, self.num_envs, self.stack, num_sealed, fewest, column_bytes)
         if frames is None:
             return needs.frames_within(self.max_bytes, usual)
         needs.check(self.max_bytes, frames)
@@ -109,7 +109,7 @@ class MemorySettings:
     @property
     def num_frame_streams(self) -> int:
         """How many streams of segments there are: one for each leaf of each stream, as ``KeyedStorage`` counts them."""
-        return self.num_streams * len(self.frame.leaf_frames)
+        return self.num_envs * len(self.frame.leaf_frames)
 
     def held_to(self, max_bytes: int | str | None) -> MemorySettings:
         """The same with another budget, with this one where it is ``None``."""
@@ -117,7 +117,7 @@ class MemorySettings:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: JSON-able values. How many threads unpack is the affair of whoever loads it."""
-        state = asdict(self) | {"frame": self.frame.state(), "columns": self.columns.state()}
+        state = asdict(self) | {"frame": self.frame.state(), "extras": self.extras.state()}
         del state["threads"]
         return state
 
@@ -125,38 +125,38 @@ class MemorySettings:
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
         """Read back what ``state`` gave."""
         frame = spec_from_state(state["frame"])
-        columns = ColumnsSpec.from_state(state.get("columns", {}))
-        given = {"frame": frame, "action": ActionSpec(**state["action"]), "columns": columns}
-        return cls(**state | given | {"sources": tuple(state.get("sources", ()))})
+        extras = ExtrasSpec.from_state(state.get("extras", {}))
+        given = {"frame": frame, "action": ActionSpec(**state["action"]), "extras": extras}
+        return cls(**state | given | {"labels": tuple(state.get("labels", ()))})
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of a ``ReplayMemory`` with these settings; how many threads unpack is not among them."""
-        given = {"observation_space": self.frame, "action_space": self.action, "source": self.sources}
+        given = {"observation_space": self.frame, "action_space": self.action, "label": self.labels}
         names = (
             "capacity",
             "stack",
             "stack_padding",
-            "num_streams",
+            "num_envs",
             "discount",
             "storage",
             "retention",
             "max_bytes",
             "frames_per_segment",
-            "columns",
+            "extras",
             "n_step",
         )
         return given | {name: getattr(self, name) for name in names}
 
 
-def sources_of(source: str | Sequence[str], num_streams: int) -> tuple[str, ...]:
+def labels_of(label: str | Sequence[str], num_envs: int) -> tuple[str, ...]:
     """One name a stream, from one for all of them or one for each; none from an empty one.
 
-    >>> sources_of("Breakout", 2), sources_of(["Pong", "Qbert"], 2), sources_of("", 2)
+    >>> labels_of("Breakout", 2), labels_of(["Pong", "Qbert"], 2), labels_of("", 2)
     (('Breakout', 'Breakout'), ('Pong', 'Qbert'), ())
     """
-    num_streams = whole_number("num_streams", num_streams, 1, rule="a memory is fed by at least 1 stream")
-    if isinstance(source, str):
-        return (source,) * num_streams if source else ()
-    if not isinstance(source, Sequence) or not all(isinstance(name, str) for name in source):
-        raise InvalidSettingsError(f"source is {source!r}: it must be a name, or a list of names, one for each stream")
-    return tuple(source)
+    num_envs = whole_number("num_envs", num_envs, 1, rule="a memory has at least 1 environment")
+    if isinstance(label, str):
+        return (label,) * num_envs if label else ()
+    if not isinstance(label, Sequence) or not all(isinstance(name, str) for name in label):
+        raise InvalidSettingsError(f"label is {label!r}: it must be a name, or a list of names, one for each stream")
+    return tuple(label)

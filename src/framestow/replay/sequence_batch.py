@@ -28,7 +28,7 @@ class SequenceBatch:
     mask              ``(B, L)``                    bool     there is such a step; never False before a True
     index             ``(B, L)``                    int64    numbers of the steps; -1 where there is none
     weight            ``(B,)``                      float32  importance weights of the draws, 1 under uniform sampling
-    columns           ``(B, L, *column)`` each      its own  what else was declared, by name
+    extras           ``(B, L, *shape)`` each       its own  what else was declared, by name
     burn_in                                         int      steps at the front that only warm up recurrent state
     ================  ============================  =======  =====================================================
 
@@ -51,7 +51,7 @@ class SequenceBatch:
     mask: npt.NDArray[np.bool_]
     index: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float32]
-    columns: Mapping[str, npt.NDArray[Any]]
+    extras: Mapping[str, npt.NDArray[Any]]
     burn_in: int = 0
 
     def __len__(self) -> int:

@@ -36,7 +36,7 @@ class Ages:
 
 
 @dataclass(frozen=True)
-class SourceInspection:
+class LabelInspection:
     """What is held of one game, or whatever else fed the memory under one name.
 
     ``frames`` counts those that the transitions show. An episode is *whole* if its first step and one that terminated
@@ -45,8 +45,8 @@ class SourceInspection:
     episodes, None without any; ``ages`` is None without transitions.
     """
 
-    source: str
-    streams: int
+    label: str
+    num_envs: int
     transitions: int
     frames: int
     whole_episodes: int
@@ -57,33 +57,33 @@ class SourceInspection:
     ages: Ages | None
 
 
-def inspect_sources(parts: MemoryParts) -> list[SourceInspection]:
-    """Look at everything that is held, by the sources that the memory's settings name, in the order of their streams.
+def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
+    """Look at everything that is held, by the labels that the memory's settings name, in the order of their streams.
 
     Reads no frame. Takes a pass over all steps in pieces of bounded size, and 40 bytes for each episode.
     """
     settings = parts.settings
-    sources = settings.sources or (UNNAMED,) * settings.num_streams
+    labels = settings.labels or (UNNAMED,) * settings.num_envs
     with parts.lock:
         episodes = EpisodeRuns.of(parts.timeline, settings.stack)
         newest_positions = parts.timeline.newest_positions.copy()
-    streams_by_source: dict[str, list[int]] = {}
-    for stream, source in enumerate(sources):
-        streams_by_source.setdefault(source, []).append(stream)
+    streams_by_label: dict[str, list[int]] = {}
+    for stream, label in enumerate(labels):
+        streams_by_label.setdefault(label, []).append(stream)
     return [
-        _inspected(source, len(streams), episodes.of_streams(streams), newest_positions)
-        for source, streams in streams_by_source.items()
+        _inspected(label, len(streams), episodes.of_streams(streams), newest_positions)
+        for label, streams in streams_by_label.items()
     ]
 
 
 def _inspected(
-    source: str, num_streams: int, episodes: EpisodeRuns, newest_positions: npt.NDArray[np.int64]
-) -> SourceInspection:
+    label: str, num_envs: int, episodes: EpisodeRuns, newest_positions: npt.NDArray[np.int64]
+) -> LabelInspection:
     runs, is_whole = episodes.runs, episodes.is_whole
     num_whole, num_open = int(is_whole.sum()), int(runs["is_open"].sum())
-    return SourceInspection(
-        source=source,
-        streams=num_streams,
+    return LabelInspection(
+        label=label,
+        num_envs=num_envs,
         transitions=int(runs["length"].sum()),
         frames=int(episodes.num_frames.sum()),
         whole_episodes=num_whole,

@@ -85,7 +85,7 @@ def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> S
         checked_flags("terminated", terminated, num_steps),
         checked_flags("truncated", truncated, num_steps),
         checked_frames(frames, num_steps, settings.frame),
-        settings.columns.checked(columns, num_steps),
+        settings.extras.checked(columns, num_steps),
     )
 
 
@@ -98,15 +98,16 @@ def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_stream
         return all_streams[:0]
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidStepError(
-            f"streams is {streams!r}: it must list stream numbers; give integers such as [0, 2], or flatnonzero(mask)"
+            f"env_ids is {streams!r}: it must list environment numbers; give integers such as [0, 2], "
+            "or flatnonzero(mask)"
         )
     if array.min() < 0 or array.max() >= len(all_streams):
         raise InvalidStepError(
-            f"streams is {array.tolist()}: this memory has streams 0 to {len(all_streams) - 1}; "
-            "give numbers in that range or build the memory with more num_streams"
+            f"env_ids is {array.tolist()}: this memory has environments 0 to {len(all_streams) - 1}; "
+            "give numbers in that range or build the memory with more num_envs"
         )
     if len(np.unique(array)) != len(array):
-        raise InvalidStepError(f"streams is {array.tolist()}: a stream takes one step a call; name each once")
+        raise InvalidStepError(f"env_ids is {array.tolist()}: an environment takes one step a call; name each once")
     return array.astype(np.int32)
 
 
@@ -128,8 +129,8 @@ def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDA
         )
     if array.shape != (num_steps, *shape):
         raise InvalidStepError(
-            f"{FRAMES}{leaf.place} have shape {array.shape}: {num_steps} streams take {(num_steps, *shape)}; "
-            "give one frame (not a stack) a stream, with the stream as the first axis"
+            f"{FRAMES}{leaf.place} have shape {array.shape}: {num_steps} environments take {(num_steps, *shape)}; "
+            "give one frame (not a stack) for each environment, along the first axis"
         )
     return np.require(array, requirements=["C", "ALIGNED"])
 
@@ -139,8 +140,8 @@ def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.fl
     array = as_array("rewards", rewards, InvalidStepError)
     if array.shape != (num_steps,) or array.dtype.kind not in "fiu":
         raise InvalidStepError(
-            f"rewards have shape {array.shape} and dtype {array.dtype}: {num_steps} streams take numbers of shape "
-            f"({num_steps},); give one number a stream"
+            f"rewards have shape {array.shape} and dtype {array.dtype}: {num_steps} environments take numbers of shape "
+            f"({num_steps},); give one number for each environment"
         )
     is_storable = np.abs(array) <= LARGEST_REWARD  # False for NaN
     if not is_storable.all():
@@ -157,8 +158,8 @@ def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArra
     array = as_array(name, flags, InvalidStepError)
     if array.dtype != np.bool_ or array.shape != (num_steps,):
         raise InvalidStepError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}: {num_steps} streams take booleans of shape "
-            f"({num_steps},); give one truth value a stream"
+            f"{name} has shape {array.shape} and dtype {array.dtype}: {num_steps} environments take booleans of shape "
+            f"({num_steps},); give one boolean for each environment"
         )
     return np.ascontiguousarray(array)
 
@@ -168,6 +169,6 @@ def check_episodes_are_open(is_open: npt.NDArray[np.bool_], streams: Streams) ->
     closed = streams[~is_open[streams]]
     if closed.size:
         raise InvalidStepError(
-            f"stream {closed[0]} has no open episode: its last one ended or none began; "
-            f"call begin(frames, streams={closed.tolist()}) with what reset returned"
+            f"environment {closed[0]} has no open episode: its last one ended or none began; "
+            f"call begin(frames, env_ids={closed.tolist()}) with what reset returned"
         )

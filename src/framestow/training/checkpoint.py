@@ -81,7 +81,7 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
     for other in _checkpoints(folder):
         if other != path:
             shutil.rmtree(other, ignore_errors=True)
-    state.memory.forget_older(memory_store(folder), generation)
+    state.memory.prune(memory_store(folder), generation)
     return path
 
 
@@ -160,7 +160,7 @@ def _write_parts(partial: Path, state: RunState, store: Path) -> int:
     torch.save(state.agent, agent)
     payloads = {AGENT: agent.getvalue(), STATE: pack_state(state.rest)}
     files = {name: write_checked(partial / name, payload) for name, payload in payloads.items()}
-    generation = state.memory.save(store, keep_older=True)
+    generation = state.memory.save(store, keep_previous=True)
     content = {"agent_steps": state.agent_steps, "files": files, "memory_generation": generation}
     write_manifest(partial, KIND, VERSION, content)
     return generation

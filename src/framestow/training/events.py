@@ -21,7 +21,7 @@ class EpisodeEnded:
 
     episode: int  # counted from 1 over the run
     agent_steps: int  # of the run, all environments together
-    stream: int
+    env_id: int
     score: float  # sum of unclipped rewards
     length: int  # agent steps
 
@@ -31,7 +31,7 @@ class EpisodesLost:
     """Episodes were cut off where nobody saw their end; the memory closed them there and the run goes on."""
 
     agent_steps: int  # of the run, all environments together
-    streams: tuple[int, ...]
+    env_ids: tuple[int, ...]
     reason: str  # such as what became of the worker process
 
 

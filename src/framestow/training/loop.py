@@ -52,7 +52,7 @@ def _episodes(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
     for game in games:
         run.tally.add_episode(game.score)
     return [
-        EpisodeEnded(number, run.tally.agent_steps, game.stream, game.score, game.agent_steps)
+        EpisodeEnded(number, run.tally.agent_steps, game.env_id, game.score, game.agent_steps)
         for number, game in enumerate(games, start=first)
     ]
 

@@ -152,14 +152,14 @@ def num_cores() -> int:
 
 
 def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
-    if (memory.capacity, memory.num_streams) != (settings.memory, settings.num_envs):
+    if (memory.capacity, memory.num_envs) != (settings.memory, settings.num_envs):
         raise IncompatibleError(
-            f"the saved memory holds {memory.capacity:,} transitions of {memory.num_streams} streams: "
+            f"the saved memory holds {memory.capacity:,} transitions of {memory.num_envs} environments: "
             f"the settings say {settings.memory:,} of {settings.num_envs}; restore settings.json"
         )
-    if memory.settings.retention != settings.retention:
+    if memory._settings.retention != settings.retention:
         raise IncompatibleError(
-            f"the saved memory has retention {memory.settings.retention!r}: the settings say {settings.retention!r}; "
+            f"the saved memory has retention {memory._settings.retention!r}: the settings say {settings.retention!r}; "
             "restore settings.json"
         )
 
@@ -183,7 +183,7 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path |
             observation_space=env.single_observation_space,
             action_space=env.single_action_space,
             seed=_derived_seed(settings.seed, _MEMORY_SEED),
-            source=settings.game,
+            label=settings.game,
             max_bytes=settings.memory_bytes,
             **_memory_arguments(settings),
             **on_disk,
@@ -196,7 +196,7 @@ def _memory_arguments(settings: Settings) -> dict[str, Any]:
         "capacity": settings.memory,
         "stack": settings.stack,
         "stack_padding": find_preset(settings.preset).stack_padding,
-        "num_streams": settings.num_envs,
+        "num_envs": settings.num_envs,
         "discount": settings.discount,
         "storage": settings.storage,
         "retention": settings.retention,

@@ -168,7 +168,7 @@ def memory_errors_name_options() -> Iterator[None]:
         raise InvalidSettingsError(f"--{_flag(name)} {rest}") from error
 
 
-_SETTING_OF_ARGUMENT = {"capacity": "memory", "max_bytes": "memory_bytes", "num_streams": "num_envs"}
+_SETTING_OF_ARGUMENT = {"capacity": "memory", "max_bytes": "memory_bytes", "num_envs": "num_envs"}
 
 _Rule = tuple[Callable[[Any], bool], str]
 

@@ -193,5 +193,5 @@ def test_a_game_that_ends_in_a_reset_is_counted_once_in_a_vector_environment(mod
         *_, infos = env.step(np.array([1]))
         games = finished_games(infos)
 
-    assert [game.stream for game in games] == [0]
+    assert [game.env_id for game in games] == [0]
     assert finished_games(env.step(np.array([1]))[4]) == []

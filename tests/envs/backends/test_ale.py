@@ -48,7 +48,7 @@ def test_every_frame_within_a_game_is_that_of_the_exact_environment(game):
     for _ in range(500):
         chosen = actions.integers(18, size=2)
         frames, rewards, terminated, truncated, infos = vector.step(chosen)
-        games = {game.stream: game[1:] for game in finished_games(infos)}
+        games = {game.env_id: game[1:] for game in finished_games(infos)}
         for number, env in enumerate(exact):
             if has_ended[number]:
                 frame, info = env.reset()
@@ -104,7 +104,7 @@ def test_the_three_modes_leave_byte_identical_memories(tmp_path):
     def saved(mode):
         env = AleVectorEnv("Pong", 1, SHORT, seed=3, autoreset_mode=mode)
         space, actions = env.single_observation_space, env.single_action_space
-        memory = ReplayMemory(60, space, actions, stack=4, num_streams=1, seed=0)
+        memory = ReplayMemory(60, space, actions, stack=4, num_envs=1, seed=0)
         recorder = Recorder(env, memory)
         observations, _ = recorder.reset()
         num_steps, has_ended = 0, False
@@ -153,7 +153,7 @@ def test_a_lost_life_ends_the_episode_and_the_game_goes_on(mode):
             break
 
     assert lives == 1
-    assert [(game.stream, game.score) for game in games] == [(0, score)]
+    assert [(game.env_id, game.score) for game in games] == [(0, score)]
 
 
 def test_a_game_that_ends_in_the_step_after_a_lost_life_is_told_and_another_begins():
@@ -264,7 +264,7 @@ def test_a_resumed_run_tells_its_lost_episodes_and_plays_games_of_its_own(mode, 
         return Recorder(AleVectorEnv("Breakout", 2, SHORT, seed=3, autoreset_mode=mode), memory)
 
     env = AleVectorEnv("Breakout", 1)
-    memory = ReplayMemory(99, env.single_observation_space, env.single_action_space, stack=4, num_streams=2, seed=0)
+    memory = ReplayMemory(99, env.single_observation_space, env.single_action_space, stack=4, num_envs=2, seed=0)
     recorder = made(memory)
     observations, _ = recorder.reset()
     for _ in range(10):
@@ -286,7 +286,7 @@ def test_a_resumed_run_tells_its_lost_episodes_and_plays_games_of_its_own(mode, 
         if mode is not AutoresetMode.SAME_STEP:
             assert np.array_equal(observations, first[0])
         assert len(resumed.memory) == 20 + 10 - 2 * (mode is AutoresetMode.NEXT_STEP)
-        resumed.memory.check()
+        resumed.memory._check()
         outcomes.append(last[0])
     assert np.array_equal(*outcomes)
 

@@ -126,7 +126,7 @@ def test_a_resumed_run_begins_anew_and_keeps_what_was_recorded(tmp_path):
 
     vector = EnvpoolVectorEnv(pool_of())
     space, actions = vector.single_observation_space, vector.single_action_space
-    recorder = made(ReplayMemory(200, space, actions, stack=4, num_streams=3, seed=0))
+    recorder = made(ReplayMemory(200, space, actions, stack=4, num_envs=3, seed=0))
     recorder.reset()
     for _ in range(10):
         recorder.step([1, 2, 3])
@@ -140,7 +140,7 @@ def test_a_resumed_run_begins_anew_and_keeps_what_was_recorded(tmp_path):
 
     assert list(lost_episodes(first[4])) == [0, 1, 2]
     assert len(resumed.memory) == 33
-    resumed.memory.check()
+    resumed.memory._check()
 
 
 def test_a_pool_alone_is_refused_by_the_recorder_and_the_adapter_is_named():

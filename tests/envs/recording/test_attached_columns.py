@@ -26,28 +26,28 @@ def vector_env(mode=AutoresetMode.NEXT_STEP, *, sends: bool = False, **settings)
     return ToyVector(envs, mode) if sends else SerialVectorEnv([lambda env=env: env for env in envs], mode)
 
 
-def recorder_with(mode=AutoresetMode.NEXT_STEP, *, columns=None, **settings) -> Recorder:
-    declared = {"number": np.int64, "noise": (np.float32, (2,))} if columns is None else columns
-    memory = ReplayMemory(1000, FrameSpec(SHAPE), NUM_ACTIONS, stack=2, num_streams=3, columns=declared, seed=0)
+def recorder_with(mode=AutoresetMode.NEXT_STEP, *, extras=None, **settings) -> Recorder:
+    declared = {"number": np.int64, "noise": (np.float32, (2,))} if extras is None else extras
+    memory = ReplayMemory(1000, FrameSpec(SHAPE), NUM_ACTIONS, stack=2, num_envs=3, extras=declared, seed=0)
     return Recorder(vector_env(mode, **settings), memory)
 
 
 def attach(recorder: Recorder, call: int, streams=(0, 1, 2)) -> np.ndarray:
     """Attach what tells call and stream; gives actions that tell the call."""
     numbers = np.array([10 * call + stream for stream in streams])
-    recorder.attach(number=numbers, noise=np.stack([numbers, -numbers], axis=1).astype(np.float32))
+    recorder.add_extras(number=numbers, noise=np.stack([numbers, -numbers], axis=1).astype(np.float32))
     numbers[:] = -1  # they are copied
     return np.full(len(streams), call % NUM_ACTIONS)
 
 
 def assert_each_step_has_its_own(recorder: Recorder) -> int:
     memory = recorder.memory
-    memory.check()
-    batch = memory.transitions(memory.sampleable_indices())
-    numbers = batch.columns["number"]
+    memory._check()
+    batch = memory.get(memory.sampleable_indices())
+    numbers = batch.extras["number"]
     np.testing.assert_array_equal(numbers // 10 % NUM_ACTIONS, batch.action)
     np.testing.assert_array_equal(numbers % 10, batch.observation[:, -1, 0, 0], "a frame tells its stream")
-    np.testing.assert_array_equal(np.stack([numbers, -numbers], axis=1), batch.columns["noise"])
+    np.testing.assert_array_equal(np.stack([numbers, -numbers], axis=1), batch.extras["noise"])
     assert len(numbers) == len(set(numbers.tolist()))
     for stream in range(3):
         assert (np.diff(numbers[numbers % 10 == stream]) > 0).all()
@@ -93,10 +93,10 @@ def test_columns_of_steps_that_are_sent_come_back_to_them_in_any_order(mode):
 
 
 REFUSED = [
-    ({}, "columns lack noise, number: every step of this memory has noise, number"),
-    ({"number": [1, 2, 3]}, "columns lack noise"),
-    ({"number": [1, 2, 3], "noise": np.zeros((2, 2))}, "column 'noise' has shape (2, 2): 3 streams take (3, 2)"),
-    ({"number": [1, 2, 3], "noise": np.zeros((3, 2)), "more": [1, 2, 3]}, "columns have more: this memory keeps"),
+    ({}, "extras lack noise, number: every step of this memory has noise, number"),
+    ({"number": [1, 2, 3]}, "extras lack noise"),
+    ({"number": [1, 2, 3], "noise": np.zeros((2, 2))}, "extra 'noise' has shape (2, 2): 3 environments take (3, 2)"),
+    ({"number": [1, 2, 3], "noise": np.zeros((3, 2)), "more": [1, 2, 3]}, "extras have more: this memory keeps"),
 ]
 
 
@@ -106,7 +106,7 @@ def test_a_step_whose_columns_would_be_refused_is_refused_before_the_environment
     recorder = recorder_with(sends=call == "send")
     recorder.reset()
     envs = recorder.env.envs
-    recorder.attach(**attached)
+    recorder.add_extras(**attached)
 
     with pytest.raises(InvalidStepError, match=re.escape(message)):
         getattr(recorder, call)(np.zeros(3, int))
@@ -126,7 +126,7 @@ def test_columns_are_attached_for_one_step_alone():
     recorder.reset()
     recorder.step(attach(recorder, 0))
 
-    with pytest.raises(InvalidStepError, match="columns lack noise, number"):
+    with pytest.raises(InvalidStepError, match="extras lack noise, number"):
         recorder.step([1, 1, 1])
 
     recorder.step(attach(recorder, 1))
@@ -134,16 +134,16 @@ def test_columns_are_attached_for_one_step_alone():
 
 
 def test_what_a_memory_does_not_keep_is_refused_by_name():
-    recorder = recorder_with(columns={})
+    recorder = recorder_with(extras={})
     recorder.reset()
-    recorder.attach(log_prob=np.zeros(3))
-    with pytest.raises(InvalidStepError, match="columns have log_prob: this memory keeps none"):
+    recorder.add_extras(log_prob=np.zeros(3))
+    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory keeps none"):
         recorder.step([1, 1, 1])
 
     recorder = Recorder(vector_env(), ListSink(3))
     recorder.reset()
-    recorder.attach(log_prob=np.zeros(3))
-    with pytest.raises(InvalidStepError, match="columns have log_prob: the memory keeps none"):
+    recorder.add_extras(log_prob=np.zeros(3))
+    with pytest.raises(InvalidStepError, match="extras have log_prob: the memory keeps none"):
         recorder.step([1, 1, 1])
 
 
@@ -156,6 +156,6 @@ def test_a_step_that_breaks_off_takes_its_columns_with_it():
 
     recorder.reset()
 
-    with pytest.raises(InvalidStepError, match="columns lack"):
+    with pytest.raises(InvalidStepError, match="extras lack"):
         recorder.step([1, 1, 1])
     assert 3 == assert_each_step_has_its_own(recorder)

@@ -58,7 +58,7 @@ def actions_for(observations, num_actions) -> np.ndarray:
 def remembered(path, vector, num_steps) -> dict[str, object]:
     """Play until the memory holds so many transitions; gives the files that it is saved in."""
     space, actions = vector.single_observation_space, vector.single_action_space
-    memory = ReplayMemory(1000, space, actions, stack=4, num_streams=vector.num_envs, seed=0)
+    memory = ReplayMemory(1000, space, actions, stack=4, num_envs=vector.num_envs, seed=0)
     recorder = Recorder(vector, memory)
     observations, _ = recorder.reset(seed=spawn_seeds(SEED, vector.num_envs))
     while len(memory) < num_steps:
@@ -67,7 +67,7 @@ def remembered(path, vector, num_steps) -> dict[str, object]:
         if recorder.autoreset_mode is AutoresetMode.DISABLED and ended.any():
             observations, _ = recorder.reset(options={"reset_mask": ended})
     recorder.close()
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
     assert (batch.terminated | batch.truncated).sum() >= 3
     memory.save(path)
     return saved_bytes(path)

@@ -37,7 +37,7 @@ class SlowEnv(NumberedEnv):
 
 def made(mode) -> Recorder:
     envs = [lambda s=s: NumberedEnv(s, (s + 2, 3), ("terminated", "truncated")) for s in range(2)]
-    memory = ShadowedMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_streams=2, seed=0)
+    memory = ShadowedMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_envs=2, seed=0)
     return Recorder(SerialVectorEnv(envs, mode), memory)
 
 
@@ -48,7 +48,7 @@ def stepped(recorder) -> None:
 
 
 def assert_every_transition_is_one_step_of_one_episode(memory) -> None:
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
     stream, episode, step = batch.observation[:, -1, 0].T.astype(int)
     next_stream, next_episode, next_step = batch.next_observation[:, -1, 0].T.astype(int)
     assert np.array_equal((stream, episode, step + 1), (next_stream, next_episode, next_step))
@@ -175,7 +175,7 @@ def test_a_wait_for_worker_processes_that_is_interrupted_can_be_taken_up_again()
 
 @pytest.mark.parametrize("in_halves", [False, True])
 def test_after_ctrl_c_in_a_step_of_worker_processes_a_reset_goes_on(in_halves):
-    memory = ShadowedMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_streams=2, seed=0)
+    memory = ShadowedMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_envs=2, seed=0)
     recorder = Recorder(WorkerVectorEnv([SlowEnv] * 2, num_workers=2), memory)
     recorder.reset()
     recorder.step([1, 1])
@@ -190,6 +190,6 @@ def test_after_ctrl_c_in_a_step_of_worker_processes_a_reset_goes_on(in_halves):
     recorder.reset()
     recorder.step([4, 4])
 
-    assert memory.transitions(memory.sampleable_indices()).action.tolist() == [1, 1, 4, 4]
+    assert memory.get(memory.sampleable_indices()).action.tolist() == [1, 1, 4, 4]
     assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
     recorder.close()

@@ -39,9 +39,9 @@ class WatchfulSink(ListSink):
         super().__init__(3)
         self.arrays, self.are_lent = arrays, []
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
-        super().append(actions, rewards, terminated, truncated, frames, streams)
-        if streams is None:
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
+        super().append(actions, rewards, terminated, truncated, frames, env_ids)
+        if env_ids is None:
             self.are_lent.append(np.shares_memory(frames, self.arrays))
 
 
@@ -61,7 +61,7 @@ def test_no_copy_is_made_between_the_lent_array_and_the_memory():
 @pytest.mark.parametrize("in_halves", [False, True])
 def test_frames_recorded_out_of_an_array_that_changes_afterwards_are_right(mode, in_halves):
     vector = toy(mode)
-    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=3, seed=0)
+    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=3, seed=0)
     recorder = Recorder(vector, memory)
     observations, _ = recorder.reset()
     seen = []

@@ -66,7 +66,7 @@ def test_nothing_is_recorded_of_a_lost_step_and_the_episode_begins_anew(mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_memory_stays_valid_and_agrees_with_the_oracle(mode):
-    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=3, seed=0)
+    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=3, seed=0)
 
     play(Recorder(toy(mode), memory), 50)
 
@@ -74,7 +74,7 @@ def test_the_memory_stays_valid_and_agrees_with_the_oracle(mode):
 
 
 def test_the_transition_right_before_a_lost_episode_is_sampled_with_its_true_next_frame_and_bootstraps():
-    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_streams=3, seed=0)
+    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_envs=3, seed=0)
     recorder = Recorder(toy(AutoresetMode.NEXT_STEP, losses=[(0, 3)]), memory)
     recorder.reset()
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_the_transition_right_before_a_lost_episode_is_sampled_with_its_true_nex
     recorder.step([1, 1, 1])
 
     # Steps 1 and 2 of environment 0 were seen; its third was lost, and its fourth call only began the next episode.
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
     of_0 = [row for row in range(len(batch.index)) if batch.observation[row, -1, 0, 0] == 0]
     last = of_0[-1]
     assert len(of_0) == 2

@@ -65,7 +65,7 @@ VECTORS = {
 
 def played(vector: Any, space: Any, frame_in: Any, num_steps: int = 25) -> ReplayMemory:
     """Record so many steps of a policy that looks at the frame."""
-    memory = ReplayMemory(200, space, NUM_ACTIONS, stack=3, num_streams=3, seed=0)
+    memory = ReplayMemory(200, space, NUM_ACTIONS, stack=3, num_envs=3, seed=0)
     recorder = Recorder(vector, memory)
     observations, _ = recorder.reset(seed=0)
     for _ in range(num_steps):
@@ -88,9 +88,9 @@ def test_every_part_of_an_observation_is_what_the_environment_showed_in_every_mo
 
     memory = played(VECTORS[kind](env_fns(NestedEnv), mode), NESTED, lambda observations: observations["frame"])
 
-    memory.check()
+    memory._check()
     indices = plain.sampleable_indices()
-    expected, batch = plain.transitions(indices), memory.transitions(memory.sampleable_indices())
+    expected, batch = plain.transitions(indices), memory.get(memory.sampleable_indices())
     np.testing.assert_array_equal(indices, batch.index)
     np.testing.assert_equal(nested(expected.observation), batch.observation)
     np.testing.assert_equal(nested(expected.next_observation), batch.next_observation)

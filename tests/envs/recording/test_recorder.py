@@ -110,7 +110,7 @@ def test_as_many_transitions_are_stored_as_steps_were_made(mode):
 def test_the_three_modes_leave_byte_identical_memories(tmp_path):
     # 171 real steps end inside an episode, so that every mode has begun the same episodes.
     def saved(mode):
-        memory = ReplayMemory(50, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=1, seed=0)
+        memory = ReplayMemory(50, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=1, seed=0)
         vector = SerialVectorEnv([lambda: NumberedEnv(0, (2, 5, 1), ("truncated", "both", "terminated"))], mode)
         recorder = Recorder(vector, memory)
         play(recorder, lambda: vector.envs[0].num_steps == 171)
@@ -207,7 +207,7 @@ def test_an_ended_episode_without_its_final_observation_is_refused(final):
     recorder = Recorder(WithoutFinalVector(final), sink)
     recorder.reset()
 
-    with pytest.raises(InvalidStepError, match=re.escape("streams [2] have ended without final_obs")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [2] have ended without final_obs")):
         recorder.step([0, 0, 0])
 
     assert [sink.num_steps(stream) for stream in STREAMS] == [0, 0, 0]
@@ -249,7 +249,7 @@ def test_an_environment_that_does_not_tell_its_mode_is_refused_unless_the_caller
 
 
 def test_a_memory_with_another_number_of_streams_is_refused():
-    with pytest.raises(InvalidSettingsError, match="memory has 2 streams: the vector environment has 3 environments"):
+    with pytest.raises(InvalidSettingsError, match="memory has num_envs 2: the vector environment has 3 environments"):
         Recorder(ours(AutoresetMode.NEXT_STEP), ListSink(2))
 
 
@@ -275,18 +275,18 @@ class DictEnv(gymnasium.ObservationWrapper):
 class DictSink:
     """Two lists, key by key."""
 
-    num_streams, stack = 3, 4
+    num_envs, stack = 3, 4
 
     def __init__(self):
         self.sinks = {"frame": ListSink(3), "mirror": ListSink(3)}
 
-    def begin(self, frames, streams=None):
+    def begin(self, frames, env_ids=None):
         for key, sink in self.sinks.items():
-            sink.begin(frames[key], streams)
+            sink.begin(frames[key], env_ids)
 
-    def append(self, actions, rewards, terminated, truncated, frames, streams=None):
+    def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
         for key, sink in self.sinks.items():
-            sink.append(actions, rewards, terminated, truncated, frames[key], streams)
+            sink.append(actions, rewards, terminated, truncated, frames[key], env_ids)
 
     def observations(self):
         return {key: sink.observations() for key, sink in self.sinks.items()}
@@ -345,14 +345,14 @@ def test_with_autoreset_disabled_a_step_after_the_end_is_refused_before_anything
     recorder.reset()
     recorder.step([0, 0, 0])
 
-    with pytest.raises(InvalidStepError, match=re.escape("streams [2] have ended")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [2] have ended")):
         recorder.step([0, 0, 0])
 
     assert [env.num_steps for env in recorder.env.envs] == [1, 1, 1]
 
 
 def test_a_step_before_the_first_reset_is_refused():
-    with pytest.raises(InvalidStepError, match=re.escape("streams [0, 1, 2] have no episode")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [0, 1, 2] have no episode")):
         Recorder(ours(AutoresetMode.NEXT_STEP), ListSink(3)).step([0, 0, 0])
 
 
@@ -368,7 +368,7 @@ def test_an_environment_that_raises_leaves_the_memory_as_it_was_and_a_reset_goes
         recorder.step([3, 0, 0])
 
     assert before == sink.log
-    with pytest.raises(InvalidStepError, match=re.escape("streams [0, 1, 2] have no episode")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [0, 1, 2] have no episode")):
         recorder.step([0, 0, 0])
     recorder.reset()
     recorder.step([0, 0, 0])

@@ -139,7 +139,7 @@ def test_a_run_saved_and_resumed_equals_the_uninterrupted_one(tmp_path):
     def made():
         env = make_atari("Breakout", 2, "nature", seed=1)
         space = env.single_observation_space
-        memory = ReplayMemory(400, space, env.single_action_space, stack=4, num_streams=2, seed=3)
+        memory = ReplayMemory(400, space, env.single_action_space, stack=4, num_envs=2, seed=3)
         return Recorder(env, memory)
 
     def play(recorder, observations, num_steps):
@@ -161,7 +161,7 @@ def test_a_run_saved_and_resumed_equals_the_uninterrupted_one(tmp_path):
     play(resumed, resumed.memory.observations(), 90)
 
     indices = recorder.memory.sampleable_indices()
-    expected, actual = recorder.memory.transitions(indices), resumed.memory.transitions(indices)
+    expected, actual = recorder.memory.get(indices), resumed.memory.get(indices)
     assert len(indices) > 200
     for field in ("observation", "action", "reward", "discount", "next_observation"):
         assert np.array_equal(getattr(expected, field), getattr(actual, field))
@@ -189,7 +189,7 @@ def test_a_reset_that_was_due_when_the_state_was_saved_is_still_due():
 
 
 def test_the_real_memory_is_a_step_sink():
-    memory = ReplayMemory(10, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=1, seed=0)
+    memory = ReplayMemory(10, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=1, seed=0)
     recorder = Recorder(SerialVectorEnv([long_episodes]), memory)
     recorder.reset()
     for _ in range(30):

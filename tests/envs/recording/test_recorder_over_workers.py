@@ -22,12 +22,12 @@ ENVS = [partial(NumberedEnv, stream, (stream + 2, 7), ("terminated", "truncated"
 
 
 def recorder_of(mode, **settings) -> Recorder:
-    memory = ShadowedMemory(300, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_streams=4, seed=0)
+    memory = ShadowedMemory(300, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_envs=4, seed=0)
     return Recorder(WorkerVectorEnv(ENVS, mode, num_workers=2, **settings), memory)
 
 
 def assert_every_transition_is_one_step_of_one_episode(memory) -> None:
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
     frames, next_frames = batch.observation[:, -1, 0], batch.next_observation[:, -1, 0]
     assert np.array_equal(frames + np.array([0, 0, 1]), next_frames)
     assert np.array_equal(batch.action, batch.reward)

@@ -47,7 +47,7 @@ def test_what_the_policy_saw_is_what_is_sampled_in_the_dtype_of_the_space(name, 
     make, kept = MAKERS[name]
     inner = SyncVectorEnv([lambda stream=stream: make(stream) for stream in range(NUM_ENVS)], autoreset_mode=mode)
     space = inner.single_observation_space
-    memory = ShadowedMemory(100, space, inner.single_action_space, stack=2, num_streams=NUM_ENVS, seed=0)
+    memory = ShadowedMemory(100, space, inner.single_action_space, stack=2, num_envs=NUM_ENVS, seed=0)
     env = Recorder(inner, memory)
     env.action_space.seed(0)
 

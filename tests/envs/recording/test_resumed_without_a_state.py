@@ -32,8 +32,8 @@ def plain_vector(mode, episode=-1) -> SyncVectorEnv:
     return SyncVectorEnv([lambda s=s: made(s, episode=episode) for s in range(2)], autoreset_mode=mode)
 
 
-def memory_of(num_streams=2) -> ReplayMemory:
-    return ReplayMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_streams=num_streams, seed=0)
+def memory_of(num_envs=2) -> ReplayMemory:
+    return ReplayMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_envs=num_envs, seed=0)
 
 
 def stepped(recorder, times) -> list:
@@ -69,11 +69,11 @@ def test_gymnasiums_environments_begin_anew_and_what_was_recorded_stays(mode, tm
         assert np.array_equal(before, observations)
     later = stepped(resumed, 6)
     assert not any(lost_episodes(outcome[4]) for outcome in later)
-    batch = resumed.memory.transitions(resumed.memory.sampleable_indices())
+    batch = resumed.memory.get(resumed.memory.sampleable_indices())
     frames, next_frames = batch.observation[:, -1, 0], batch.next_observation[:, -1, 0]
     assert np.array_equal(frames + np.array([0, 0, 1]), next_frames)
     assert set(frames[:, 1].tolist()) == {0, 50, 51} if mode is not AutoresetMode.NEXT_STEP else {0, 50}
-    resumed.memory.check()
+    resumed.memory._check()
 
 
 def test_an_episode_that_had_ended_is_not_lost_and_is_reset_a_step_later():
@@ -199,7 +199,7 @@ def test_a_run_of_environments_with_a_state_goes_on_bit_for_bit_in_every_mode(mo
 
     env = make_atari("Breakout", 1, "nature", seed=1)
     space, actions = env.single_observation_space, env.single_action_space
-    recorder = recorder_over(ReplayMemory(300, space, actions, stack=4, num_streams=2, seed=3))
+    recorder = recorder_over(ReplayMemory(300, space, actions, stack=4, num_envs=2, seed=3))
     recorder.reset()
     play(recorder, 40)
     state = recorder.state_dict()
@@ -245,13 +245,13 @@ def test_one_environment_without_a_state_beside_one_with_it_loses_its_episode_al
     outcomes = stepped(resumed, 8)
 
     assert [list(lost_episodes(outcome[4])) for outcome in outcomes] == [[1], *[[]] * 7]
-    batch = resumed.memory.transitions(resumed.memory.sampleable_indices())
+    batch = resumed.memory.get(resumed.memory.sampleable_indices())
     frames, next_frames = batch.observation[:, -1, 0], batch.next_observation[:, -1, 0]
     assert np.array_equal(frames + np.array([0, 0, 1]), next_frames)
     of_0 = [tuple(frame) for frame in frames.tolist() if frame[0] == 0]
     assert of_0[:6] == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 0), (0, 1, 1)]
     assert [frame[1] for frame in frames.tolist() if frame[0] == 1][:4] == [0, 0, 0, 50]
-    resumed.memory.check()
+    resumed.memory._check()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -273,8 +273,8 @@ def test_over_a_repaired_memory_that_lost_the_newest_frames_every_episode_begins
     assert [0, 1] == list(lost_episodes(infos))
     assert "its memory has lost the newest frames" in lost_episodes(infos)[0]
     assert truncated.all()
-    memory.check()
-    batch = memory.transitions(memory.sampleable_indices())
+    memory._check()
+    batch = memory.get(memory.sampleable_indices())
     assert len(batch) >= 4
     assert {1} == set(batch.observation[:, -1, 0, 1].tolist())  # all of the second episode
     assert (batch.next_observation[:, -1, 0, 2] == batch.observation[:, -1, 0, 2] + 1).all()

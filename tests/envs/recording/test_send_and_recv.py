@@ -73,7 +73,7 @@ def test_each_stream_is_recorded_as_if_all_were_stepped_together(mode, losses):
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_the_memory_agrees_with_the_oracle_and_the_policy_sees_the_stacks_of_those_that_are_ready(mode):
-    memory = ShadowedMemory(50, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=3, seed=0)
+    memory = ShadowedMemory(50, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=3, seed=0)
 
     newest = play_in_any_order(Recorder(toy(mode, LOSSES), memory), 40)
 
@@ -94,7 +94,7 @@ def test_lost_episodes_are_told_by_row():
 
 def test_while_steps_are_in_flight_only_the_others_may_be_sent():
     recorder = Recorder(toy(), ListSink(3))
-    with pytest.raises(InvalidStepError, match=re.escape("streams [1] have no episode")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [1] have no episode")):
         recorder.send([1], [1])
     recorder.reset()
     with pytest.raises(InvalidStepError, match="no step is in flight"):
@@ -102,9 +102,9 @@ def test_while_steps_are_in_flight_only_the_others_may_be_sent():
     recorder.send([1, 1], [0, 2])
 
     for call in (lambda: recorder.step([0] * 3), lambda: recorder.step_async([0] * 3), recorder.state_dict):
-        with pytest.raises(InvalidStepError, match=re.escape("steps of streams [0, 2] are in flight")):
+        with pytest.raises(InvalidStepError, match=re.escape("steps of environments [0, 2] are in flight")):
             call()
-    with pytest.raises(InvalidStepError, match=re.escape("steps of streams [2] are in flight")):
+    with pytest.raises(InvalidStepError, match=re.escape("steps of environments [2] are in flight")):
         recorder.send([1, 1], [1, 2])
     recorder.send([1], [1])
     recorder.recv(min_envs=3)
@@ -118,7 +118,7 @@ def test_a_masked_reset_is_of_those_that_are_not_in_flight():
     recorder.send([1, 1], [0, 2])
     begun = [list(log) for log in sink.log]
 
-    with pytest.raises(InvalidStepError, match=re.escape("steps of streams [2] are in flight")):
+    with pytest.raises(InvalidStepError, match=re.escape("steps of environments [2] are in flight")):
         recorder.reset(options={"reset_mask": np.array([False, True, True])})
     assert begun == sink.log
     recorder.reset(options={"reset_mask": np.array([False, True, False])})
@@ -146,7 +146,7 @@ class Both:
     """Hands everything to a memory and to a list of steps."""
 
     def __init__(self, memory: ShadowedMemory, sink: ListSink) -> None:
-        self.num_streams, self.stack, self.observations = sink.num_streams, sink.stack, memory.observations
+        self.num_envs, self.stack, self.observations = sink.num_envs, sink.stack, memory.observations
         self.sinks = memory, sink
 
     def begin(self, *rows) -> None:
@@ -178,7 +178,7 @@ class CountsResetsInFlight(WorkerVectorEnv):
 
 
 def test_workers_that_ended_are_reset_and_recorded_while_others_are_stepped():
-    memory = ShadowedMemory(90, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=3, seed=0)
+    memory = ShadowedMemory(90, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=3, seed=0)
     makers = [partial((SlowEnv, NumberedEnv, NumberedEnv)[n], n, LENGTHS[n], ENDINGS[n]) for n in range(3)]
     expected = ListSink(3)
     with contextlib.closing(Recorder(SerialVectorEnv([*makers], "Disabled"), expected)) as recorder:
@@ -206,7 +206,7 @@ def test_environments_that_are_none_are_refused(env_ids):
 
     with pytest.raises(InvalidStepError, match="it must name some of 0 to 2, each once"):
         recorder.send([1] * len(env_ids), env_ids)
-    with pytest.raises(InvalidStepError, match="2 streams need one each"):
+    with pytest.raises(InvalidStepError, match="2 environments need one each"):
         recorder.send([1], [0, 1])
 
     recorder.send([1, 1, 1])

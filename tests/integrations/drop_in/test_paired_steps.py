@@ -17,10 +17,10 @@ from framestow.integrations.drop_in.paired_steps import PairedSteps
 ROWS = 12
 
 
-def fed(space, num_streams=2, frame_stack=None, rows=ROWS):
+def fed(space, num_envs=2, frame_stack=None, rows=ROWS):
     def make_memory(frame_space, stack, padding):
         return ReplayMemory(
-            rows * num_streams, frame_space, 5, stack=stack, stack_padding=padding, num_streams=num_streams, seed=0
+            rows * num_envs, frame_space, 5, stack=stack, stack_padding=padding, num_envs=num_envs, seed=0
         )
 
     return PairedSteps(make_memory, space, frame_stack)
@@ -29,9 +29,9 @@ def fed(space, num_streams=2, frame_stack=None, rows=ROWS):
 class StackedPlay:
     """Streams of random frames of (2, 3), stacked and padded as a wrapper does; all rows that it gave, in a list."""
 
-    def __init__(self, generator, num_streams, depth, padding, axis):
+    def __init__(self, generator, num_envs, depth, padding, axis):
         self.generator, self.depth, self.padding, self.axis = generator, depth, padding, axis
-        self.stacks = [self.first() for _ in range(num_streams)]
+        self.stacks = [self.first() for _ in range(num_envs)]
         self.rows = []
 
     def frame(self):
@@ -67,9 +67,9 @@ class StackedPlay:
 
 def assert_gives_back(steps, rows):
     assert steps.num_rows == len(rows)
-    assert len(steps.memory) == min(len(rows), ROWS) * steps.memory.num_streams
+    assert len(steps.memory) == min(len(rows), ROWS) * steps.memory.num_envs
     for number in range(steps.oldest_row, len(rows)):
-        batch = steps.transitions(steps.indices(number, np.arange(steps.memory.num_streams)))
+        batch = steps.transitions(steps.indices(number, np.arange(steps.memory.num_envs)))
         came = (
             batch.observation,
             batch.action,
@@ -102,11 +102,11 @@ def test_whatever_the_stacks_are_every_row_that_is_held_comes_back(
     assert_gives_back(steps, play.rows)
 
 
-def distinct_play(num_streams=2, depth=4, padding="first_frame", axis=0):
-    play = StackedPlay(np.random.default_rng(7), num_streams, depth, padding, axis)
+def distinct_play(num_envs=2, depth=4, padding="first_frame", axis=0):
+    play = StackedPlay(np.random.default_rng(7), num_envs, depth, padding, axis)
     numbers = iter(range(1, 1000))
     play.frame = lambda: np.full((8, 9), next(numbers) % 256, np.uint8)
-    play.stacks = [play.first() for _ in range(num_streams)]
+    play.stacks = [play.first() for _ in range(num_envs)]
     return play
 
 
@@ -117,7 +117,7 @@ def test_stacks_are_kept_as_single_frames(padding, axis, shape):
     for _ in range(3 * ROWS):
         play.step(steps)
     assert (steps.layout.depth, steps.layout.padding) == (4, padding)
-    assert steps.memory.settings.frame.shape == (8, 9)
+    assert steps.memory._settings.frame.shape == (8, 9)
     assert_gives_back(steps, play.rows)
 
 
@@ -189,7 +189,7 @@ def test_a_stack_that_does_not_divide_the_channels_is_refused():
 
 
 def test_floats_are_told_apart_bit_for_bit():
-    steps = fed(FrameSpec((3,), np.float32), num_streams=1)
+    steps = fed(FrameSpec((3,), np.float32), num_envs=1)
     rows = []
     observation = np.array([[np.nan, 0.0, 1.0]], np.float32)
     for values in ([np.nan, -0.0, 1.0], [np.nan, 0.0, 1.0]):
@@ -219,7 +219,7 @@ def test_a_dict_keeps_its_pictures_as_single_frames_and_comes_back_key_by_key(sp
         following = {"camera": after, "speed": speed, "item": np.array([number + 1, 1]) % 5}
         steps.add(observation, *step, following)
         rows.append((observation, following))
-    kept = {leaf.key: leaf.frame.shape for leaf in steps.memory.settings.frame.leaves}
+    kept = {leaf.key: leaf.frame.shape for leaf in steps.memory._settings.frame.leaves}
     assert kept == {"camera": (8, 9), "speed": speed_shape, "item": (1,)}
     for number in range(steps.oldest_row, len(rows)):
         batch = steps.transitions(steps.indices(number, [0, 1]))
@@ -238,7 +238,7 @@ def test_a_dict_whose_arrays_are_all_stacks_is_kept_as_single_frames_of_each():
         camera, *step, after = recorded.row
         rows.append(({"camera": camera, "depth": camera // 2}, {"camera": after, "depth": after // 2}))
         steps.add(rows[-1][0], *step, rows[-1][1])
-    assert [frame.shape for frame in steps.memory.settings.frame.leaf_frames] == [(8, 9), (8, 9)]
+    assert [frame.shape for frame in steps.memory._settings.frame.leaf_frames] == [(8, 9), (8, 9)]
     batch = steps.transitions(steps.indices(ROWS - 1, [0, 1]))
     np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
 
@@ -265,12 +265,12 @@ def test_stacks_of_scaled_pixels_are_kept_as_single_frames():
     for _ in range(3 * ROWS):
         play.step(steps)
 
-    assert (8, 9) == steps.memory.settings.frame.shape
+    assert (8, 9) == steps.memory._settings.frame.shape
     assert_gives_back(steps, play.rows)
 
 
 def test_black_first_frames_leave_the_padding_open_until_another_tells():
-    play, steps = distinct_play(num_streams=2, padding="zeros"), fed(FrameSpec((4, 8, 9)))
+    play, steps = distinct_play(num_envs=2, padding="zeros"), fed(FrameSpec((4, 8, 9)))
     play.stacks = [[np.zeros((8, 9), np.uint8)] * 4] * 2
     play.step(steps)
     assert steps.layout.padding == "first_frame"
@@ -281,7 +281,7 @@ def test_black_first_frames_leave_the_padding_open_until_another_tells():
 
 
 def test_colours_that_look_like_a_stack_of_greys_at_first_are_kept_as_colours():
-    steps, nobody = fed(FrameSpec((8, 9, 3)), num_streams=1), np.zeros(1, bool)
+    steps, nobody = fed(FrameSpec((8, 9, 3)), num_envs=1), np.zeros(1, bool)
     black, red = np.zeros((1, 8, 9, 3), np.uint8), np.full((1, 8, 9, 3), [200, 1, 2], np.uint8)
     shown = [black, black, black, red, black]
     rows = [(now, [0], [0.0], nobody, nobody, after) for now, after in pairwise(shown)]
@@ -302,9 +302,7 @@ class MemoryOfTen:
     """A way to make a memory that can be pickled."""
 
     def __call__(self, frame_space, stack, padding):
-        return ReplayMemory(
-            2 * ROWS, frame_space, 5, stack=stack, stack_padding=padding, num_streams=2, seed=0, threads=2
-        )
+        return ReplayMemory(2 * ROWS, frame_space, 5, stack=stack, stack_padding=padding, num_envs=2, seed=0, threads=2)
 
 
 def test_pickled_in_mid_episode_it_goes_on_where_it_was():
@@ -312,7 +310,7 @@ def test_pickled_in_mid_episode_it_goes_on_where_it_was():
     for _ in range(ROWS // 2):
         play.step(steps)
     steps = pickle.loads(pickle.dumps(steps))
-    assert steps.memory.settings.threads == 2
+    assert steps.memory._settings.threads == 2
     num_episodes = len(list(steps.memory.episodes()))
     told = sum(int((row[3] | row[4]).sum()) for row in play.rows[-1:])
     play.step(steps)

@@ -17,7 +17,7 @@ NOBODY = np.zeros(STREAMS, bool)
 def fed(shape=(2, 5), dtype=np.uint8, frame_stack=None):
     def make_memory(frame_space, stack, padding):
         return ReplayMemory(
-            ROWS * STREAMS, frame_space, 5, stack=stack, stack_padding=padding, num_streams=STREAMS, seed=0
+            ROWS * STREAMS, frame_space, 5, stack=stack, stack_padding=padding, num_envs=STREAMS, seed=0
         )
 
     return PairedSteps(make_memory, FrameSpec(shape, dtype), frame_stack)
@@ -115,7 +115,7 @@ def test_ctrl_c_at_any_line_leaves_a_row_whole_or_away_and_the_next_one_goes_on_
                 rows.append(following)
             assert_holds(steps, rows)
             assert len(list(steps.memory.episodes())) <= num_episodes + 1  # as the play has it: none is cut in two
-            steps.memory.check()
+            steps.memory._check()
     finally:
         signal.signal(signal.SIGINT, before)
     assert {0, 1} == set(outcomes)

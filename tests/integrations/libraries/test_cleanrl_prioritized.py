@@ -131,7 +131,7 @@ def test_every_transition_that_may_be_drawn_is_that_of_a_plain_list_and_none_is_
     assert set(batch.indices.tolist()) == set(held)
     for row, number in enumerate(batch.indices.tolist()):
         assert_same(held[number], transition_of(batch, row))
-    ours.memory.check()
+    ours.memory._check()
 
 
 def is_held(number, steps, n_step, num_envs, rows_kept):

@@ -322,7 +322,7 @@ def test_a_tuple_of_arrays_is_a_tuple_of_lazy_frames():
 
 def test_a_memory_takes_lazy_frames_where_it_takes_arrays():
     env = VectorFrameStack(SyncVectorEnv(makers("dict", 2), autoreset_mode=AutoresetMode.SAME_STEP), 3)
-    memories = [ReplayMemory(100, env.single_observation_space, 3, stack=1, num_streams=2, seed=0) for _ in range(2)]
+    memories = [ReplayMemory(100, env.single_observation_space, 3, stack=1, num_envs=2, seed=0) for _ in range(2)]
     observations, _ = env.reset()
     for memory, change in zip(memories, (as_arrays, lambda lazy: lazy), strict=True):
         memory.begin(change(observations))
@@ -336,7 +336,7 @@ def test_a_memory_takes_lazy_frames_where_it_takes_arrays():
             if ended.size:
                 memory.begin(take_rows(again, ended), ended)
 
-    arrays, lazy = (memory.transitions(memory.sampleable_indices()) for memory in memories)
+    arrays, lazy = (memory.get(memory.sampleable_indices()) for memory in memories)
     assert_same(arrays.observation, lazy.observation, "observation")
     assert_same(arrays.next_observation, lazy.next_observation, "next_observation")
 
@@ -358,4 +358,4 @@ def test_a_drop_in_takes_lazy_frames_where_it_takes_arrays():
 
 
 def two_streams(space, stack, padding):
-    return ReplayMemory(100, space, 3, stack=stack, stack_padding=padding, num_streams=2, seed=0)
+    return ReplayMemory(100, space, 3, stack=stack, stack_padding=padding, num_envs=2, seed=0)

@@ -143,13 +143,13 @@ def test_a_saved_buffer_goes_on_as_the_one_that_was_saved(tmp_path, space, setti
     save_to_pkl(tmp_path / "buffer", buffer)
     loaded = load_from_pkl(tmp_path / "buffer")
 
-    assert buffer.memory.settings.threads == loaded.memory.settings.threads
+    assert buffer.memory._settings.threads == loaded.memory._settings.threads
     for seed in range(10):
         assert_equal_samples(samples(buffer, seed), samples(loaded, seed))
         step = play.step()
         buffer.add(*step)
         loaded.add(*step)
-    loaded.memory.check()
+    loaded.memory._check()
 
 
 def test_a_file_is_about_as_large_as_the_packed_memory_and_a_flipped_byte_of_it_is_found():

@@ -95,7 +95,7 @@ def test_batches_are_those_of_the_library_while_the_ring_fills_and_wraps(strateg
         fed.step(17 // num_envs)
 
     assert fed.ours.full
-    fed.ours.memory.check()
+    fed.ours.memory._check()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bits"])
@@ -195,7 +195,7 @@ def test_a_saved_buffer_goes_on_in_another_training_as_that_of_the_library(trunc
     assert isinstance(ours.replay_buffer, HerReplayBuffer)
     assert_equal_samples(samples(theirs.replay_buffer), samples(ours.replay_buffer))
     assert_same_weights(theirs, ours)
-    ours.replay_buffer.memory.check()
+    ours.replay_buffer.memory._check()
 
 
 def test_a_cut_trajectory_can_be_drawn_and_bootstraps():
@@ -241,7 +241,7 @@ def test_it_is_a_buffer_of_the_library_and_takes_our_settings_too():
     assert isinstance(buffer, TheirBuffer)
     assert isinstance(buffer, TheirDictBuffer)
     assert isinstance(buffer, ReplayBuffer)
-    settings = buffer.memory.settings
+    settings = buffer.memory._settings
     assert (1, 2, "raw") == (buffer.memory.stack, settings.threads, settings.storage)
 
 

@@ -36,11 +36,11 @@ PLAYED = ("env_stacks", "is_dict", "padding")
 class BesideOneAnother:
     """A buffer of theirs and one of ours that are fed with the same play, and what each of their slots is."""
 
-    def __init__(self, way, num_streams, seed=0, size=SIZE, reset_chance=0.0, kind="VectorReplayBuffer", **settings):
+    def __init__(self, way, num_envs, seed=0, size=SIZE, reset_chance=0.0, kind="VectorReplayBuffer", **settings):
         played = {key: value for key, value in way.items() if key in PLAYED}
         settings |= {key: value for key, value in way.items() if key not in PLAYED}
-        self.play = Play(seed, num_streams, reset_chance=reset_chance, **played)
-        sizes = (num_streams * size, num_streams) if "Vector" in kind else (size,)
+        self.play = Play(seed, num_envs, reset_chance=reset_chance, **played)
+        sizes = (num_envs * size, num_envs) if "Vector" in kind else (size,)
         self.theirs, self.ours = (getattr(library, kind)(*sizes, **settings) for library in (tianshou, packed))
         self.seen = {}
 
@@ -74,26 +74,26 @@ class BesideOneAnother:
         assert_same(expected, shown)
 
 
-def some_streams(generator, num_streams, is_uneven):
+def some_streams(generator, num_envs, is_uneven):
     if is_uneven and generator.random() < 0.5:
-        return np.sort(generator.permutation(num_streams)[: generator.integers(1, num_streams + 1)])
-    return np.arange(num_streams)
+        return np.sort(generator.permutation(num_envs)[: generator.integers(1, num_envs + 1)])
+    return np.arange(num_envs)
 
 
 @pytest.mark.parametrize("is_uneven", [False, True])
-@pytest.mark.parametrize("num_streams", [1, 3])
+@pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(f"{key}={value}" for key, value in way.items()))
-def test_what_is_sampled_is_what_was_seen_and_all_else_is_as_in_tianshous_buffer(way, num_streams, is_uneven):
-    generator = np.random.default_rng(num_streams + is_uneven)
-    both = BesideOneAnother(way, num_streams, reset_chance=0.05, ignore_obs_next=bool(generator.integers(2)))
+def test_what_is_sampled_is_what_was_seen_and_all_else_is_as_in_tianshous_buffer(way, num_envs, is_uneven):
+    generator = np.random.default_rng(num_envs + is_uneven)
+    both = BesideOneAnother(way, num_envs, reset_chance=0.05, ignore_obs_next=bool(generator.integers(2)))
 
     for step in range(2 * SIZE * (1 + is_uneven) + 5):
-        both.add(some_streams(generator, num_streams, is_uneven))
+        both.add(some_streams(generator, num_envs, is_uneven))
         if step % 5 == 0:
             both.assert_all_right()
         assert_same(both.theirs.sample_indices(4), both.ours.sample_indices(4))
     both.assert_all_right()
-    assert len(both.ours.memories) == (num_streams if is_uneven else 1)
+    assert len(both.ours.memories) == (num_envs if is_uneven else 1)
 
 
 def fed(buffer, frames, ends=()):

@@ -58,8 +58,8 @@ def test_a_batch_is_that_of_stacks_in_a_tensor_storage(sampler, ndim, come_as, p
         assert len(theirs) == len(ours)
         assert_equal(theirs.sample(), ours.sample())
         assert_equal(theirs[:], ours[:])
-    ours.storage.memory.check()
-    assert ((1, 5, 6) if stacking else (5, 6)) == ours.storage.memory.settings.frame.shape
+    ours.storage.memory._check()
+    assert ((1, 5, 6) if stacking else (5, 6)) == ours.storage.memory._settings.frame.shape
     assert 4 == ours.storage.memory.stack
 
 

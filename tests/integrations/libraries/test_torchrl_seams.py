@@ -56,7 +56,7 @@ def test_all_that_is_held_is_what_came(seed, num_envs, end, padding, come_as, is
         extend(theirs, ours, play, data.draw(st.integers(1, 6)), come_as, is_by_time)
 
         assert_equal(theirs[:], ours[:])
-    ours.storage.memory.check()
+    ours.storage.memory._check()
 
 
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
@@ -73,7 +73,7 @@ def test_any_number_of_environments_may_take_turns_step_by_step(come_as):
             ours.add(frames)
 
     assert_equal(theirs[:], ours[:])
-    assert ours.storage.memory.num_streams > 8
+    assert ours.storage.memory.num_envs > 8
     assert 4 == ours.storage.memory.stack
 
 
@@ -140,7 +140,7 @@ def test_a_buffer_that_is_saved_and_loaded_goes_on_as_the_other(tmp_path):
     copies[1].load_state_dict(torch.load(tmp_path / "state"))
     pickled = pickle.loads(pickle.dumps(copies[0].storage))
 
-    assert [kept.memory.settings.threads for kept in (copies[0].storage, copies[1].storage, pickled)] == [2, 2, 2]
+    assert [kept.memory._settings.threads for kept in (copies[0].storage, copies[1].storage, pickled)] == [2, 2, 2]
     assert_equal(theirs[:], pickled[:])
     drawn, batch = theirs.sample(), play.batch(5)
     theirs.extend(batch[1].reshape(-1))

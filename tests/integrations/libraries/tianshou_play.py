@@ -14,11 +14,11 @@ class Play:
     Pixels have few values, so that frames and observations are often equal by chance.
     """
 
-    def __init__(self, seed, num_streams, *, env_stacks, is_dict=False, padding="first_frame", reset_chance=0.0):
+    def __init__(self, seed, num_envs, *, env_stacks, is_dict=False, padding="first_frame", reset_chance=0.0):
         self.generator = np.random.default_rng(seed)
-        self.num_streams, self.env_stacks, self.is_dict = num_streams, env_stacks, is_dict
+        self.num_envs, self.env_stacks, self.is_dict = num_envs, env_stacks, is_dict
         self.padding, self.reset_chance = padding, reset_chance
-        self.windows = [self.begun() for _ in range(num_streams)]
+        self.windows = [self.begun() for _ in range(num_envs)]
 
     def frame(self):
         return self.generator.integers(0, 3, (5, 6), dtype=np.uint8)

@@ -25,7 +25,7 @@ def test_every_episode_held_is_given_stream_by_stream_as_it_was_played(small_pla
     expected = play.held()
     assert [plain.indices[first:] for plain, first in expected] == [episode.indices.tolist() for episode in episodes]
     for (plain, first), episode in zip(expected, episodes, strict=True):
-        assert plain.stream == episode.stream
+        assert plain.stream == episode.env_id
         np.testing.assert_array_equal(plain.actions[first:], episode.actions)
         np.testing.assert_array_equal(np.float32(plain.rewards[first:]), episode.rewards)
         assert plain.terminated[first:] == episode.terminated.tolist()

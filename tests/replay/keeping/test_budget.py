@@ -48,8 +48,8 @@ class Feed:
     def __init__(self, memory, content, episode_steps=700):
         self.memory, self.content, self.episode_steps = memory, content, episode_steps
         self.next_number = 0
-        self.starts = np.zeros(memory.num_streams, np.int64)
-        self.newest = np.full(memory.num_streams, -1, np.int64)
+        self.starts = np.zeros(memory.num_envs, np.int64)
+        self.newest = np.full(memory.num_envs, -1, np.int64)
 
     def frames(self, count):
         numbers = np.arange(self.next_number, self.next_number + count)
@@ -58,7 +58,7 @@ class Feed:
 
     def step(self):
         """One step of every stream; those whose episode ended begin anew first. True after each call of the memory."""
-        streams = self.memory.num_streams
+        streams = self.memory.num_envs
         ended = np.flatnonzero(self.newest < 0)
         if ended.size:
             numbers, frames = self.frames(len(ended))
@@ -78,11 +78,11 @@ def check_samples(memory, content):
     batch = memory.sample(16)
     for reward, observation in zip(batch.reward.tolist(), batch.observation, strict=True):
         np.testing.assert_array_equal(observation[-1], content(int(reward)))
-    memory.check()
+    memory._check()
 
 
 @pytest.mark.parametrize(
-    ("storage", "retention", "content", "num_streams", "max_bytes", "num_steps"),
+    ("storage", "retention", "content", "num_envs", "max_bytes", "num_steps"),
     [
         ("packed", "fifo", plain, 3, 1_250_000, 9_000),
         ("packed", "fifo", noise, 3, 3_000_000, 3_000),
@@ -94,8 +94,8 @@ def check_samples(memory, content):
         ("raw", "random", plain, 3, 4_000_000, 2_500),
     ],
 )
-def test_a_memory_never_takes_more_than_its_budget(storage, retention, content, num_streams, max_bytes, num_steps):
-    settings = {"num_streams": num_streams, "storage": storage, "retention": retention}
+def test_a_memory_never_takes_more_than_its_budget(storage, retention, content, num_envs, max_bytes, num_steps):
+    settings = {"num_envs": num_envs, "storage": storage, "retention": retention}
     memory = ReplayMemory(10**8, SPEC, 4, **settings, max_bytes=max_bytes, seed=0)
     feed, taken, counts, shares = Feed(memory, content), [], [], []
 
@@ -117,7 +117,7 @@ def test_a_memory_never_takes_more_than_its_budget(storage, retention, content, 
 
 def content_of(memory):
     """Everything that may be drawn, and what the policy sees."""
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
     return [batch.index, batch.reward, batch.observation, batch.next_observation, memory.observations()]
 
 
@@ -128,7 +128,7 @@ def assert_same(expected, actual):
 
 @pytest.mark.parametrize(("storage", "retention"), [("packed", "fifo"), ("packed", "random"), ("raw", "fifo")])
 def test_who_leaves_is_the_same_after_saving_and_loading(storage, retention, tmp_path):
-    settings = {"num_streams": 3, "storage": storage, "retention": retention}
+    settings = {"num_envs": 3, "storage": storage, "retention": retention}
     one = ReplayMemory(10**6, SPEC, 4, **settings, max_bytes=2_500_000, seed=0)
     feed = Feed(one, turning)
     for _ in range(2_500):
@@ -152,7 +152,7 @@ def test_who_leaves_is_the_same_after_saving_and_loading(storage, retention, tmp
 
 
 def test_a_saved_memory_is_held_to_another_budget_where_one_is_given(tmp_path):
-    memory = ReplayMemory(10**6, SPEC, 4, num_streams=2, max_bytes=5_000_000, seed=0)
+    memory = ReplayMemory(10**6, SPEC, 4, num_envs=2, max_bytes=5_000_000, seed=0)
     feed = Feed(memory, noise)
     for _ in range(3_000):
         list(feed.step())
@@ -171,7 +171,7 @@ def test_a_saved_memory_is_held_to_another_budget_where_one_is_given(tmp_path):
     assert smaller.sampleable_indices()[-1] == as_saved.sampleable_indices()[-1]
     assert len(larger) == len(as_saved) + 200
     assert (5_000_000, 3_000_000, 50_000_000) == tuple(
-        loaded.settings.max_bytes for loaded in (as_saved, smaller, larger)
+        loaded._settings.max_bytes for loaded in (as_saved, smaller, larger)
     )
 
 
@@ -216,29 +216,27 @@ def test_a_batch_that_is_too_large_for_the_budget_is_drawn_but_not_kept():
     assert memory.nbytes <= 2_000_000
 
 
-@pytest.mark.parametrize(("num_streams", "max_bytes"), [(1, "100 kB"), (8, "1 MiB"), (256, 10**7)])
-def test_a_budget_that_cannot_hold_what_is_being_filled_is_refused_with_the_number_that_would_do(
-    num_streams, max_bytes
-):
+@pytest.mark.parametrize(("num_envs", "max_bytes"), [(1, "100 kB"), (8, "1 MiB"), (256, 10**7)])
+def test_a_budget_that_cannot_hold_what_is_being_filled_is_refused_with_the_number_that_would_do(num_envs, max_bytes):
     with pytest.raises(InvalidSettingsError, match=r"may need .* for what they are filling") as refused:
-        ReplayMemory(1000, SPEC, 4, num_streams=num_streams, max_bytes=max_bytes)
+        ReplayMemory(1000, SPEC, 4, num_envs=num_envs, max_bytes=max_bytes)
 
     enough = int(re.search(r"give at least ([0-9_]+)", str(refused.value))[1])
 
-    memory = ReplayMemory(10**6, SPEC, 4, num_streams=num_streams, max_bytes=enough, seed=0)
+    memory = ReplayMemory(10**6, SPEC, 4, num_envs=num_envs, max_bytes=enough, seed=0)
     feed = Feed(memory, noise)
-    for _ in range(3 * memory.settings.frames_per_segment):
+    for _ in range(3 * memory._settings.frames_per_segment):
         for _ in feed.step():
             assert memory.nbytes <= enough
     assert len(memory) > 0
     with pytest.raises(InvalidSettingsError):
-        ReplayMemory(1000, SPEC, 4, num_streams=num_streams, max_bytes=enough - 1)
+        ReplayMemory(1000, SPEC, 4, num_envs=num_envs, max_bytes=enough - 1)
 
 
 def test_segments_are_as_long_as_usual_unless_open_ones_would_fill_the_budget():
-    def frames(max_bytes, num_streams):
-        memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, num_streams=num_streams, max_bytes=max_bytes)
-        return memory.settings.frames_per_segment
+    def frames(max_bytes, num_envs):
+        memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, num_envs=num_envs, max_bytes=max_bytes)
+        return memory._settings.frames_per_segment
 
     assert (320, 320, 80, 40) == (
         frames("1 GiB", 8),
@@ -254,9 +252,9 @@ def test_a_large_capacity_costs_nothing_where_the_budget_is_small():
     for _ in range(4_000):
         list(feed.step())
 
-    columns = memory.report().parts["columns"]
+    extras = memory.report().parts["steps"]
 
-    assert columns <= 12 * len(memory) + 3 * 4096
+    assert extras <= 12 * len(memory) + 3 * 4096
 
 
 GROWTH_UNDER_A_BUDGET = """
@@ -280,9 +278,9 @@ def record(memory, num_steps, frames, watch=lambda: None):
         if step % 100 == 0:
             watch()
 
-record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_streams=streams, storage=storage), 400, noise)
+record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=streams, storage=storage), 400, noise)
 before, most = live_bytes(), 0
-memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_streams=streams, storage=storage, max_bytes=max_bytes)
+memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_envs=streams, storage=storage, max_bytes=max_bytes)
 
 def watch():
     global most
@@ -315,9 +313,9 @@ def bytes_in(folder):
     [("fifo", alternating, 6_000_000), ("fifo", noise, 6_000_000), ("random", alternating, 12_000_000)],
 )
 def test_a_memory_on_disk_keeps_its_files_within_the_budget_too(retention, content, max_bytes, tmp_path):
-    settings = {"num_streams": 2, "retention": retention, "max_bytes": max_bytes, "directory": tmp_path, "seed": 0}
+    settings = {"num_envs": 2, "retention": retention, "max_bytes": max_bytes, "directory": tmp_path, "seed": 0}
     with ReplayMemory(10**8, SPEC, 4, **settings, flush_every=None) as memory:
-        feed, most, segment_bytes = Feed(memory, content), 0, memory.settings.frames_per_segment * SPEC.nbytes
+        feed, most, segment_bytes = Feed(memory, content), 0, memory._settings.frames_per_segment * SPEC.nbytes
         for step in range(9_000):
             list(feed.step())
             if step % 10 == 0:
@@ -330,7 +328,7 @@ def test_a_memory_on_disk_keeps_its_files_within_the_budget_too(retention, conte
 
 
 def test_a_memory_on_disk_goes_on_under_another_budget(tmp_path):
-    settings = {"num_streams": 2, "directory": tmp_path, "seed": 0}
+    settings = {"num_envs": 2, "directory": tmp_path, "seed": 0}
     with ReplayMemory(10**6, SPEC, 4, **settings, flush_every=None) as memory:
         feed = Feed(memory, noise)
         for _ in range(3_000):
@@ -338,5 +336,5 @@ def test_a_memory_on_disk_goes_on_under_another_budget(tmp_path):
 
     with ReplayMemory(10**6, SPEC, 4, **settings, max_bytes=4_000_000) as smaller:
         assert 0 < len(smaller) < len(memory)
-        assert smaller.settings.frames_per_segment == memory.settings.frames_per_segment
+        assert smaller._settings.frames_per_segment == memory._settings.frames_per_segment
         assert smaller.sampleable_indices()[-1] == memory.sampleable_indices()[-1]

@@ -22,9 +22,9 @@ from replay.test_memory_against_the_oracle import COLUMNS, MemoryMachine
 MOST_STEPS = 10**6
 
 
-def fewest(num_streams: int, stack: int) -> int:
+def fewest(num_envs: int, stack: int) -> int:
     """The smallest capacity, by the sentence in docs/persistence.md."""
-    return max(16, 4 * stack) * (num_streams + 16) + num_streams * stack
+    return max(16, 4 * stack) * (num_envs + 16) + num_envs * stack
 
 
 class RandomRetentionMachine(MemoryMachine):
@@ -32,18 +32,18 @@ class RandomRetentionMachine(MemoryMachine):
 
     @initialize(
         extra=st.integers(0, 100),
-        num_streams=st.integers(1, 3),
+        num_envs=st.integers(1, 3),
         stack=st.integers(1, 5),
         stack_padding=st.sampled_from(STACK_PADDINGS),
         shape=st.sampled_from([(1, 1), (5, 4, 3), (3, 9, 7)]),
-        columns=st.sampled_from(COLUMNS),
+        extras=st.sampled_from(COLUMNS),
         n_step=st.one_of(st.integers(1, 10), st.sampled_from([20, 70])),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, extra, num_streams, stack, stack_padding, shape, columns, n_step, seed):
-        capacity = fewest(num_streams, stack) + extra
-        super().build(capacity, num_streams, stack, stack_padding, shape, columns, n_step, seed)
-        self.begin_anew(list(range(num_streams)))
+    def build(self, extra, num_envs, stack, stack_padding, shape, extras, n_step, seed):
+        capacity = fewest(num_envs, stack) + extra
+        super().build(capacity, num_envs, stack, stack_padding, shape, extras, n_step, seed)
+        self.begin_anew(list(range(num_envs)))
         while len(self.oracle.steps) < 1.2 * self.memory.capacity:
             self.step_once(end_chance=0.05)
 
@@ -67,17 +67,17 @@ class RandomRetentionMachine(MemoryMachine):
         self.memory = loaded
 
     def everything_sampleable_is_what_the_oracle_holds(self):
-        self.memory.check()
+        self.memory._check()
         indices = self.memory.sampleable_indices()
         assert len(self.memory) == len(indices) <= self.memory.capacity
         if len(indices):
-            numbers = self.assert_is_what_the_oracle_holds(self.memory.transitions(indices))
+            numbers = self.assert_is_what_the_oracle_holds(self.memory.get(indices))
             assert self.oracle.held == sorted(numbers)
             for index, number in zip(indices.tolist(), numbers, strict=True):
                 assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
 
     def make(self, capacity, **settings) -> None:
-        storage, seed, columns = (settings.pop(name) for name in ("storage", "seed", "columns"))
+        storage, seed, extras = (settings.pop(name) for name in ("storage", "seed", "extras"))
         self.memory = TellingMemory(
             capacity,
             FrameSpec(self.shape),
@@ -85,7 +85,7 @@ class RandomRetentionMachine(MemoryMachine):
             storage=storage,
             seed=seed,
             retention="random",
-            columns=columns,
+            extras=extras,
             **settings,
         )
         self.oracle = ToldListMemory(capacity, **settings)
@@ -102,9 +102,9 @@ class RandomRetentionMachine(MemoryMachine):
         np.testing.assert_array_equal([step.terminated for step in last_steps], batch.terminated)
         np.testing.assert_array_equal([step.truncated for step in last_steps], batch.truncated)
         np.testing.assert_array_equal([oracle.discount_of(number) for number in numbers], batch.discount)
-        for name, values in batch.columns.items():
-            np.testing.assert_array_equal([oracle.steps[number].columns[name] for number in numbers], values)
-        assert self.columns.keys() == batch.columns.keys()
+        for name, values in batch.extras.items():
+            np.testing.assert_array_equal([oracle.steps[number].extras[name] for number in numbers], values)
+        assert self.extras.keys() == batch.extras.keys()
         expected = np.stack([oracle.observation_of(number) for number in numbers])
         np.testing.assert_array_equal(expected, batch.observation)
         expected = np.stack([oracle.next_observation_of(number) for number in numbers])
@@ -130,7 +130,7 @@ def test_every_sampleable_transition_is_what_was_acted_on_whatever_left(storage,
 
 
 def with_holes(seed: int = 3) -> ReplayMemory:
-    memory = numbered_memory(fewest(2, stack=2), num_streams=2, seed=seed, retention="random")
+    memory = numbered_memory(fewest(2, stack=2), num_envs=2, seed=seed, retention="random")
     for episode in range(150):
         for stream in range(2):
             play_episode(memory, episode, length=1 + (7 * episode + stream) % 23, stream=stream, truncated=True)
@@ -184,10 +184,10 @@ def test_the_memory_stays_near_its_capacity():
     assert min(full) >= memory.capacity - 16 - borders
 
 
-@pytest.mark.parametrize(("num_streams", "stack"), [(1, 4), (8, 4), (1, 1), (2, 64)])
-def test_a_capacity_without_enough_segments_is_refused_with_the_number_that_would_do(num_streams, stack):
-    needed = fewest(num_streams, stack)
-    arguments = {"stack": stack, "num_streams": num_streams, "retention": "random"}
+@pytest.mark.parametrize(("num_envs", "stack"), [(1, 4), (8, 4), (1, 1), (2, 64)])
+def test_a_capacity_without_enough_segments_is_refused_with_the_number_that_would_do(num_envs, stack):
+    needed = fewest(num_envs, stack)
+    arguments = {"stack": stack, "num_envs": num_envs, "retention": "random"}
 
     with pytest.raises(InvalidSettingsError, match=re.escape(f"takes at least {needed} transitions")):
         ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)

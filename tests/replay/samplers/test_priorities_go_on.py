@@ -37,11 +37,11 @@ class PriorityMachine(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.sampled_from([12, 64, 300]),
-        num_streams=st.integers(1, 4),
+        num_envs=st.integers(1, 4),
         n_step=st.sampled_from([1, 3]),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, capacity, num_streams, n_step, seed):
+    def build(self, capacity, num_envs, n_step, seed):
         self.random = np.random.default_rng(seed)
         capacity = capacity if self.retention == "fifo" else 400
         self.memory = ReplayMemory(
@@ -49,14 +49,14 @@ class PriorityMachine(RuleBasedStateMachine):
             FrameSpec(SHAPE),
             4,
             stack=2,
-            num_streams=num_streams,
+            num_envs=num_envs,
             n_step=n_step,
             retention=self.retention,
             sampler=self.new_sampler(),
             frames_per_segment=None if self.retention == "fifo" else 8,
             seed=seed,
         )
-        self.memory.begin(self.frames(num_streams))
+        self.memory.begin(self.frames(num_envs))
 
     def new_sampler(self) -> Prioritized:
         return Prioritized(alpha=1.0, epsilon=0.0)
@@ -74,7 +74,7 @@ class PriorityMachine(RuleBasedStateMachine):
         self.take_steps(num_steps)
 
     def take_steps(self, num_steps: int) -> None:
-        count = self.memory.num_streams
+        count = self.memory.num_envs
         for _ in range(num_steps):
             terminated, truncated = self.random.random((2, count)) < 0.1
             self.memory.append(np.zeros(count, np.int64), np.zeros(count), terminated, truncated, self.frames(count))
@@ -110,7 +110,7 @@ class PriorityMachine(RuleBasedStateMachine):
     @rule(place=st.floats(0, 1))
     def lose_frames(self, place):
         parts = self.memory._parts
-        stream = int(self.random.integers(self.memory.num_streams))
+        stream = int(self.random.integers(self.memory.num_envs))
         first = int(place * parts.timeline.newest_positions[stream])
         with parts.lock:
             parts.timeline.lose(stream, first, first + 3)

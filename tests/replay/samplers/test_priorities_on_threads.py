@@ -21,7 +21,7 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
         FrameSpec((2, 2)),
         4,
         stack=2,
-        num_streams=NUM_STREAMS,
+        num_envs=NUM_STREAMS,
         n_step=2,
         retention=retention,
         frames_per_segment=8,
@@ -56,7 +56,7 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
         thread.join(timeout=30)
 
     assert not failures
-    memory.check()
+    memory._check()
     _, arrays = memory._parts.told.state()
     indices = np.concatenate([np.arange(first, first + count) for first, count in arrays["sampler.runs"].tolist()])
     assert memory.sampleable_indices().tolist() == indices.tolist()

@@ -302,7 +302,7 @@ def test_what_the_priorities_take_is_a_part_of_the_report():
 def memory_of_vectors(capacity: int, sampler: Sampler, **settings) -> ReplayMemory:
     """Vectors take the same room whatever they hold."""
     memory = ReplayMemory(
-        capacity, FrameSpec((4,), np.float32), 2, stack=1, num_streams=8, sampler=sampler, seed=0, **settings
+        capacity, FrameSpec((4,), np.float32), 2, stack=1, num_envs=8, sampler=sampler, seed=0, **settings
     )
     memory.begin(np.zeros((8, 4), np.float32))
     return memory
@@ -312,9 +312,9 @@ def take_steps(memory: ReplayMemory, count: int) -> None:
     nothing = [False] * 8
     for number in range(count // 8):
         memory.append([0] * 8, [0.0] * 8, nothing, nothing, np.zeros((8, 4), np.float32))
-        if memory.settings.max_bytes is not None and number % 50 == 0:
+        if memory._settings.max_bytes is not None and number % 50 == 0:
             memory.sample(8)
-            assert memory.nbytes <= memory.settings.max_bytes
+            assert memory.nbytes <= memory._settings.max_bytes
 
 
 def test_steps_of_a_budget_make_room_for_their_priorities():

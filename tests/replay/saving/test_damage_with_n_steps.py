@@ -18,7 +18,7 @@ SHAPE = (4, 5)
 
 def played(retention: str) -> ReplayMemory:
     random = np.random.default_rng(0)
-    settings = {"stack": 3, "num_streams": 2, "n_step": 5, "retention": retention, "frames_per_segment": 64, "seed": 0}
+    settings = {"stack": 3, "num_envs": 2, "n_step": 5, "retention": retention, "frames_per_segment": 64, "seed": 0}
     memory = ReplayMemory(3000, FrameSpec(SHAPE), 4, **settings)
     memory.begin(random.integers(0, 256, (2, *SHAPE), dtype=np.uint8))
     for _ in range(2500):
@@ -32,7 +32,7 @@ def played(retention: str) -> ReplayMemory:
 
 
 def values_of(memory: ReplayMemory) -> dict[int, tuple]:
-    batch = memory.transitions(memory.sampleable_indices())
+    batch = memory.get(memory.sampleable_indices())
     return {
         index: (batch.reward[row], batch.discount[row], batch.terminated[row], batch.next_observation[row].tobytes())
         for row, index in enumerate(batch.index.tolist())
@@ -51,7 +51,7 @@ def test_no_return_is_drawn_of_which_a_step_or_a_frame_is_damaged(retention, log
         damage_block(store, log, 1, place)
         repair_store(store)
         repaired = ReplayMemory.load(store)
-        repaired.check()
+        repaired._check()
 
         after = values_of(repaired)
 

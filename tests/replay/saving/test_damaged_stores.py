@@ -28,14 +28,14 @@ GIB = 2**30
 def load_everything(folder: Path) -> None:
     memory = ReplayMemory.load(folder)
     if len(memory):
-        memory.transitions(memory.sampleable_indices())
+        memory.get(memory.sampleable_indices())
 
 
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory) -> Path:
     """A store of all parts, of a few KB: sealed segments, sealed steps, an open segment, steps of no full block."""
     folder = tmp_path_factory.mktemp("store") / "memory"
-    memory = ReplayMemory(5000, FrameSpec((2, 2)), 4, stack=2, num_streams=1, seed=0)
+    memory = ReplayMemory(5000, FrameSpec((2, 2)), 4, stack=2, num_envs=1, seed=0)
     frame = np.zeros((1, 2, 2), np.uint8)
     memory.begin(frame)
     for step in range(4200):

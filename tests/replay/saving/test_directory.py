@@ -119,7 +119,7 @@ def test_a_memory_that_is_opened_to_go_on_does_so_exactly_open_episodes_and_all(
 
 def test_an_older_generation_that_was_saved_is_gone_back_to_while_flushes_come_and_go(tmp_path):
     memory, oracle = recorded(700, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
-    checkpoint = memory.save(tmp_path / "memory", keep_older=True)
+    checkpoint = memory.save(tmp_path / "memory", keep_previous=True)
     then = copy.deepcopy(oracle)
     for step in range(3):
         go_on(memory, oracle, 300, seed=step)
@@ -131,7 +131,7 @@ def test_an_older_generation_that_was_saved_is_gone_back_to_while_flushes_come_a
     assert_memory_is_what_the_oracle_holds(back, then)
     go_on(back, then, 500, seed=9)
     newest = back.flush()
-    back.forget_older(tmp_path / "memory", newest)
+    back.prune(tmp_path / "memory", newest)
     back.close()
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), then)
     assert 1 == len(list((tmp_path / "memory").glob("MANIFEST.*")))
@@ -297,7 +297,7 @@ def test_a_damaged_segment_is_an_error_that_names_file_and_offset_when_it_is_dra
     memory = ReplayMemory.open(tmp_path / "memory")
 
     with pytest.raises(DamagedSegmentError, match=r"frames\.000001\.log.*offset"):
-        memory.transitions(memory.sampleable_indices())
+        memory.get(memory.sampleable_indices())
     with pytest.raises(DamagedSegmentError):
         memory.sample(3000)
 
@@ -334,7 +334,7 @@ def test_a_writer_that_skips_a_damaged_segment_goes_on_without_it(tmp_path):
     loaded = ReplayMemory.load(tmp_path / "memory")
 
     assert memory.sampleable_indices().tolist() == loaded.sampleable_indices().tolist()
-    assert_batch_is_what_the_oracle_holds(loaded.transitions(loaded.sampleable_indices()), oracle)
+    assert_batch_is_what_the_oracle_holds(loaded.get(loaded.sampleable_indices()), oracle)
 
 
 def test_an_unknown_way_to_treat_damage_is_refused(tmp_path):

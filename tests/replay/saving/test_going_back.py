@@ -18,7 +18,7 @@ BY_HAND = {"flush_every": None}
 def with_two_generations(folder):
     """A closed memory; the number of a generation of 700 steps, what it held, and a newer one beside it."""
     memory, oracle = recorded(700, capacity=3000, directory=folder, **BY_HAND)
-    checkpoint = memory.save(folder, keep_older=True)
+    checkpoint = memory.save(folder, keep_previous=True)
     then = copy.deepcopy(oracle)
     go_on(memory, oracle, 700, seed=7)
     memory.close()
@@ -51,5 +51,5 @@ def test_newer_generations_stay_whole_until_a_commit_lets_them_go(tmp_path):
 
     there = ReplayMemory.load(tmp_path, generation=newest)
     assert 2 * (700 + 700) == len(there)
-    there.check()
+    there._check()
     back.close()

@@ -17,7 +17,7 @@ from oracles.stored_play import NUM_STREAMS, play
 
 def written(folder):
     """A memory that was saved to ``folder``, and what saves it there again with twenty steps more."""
-    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_streams=NUM_STREAMS, seed=0)
+    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_STREAMS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)
     memory.save(folder)

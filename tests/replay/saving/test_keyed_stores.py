@@ -21,7 +21,7 @@ from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, spec
 
 STREAMS, FRAMES, STEPS = 2, 16, 650  # of a segment, of each stream
 KEYS = [leaf.key for leaf in spec().leaves]
-LIKE = {"stack": 3, "num_streams": STREAMS, "frames_per_segment": FRAMES, "seed": 0}
+LIKE = {"stack": 3, "num_envs": STREAMS, "frames_per_segment": FRAMES, "seed": 0}
 
 
 def exhaustively(cases: Iterable[Any]) -> list[Any]:
@@ -38,8 +38,8 @@ class Recorded(NamedTuple):
 
     def assert_holds(self, memory: ReplayMemory) -> set[int]:
         """Whether everything that ``memory`` has is what was recorded; gives the indices of that."""
-        memory.check()
-        batch = MemoryOfBytes(memory).transitions(memory.sampleable_indices())
+        memory._check()
+        batch = MemoryOfBytes(memory).get(memory.sampleable_indices())
         indices = batch.index.tolist()
         assert [self.batch[index] for index in indices] == pairs_of(batch)
         return set(indices)
@@ -81,7 +81,7 @@ def recorded(
             inner.save(folder)
     inner.save(folder)
     indices = inner.sampleable_indices()
-    shown = dict(zip(indices.tolist(), pairs_of(memory.transitions(indices)), strict=True))
+    shown = dict(zip(indices.tolist(), pairs_of(memory.get(indices)), strict=True))
     streams, lasts, counts = inner._timeline.resolve(indices)[0]
     places = zip(streams.tolist(), (lasts - counts + 1).tolist(), lasts.tolist(), strict=True)
     return Recorded(folder, shown, dict(zip(indices.tolist(), places, strict=True)))
@@ -133,7 +133,7 @@ def test_a_memory_that_raises_for_damage_names_the_stream_of_the_steps(store):
     damage(store, KEYS.index("depth") * STREAMS + 1, 25)
 
     with ReplayMemory.open(store) as memory, pytest.raises(DamagedSegmentError) as caught:
-        memory.transitions(memory.sampleable_indices())
+        memory.get(memory.sampleable_indices())
 
     assert (1, 25) == (caught.value.stream, caught.value.segment)
 
@@ -160,9 +160,9 @@ def test_where_the_newest_frames_of_one_array_are_lost_the_stream_goes_on_behind
     frames = np.full((1, NUM_BYTES), 7, np.uint8)
     MemoryOfBytes(memory).begin(frames, [0])
     MemoryOfBytes(memory).append([1], [1.0], [True], [False], frames + 1, [0])
-    memory.check()
+    memory._check()
     newest = memory.sampleable_indices()[-1:]
-    assert (7, 8) == tuple(MemoryOfBytes(memory).transitions(newest).next_observation[0, -2:, 0].tolist())
+    assert (7, 8) == tuple(MemoryOfBytes(memory).get(newest).next_observation[0, -2:, 0].tolist())
     memory.close()
     assert verify_store(play.folder).is_whole
 
@@ -178,8 +178,8 @@ def test_a_store_whose_states_are_gone_is_made_anew_from_whole_segments_of_all_a
     memory = ReplayMemory.load(play.folder)
 
     assert verify_store(play.folder).is_whole
-    memory.check()
-    left = pairs_of(MemoryOfBytes(memory).transitions(memory.sampleable_indices()))
+    memory._check()
+    left = pairs_of(MemoryOfBytes(memory).get(memory.sampleable_indices()))
     assert len(left) > 900
     assert set(left) < set(play.batch.values())
 

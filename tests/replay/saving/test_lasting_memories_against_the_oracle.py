@@ -47,23 +47,23 @@ class LastingMachine(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.integers(3, 900),
-        num_streams=st.integers(1, 3),
+        num_envs=st.integers(1, 3),
         storage=st.sampled_from(["packed", "packed", "raw"]),
         n_step=st.integers(1, 10),
         seed=st.integers(0, 2**32 - 1),
     )
-    def build(self, capacity, num_streams, storage, n_step, seed):
+    def build(self, capacity, num_envs, storage, n_step, seed):
         self.random = np.random.default_rng(seed)
-        self.arguments = {"num_streams": num_streams, "storage": storage, "flush_every": None, "directory": self.home}
+        self.arguments = {"num_envs": num_envs, "storage": storage, "flush_every": None, "directory": self.home}
         self.arguments["n_step"] = n_step
-        self.capacity = capacity = max(capacity, n_step * num_streams)
+        self.capacity = capacity = max(capacity, n_step * num_envs)
         self.memory = self.new_memory()
-        self.oracle = ListMemory(capacity, num_streams, 4, 0.99, n_step=n_step)
+        self.oracle = ListMemory(capacity, num_envs, 4, 0.99, n_step=n_step)
         self.note_flush()
 
     @rule(streams=st.sets(st.integers(0, 2), min_size=1))
     def begin(self, streams):
-        present = sorted(stream for stream in streams if stream < self.memory.num_streams)
+        present = sorted(stream for stream in streams if stream < self.memory.num_envs)
         if present:
             frames = self.new_frames(len(present))
             self.memory.begin(frames, present)
@@ -72,7 +72,7 @@ class LastingMachine(RuleBasedStateMachine):
     @rule(num_steps=st.integers(1, 400), end_chance=st.sampled_from([0.0, 0.02, 0.3]))
     def step(self, num_steps, end_chance):
         for _ in range(num_steps):
-            streams = list(range(self.memory.num_streams))
+            streams = list(range(self.memory.num_envs))
             closed = [stream for stream in streams if not self.oracle.is_open[stream]]
             if closed:
                 self.begin(set(closed))
@@ -94,7 +94,7 @@ class LastingMachine(RuleBasedStateMachine):
 
     @rule()
     def save_at_home_and_keep_it(self):
-        generation = self.memory.save(self.home, keep_older=True)
+        generation = self.memory.save(self.home, keep_previous=True)
         self.note_flush()
         self.kept[generation] = self.flushed
 
@@ -102,7 +102,7 @@ class LastingMachine(RuleBasedStateMachine):
     @rule()
     def forget_all_but_the_newest_that_is_kept(self):
         newest = max(self.kept)
-        self.memory.forget_older(self.home, newest)
+        self.memory.prune(self.home, newest)
         self.kept = {newest: self.kept[newest]}
 
     @rule()
@@ -130,7 +130,7 @@ class LastingMachine(RuleBasedStateMachine):
         self.memory.close()
         self.memory = self.new_memory()
         self.note_flush()
-        self.oracle.is_open = [False] * self.memory.num_streams
+        self.oracle.is_open = [False] * self.memory.num_envs
         assert_memory_is_what_the_oracle_holds(self.memory, self.oracle)
 
     @precondition(lambda self: self.kept)
@@ -160,7 +160,7 @@ class LastingMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_memory_is_sound(self):
-        self.memory.check()
+        self.memory._check()
 
     def note_flush(self):
         self.flushed = copy.deepcopy(self.oracle)

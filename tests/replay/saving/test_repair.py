@@ -64,9 +64,9 @@ def key_at(store: Path, log: str, file: int, place: int) -> tuple[int, int]:
 
 def assert_all_is_what_was_recorded(folder: Path, stored: StoredPlay, generation: int | None = None) -> ReplayMemory:
     memory = ReplayMemory.load(folder, generation=generation)
-    memory.check()
+    memory._check()
     if len(memory):
-        assert_batch_is_what_was_recorded(memory.transitions(memory.sampleable_indices()), stored)
+        assert_batch_is_what_was_recorded(memory.get(memory.sampleable_indices()), stored)
         assert_batch_is_what_was_recorded(memory.sample(50), stored)
     return memory
 
@@ -223,7 +223,7 @@ def test_a_stream_whose_newest_frames_are_lost_goes_on_with_a_new_episode(store,
     assert not repaired._parts.timeline.is_open[0]
     assert 0 == repaired.observations()[0].max()
     play(repaired, 400, np.random.default_rng(3))
-    repaired.check()
+    repaired._check()
 
 
 def damage_last_block_of(store: Path, stream: int, number: int) -> None:
@@ -261,7 +261,7 @@ def test_memories_of_every_kind_are_repaired_and_rebuilt_from_their_logs(kind, t
     memory = assert_all_is_what_was_recorded(rebuilt, stored)
     assert len(memory) > 2_000
     play(memory, 100, np.random.default_rng(0))
-    memory.check()
+    memory._check()
 
 
 @pytest.mark.exhaustive

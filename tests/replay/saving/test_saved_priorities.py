@@ -35,7 +35,7 @@ def weight_of(index: int) -> float:
 
 def played(sampler=None, num_episodes=50, **settings) -> ReplayMemory:
     """Episodes of 20 steps on two streams, whose transitions have priorities of their own."""
-    memory = numbered_memory(1000, num_streams=2, sampler=sampler or exact(), frames_per_segment=16, **settings)
+    memory = numbered_memory(1000, num_envs=2, sampler=sampler or exact(), frames_per_segment=16, **settings)
     go_on(memory, 0, num_episodes)
     held = memory.sampleable_indices()
     memory.update_priorities(held, [weight_of(index) for index in held.tolist()])
@@ -110,7 +110,7 @@ def test_a_directory_keeps_priorities_with_each_flush_and_goes_on_with_the_sampl
         memory.update_priorities(held[5:9], np.full(4, 0.25))
         expected = weights_of(memory)
 
-    with numbered_memory(1000, num_streams=2, directory=tmp_path / "memory", frames_per_segment=16) as again:
+    with numbered_memory(1000, num_envs=2, directory=tmp_path / "memory", frames_per_segment=16) as again:
         assert isinstance(again.sampler, Prioritized)
         assert expected == weights_of(again)
         go_on(again, 50, 60)
@@ -147,7 +147,7 @@ def test_what_a_damaged_store_still_holds_has_its_own_priorities(retention, tmp_
     repair_store(tmp_path / "memory")
     repaired = ReplayMemory.load(tmp_path / "memory")
     assert {index: weight_of(index) for index in repaired.sampleable_indices().tolist()} == weights_of(repaired)
-    repaired.transitions(repaired.sampleable_indices())
+    repaired.get(repaired.sampleable_indices())
 
 
 def damage_frames(folder: Path) -> None:

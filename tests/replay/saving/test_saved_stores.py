@@ -16,7 +16,7 @@ def test_a_saved_store_holds_what_was_saved_and_draws_what_the_saved_memory_drew
 
     memory = loaded(name)
 
-    assert 1 == memory.settings.n_step
+    assert 1 == memory._settings.n_step
     assert json.loads(DRAWS_FILE.read_text())[name] == draws_of(memory)
     assert_memory_is_what_the_oracle_holds(memory, oracle)
 

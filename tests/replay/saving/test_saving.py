@@ -114,14 +114,14 @@ def test_older_generations_that_are_kept_load_until_they_are_forgotten(tmp_path)
     kept = {}
     for step in range(4):
         go_on(memory, oracle, 300, seed=step)
-        kept[memory.save(tmp_path / "memory", keep_older=True)] = oracle.held
+        kept[memory.save(tmp_path / "memory", keep_previous=True)] = oracle.held
 
     found = {generation: ReplayMemory.load(tmp_path / "memory", generation=generation) for generation in kept}
 
     assert {number: list(held) for number, held in kept.items()} == {
         number: loaded.sampleable_indices().tolist() for number, loaded in found.items()
     }
-    memory.forget_older(tmp_path / "memory", 3)
+    memory.prune(tmp_path / "memory", 3)
     assert ["MANIFEST.000003", "MANIFEST.000004"] == [name for name in names_in(tmp_path / "memory") if "MAN" in name]
     with pytest.raises(FileNotFoundError, match=r"MANIFEST\.000002"):
         ReplayMemory.load(tmp_path / "memory", generation=2)
@@ -133,7 +133,7 @@ def test_a_generation_that_is_not_there_is_no_place_to_forget_from(tmp_path):
     memory.save(tmp_path / "memory")
 
     with pytest.raises(FileNotFoundError, match=r"there is no generation 2, only \[1\]; nothing is forgotten"):
-        memory.forget_older(tmp_path / "memory", 2)
+        memory.prune(tmp_path / "memory", 2)
 
     assert 20 == len(ReplayMemory.load(tmp_path / "memory"))
 
@@ -143,7 +143,7 @@ def test_a_memory_that_was_loaded_from_an_older_generation_goes_on_from_there(tm
     first = memory.save(tmp_path / "memory")
     log = frames_log(tmp_path / "memory")
     go_on(memory, copy.deepcopy(oracle), 700, seed=11)
-    memory.save(tmp_path / "memory", keep_older=True)
+    memory.save(tmp_path / "memory", keep_previous=True)
 
     back = ReplayMemory.load(tmp_path / "memory", generation=first)
     go_on(back, oracle, 700, seed=12)
@@ -160,7 +160,7 @@ def test_one_generation_is_kept_and_what_was_saved_after_it_is_let_go(tmp_path):
     later = copy.deepcopy(oracle)
     for _ in range(2):
         go_on(memory, later, 700, seed=11)
-        memory.save(tmp_path / "memory", keep_older=True)
+        memory.save(tmp_path / "memory", keep_previous=True)
 
     with pytest.raises(FileNotFoundError, match=r"there is no generation 4, only \[1, 2, 3\]; nothing is forgotten"):
         keep_only(tmp_path / "memory", 4)
@@ -202,7 +202,7 @@ def test_a_moved_folder_loads(tmp_path):
 
 
 def test_a_stream_of_which_nothing_is_held_any_more_goes_on_where_it_was(tmp_path):
-    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, num_streams=2, seed=0)
+    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, num_envs=2, seed=0)
     oracle = ListMemory(50, 2, 4, 0.99)
     blank = np.zeros((1, *SHAPE), np.uint8)
     for target in (memory, oracle):

@@ -19,7 +19,7 @@ def new_memory(**settings) -> ReplayMemory:
         1000,
         FrameSpec(SHAPE),
         4,
-        num_streams=NUM_STREAMS,
+        num_envs=NUM_STREAMS,
         retention="random",
         frames_per_segment=20,
         seed=3,
@@ -37,11 +37,11 @@ def play(memory: ReplayMemory, num_steps: int, seed: int) -> None:
 
 
 def assert_equal(one: ReplayMemory, other: ReplayMemory) -> None:
-    one.check()
-    other.check()
+    one._check()
+    other._check()
     indices = one.sampleable_indices()
     np.testing.assert_array_equal(indices, other.sampleable_indices())
-    mine, others = one.transitions(indices), other.transitions(indices)
+    mine, others = one.get(indices), other.get(indices)
     for name in ("observation", "action", "reward", "discount", "next_observation"):
         np.testing.assert_array_equal(getattr(mine, name), getattr(others, name))
 

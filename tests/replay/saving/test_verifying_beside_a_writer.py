@@ -16,7 +16,7 @@ from oracles.stored_play import NUM_STREAMS, play
 
 def test_a_store_is_verified_beside_a_writer_that_commits_without_a_pause(tmp_path):
     frame = FrameSpec((4, 5))
-    memory = ReplayMemory(3_000, frame, 5, stack=3, num_streams=NUM_STREAMS, seed=0)
+    memory = ReplayMemory(3_000, frame, 5, stack=3, num_envs=NUM_STREAMS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)
     memory.save(tmp_path)
@@ -58,7 +58,7 @@ class CommittingDisk(FileSystem):
 
 @pytest.mark.parametrize("num_manifests", [0, 1, 2, 5])
 def test_a_generation_that_a_writer_removes_before_it_is_read_is_no_damage(tmp_path, num_manifests):
-    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_streams=NUM_STREAMS, seed=0)
+    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_STREAMS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)
     memory.save(tmp_path)

@@ -61,7 +61,7 @@ class AnyCourse(RuleBasedStateMachine):
         self.writer = BlockLogWriter.create(self.folder, "frames", file_bytes=file_bytes, files=DISK)
         self.held: dict[BlockKey, bytes] = {}
         self.generations: list[tuple[LogState, dict[BlockKey, bytes]]] = []
-        self.commit(keep_older=False)
+        self.commit(keep_previous=False)
 
     @rule(key=KEYS, size=st.integers(0, 300))
     def append(self, key: BlockKey, size: int) -> None:
@@ -84,14 +84,14 @@ class AnyCourse(RuleBasedStateMachine):
     def compact(self) -> None:
         assert set(self.writer.compact()) <= set(self.held)
 
-    @rule(keep_older=st.booleans())
-    def commit(self, keep_older: bool) -> None:
+    @rule(keep_previous=st.booleans())
+    def commit(self, keep_previous: bool) -> None:
         state: LogState = json.loads(json.dumps(self.writer.sync()))
-        self.generations = [*(self.generations if keep_older else []), (state, dict(self.held))]
+        self.generations = [*(self.generations if keep_previous else []), (state, dict(self.held))]
         self.writer.remove_unneeded([state for state, _ in self.generations])
         on_disk = sum(path.stat().st_size for path in self.folder.iterdir())
         assert on_disk >= self.writer.live_bytes
-        if not keep_older and not self.has_gone_back:  # what it went back behind stays until the file goes
+        if not keep_previous and not self.has_gone_back:  # what it went back behind stays until the file goes
             assert on_disk == self.writer.file_bytes
 
     @rule(back_to=st.integers(0, 2))

@@ -30,7 +30,7 @@ def contents(state: RunState) -> Contents:
     held = memory.sampleable_indices()
     for start in range(0, len(held), TRANSITIONS_AT_ONCE):
         chosen = held[start : start + TRANSITIONS_AT_ONCE]
-        _add(found, f"transitions[{chosen[0]}:{chosen[-1] + 1}]", vars(memory.transitions(chosen)))
+        _add(found, f"transitions[{chosen[0]}:{chosen[-1] + 1}]", vars(memory.get(chosen)))
     _add(found, "observations", memory.observations())
     return found
 

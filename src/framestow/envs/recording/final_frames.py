@@ -25,7 +25,7 @@ def final_frames(infos: Mapping[str, Any], rows: npt.NDArray[np.intp]) -> dict[i
     untold = rows[~told]
     if untold.size:
         raise InvalidStepError(
-            f"streams {untold.tolist()} have ended without final_obs: SAME_STEP must hand the last frame over in "
+            f"environments {untold.tolist()} have ended without final_obs: SAME_STEP must hand the last frame over in "
             "infos; give the environment's real autoreset_mode"
         )
     return {int(row): take_row(final, row) for row in rows}

@@ -27,7 +27,7 @@ def check_memory(memory: Any) -> None:
     """Refuse what takes no steps: the `StepSink` that a recorder needs."""
     if not (hasattr(memory, "stack") and callable(getattr(memory, "append", None))):
         raise InvalidSettingsError(
-            f"memory is {memory!r}: a recorder fills a ReplayMemory; give one, with num_streams=env.num_envs"
+            f"memory is {memory!r}: a recorder fills a ReplayMemory; give one, with num_envs=env.num_envs"
         )
 
 

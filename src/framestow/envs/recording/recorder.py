@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.envs.recording.attached_columns import AttachedColumns, Columns
+from framestow.envs.recording.attached_columns import Extras, PendingExtras
 from framestow.envs.recording.begun_anew import NO_STATE, NOT_IN_MEMORY, BegunAnew, VectorStep
 from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
 from framestow.envs.recording.frame_rows import newest_of, stacked_space, take_rows
@@ -47,13 +47,13 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     Args:
         env: the vector environment; it belongs to the recorder from now on, which closes it.
-        memory: where the steps go; it must have as many streams as ``env`` has environments.
+        memory: where the steps go; its ``num_envs`` must be that of ``env``.
         autoreset_mode: what ``env`` does at an episode's end. ``None`` reads it from the environment: its own attribute
             ``autoreset_mode`` first, then ``metadata["autoreset_mode"]`` (some classes share one metadata dictionary
             among their instances, so that it tells about whichever was made last).
 
     Raises:
-        InvalidSettingsError: ``env`` is no vector environment, the mode is told nowhere, the numbers of streams
+        InvalidSettingsError: ``env`` is no vector environment, the mode is told nowhere, the numbers of environments
             differ, or the frames are no ``Box``.
     """
 
@@ -68,10 +68,10 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         check_memory(memory)
         self.env, self.memory = env, memory
         self.num_envs = env.num_envs
-        num_streams = getattr(memory, "num_streams", self.num_envs)
-        if num_streams != self.num_envs:
+        num_envs = getattr(memory, "num_envs", self.num_envs)
+        if num_envs != self.num_envs:
             raise InvalidSettingsError(
-                f"memory has {num_streams} streams: the vector environment has {self.num_envs} environments; "
+                f"memory has num_envs {num_envs}: the vector environment has {self.num_envs} environments; "
                 "make both with the same number"
             )
         self.autoreset_mode = find_mode(told_mode(env) if autoreset_mode is None else autoreset_mode)
@@ -86,7 +86,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._has_ended = np.zeros(self.num_envs, np.bool_)
         self._has_begun = np.zeros(self.num_envs, np.bool_)
         self._whole, self._sent = WholeStep(env), SentSteps(env)
-        self._columns = AttachedColumns(memory)
+        self._extras = PendingExtras(memory)
         self._begun_anew: BegunAnew | None = None
         ask_to_lend(env)
 
@@ -127,14 +127,14 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 self._sent.drop()
         return self.memory.observations(), infos
 
-    def attach(self, **columns: npt.ArrayLike) -> None:
-        """Give the extra columns of the next `step`, `step_async` or `send`: a row for each of its actions; copied.
+    def add_extras(self, **extras: npt.ArrayLike) -> None:
+        """Give the extras of the next `step`, `step_async` or `send`: a row for each of its actions; copied.
 
-        ``recorder.attach(log_prob=log_probs)`` for a memory with ``columns={"log_prob": np.float32}``. May be called
+        ``recorder.add_extras(log_prob=log_probs)`` for a memory with ``extras={"log_prob": np.float32}``. May be called
         more than once before a step. What the memory would refuse, a column that is missing among it, that step refuses
         before any environment is stepped; then attach all of them again.
         """
-        self._columns.attach(columns)
+        self._extras.add_extras(extras)
 
     def step(self, actions: Any) -> VectorStep:
         """Step all environments and record it.
@@ -149,20 +149,20 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_idle()
         self._require_running(self._all_streams)
         kept_actions = self._one_each(actions)
-        columns = self._columns.checked(self.num_envs)
+        extras = self._extras.checked(self.num_envs)
         with _MarkingDoubt(self):
-            self._columns.detach()
+            self._extras.detach()
             answer = self.env.step(actions) if self._begun_anew is None else self._begun_anew.step()
-            return self._recorded(kept_actions, answer, columns)
+            return self._recorded(kept_actions, answer, extras)
 
     def step_async(self, actions: Any) -> None:
         """Start to step all environments with a copy of ``actions``; `step_wait` ends it."""
         self._require_idle()
         self._require_running(self._all_streams)
         self._one_each(actions)
-        self._columns.put_in_flight(self._columns.checked(self.num_envs))
+        self._extras.put_in_flight(self._extras.checked(self.num_envs))
         self._whole.start(actions, None if self._begun_anew is None else self._begun_anew.step)
-        self._columns.detach()
+        self._extras.detach()
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
         """Wait for the step that `step_async` began, record it and return what `step` returns.
@@ -175,7 +175,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         with _MarkingDoubt(self, but_for=self._whole.leaves_it_in_flight):
             answer = self._whole.take()
         with _MarkingDoubt(self):
-            outcome = self._recorded(np.array(actions), answer, self._columns.of_whole)
+            outcome = self._recorded(np.array(actions), answer, self._extras.of_whole)
             self._whole.drop()  # only now: an interrupt before this line leaves something to wait for
         return outcome
 
@@ -193,11 +193,11 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_running(streams)
         if self._begun_anew is not None:
             raise InvalidStepError("environments keep no state: the resumed run begins anew; call reset() before send")
-        columns = self._columns.checked(len(streams))
+        extras = self._extras.checked(len(streams))
         with _MarkingDoubt(self, but_for=(InvalidStepError,)):
-            self._columns.put_in_flight(columns, streams)
+            self._extras.put_in_flight(extras, streams)
             self._sent.send(actions, streams)
-            self._columns.detach()
+            self._extras.detach()
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
         """Wait until ``min_envs`` steps that `send` began are done, record all that are, and give one row each.
@@ -211,7 +211,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         with _MarkingDoubt(self, but_for=(StepTimeoutError,)):
             actions, ready = self._sent.take(min_envs, timeout)
             streams = np.asarray(ready.env_ids)
-            rows = SteppedRows(streams, False, actions, *ready[1:], self._columns.of_sent(streams))
+            rows = SteppedRows(streams, False, actions, *ready[1:], self._extras.of_sent(streams))
             infos = self._into_memory(rows)
         return ready._replace(observations=take_rows(self.memory.observations(), streams), infos=infos)
 
@@ -278,9 +278,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             )
         self._has_ended, self._has_begun = has_ended, has_begun
 
-    def _recorded(self, actions: Any, answer: VectorStep, columns: Columns | None) -> VectorStep:
+    def _recorded(self, actions: Any, answer: VectorStep, extras: Extras | None) -> VectorStep:
         frames, rewards, terminated, truncated, infos = answer
-        rows = SteppedRows(self._all_streams, True, actions, frames, rewards, terminated, truncated, infos, columns)
+        rows = SteppedRows(self._all_streams, True, actions, frames, rewards, terminated, truncated, infos, extras)
         infos = self._into_memory(rows)
         if self._begun_anew is not None and self._begun_anew.is_over:
             self._begun_anew = None
@@ -321,11 +321,11 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def _require_running(self, streams: npt.NDArray[Any]) -> None:
         if not self._has_begun[streams].all():
             idle = streams[~self._has_begun[streams]].tolist()
-            raise InvalidStepError(f"streams {idle} have no episode: a step needs one running; call reset()")
+            raise InvalidStepError(f"environments {idle} have no episode: a step needs one running; call reset()")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended[streams].any():
             raise InvalidStepError(
-                f"streams {streams[self._has_ended[streams]].tolist()} have ended: with autoreset disabled they need a "
-                "reset first; call reset(options={'reset_mask': terminated | truncated})"
+                f"environments {streams[self._has_ended[streams]].tolist()} have ended: with autoreset disabled they "
+                "need a reset first; call reset(options={'reset_mask': terminated | truncated})"
             )
 
 
@@ -343,4 +343,4 @@ class _MarkingDoubt:
             self._recorder._has_begun[:] = False
             self._recorder._whole.drop()
             self._recorder._sent.drop()
-            self._recorder._columns.drop()
+            self._recorder._extras.drop()

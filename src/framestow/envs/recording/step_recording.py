@@ -41,8 +41,8 @@ class SteppedRows(NamedTuple):
     terminated: npt.NDArray[Any]
     truncated: npt.NDArray[Any]
     infos: dict[str, Any]
-    columns: dict[str, npt.NDArray[Any]] | None = None
-    """Extra columns of the step, a row each; ``None`` where the memory keeps none."""
+    extras: dict[str, npt.NDArray[Any]] | None = None
+    """Extras of the step, a row each; ``None`` where the memory keeps none."""
 
     @property
     def ended(self) -> Flags:
@@ -115,8 +115,8 @@ def append(memory: StepSink, step: SteppedRows, mask: Flags, led_to: Any) -> Non
     is_whole = step.are_all and mask.all()
     rows = None if is_whole else np.flatnonzero(mask)
     extra: dict[str, Any] = {}
-    if step.columns is not None:
-        extra["columns"] = step.columns if rows is None else take_rows(step.columns, rows)
+    if step.extras is not None:
+        extra["extras"] = step.extras if rows is None else take_rows(step.extras, rows)
     if rows is None:
         memory.append(step.actions, step.rewards, step.terminated, step.truncated, led_to, **extra)
     elif rows.size:

@@ -18,8 +18,8 @@ class StepSink(Protocol):
     def stack(self) -> int:
         """How many frames an observation has."""
 
-    def begin(self, frames: Any, streams: Streams | None = None) -> None:
-        """Start an episode with its first frame on each of ``streams`` (all where ``None``), ``(m, *frame)``.
+    def begin(self, frames: Any, env_ids: Streams | None = None) -> None:
+        """Start an episode with its first frame on each of ``env_ids`` (all where ``None``), ``(m, *frame)``.
 
         An episode that is still open there is closed as cut off. The frames are copied.
         """
@@ -31,19 +31,19 @@ class StepSink(Protocol):
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
         frames: Any,
-        streams: Streams | None = None,
+        env_ids: Streams | None = None,
     ) -> None:
-        """Add what a step of each of ``streams`` led to, true final frames included. The frames are copied.
+        """Add what a step of each of ``env_ids`` led to, true final frames included. The frames are copied.
 
-        A memory with extra columns has a method ``checked_columns(columns, num_steps)``, as `framestow.ReplayMemory`
-        has, and takes what that gives as ``columns=``.
+        A memory with extras has a method ``_checked_extras(extras, num_steps)``, as `framestow.ReplayMemory`
+        has, and takes what that gives as ``extras=``.
         """
 
     def observations(self) -> npt.NDArray[Any]:
         """Give what the policy sees now, a fresh array ``(n, stack, *frame)``."""
 
 
-def open_episodes(memory: StepSink, num_streams: int) -> npt.NDArray[np.bool_]:
-    """Which streams have an episode that goes on in ``memory``, ``(num_streams,)``; all where it does not tell."""
+def open_episodes(memory: StepSink, num_envs: int) -> npt.NDArray[np.bool_]:
+    """Which streams have an episode that goes on in ``memory``, ``(num_envs,)``; all where it does not tell."""
     told = getattr(memory, "open_episodes", None)
-    return np.ones(num_streams, np.bool_) if told is None else np.asarray(told, np.bool_)
+    return np.ones(num_envs, np.bool_) if told is None else np.asarray(told, np.bool_)

@@ -102,7 +102,7 @@ class SentSteps:
         """Refuse a call while a step is in flight."""
         if self._actions:
             raise StepPendingError(
-                f"steps of streams {sorted(self._actions)} are in flight: they must be taken back before the next "
+                f"steps of environments {sorted(self._actions)} are in flight: they must be taken back before the next "
                 "call; call recv()",
                 "send",
             )
@@ -112,7 +112,7 @@ class SentSteps:
         pending = [stream for stream in streams.tolist() if stream in self._actions]
         if pending:
             raise StepPendingError(
-                f"steps of streams {pending} are in flight: take them back first; call recv()", "send"
+                f"steps of environments {pending} are in flight: take them back first; call recv()", "send"
             )
 
     def require_some(self) -> None:
@@ -136,7 +136,9 @@ class SentSteps:
         """Begin a step of each of ``streams``, which `check` has let through."""
         rows = np.array(actions)
         if rows.shape[:1] != streams.shape:
-            raise InvalidStepError(f"actions are {rows.shape[:1]}: {len(streams)} streams need one each; give so many")
+            raise InvalidStepError(
+                f"actions are {rows.shape[:1]}: {len(streams)} environments need one each"
+            )
         self._env.send(rows, streams)  # type: ignore[attr-defined]
         self._actions |= dict(zip(streams.tolist(), rows, strict=True))
 

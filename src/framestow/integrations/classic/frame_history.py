@@ -229,7 +229,7 @@ class ReplayBuffer:
             )
         newest = self._num_steps - 1
         slots = np.array(self._draw_unique(batch_size), np.int64)
-        batch = self.memory.transitions(newest - (newest - slots) % self.size)
+        batch = self.memory.get(newest - (newest - slots) % self.size)
         following = self._pool.take(batch.next_observation.shape, self._dtype)
         np.copyto(following, batch.next_observation)  # which shares its frames with the observations
         following[batch.terminated, :-1] = 0

@@ -208,7 +208,7 @@ class MemoryEfficientAtariBuffer:
         if wrong.size:
             raise NothingToSampleError(f"index is {wrong[0]}: the buffer holds experiences 0 to {held - 1}; ask len")
         rows = steps.oldest_row + indices
-        batch = steps.memory.transitions(steps.indices(rows, 0))
+        batch = steps.memory.get(steps.indices(rows, 0))
         if self._is_stacked:
             batch = steps.as_came(batch)
         for observations in (batch.observation, batch.next_observation):
@@ -219,7 +219,7 @@ class MemoryEfficientAtariBuffer:
             for s, a, r, terminated, s_next, row in zip(
                 batch.observation,
                 actions,
-                batch.columns["exact"].tolist(),
+                batch.extras["exact"].tolist(),
                 batch.terminated.tolist(),
                 batch.next_observation,
                 rows.tolist(),
@@ -281,7 +281,7 @@ class _MemoryOfExperiences:
             storage=self.storage,
             threads=self.threads,
             seed=0,  # of a generator that nothing here draws from
-            columns={"exact": np.float64},  # the reward, of which a memory keeps float32
+            extras={"exact": np.float64},  # the reward, of which a memory keeps float32
         )
 
 

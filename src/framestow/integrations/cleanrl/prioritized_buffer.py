@@ -150,7 +150,7 @@ class PrioritizedReplayBuffer:
         ``obs``, ``next_obs``: ``(num_envs, *obs_shape)``, of one environment without the first axis too; ``next_obs``
         is the episode's last observation where it was truncated. ``done``: whether it terminated.
         """
-        num_envs = self.memory.num_streams
+        num_envs = self.memory.num_envs
         terminated = _each("dones", done, num_envs).astype(bool)
         self._steps.add(
             as_assigned(obs, num_envs, self._frame),
@@ -177,7 +177,7 @@ class PrioritizedReplayBuffer:
             )
         self._sampler.beta = float(self.beta)
         numbers, weights = self._sampler.draw(batch_size, self._settled, cast(np.random.Generator, _GlobalGenerator()))
-        first = self._steps.indices(*np.divmod(numbers, self.memory.num_streams))
+        first = self._steps.indices(*np.divmod(numbers, self.memory.num_envs))
         steps = several_steps(self._steps, first, self.n_step)
         returns = np.zeros(batch_size)
         for power, rewards in enumerate(steps.rewards.T.astype(np.float64)):  # another order gives other last bits
@@ -215,13 +215,13 @@ class PrioritizedReplayBuffer:
 
     def _settle_newest_row(self, terminated: Array) -> None:
         """Find what can be drawn since one new row came: as ``_settle_rows`` does, in a quarter of the time."""
-        num_streams, row = self.memory.num_streams, self._steps.num_rows - 1
+        num_envs, row = self.memory.num_envs, self._steps.num_rows - 1
         numbers: list[int] = []
         are_drawable: list[bool] = []
         for stream, (newest, first) in enumerate(zip(self._settled.newest, self._steps.episode_rows, strict=True)):
             last = row if terminated[stream] else row - self.n_step + 1
             for waiting in range(newest + 1, max(last + 1, first)):
-                numbers.append(waiting * num_streams + stream)
+                numbers.append(waiting * num_envs + stream)
                 are_drawable.append(waiting >= first)
         self._settle(np.array(numbers, np.int64), np.array(are_drawable, bool))
 
@@ -230,14 +230,14 @@ class PrioritizedReplayBuffer:
         steps = self._steps
         if self._num_rows_seen == steps.num_rows:
             return
-        num_streams, newest_row = self.memory.num_streams, steps.num_rows - 1
+        num_envs, newest_row = self.memory.num_envs, steps.num_rows - 1
         waiting = [np.arange(newest + 1, newest_row + 1) for newest in self._settled.newest]
-        rows, streams = np.concatenate(waiting), np.repeat(np.arange(num_streams), [len(some) for some in waiting])
+        rows, streams = np.concatenate(waiting), np.repeat(np.arange(num_envs), [len(some) for some in waiting])
         found = self.memory.steps_from(steps.indices(rows, streams), self.n_step)
         is_drawable = (found.index[:, -1] >= 0) | found.terminated.any(axis=1)
         # What else goes on to the newest row waits. The rest was cut off by a beginning, with too few rewards.
         is_settled = is_drawable | (found.index.max(axis=1) < steps.indices(newest_row, streams))
-        self._settle((rows * num_streams + streams)[is_settled], is_drawable[is_settled])
+        self._settle((rows * num_envs + streams)[is_settled], is_drawable[is_settled])
 
     def _settle(self, numbers: npt.NDArray[np.int64], are_drawable: npt.NDArray[np.bool_]) -> None:
         if len(numbers):

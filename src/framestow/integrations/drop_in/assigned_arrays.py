@@ -13,24 +13,24 @@ from framestow.frames.frame_spec import FrameSpec
 Array = npt.NDArray[Any]
 
 
-def as_assigned(observations: Any, num_streams: int, frame: FrameSpec) -> Array:
-    """Give ``observations`` as ``(num_streams, *frame)`` of its dtype, as NumPy would assign them to such an array.
+def as_assigned(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
+    """Give ``observations`` as ``(num_envs, *frame)`` of its dtype, as NumPy would assign them to such an array.
 
     A number a stream may lack its axis. Raises ``InvalidStepError`` for a shape that does not fit, and for values that
     would be others in that dtype; floats may lose digits.
     """
-    array, shape = np.asarray(observations), (num_streams, *frame.shape)
+    array, shape = np.asarray(observations), (num_envs, *frame.shape)
     if array.dtype != frame.dtype:
         array = _cast(array, frame.dtype)
     if array.shape == shape:
         return array
-    if frame.shape == (1,) and array.shape == (num_streams,):
+    if frame.shape == (1,) and array.shape == (num_envs,):
         return array[:, None]
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise InvalidStepError(
-            f"observations have shape {array.shape}: those of {num_streams} environments are {shape}; give one for each"
+            f"observations have shape {array.shape}: those of {num_envs} environments are {shape}; give one for each"
         ) from None
 
 

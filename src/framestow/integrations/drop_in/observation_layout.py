@@ -73,13 +73,13 @@ class ObservationLayout:
             ]
         )
 
-    def arrays_of(self, observations: Any, num_streams: int) -> Arrays:
-        """Give observations as an array ``(num_streams, *shape)`` of each leaf, in C order: copied only if need be.
+    def arrays_of(self, observations: Any, num_envs: int) -> Arrays:
+        """Give observations as an array ``(num_envs, *shape)`` of each leaf, in C order: copied only if need be.
 
         Raises ``InvalidStepError`` naming what is missing, too much, or of another shape or dtype.
         """
         parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
-        return [_checked(np.asarray(part), num_streams, leaf) for part, leaf in zip(parts, self.leaves, strict=True)]
+        return [_checked(np.asarray(part), num_envs, leaf) for part, leaf in zip(parts, self.leaves, strict=True)]
 
     def stacks_of(self, arrays: Arrays) -> Arrays:
         """Give the arrays of n observations as stacks ``(n, depth, *frame)``: views; as ``(n, 1, *shape)`` if none."""
@@ -189,14 +189,14 @@ def _is_picture(frame: FrameSpec) -> bool:
     return len(frame.shape) > 2 and (frame.dtype == np.uint8 or frame.is_scaled)
 
 
-def _checked(array: npt.NDArray[Any], num_streams: int, leaf: Leaf) -> npt.NDArray[Any]:
-    """Give ``array`` as ``(num_streams, *shape)``; a number without an axis may lack it."""
+def _checked(array: npt.NDArray[Any], num_envs: int, leaf: Leaf) -> npt.NDArray[Any]:
+    """Give ``array`` as ``(num_envs, *shape)``; a number without an axis may lack it."""
     frame = leaf.frame
-    expected = (num_streams, *frame.shape)
-    if array.shape != expected and not (frame.shape == (1,) and array.shape == (num_streams,)):
+    expected = (num_envs, *frame.shape)
+    if array.shape != expected and not (frame.shape == (1,) and array.shape == (num_envs,)):
         raise InvalidStepError(
             f"observations{leaf.place} have shape {array.shape}: the observation space says {expected}, the first axis "
-            "being the streams; give those of every stream"
+            "being the environments; give those of every environment"
         )
     if array.dtype != frame.dtype:
         raise InvalidStepError(

@@ -85,7 +85,7 @@ class PairedSteps:
 
     @property
     def episode_rows(self) -> npt.NDArray[np.int64]:
-        """The row with which each stream's newest episode began, ``(num_streams,)``, where it is held."""
+        """The row with which each stream's newest episode began, ``(num_envs,)``, where it is held."""
         return self._feed.episode_rows
 
     def add(
@@ -96,14 +96,14 @@ class PairedSteps:
         terminated: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
         next_observations: Any,
-        columns: Mapping[str, npt.ArrayLike] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
         """Store one step of every stream.
 
-        ``observations``, ``next_observations``: ``(num_streams, *shape)``, of the space's dtype; copied. The others are
+        ``observations``, ``next_observations``: ``(num_envs, *shape)``, of the space's dtype; copied. The others are
         those of ``ReplayMemory.append``. Raises ``InvalidStepError`` before the step is stored.
         """
-        step = PairedStep(observations, actions, rewards, terminated, truncated, next_observations, columns)
+        step = PairedStep(observations, actions, rewards, terminated, truncated, next_observations, extras)
         if not self._feed.add(step):
             self._lay_out_anew(step)
 
@@ -155,12 +155,12 @@ def _tell(old: StackedFeed, layout: ObservationLayout) -> None:
 
 def _take_over(old: StackedFeed, new: StackedFeed) -> bool:
     """Feed ``new`` with all rows of ``old``; give ``False`` where its layout does not explain them."""
-    num_streams = old.memory.num_streams
+    num_envs = old.memory.num_envs
     for first in range(old.oldest_row, old.num_rows, ROWS_AT_ONCE):
         rows = np.arange(first, min(first + ROWS_AT_ONCE, old.num_rows))
-        batch = old.transitions(old.indices(rows[:, None], np.arange(num_streams)).ravel())
+        batch = old.transitions(old.indices(rows[:, None], np.arange(num_envs)).ravel())
         for row in range(len(rows)):
-            if not new.add(_row_of(batch, slice(row * num_streams, (row + 1) * num_streams))):
+            if not new.add(_row_of(batch, slice(row * num_envs, (row + 1) * num_envs))):
                 return False
     new.begin_anew_as(old)
     return True
@@ -170,7 +170,7 @@ def _row_of(batch: Batch, at: slice) -> PairedStep:
     observation, next_observation = (
         map_arrays(lambda part: part[at], part) for part in (batch.observation, batch.next_observation)
     )
-    columns = {name: column[at] for name, column in batch.columns.items()} if batch.columns else None
+    extras = {name: column[at] for name, column in batch.extras.items()} if batch.extras else None
     return PairedStep(
         observation,
         batch.action[at],
@@ -178,5 +178,5 @@ def _row_of(batch: Batch, at: slice) -> PairedStep:
         batch.terminated[at],
         batch.truncated[at],
         next_observation,
-        columns,
+        extras,
     )

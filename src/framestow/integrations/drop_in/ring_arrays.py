@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 class RingArrays:
-    """What ``steps`` hold, as arrays ``(num_rows, num_streams, ...)`` of a ring: its row R % num_rows is row R of them.
+    """What ``steps`` hold, as arrays ``(num_rows, num_envs, ...)`` of a ring: its row R % num_rows is row R of them.
 
     None can be written to. Where there is nothing yet they are zeros.
     """
@@ -44,7 +44,7 @@ class RingArrays:
             observations = getattr(self.steps.transitions(self.indices(rows, streams)), name)
             return np.asarray(observations if key is None else observations[key])
 
-        axes = self.num_rows, self.steps.memory.num_streams
+        axes = self.num_rows, self.steps.memory.num_envs
         if isinstance(frames, dict):
             return {
                 key: HeldObservations(partial(unpacked, key=key), self.num_held, (*axes, *frame.shape), frame.dtype)
@@ -54,9 +54,9 @@ class RingArrays:
 
     def column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
         """Give a new array of what steps carry, by its name in ``HeldSteps``; ``shape``: of one step's."""
-        num_streams, rows = self.steps.memory.num_streams, np.arange(self.num_held)
-        array = np.zeros((self.num_rows, num_streams, *shape), dtype)
-        indices = self.indices(rows[:, None], np.arange(num_streams))
+        num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_held)
+        array = np.zeros((self.num_rows, num_envs, *shape), dtype)
+        indices = self.indices(rows[:, None], np.arange(num_envs))
         if rows.size:
             column = getattr(self.steps.memory.steps_from(indices.ravel()), name)
             array[rows] = column.reshape(*indices.shape, *shape)

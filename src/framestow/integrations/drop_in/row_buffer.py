@@ -188,7 +188,7 @@ class MakeMemory:
 
     capacity: int
     actions: ActionSpec
-    num_streams: int
+    num_envs: int
     threads: int
     storage: str
 
@@ -200,7 +200,7 @@ class MakeMemory:
             self.actions,
             stack=stack,
             stack_padding=padding,
-            num_streams=self.num_streams,
+            num_envs=self.num_envs,
             threads=self.threads,
             storage=self.storage,
             seed=0,  # never drawn from: np.random draws

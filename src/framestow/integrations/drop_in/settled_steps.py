@@ -11,16 +11,16 @@ Indices = npt.NDArray[np.int64]
 class SettledSteps:
     """What a `Sampler` is told of as held: of each stream the steps whose returns are known, the newest of them.
 
-    Step ``row`` of ``stream`` has the number ``row * num_streams + stream``, which is its index here. This modulo
+    Step ``row`` of ``stream`` has the number ``row * num_envs + stream``, which is its index here. This modulo
     ``num_slots`` is its place in a ring, whose place ``first_place`` is slot 0. It leaves when the step that takes its
     slot is settled. The steps of a stream are settled in order: as drawable, or as passed over, where their return can
     never be known.
     """
 
-    def __init__(self, num_rows: int, num_streams: int, first_place: int = 0) -> None:
-        self.num_slots, self._num_streams, self._first_place = num_rows * num_streams, num_streams, first_place
+    def __init__(self, num_rows: int, num_envs: int, first_place: int = 0) -> None:
+        self.num_slots, self._num_streams, self._first_place = num_rows * num_envs, num_envs, first_place
         self._is_drawable = np.zeros(self.num_slots, bool)
-        self.newest = np.full(num_streams, -1, np.int64)
+        self.newest = np.full(num_envs, -1, np.int64)
         """Row of each stream's newest settled step; -1 before the first."""
 
     @property

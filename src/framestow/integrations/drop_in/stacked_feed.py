@@ -18,7 +18,7 @@ from framestow.replay.memory import ReplayMemory
 
 
 class PairedStep(NamedTuple):
-    """One step of every stream: as ``ReplayMemory.append`` has it, with both observations ``(num_streams, *shape)``."""
+    """One step of every stream: as ``ReplayMemory.append`` has it, with both observations ``(num_envs, *shape)``."""
 
     observations: Any
     actions: npt.ArrayLike
@@ -26,7 +26,7 @@ class PairedStep(NamedTuple):
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     next_observations: Any
-    columns: Mapping[str, npt.ArrayLike] | None = None
+    extras: Mapping[str, npt.ArrayLike] | None = None
 
 
 class _Row(NamedTuple):
@@ -54,10 +54,10 @@ class StackedFeed:
     def __init__(self, layout: ObservationLayout, memory: ReplayMemory, first_row: int) -> None:
         self.layout, self.memory = layout, memory
         self.first_row = self.num_rows = first_row
-        self._newest: Arrays = [leaf.frame.empty(memory.num_streams) for leaf in layout.leaves]
+        self._newest: Arrays = [leaf.frame.empty(memory.num_envs) for leaf in layout.leaves]
         """The observation that each stream's newest frame ends, where ``_is_known`` says so."""
-        self._is_known = np.zeros(memory.num_streams, bool)
-        self.episode_rows = np.full(memory.num_streams, first_row, np.int64)
+        self._is_known = np.zeros(memory.num_envs, bool)
+        self.episode_rows = np.full(memory.num_envs, first_row, np.int64)
         """The row with which each stream's newest episode began, or will begin."""
         self._next_episode_shown: npt.NDArray[np.uint8] | None = None
         """A bit a step of the memory, where there was a next observation that began the next episode."""
@@ -65,16 +65,16 @@ class StackedFeed:
     @property
     def oldest_row(self) -> int:
         """Number of the oldest row that is held."""
-        return max(self.first_row, self.num_rows - self.memory.capacity // self.memory.num_streams)
+        return max(self.first_row, self.num_rows - self.memory.capacity // self.memory.num_envs)
 
     def add(self, step: PairedStep) -> bool:
         """Store the step, unless the memory would show other observations than these: then give ``False``.
 
         Raises ``InvalidStepError`` for what a memory refuses.
         """
-        num_streams = self.memory.num_streams
+        num_envs = self.memory.num_envs
         observations, next_observations = (
-            self.layout.arrays_of(part, num_streams) for part in (step.observations, step.next_observations)
+            self.layout.arrays_of(part, num_envs) for part in (step.observations, step.next_observations)
         )
         stacks, next_stacks = map(self.layout.stacks_of, (observations, next_observations))
         begins, moves_on = ~self._goes_on(observations), self._moves_on(stacks, next_stacks)
@@ -96,11 +96,11 @@ class StackedFeed:
     def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Give the memory's indices of the steps in these rows and streams, which broadcast."""
         rows, streams = np.asarray(rows, np.int64), np.asarray(streams, np.int64)
-        return np.asarray((rows - self.first_row) * self.memory.num_streams + streams)
+        return np.asarray((rows - self.first_row) * self.memory.num_envs + streams)
 
     def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Give the transitions with these indices, ``(n,)``, observations as they came, ``(n, *shape)``."""
-        return self.as_came(self.memory.transitions(indices))
+        return self.as_came(self.memory.get(indices))
 
     def as_came(self, batch: Batch) -> Batch:
         """Give a batch of the memory with observations as they came."""
@@ -122,7 +122,7 @@ class StackedFeed:
 
     def _moves_on(self, stacks: Arrays, next_stacks: Arrays) -> npt.NDArray[np.bool_]:
         """Which next observations are the observations moved on by a frame."""
-        moves_on = np.ones(self.memory.num_streams, bool)
+        moves_on = np.ones(self.memory.num_envs, bool)
         if self.layout.depth > 1:
             for part, after in zip(stacks, next_stacks, strict=True):
                 moves_on &= equal_rows(part[:, 1:], after[:, :-1])
@@ -145,14 +145,12 @@ class StackedFeed:
     def _append(self, step: PairedStep, next_stacks: Arrays, row: _Row) -> None:
         frames = self.layout.newest_of(next_stacks)
         try:
-            self.memory.append(
-                step.actions, step.rewards, step.terminated, step.truncated, frames, columns=step.columns
-            )
+            self.memory.append(step.actions, step.rewards, step.terminated, step.truncated, frames, extras=step.extras)
             self._remember(row)
         except InvalidStepError:
             raise
         except BaseException:  # Ctrl-C: a memory finishes the step that it has begun
-            if self.first_row + num_steps_taken(self.memory) // self.memory.num_streams > row.number:
+            if self.first_row + num_steps_taken(self.memory) // self.memory.num_envs > row.number:
                 self._remember(row)
             raise
 
@@ -171,7 +169,7 @@ class StackedFeed:
             if row.moves_on.all():
                 return
             self._next_episode_shown = np.zeros(-(-self.memory.capacity // 8), np.uint8)
-        places = self.indices(row.number, np.arange(self.memory.num_streams)) % self.memory.capacity
+        places = self.indices(row.number, np.arange(self.memory.num_envs)) % self.memory.capacity
         if row.moves_on.all() and not self._next_episode_shown[places // 8].any():
             return
         bits = np.left_shift(1, places % 8).astype(np.uint8)
@@ -186,7 +184,7 @@ class StackedFeed:
         return self.layout.padded_at(next_observation, shows) if shows.size else next_observation
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": memory_to_bytes(self.memory), "threads": self.memory.settings.threads}
+        return {**self.__dict__, "memory": memory_to_bytes(self.memory), "threads": self.memory._settings.threads}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         memory = memory_from_bytes(state["memory"], state.pop("threads"))

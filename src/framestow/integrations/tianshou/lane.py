@@ -22,7 +22,7 @@ Pair = tuple[Any, Any]
 
 
 class Step(NamedTuple):
-    """One step of some streams: observations ``(num_streams, *shape)``, the next ones perhaps not known."""
+    """One step of some streams: observations ``(num_envs, *shape)``, the next ones perhaps not known."""
 
     observation: Any
     next_observation: Any | None
@@ -48,17 +48,17 @@ class LaneSettings:
     frame_stack: int | None
     threads: int
     storage: str
-    num_streams: int
+    num_envs: int
 
     def __call__(self, space: Any, depth: int, padding: StackPadding) -> ReplayMemory:
         """Make a memory of ``size`` steps of each stream; they have observations and flags alone."""
         return ReplayMemory(
-            self.size * self.num_streams,
+            self.size * self.num_envs,
             space,
             1,
             stack=max(depth, self.stack),
             stack_padding=padding,
-            num_streams=self.num_streams,
+            num_envs=self.num_envs,
             seed=0,  # nothing is ever drawn: the library draws
             threads=self.threads,
             storage=self.storage,
@@ -122,10 +122,10 @@ class Lane:
         """Give a lane of its own to one of the streams, with all that it has here under the same numbers."""
         oldest = self._steps.oldest_row
         rows = np.arange(oldest, self._steps.num_rows)
-        lane = Lane(replace(self._settings, num_streams=1), self._first_row + oldest, self._steps.layout)
+        lane = Lane(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
         for first in range(0, len(rows), 64):
             indices = self._steps.indices(rows[first : first + 64], stream)
-            batch = self.memory.transitions(indices)
+            batch = self.memory.get(indices)
             lane._take(batch.observation, batch.next_observation, batch.terminated, batch.truncated, self)
         lane._waiting = None if self._waiting is None else self._waiting.of([stream])
         return lane
@@ -153,13 +153,13 @@ class Lane:
         self._first_row -= depth - 1
 
     def _feed(self, step: Step) -> None:
-        nothing = np.zeros(self._settings.num_streams)
+        nothing = np.zeros(self._settings.num_envs)
         self._steps.add(
             step.observation, nothing.astype(int), nothing, step.terminated, step.truncated, step.next_observation
         )
 
     def _held_pairs(self, rows: Indices, streams: Indices) -> Pair:
-        batch = self.memory.transitions(self._steps.indices(rows - self._first_row, streams))
+        batch = self.memory.get(self._steps.indices(rows - self._first_row, streams))
         if self._settings.stack > 1:
             return batch.observation, batch.next_observation
         layout = self._steps.layout
@@ -175,7 +175,7 @@ class Lane:
     def _moved_on(self, waiting: Step) -> Any:
         """The observation moved on by its newest frame, which any layout can have for a next one."""
         layout = self._steps.layout
-        stacks = layout.stacks_of(layout.arrays_of(waiting.observation, self._settings.num_streams))
+        stacks = layout.stacks_of(layout.arrays_of(waiting.observation, self._settings.num_envs))
         moved = [np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks]
         return layout.as_came(layout.spec.arranged(moved) if isinstance(layout.spec, ObservationSpec) else moved[0])
 

@@ -142,7 +142,7 @@ class ObservationStore:
             self._together = None
         for stream in streams:
             if stream not in self._apart:
-                self._apart[stream] = Lane(replace(self._settings, num_streams=1, size=self.sizes[stream]))
+                self._apart[stream] = Lane(replace(self._settings, num_envs=1, size=self.sizes[stream]))
 
     def _checked(self, step: Step) -> Step:
         """Give the step with arrays ``(n, *shape)`` of numbers, all made as the first ones were."""

@@ -34,12 +34,12 @@ class PixelSteps:
         self,
         layouts: list[PixelLayout],
         num_steps: int,
-        num_streams: int,
+        num_envs: int,
         make_memory: MakeMemory,
         renumber: Callable[[Indices, Indices], None],
     ) -> None:
         self._layouts, self._make_memory, self._renumber = layouts, make_memory, renumber
-        self._feed = StreamFeed.made(layouts[0], num_steps, num_streams, make_memory)
+        self._feed = StreamFeed.made(layouts[0], num_steps, num_envs, make_memory)
 
     @property
     def memory(self) -> ReplayMemory:
@@ -66,7 +66,7 @@ class PixelSteps:
     def add(self, steps: StepBatch, going: npt.NDArray[np.bool_]) -> Indices:
         """Store steps and give their indices, ``(n,)``; where that is broken off, none of them is a cell's."""
         if not self._feed.has_room_for(0):  # too many were broken off
-            self._make_anew(self.layout, self.memory.num_streams, None)
+            self._make_anew(self.layout, self.memory.num_envs, None)
         while not self.layout.are_moved_on(*self._seen(steps)):
             self._take_next_layout()
         streams, indices = np.full((2, len(steps)), NONE, np.int64)
@@ -83,7 +83,7 @@ class PixelSteps:
 
         Raises ``NothingToSampleError`` for one that is not held.
         """
-        return self._given(self.memory.transitions(indices))
+        return self._given(self.memory.get(indices))
 
     def nothing_given(self) -> Arrays:
         """Give the pixels of no step at all, ``(0, *shape)`` of each key."""
@@ -106,7 +106,7 @@ class PixelSteps:
 
     def clear(self) -> None:
         """Forget all steps, and what their layout was."""
-        self._feed = StreamFeed.made(self._layouts[0], self.num_steps, self.memory.num_streams, self._make_memory)
+        self._feed = StreamFeed.made(self._layouts[0], self.num_steps, self.memory.num_envs, self._make_memory)
 
     def _given(self, batch: Batch) -> tuple[Arrays, Arrays]:
         given = self.layout.given
@@ -144,7 +144,7 @@ class PixelSteps:
         beginning = [int(head) for head in heads if streams[head] == NONE]
         for head in beginning:
             while (free := self._feed.stream_to_begin(steps, head, streams, taken)) is None:
-                self._make_anew(self.layout, 2 * self.memory.num_streams, indices)
+                self._make_anew(self.layout, 2 * self.memory.num_envs, indices)
             streams[head] = free
             taken.add(free)
         in_midst = sum(self._feed.needs_history([part[head] for part in seen]) for head in beginning)
@@ -158,23 +158,23 @@ class PixelSteps:
     def _take_next_layout(self, indices: Indices | None = None) -> None:
         """Make the memory anew under the next layout that explains all that is held; the last one always does."""
         for layout in self._layouts[self._layouts.index(self.layout) + 1 :]:
-            if self._make_anew(layout, self.memory.num_streams, indices):
+            if self._make_anew(layout, self.memory.num_envs, indices):
                 return
         raise InvalidSettingsError(f"no layout of {self._layouts} explains the pixels: the last one has to")
 
-    def _make_anew(self, layout: PixelLayout, num_streams: int, indices: Indices | None) -> bool:
+    def _make_anew(self, layout: PixelLayout, num_envs: int, indices: Indices | None) -> bool:
         """Feed another memory with all that is held; ``indices`` are given the new numbers where they have old ones."""
-        old, feed = self._feed, StreamFeed.made(layout, self._feed.num_steps, num_streams, self._make_memory)
+        old, feed = self._feed, StreamFeed.made(layout, self._feed.num_steps, num_envs, self._make_memory)
         held, streams, begins = _courses(old)
         for first in range(0, len(held), AT_ONCE):
             part = slice(first, first + AT_ONCE)
-            batch = old.memory.transitions(held[part])
+            batch = old.memory.get(held[part])
             if not _take_over(old.layout, feed, batch, streams[part], begins[part]):
                 return False
         moved = np.setdiff1d(np.arange(feed.next_index), feed.hidden)
         if len(moved) < len(held) or not feed.has_room_for(0):
             return False
-        _log.info("memory made anew with %d steps: %d streams, %s", len(held), num_streams, layout.given)
+        _log.info("memory made anew with %d steps: %d streams, %s", len(held), num_envs, layout.given)
         feed.take_over_names(old)
         self._feed = feed
         self._renumber(held, moved)
@@ -217,7 +217,7 @@ def _courses(feed: StreamFeed) -> tuple[Indices, Indices, Indices]:
     parts = [np.zeros((3, 0), np.int64)]
     for episode in feed.memory.episodes():
         own = np.setdiff1d(episode.indices, feed.hidden)
-        parts.append(np.stack([own, np.full(len(own), episode.stream), np.arange(len(own)) == 0]))
+        parts.append(np.stack([own, np.full(len(own), episode.env_id), np.arange(len(own)) == 0]))
     courses = np.concatenate(parts, axis=1)
     held, streams, begins = courses[:, np.argsort(courses[0])[-feed.num_steps :]]
     begins[np.unique(streams, return_index=True)[1]] = 1  # what came before them was not of a cell any more

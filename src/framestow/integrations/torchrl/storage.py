@@ -180,7 +180,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         """Take over what ``saved_state`` gave, with its memory; ``IncompatibleError`` where settings differ."""
         check_same(self._settings(), state["settings"])
         saved = state["pixels"]
-        pixels = self._made_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_streams)
+        pixels = self._made_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
         pixels.steps.restore(saved["steps"], memory)
         self._pixels, self._next_cell = pixels, state["next_cell"]
 
@@ -223,20 +223,18 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             raise NothingToSampleError("no step came yet: a memory is made for the first; extend the buffer first")
         return self._pixels
 
-    def _made_pixels(self, keys: PixelKeys, num_steps: int, num_streams: int) -> StoredPixels:
+    def _made_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
         layouts = layouts_that_may_be(keys.space, self._frame_stack, self._padding, self._dim)
-        return StoredPixels(keys, PixelSteps(layouts, num_steps, num_streams, self._make_memory, self._renumber))
+        return StoredPixels(keys, PixelSteps(layouts, num_steps, num_envs, self._make_memory, self._renumber))
 
-    def _make_memory(
-        self, capacity: int, space: Any, stack: int, padding: StackPadding, num_streams: int
-    ) -> ReplayMemory:
+    def _make_memory(self, capacity: int, space: Any, stack: int, padding: StackPadding, num_envs: int) -> ReplayMemory:
         return ReplayMemory(
             capacity,
             space,
             1,
             stack=stack,
             stack_padding=padding,
-            num_streams=num_streams,
+            num_envs=num_envs,
             threads=self.threads,
             storage=self._storage_kind,
         )

@@ -23,7 +23,7 @@ PATIENCE = 1024  # steps: a stream that waits for less may still go on
 
 
 class StreamFeed:
-    """A memory for ``num_steps`` steps of up to ``num_streams`` environments, fed in the order of their cells.
+    """A memory for ``num_steps`` steps of up to ``num_envs`` environments, fed in the order of their cells.
 
     A step goes on with the stream that showed its pixels last, or begins an episode on one that shows none. Where
     pixels come as stacks and an episode begins with other older frames than padding, these are appended before as
@@ -34,25 +34,25 @@ class StreamFeed:
     def __init__(self, layout: PixelLayout, num_steps: int, memory: ReplayMemory) -> None:
         """``memory``: what ``made`` makes, with nothing in it yet."""
         self.layout, self.num_steps, self.memory = layout, num_steps, memory
-        num_streams = memory.num_streams
+        num_envs = memory.num_envs
         self.next_index = 0
         self.hidden = np.zeros(0, np.int64)
-        self.trajectories = np.full(num_streams, NONE, np.int64)
-        self.fed = np.full(num_streams, NONE, np.int64)  # the newest step of each, by its index
-        self.rows = np.full(num_streams, NONE, np.int64)  # the environment that each has steps of, where that is told
+        self.trajectories = np.full(num_envs, NONE, np.int64)
+        self.fed = np.full(num_envs, NONE, np.int64)  # the newest step of each, by its index
+        self.rows = np.full(num_envs, NONE, np.int64)  # the environment that each has steps of, where that is told
         self.widest_gap = 0
 
     @classmethod
-    def made(cls, layout: PixelLayout, num_steps: int, num_streams: int, make_memory: MakeMemory) -> StreamFeed:
+    def made(cls, layout: PixelLayout, num_steps: int, num_envs: int, make_memory: MakeMemory) -> StreamFeed:
         """Make the memory and what feeds it."""
-        room = (HISTORIES + 2 * num_streams) * (layout.depth - 1)
+        room = (HISTORIES + 2 * num_envs) * (layout.depth - 1)
         given = layout.given
-        capacity = max(num_steps + room, num_streams)
-        memory = make_memory(capacity, given.frame_space, layout.depth, given.padding, num_streams)
+        capacity = max(num_steps + room, num_envs)
+        memory = make_memory(capacity, given.frame_space, layout.depth, given.padding, num_envs)
         return cls(layout, num_steps, memory)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": memory_to_bytes(self.memory), "threads": self.memory.settings.threads}
+        return {**self.__dict__, "memory": memory_to_bytes(self.memory), "threads": self.memory._settings.threads}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         memory = memory_from_bytes(state["memory"], state.pop("threads"))
@@ -163,13 +163,13 @@ class StreamFeed:
         terminated: npt.NDArray[np.bool_],
         truncated: npt.NDArray[np.bool_],
         frames: Any,
-        streams: Indices,
+        env_ids: Indices,
     ) -> Indices:
-        """Append a step of each of ``streams`` and the frames that they led to; give their indices."""
-        self.memory.append(np.zeros(len(streams), np.int64), rewards, terminated, truncated, frames, streams)
-        indices = np.arange(self.next_index, self.next_index + len(streams))
-        self.next_index += len(streams)
-        self.fed[streams] = indices
+        """Append a step of each of ``env_ids`` and the frames that they led to; give their indices."""
+        self.memory.append(np.zeros(len(env_ids), np.int64), rewards, terminated, truncated, frames, env_ids)
+        indices = np.arange(self.next_index, self.next_index + len(env_ids))
+        self.next_index += len(env_ids)
+        self.fed[env_ids] = indices
         return indices
 
     def take_over_names(self, old: StreamFeed) -> None:

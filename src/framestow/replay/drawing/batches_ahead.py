@@ -42,7 +42,7 @@ class Pending(Protocol[Drawn_co]):
 class DrawsAhead(Protocol[Drawn_co]):
     """What a loader draws from: a ``ReplayMemory``."""
 
-    def draw_ahead(self, batch_size: int) -> Pending[Drawn_co]:
+    def _draw_ahead(self, batch_size: int) -> Pending[Drawn_co]:
         """Draw now what is unpacked later."""
 
 
@@ -156,10 +156,10 @@ class _Underway(Generic[Drawn, Ready]):
 def draw_of(memory: Any, draw: Any = None) -> Callable[[int], Pending[Any]]:
     """Give what draws: ``draw``, or the memory's ``draw_ahead``; ``InvalidSettingsError`` for what cannot."""
     if draw is not None:
-        check_callable("draw", draw, "a function of the batch size that returns memory.draw_ahead(batch_size)")
+        check_callable("draw", draw, "a function of the batch size that returns memory._draw_ahead(batch_size)")
     elif not callable(getattr(memory, "draw_ahead", None)):
         raise InvalidSettingsError(f"memory is {memory!r}: batches are drawn from a ReplayMemory; give one")
-    drawing: Callable[[int], Pending[Any]] = memory.draw_ahead if draw is None else draw
+    drawing: Callable[[int], Pending[Any]] = memory._draw_ahead if draw is None else draw
     return drawing
 
 
@@ -167,7 +167,7 @@ def check_is_drawn(given: Any) -> None:
     """Raise ``InvalidSettingsError`` for what is no ``Pending``."""
     if not all(callable(getattr(given, name, None)) for name in ("unpack", "draw_anew", "stop")):
         raise InvalidSettingsError(
-            f"draw gave {given!r}: it must give what is drawn and not unpacked yet; return memory.draw_ahead(...)"
+            f"draw gave {given!r}: it must give what is drawn and not unpacked yet; return memory._draw_ahead(...)"
         )
 
 
@@ -175,7 +175,7 @@ def checked_batch(given: Any) -> Batch | SequenceBatch:
     """Give what was unpacked back; ``InvalidSettingsError`` for what is no batch."""
     if not isinstance(given, (Batch, SequenceBatch)):
         raise InvalidSettingsError(
-            f"draw gave what unpacks to {given!r}: it must be a Batch or a SequenceBatch; return memory.draw_ahead(...)"
+            f"draw gave what unpacks to {given!r}: it must be a Batch or a SequenceBatch"
         )
     return given
 

@@ -38,7 +38,7 @@ class DrawnMemory:
         batch_size = checked_batch_size(batch_size)
         return self._gathering.drawn(batch_size)
 
-    def draw_ahead(self, batch_size: int) -> PendingBatch:
+    def _draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw as ``sample`` does, now, and unpack later: what loaders build on, so that a learner need not wait.
 
         The same draws give the same batches, whoever gathers them, and when. See ``PendingBatch`` for what is owed.
@@ -100,7 +100,7 @@ class DrawnMemory:
         shape.check()
         return self._sequences.drawn(batch_size, shape)
 
-    def draw_sequences_ahead(
+    def _draw_sequences_ahead(
         self,
         batch_size: int,
         length: int,
@@ -109,7 +109,7 @@ class DrawnMemory:
         burn_in: int = 0,
         borders: Borders = "mask",
     ) -> PendingSequences:
-        """Draw as ``sample_sequences`` does, now, and unpack later: ``draw_ahead`` of sequences."""
+        """Draw as ``sample_sequences`` does, now, and unpack later: ``_draw_ahead`` of sequences."""
         batch_size = checked_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
@@ -162,7 +162,7 @@ class DrawnMemory:
             returns[is_step] = self._parts.timeline.returns_to_go(steps, discount)
         return returns
 
-    def transitions(self, indices: npt.ArrayLike) -> Batch:
+    def get(self, indices: npt.ArrayLike) -> Batch:
         """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
 
         Raises ``NothingToSampleError`` for one that is not held, ``InvalidSettingsError`` for what are no integers with

@@ -26,7 +26,7 @@ class HeldSteps:
     reward      ``(B, length)``           float32  what that step alone gave
     terminated  ``(B, length)``           bool     the episode ended by its own rules there
     truncated   ``(B, length)``           bool     the episode was cut off there
-    columns     ``(B, length, *column)``  its own  what else was declared, by name
+    extras      ``(B, length, *shape)``   its own  what else was declared, by name
     ==========  ========================  =======  ===============================================
     """
 
@@ -35,7 +35,7 @@ class HeldSteps:
     reward: npt.NDArray[np.float32]
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
-    columns: Mapping[str, npt.NDArray[Any]]
+    extras: Mapping[str, npt.NDArray[Any]]
 
 
 def held_steps(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) -> HeldSteps:

@@ -133,7 +133,7 @@ def _batch(
         mask=mask,
         index=steps.indices,
         weight=steps.weight,
-        columns=extra,
+        extras=extra,
         burn_in=burn_in,
     )
 

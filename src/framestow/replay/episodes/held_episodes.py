@@ -33,18 +33,18 @@ class HeldEpisode:
     ======================  ====================  ===========================================================
     field                   shape                 meaning
     ======================  ====================  ===========================================================
-    stream                                        number of the stream
+    env_id                                        number of the environment
     indices                 ``(T,)``              of the transitions, as ``Batch.index`` gives them
     actions                 ``(T, *action)``      int64 (of a Box: its own dtype)
     rewards                 ``(T,)``              float32
     terminated, truncated   ``(T,)``              bool; only the last can be true
     has_beginning                                 whether frame 0 is what the episode's reset returned
     history                                       how many frames from before frame 0 are known
-    columns                 ``(T, *column)``      of each extra column, by name
+    extras                  ``(T, *shape)``       of each extra field, by name
     ======================  ====================  ===========================================================
     """
 
-    stream: int
+    env_id: int
     indices: Indices
     actions: npt.NDArray[Any]
     rewards: npt.NDArray[np.float32]
@@ -52,7 +52,7 @@ class HeldEpisode:
     truncated: npt.NDArray[np.bool_]
     has_beginning: bool
     history: int
-    columns: dict[str, npt.NDArray[Any]]
+    extras: dict[str, npt.NDArray[Any]]
     _storage: FrameStorage
     _first_position: int
     _spec: AnySpec
@@ -82,7 +82,7 @@ class HeldEpisode:
             count = min(FRAMES_AT_ONCE, stop - first - start)
             piece = each_leaf(lambda part: part[:, start : start + count], frames)  # noqa: B023 - called at once
             last = np.array([self._first_position + first + start + count - 1])
-            self._storage.windows(np.array([self.stream], np.int32), last, np.array([count], np.int32), piece)
+            self._storage.windows(np.array([self.env_id], np.int32), last, np.array([count], np.int32), piece)
         return self._spec.rebuilt(each_leaf(lambda part: part[0], frames))
 
 
@@ -113,7 +113,7 @@ def held_episodes(parts: MemoryParts) -> Iterator[HeldEpisode]:
     Frames are read when they are asked for, and of the rest no more is in RAM than the longest episode. Raises
     ``NothingToSampleError`` if the memory lets transitions go while this goes through them.
     """
-    for stream in range(parts.settings.num_streams):
+    for stream in range(parts.settings.num_envs):
         before = None
         for run in _joined(_runs(parts, stream)):
             yield _episode(parts, stream, run, before)
@@ -125,7 +125,7 @@ def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) ->
     follows_an_end = before is not None and before.last[-1] == first_position - 1
     is_younger_than_stack = history < parts.settings.stack - 1
     return HeldEpisode(
-        stream=stream,
+        env_id=stream,
         indices=run.indices,
         actions=run.actions,
         rewards=run.rewards,
@@ -133,7 +133,7 @@ def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) ->
         truncated=run.truncated,
         has_beginning=history == 0 and (is_younger_than_stack or follows_an_end or first_position == 0),
         history=history,
-        columns=_columns_of(parts, run.indices) if parts.settings.columns else {},
+        extras=_columns_of(parts, run.indices) if parts.settings.extras else {},
         _storage=parts.storage,
         _first_position=first_position,
         _spec=parts.settings.frame,

@@ -128,8 +128,8 @@ class SegmentNeeds:
         least = self._least_bytes(frames)
         if max_bytes < least:
             raise InvalidSettingsError(
-                f"max_bytes is {format_bytes(max_bytes)}: {self.num_streams} streams of {self._bytes_a_frame:,} bytes "
-                f"a frame, in segments of {frames}, may need {format_bytes(least)} for what they are filling and "
+                f"max_bytes is {format_bytes(max_bytes)}: {self.num_streams} environments of {self._bytes_a_frame:,} "
+                f"bytes a frame, in segments of {frames}, may need {format_bytes(least)} for what they are filling and "
                 f"{self.num_sealed} sealed; give at least {least:_}"
             )
 

@@ -25,8 +25,8 @@ def check_retention(retention: str, capacity: int, num_streams: int, stack: int)
     fewest = min_segment_frames(stack) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
     if retention == "random" and capacity < fewest:
         raise InvalidSettingsError(
-            f"capacity is {capacity}: retention='random' with {num_streams} streams and a stack of {stack} takes at "
-            f"least {fewest} transitions, to choose from {MIN_SEALED_SEGMENTS} segments; raise it or take 'fifo'"
+            f"capacity is {capacity}: retention='random' with {num_streams} environments and a stack of {stack} takes "
+            f"at least {fewest} transitions, to choose from {MIN_SEALED_SEGMENTS} segments; raise it or take 'fifo'"
         )
 
 

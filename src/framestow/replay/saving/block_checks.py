@@ -31,7 +31,7 @@ class SegmentCheck:
         settings = self._settings
         if key.stream >= settings.num_frame_streams:
             return f"there are {settings.num_frame_streams} streams of frames"
-        leaf = key.stream // settings.num_streams
+        leaf = key.stream // settings.num_envs
         frame, unpacked = settings.frame.leaf_frames[leaf], self._unpacked[leaf]
         # One of its own for each segment: what stands in it stands alone.
         storage = make_storage(settings.storage, frame, 1, frames_per_segment=self._frames_per_segment)
@@ -56,7 +56,7 @@ class StepsCheck:
 
     def __init__(self, settings: MemorySettings) -> None:
         self._settings = settings
-        self._record = slot_record(settings.num_streams, settings.action, settings.columns)
+        self._record = slot_record(settings.num_envs, settings.action, settings.extras)
 
     def __call__(self, _key: BlockKey, block: bytes) -> str | None:
         """Check the fields of each step by itself."""
@@ -65,7 +65,7 @@ class StepsCheck:
             return f"its {len(block)} bytes are no steps of {self._record.itemsize} bytes"
         steps = np.frombuffer(block, self._record)
         for name, is_wrong in {
-            "stream": steps["stream"] >= settings.num_streams,
+            "stream": steps["stream"] >= settings.num_envs,
             "reward": ~np.isfinite(steps["reward"]),
             "history": steps["history"] >= settings.stack,
             "flags": steps["flags"] > MAX_FLAGS,

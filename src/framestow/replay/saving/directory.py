@@ -62,13 +62,13 @@ class Directory:
             self._parts.raise_refusal()
             return self._flush(self._writer.pinned)
 
-    def save(self, keep_older: bool) -> int:
-        """Flush; with ``keep_older`` this generation and those before it stay until they are forgotten."""
+    def save(self, keep_previous: bool) -> int:
+        """Flush; with ``keep_previous`` this generation and those before it stay until they are forgotten."""
         with self._one_at_a_time:
             self._check_is_open()
-            return self._flush(set(self._writer.generations) if keep_older else set(), is_pinned=keep_older)
+            return self._flush(set(self._writer.generations) if keep_previous else set(), is_pinned=keep_previous)
 
-    def forget_older(self, generation: int) -> None:
+    def prune(self, generation: int) -> None:
         """Let go of what only generations before ``generation`` need."""
         with self._one_at_a_time:
             self._check_is_open()

@@ -79,7 +79,7 @@ class ExaminedGeneration:
             self.sealed_numbers(),
             self.arrays[NEXT_POSITIONS],
             self.arrays[OPEN_SIZES] > 0,
-            self.settings.num_streams,
+            self.settings.num_envs,
         )
 
 
@@ -140,7 +140,7 @@ def _drawable_steps(arrays: Arrays, key: BlockKey, frames_per_segment: int) -> i
 
 
 def _lose_segments(examined: ExaminedGeneration, frames: LogView) -> None:
-    length, num_streams = examined.manifest.frames_per_segment, examined.settings.num_streams
+    length, num_streams = examined.manifest.frames_per_segment, examined.settings.num_envs
     for key in segments_of(examined.arrays):
         if frames.whole_place(key):
             examined.whole_segments.append(key)

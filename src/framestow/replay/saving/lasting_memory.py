@@ -45,29 +45,29 @@ class LastingMemory:
         if directory is not None:
             self._live_in(begin_or_go_on(parts, Path(directory).resolve()), flush_every)
 
-    def save(self, path: str | PathLike[str], *, keep_older: bool = False) -> int:
+    def save(self, path: str | PathLike[str], *, keep_previous: bool = False) -> int:
         """Write everything, generator and open episodes included, to the folder ``path``; return its generation.
 
         Costs what is new since this memory was last saved to, or loaded from, the same folder; anything else that lies
-        there is replaced. With ``keep_older`` what was saved there before can still be loaded, by its generation, until
-        ``forget_older``; in the directory that a memory lives in, this generation too stays until then. A crash at
+        there is replaced. With ``keep_previous`` what was saved before can still be loaded, by its generation, until
+        ``prune``; in the directory that a memory lives in, this generation too stays until then. A crash at
         any moment leaves what was saved there before, or the new state. Other threads may go on; what is saved is the
         memory between two of their calls. Takes no more than a few MiB of memory.
 
         Raises ``OSError`` if the disk refuses, ``IncompatibleError`` if somebody else is writing there.
         """
-        folder, keep_older = folder_path("path", path), truth_value("keep_older", keep_older)
+        folder, keep_previous = folder_path("path", path), truth_value("keep_previous", keep_previous)
         if self._directory is not None and folder.resolve() == self._directory.path:
-            return self._directory.save(keep_older)
-        return self._saves.save(folder, keep_older)
+            return self._directory.save(keep_previous)
+        return self._saves.save(folder, keep_previous)
 
-    def forget_older(self, path: str | PathLike[str], generation: int) -> None:
+    def prune(self, path: str | PathLike[str], generation: int) -> None:
         """Remove what was saved to ``path`` before ``generation``, which must be there: ``FileNotFoundError``."""
         folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
         if self._directory is not None and folder.resolve() == self._directory.path:
-            self._directory.forget_older(generation)
+            self._directory.prune(generation)
         else:
-            self._saves.forget_older(folder, generation)
+            self._saves.prune(folder, generation)
 
     def flush(self) -> int:
         """Put on the disk what a memory that lives in a directory holds; return the generation.

@@ -20,7 +20,7 @@ from framestow.replay.saving.store_writer import StoreWriter, file_bytes
 from framestow.storage.files.manifest import generations
 
 Take = Callable[[MemoryParts], Directory]
-NOT_COMPARED = {"sources", "max_bytes"}  # only told, never read; transitions go until it fits
+NOT_COMPARED = {"labels", "max_bytes"}  # only told, never read; transitions go until it fits
 
 
 def check_flush_every(flush_every: float | None) -> None:

@@ -36,9 +36,9 @@ class RebuiltState:
 
     def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
         self._settings, self._length = settings, frames_per_segment
-        self._record = slot_record(settings.num_streams, settings.action, settings.columns)
-        self._firsts = np.full(settings.num_streams, -1, np.int64)  # number of the first segment of each stream
-        self._nexts = np.zeros(settings.num_streams, np.int64)  # and of the one behind its last
+        self._record = slot_record(settings.num_envs, settings.action, settings.extras)
+        self._firsts = np.full(settings.num_envs, -1, np.int64)  # number of the first segment of each stream
+        self._nexts = np.zeros(settings.num_envs, np.int64)  # and of the one behind its last
 
     def arrays(self, segments: Iterable[BlockKey], steps: LogView) -> Arrays:
         """Give the arrays for these segments and the blocks of steps that are whole."""
@@ -67,7 +67,7 @@ class RebuiltState:
     def _whole_in_all_leaves(self, segments: Iterable[BlockKey]) -> set[BlockKey]:
         """Cover every segment that is there; give those of which no leaf is missing, by the streams of steps."""
         there = set(segments)
-        num_streams, num_all = self._settings.num_streams, self._settings.num_frame_streams
+        num_streams, num_all = self._settings.num_envs, self._settings.num_frame_streams
         for stream, number in there:
             self._cover(stream % num_streams, number, number)
         return {

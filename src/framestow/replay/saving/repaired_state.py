@@ -71,7 +71,7 @@ def _repaired_state(examined: ExaminedGeneration) -> Arrays:
     for stream in examined.streams_cut_short():
         newest = timeline.newest_positions[stream : stream + 1]
         if not held.holds(stream, newest, newest)[0]:
-            for leaf in range(stream, examined.settings.num_frame_streams, examined.settings.num_streams):
+            for leaf in range(stream, examined.settings.num_frame_streams, examined.settings.num_envs):
                 _add_blank_frame(arrays, leaf, examined.settings, examined.manifest.frames_per_segment)
             timeline.begin(np.array([stream], np.int32))
         timeline.is_open[stream] = False
@@ -83,7 +83,7 @@ def _add_blank_frame(arrays: Arrays, stream: int, settings: MemorySettings, fram
     """Let the stream of frames, of which no segment is open, go on in a new one."""
     next_position = int(arrays[NEXT_POSITIONS][stream])
     number = next_position // frames_per_segment
-    frame = settings.frame.leaf_frames[stream // settings.num_streams]
+    frame = settings.frame.leaf_frames[stream // settings.num_envs]
     storage = make_storage(settings.storage, frame, 1, frames_per_segment=frames_per_segment)
     storage.begin_at(0, number)
     storage.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))

@@ -24,7 +24,7 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     settings = CheckedFields(memory, file).inner("settings")
     settings.integer("capacity", 1)
     settings.integer("stack", 1)
-    settings.integer("num_streams", 1, MAX_STREAMS)
+    settings.integer("num_envs", 1, MAX_STREAMS)
     settings.number("discount")
     for name in ("max_bytes", "frames_per_segment"):
         if settings.values.get(name) is not None:
@@ -32,8 +32,8 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     action = settings.inner("action")
     _check_frame(settings.inner("frame"))
     action.integers("shape")
-    if "columns" in settings.values:
-        settings.inner("columns")
+    if "extras" in settings.values:
+        settings.inner("extras")
     try:
         if np.dtype(action.text("dtype")).kind not in "biuf":
             raise ValueError("actions are numbers")

@@ -34,23 +34,23 @@ class Saves:
         """Note that the memory holds what this commit wrote to ``path``."""
         self._commits[Path(path).resolve()] = commit
 
-    def save(self, path: str | PathLike[str], keep_older: bool) -> int:
+    def save(self, path: str | PathLike[str], keep_previous: bool) -> int:
         """Write what ``path`` lacks and return the number of the generation (see ``ReplayMemory.save``)."""
         folder = Path(path).resolve()
         with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
             try:
                 writer.read_generations()
             except DamagedDataError:
-                if keep_older:
+                if keep_previous:
                     raise
             writer.begin(writer.with_commit(self._commits.get(folder, "")))
-            kept = set(writer.generations) if keep_older else set()
-            manifest = writer.commit(self._parts, kept, is_pinned=keep_older, is_closed=True)
+            kept = set(writer.generations) if keep_previous else set()
+            manifest = writer.commit(self._parts, kept, is_pinned=keep_previous, is_closed=True)
             self._commits[folder] = manifest.commit
             return manifest.generation
 
-    def forget_older(self, path: str | PathLike[str], generation: int) -> None:
-        """Let go of what only generations before ``generation`` need (see ``ReplayMemory.forget_older``)."""
+    def prune(self, path: str | PathLike[str], generation: int) -> None:
+        """Let go of what only generations before ``generation`` need (see ``ReplayMemory.prune``)."""
         folder = Path(path).resolve()
         with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
             writer.read_generations()

@@ -156,7 +156,7 @@ class StoredMemory:
             except (KeyError, DamagedDataError) as error:
                 if not parts.damage.are_skipped:
                     raise
-                yield DamagedSegmentError(str(error), key.stream % self.settings.num_streams, key.number)
+                yield DamagedSegmentError(str(error), key.stream % self.settings.num_envs, key.number)
 
     def _fill_open(self, parts: MemoryParts) -> None:
         """Put back the segments that were being filled, and where a stream goes on of which no frame is held."""
@@ -176,13 +176,13 @@ class StoredMemory:
 
     def _end_with_a_hole(self, storage: FrameStorage, stream: int, number: int) -> None:
         """Let a stream go on behind a sealed segment that is not there, since it was damaged and skipped."""
-        frame, length = self.settings.frame.leaf_frames[stream // self.settings.num_streams], storage.frames_per_segment
+        frame, length = self.settings.frame.leaf_frames[stream // self.settings.num_envs], storage.frames_per_segment
         blank = make_storage(self.settings.storage, frame, 1, frames_per_segment=length)
         blank.begin_at(0, number)
         for _ in range(length):
             blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
         storage.restore(stream, number, blank.segment(0, number))
-        storage.evict(stream % self.settings.num_streams, (number + 1) * length, number * length)
+        storage.evict(stream % self.settings.num_envs, (number + 1) * length, number * length)
 
     def _held_segments(self) -> Iterator[BlockKey]:
         """The sealed segments that the memory held, by stream and number."""
@@ -224,7 +224,7 @@ def check_windows(parts: MemoryParts) -> None:
 
     A checksum tells what was changed on the disk; this, what nobody can have written.
     """
-    timeline, storage, num_streams = parts.timeline, parts.storage, parts.settings.num_streams
+    timeline, storage, num_streams = parts.timeline, parts.storage, parts.settings.num_envs
     frame_streams = range(parts.settings.num_frame_streams)
     stops = np.array([storage.held(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
     if (timeline.newest_positions != stops - 1).any():

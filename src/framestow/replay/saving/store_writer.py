@@ -269,7 +269,7 @@ def _copy_over(
 
     Give that, the sealed segments that it holds then, and those that were appended.
     """
-    streams, num_streams = range(parts.settings.num_frame_streams), parts.settings.num_streams
+    streams, num_streams = range(parts.settings.num_frame_streams), parts.settings.num_envs
     of_frames = Sealed(lambda: [parts.storage.sealed_segments(stream) for stream in streams], parts.storage.segment)
     of_steps = Sealed(
         lambda: _by_stream(parts.timeline.sealed_steps(), num_streams),

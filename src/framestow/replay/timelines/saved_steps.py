@@ -19,7 +19,7 @@ Slots = npt.NDArray[Any]  # of slot_record
 
 def _fields(slots: Slots) -> Arrays:
     """Views of the fields of ``slots``, by the names that they are saved under."""
-    extra = slots["columns"] if "columns" in (slots.dtype.names or ()) else np.zeros(0, [])
+    extra = slots["extras"] if "extras" in (slots.dtype.names or ()) else np.zeros(0, [])
     return (
         {f"timeline.{name}": slots[name] for name in OF_TIMELINE}
         | {f"columns.{name}": slots[name] for name in OF_COLUMNS}

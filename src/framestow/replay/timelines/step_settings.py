@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import NO_COLUMNS, ColumnsSpec, slot_record
+from framestow.replay.columns import NO_EXTRAS, ExtrasSpec, slot_record
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class StepSettings:
     discount: float = 0.99
     segment_frames: int = 1
     """Frames that a storage lets go of at once."""
-    columns: ColumnsSpec = NO_COLUMNS
+    columns: ExtrasSpec = NO_EXTRAS
     n_step: int = 1
     """Rewards that a transition's return has, unless its episode ends before."""
 

@@ -17,13 +17,13 @@ def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | Non
     """
     steps = StepSettings(
         settings.capacity,
-        settings.num_streams,
+        settings.num_envs,
         settings.stack,
         settings.frame.leaf_frames[0],  # those of other leaves are looked at before it is asked
         settings.action,
         settings.discount,
         segment_frames,
-        settings.columns,
+        settings.extras,
         settings.n_step,
     )
     if settings.retention == "random":

@@ -13,7 +13,7 @@ from framestow.training.events import EpisodeEnded, Event, Learned, StepTaken
 from framestow.training.listeners.event_file import EventFile
 from framestow.training.run import Run
 
-COLUMNS = ["episode", "agent_steps", "stream", "score", "length"]
+COLUMNS = ["episode", "agent_steps", "env_id", "score", "length"]
 UPDATES_BETWEEN_POINTS = 100  # reading a loss waits for the device
 SECONDS_BETWEEN_POINTS = 10.0
 
@@ -39,7 +39,7 @@ class EpisodeTable:
         """Write the line of an episode that ended."""
         if not isinstance(event, EpisodeEnded):
             return
-        self._writer.writerow([event.episode, event.agent_steps, event.stream, event.score, event.length])
+        self._writer.writerow([event.episode, event.agent_steps, event.env_id, event.score, event.length])
         try:
             self._file.flush()
         except OSError as error:

@@ -18,7 +18,7 @@ class LostEpisodes:
         if isinstance(event, EpisodesLost):
             self._warn(
                 f"step {event.agent_steps:,}: {event.reason}; the episodes of environments "
-                f"{', '.join(map(str, event.streams))} end there, what was recorded of them stays, and the run goes on"
+                f"{', '.join(map(str, event.env_ids))} end there, what was recorded of them stays, and the run goes on"
             )
 
     def close(self) -> None:

@@ -64,8 +64,8 @@ def play_episodes(player: Player, episodes: int) -> Iterator[FinishedGame]:
     left[: episodes % num_envs] += 1
     for games in player.steps():
         for game in games:
-            if left[game.stream] > 0:
-                left[game.stream] -= 1
+            if left[game.env_id] > 0:
+                left[game.env_id] -= 1
                 yield game
         if not left.any():
             return

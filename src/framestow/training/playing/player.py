@@ -52,7 +52,7 @@ class Player:
             env.single_action_space,
             stack=settings.stack,
             stack_padding=stack_padding,
-            num_streams=env.num_envs,
+            num_envs=env.num_envs,
             storage="raw",
         )
         self.env = Recorder(env, memory)

@@ -78,7 +78,7 @@ def test_a_run_goes_on_whenever_workers_are_killed_and_its_memory_is_what_was_an
         seed=0,
     )
     memory = ReplayMemory(
-        CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_streams=NUM_ENVS, discount=0.9, seed=0
+        CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=NUM_ENVS, discount=0.9, seed=0
     )
     recorder = Recorder(vector, memory)
     killer = Killer(lives, seed=1, mean_steps=num_steps / 30)

@@ -36,7 +36,7 @@ def recorded(lives, make_workers):
         settings = {"num_workers": 2, "start_method": "fork", "on_worker_lost": "restart", "seed": 3} | settings
         env = LoggedWorkers(makers(lives, NUM_ENVS, failing), mode, **settings)
         memory = ReplayMemory(
-            CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_streams=NUM_ENVS, discount=0.9, seed=0
+            CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_envs=NUM_ENVS, discount=0.9, seed=0
         )
         recorders.append(Recorder(env, memory))
         return recorders[-1]
@@ -79,7 +79,7 @@ def test_a_memory_holds_every_step_that_was_answered_and_no_other(start_method, 
     for num_steps in (5, 20, 60):
         recorder.env.log.clear()
         recorder.memory = ReplayMemory(
-            CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_streams=NUM_ENVS, discount=0.9, seed=0
+            CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_envs=NUM_ENVS, discount=0.9, seed=0
         )
         run(recorder, num_steps, in_background=in_background)
         compared(recorder)

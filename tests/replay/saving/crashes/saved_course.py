@@ -32,10 +32,10 @@ def save_on(course: RecordedCourse, memory: ReplayMemory, folder: Path, told: Ca
     for number, steps in enumerate(SAVED_AT[1:]):
         course.record(memory, at, steps)
         at = steps
-        generation = memory.save(folder, keep_older=number == 0)
+        generation = memory.save(folder, keep_previous=number == 0)
         told(steps)
         if number == 0:
-            memory.forget_older(folder, generation)
+            memory.prune(folder, generation)
     other = course_memory(CAPACITY)
     course.record(other, 0, OF_ANOTHER)
     other.save(folder)

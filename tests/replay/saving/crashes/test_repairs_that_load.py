@@ -34,7 +34,7 @@ KINDS = [
     Kind((120, 60, 40), observations="dict", stack=2, n_step=3),
     Kind((364, 50), storage="raw"),
     Kind((365, 51, 60), storage="raw", stack=2, n_step=2),
-    Kind((350, 40), observations="vectors", num_streams=3),
+    Kind((350, 40), observations="vectors", num_envs=3),
     Kind((350, 41), observations="scaled", n_step=3),
     Kind((250, 60), stack=2, goes_back=True),
     Kind((250, 60), observations="dict", goes_back=True),
@@ -128,7 +128,7 @@ def test_a_memory_goes_on_from_each_generation_that_was_repaired_together_with_o
         memory = ReplayMemory.load(store, generation=generation)
         life.follow(memory)
         life.play(memory, 60)
-        memory.save(store, keep_older=True)
+        memory.save(store, keep_previous=True)
         for each in (generation, *verify_store(store).generations[-1:]):
             life.assert_is_part(ReplayMemory.load(store, generation=each))
         assert verify_store(store).is_whole

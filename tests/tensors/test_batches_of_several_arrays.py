@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from framestow import ReplayMemory
-from framestow.torch_batches.batch_loader import BatchLoader
-from framestow.torch_batches.tensor_batch import to_tensors
+from framestow.torch.batch_loader import BatchLoader
+from framestow.torch.tensor_batch import to_tensors
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join
 
 DEVICES = [
@@ -23,7 +23,7 @@ DEVICES = [
 
 
 def filled() -> ReplayMemory:
-    memory = MemoryOfBytes(ReplayMemory(100, SPACE, 4, stack=3, num_streams=2, seed=0))
+    memory = MemoryOfBytes(ReplayMemory(100, SPACE, 4, stack=3, num_envs=2, seed=0))
     frames = np.random.default_rng(0).integers(0, 256, (60, 2, NUM_BYTES), dtype=np.uint8)
     memory.begin(frames[0])
     for step in range(1, 60):

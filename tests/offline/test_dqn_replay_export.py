@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from framestow import ReplayMemory
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.offline_data.dqn_checkpoint import checkpoint_numbers
-from framestow.integrations.offline_data.dqn_replay_export import export_dqn_replay
+from framestow.offline.dqn_checkpoint import checkpoint_numbers
+from framestow.offline.dqn_replay_export import export_dqn_replay
 from oracles.dopamine_memory import DopamineReader, Drawn
 from oracles.episode_lists import RecordedPlay
 from oracles.holed_memory import holed_play
@@ -82,7 +82,7 @@ def test_dopamine_draws_what_a_memory_with_holes_holds(stack: int, tmp_path: Pat
     export_dqn_replay(play.memory, tmp_path / "logs", cut_ends="new_checkpoint")
 
     drawn = drawn_from(tmp_path / "logs", stack)
-    held = play.memory.transitions(play.memory.sampleable_indices()).reward.tolist()
+    held = play.memory.get(play.memory.sampleable_indices()).reward.tolist()
     assert held == [transition.reward for transition in drawn]
     for transition in drawn:
         episode, step = played[int(transition.reward)]
@@ -113,7 +113,7 @@ def test_the_same_memory_makes_the_same_bytes(tmp_path: Path):
 
 
 def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
-    play = SmallPlay(((5, "terminated"), (4, "terminated"), (3, "truncated")), num_streams=2).recorded()
+    play = SmallPlay(((5, "terminated"), (4, "terminated"), (3, "truncated")), num_envs=2).recorded()
 
     notes = export_dqn_replay(play.memory, tmp_path / "logs").notes
 
@@ -122,7 +122,7 @@ def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
         "no place in the layout for the flag of truncation: 1 of them",
         "frames are (5, 3), not (84, 84): Dopamine must be told by observation_shape",
         "this memory pads stacks by an episode's first frame, Dopamine by black ones",
-        "the 2 streams lie one after the other; which is which has no place",
+        "the steps of the 2 environments lie one after the other; which is which has no place",
     ] == notes
 
 
@@ -199,13 +199,13 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
 
 
 def test_columns_have_no_place_in_the_layout(tmp_path):
-    memory = ReplayMemory(10, FrameSpec((84, 84)), 4, stack=1, columns={"log_prob": np.float32})
+    memory = ReplayMemory(10, FrameSpec((84, 84)), 4, stack=1, extras={"log_prob": np.float32})
     memory.begin(np.zeros((1, 84, 84), np.uint8))
-    memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8), columns={"log_prob": [-1.0]})
+    memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8), extras={"log_prob": [-1.0]})
 
     told = export_dqn_replay(memory, tmp_path / "logs")
 
-    assert "no place in the layout for extra columns: log_prob float32" in told.notes
+    assert "no place in the layout for extras: log_prob float32" in told.notes
 
 
 def test_actions_of_several_integers_have_no_place_in_the_layout(tmp_path):

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.offline_data.gzip_arrays import GzipArrayReader
-from framestow.integrations.offline_data.transfer import Progress
+from framestow.offline.gzip_arrays import GzipArrayReader
+from framestow.offline.transfer import Progress
 
 ELEMENTS = ("observation", "action", "reward", "terminal")
 SLOTS_AT_ONCE = 256  # frames that are in RAM together, a few times over while they are unpacked

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from framestow.errors import InvalidSettingsError
-from framestow.torch_batches.pixel_augmentation import (
+from framestow.torch.pixel_augmentation import (
     CenterCrop,
     Cutout,
     HorizontalFlip,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from framestow.errors import DamagedDataError, InvalidSettingsError, MissingExtraError
-from framestow.integrations.offline_data.unfinished_folder import bytes_of_folder
+from framestow.offline.unfinished_folder import bytes_of_folder
 
 
 def load_minari() -> Any:

@@ -12,8 +12,8 @@ import numpy as np
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
-from framestow.integrations.offline_data.dqn_checkpoint import Checkpoint, Slots, checkpoint_numbers
-from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
+from framestow.offline.dqn_checkpoint import Checkpoint, Slots, checkpoint_numbers
+from framestow.offline.transfer import Progress, Transferred, no_progress
 from framestow.replay.memory import ReplayMemory
 
 RESETS_LOOKED_AT = 8  # to see how many blank slots stand before an episode
@@ -131,7 +131,7 @@ class _Feeder:
         self._memory, self._padding = memory, padding
         self._blanks_to_come, self._is_lost, self._has_begun = 0, True, False
         self._step: tuple[np.ndarray, np.ndarray] | None = None  # an action and reward that wait for the next frame
-        frame = only_frame(memory.settings.frame, "the DQN Replay Dataset has")
+        frame = only_frame(memory._settings.frame, "the DQN Replay Dataset has")
         self._black = np.zeros((1, *frame.shape), frame.dtype)
         self._no, self._yes, self._first = np.array([False]), np.array([True]), np.zeros(1, np.int32)
 

@@ -12,8 +12,8 @@ import torch
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.torch_batches.device_copies import CopiesAhead, CudaUploads, Sent
-from framestow.torch_batches.tensor_batch import TensorBatch, to_tensors
+from framestow.torch.device_copies import CopiesAhead, CudaUploads, Sent
+from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 UNWRITTEN = 0xAB
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -81,7 +81,7 @@ def batch_of(number: int, size: int = 6) -> Batch:
         weight=random.random(size).astype(np.float32),
         terminated=random.random(size) < 0.5,
         truncated=random.random(size) < 0.5,
-        columns={"log_prob": random.normal(size=size)},
+        extras={"log_prob": random.normal(size=size)},
     )
 
 

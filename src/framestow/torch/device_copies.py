@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from framestow.torch_batches.tensor_batch import AnyBatch, AnyTensors, converted, parcel_of, to_tensors
+from framestow.torch.tensor_batch import AnyBatch, AnyTensors, converted, parcel_of, to_tensors
 
 
 class Upload(Protocol):

@@ -13,7 +13,7 @@ from torch import Tensor
 from framestow.frames.array_trees import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.sequence_batch import SequenceBatch
-from framestow.torch_batches.parcel import Parcel
+from framestow.torch.parcel import Parcel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TensorBatch:
     weight: Tensor
     terminated: Tensor
     truncated: Tensor
-    columns: dict[str, Tensor]
+    extras: dict[str, Tensor]
 
     def __len__(self) -> int:
         return len(self.index)
@@ -59,7 +59,7 @@ class TensorSequenceBatch:
     mask: Tensor
     index: Tensor
     weight: Tensor
-    columns: dict[str, Tensor]
+    extras: dict[str, Tensor]
     burn_in: int = 0
 
     def __len__(self) -> int:

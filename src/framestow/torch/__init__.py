@@ -21,12 +21,12 @@ try:
     import torch  # noqa: F401 -- an absolute import: PyTorch, not this module
 except ModuleNotFoundError as missing:
     raise MissingExtraError(
-        f"framestow.integrations.torch needs {missing.name}: it is part of the extra 'torch', which is not installed; "
+        f"framestow.torch needs {missing.name}: it is part of the extra 'torch', which is not installed; "
         'run: pip install "framestow[torch]"'
     ) from missing
 
-from framestow.torch_batches.batch_loader import BatchLoader, SequenceLoader
-from framestow.torch_batches.pixel_augmentation import (
+from framestow.torch.batch_loader import BatchLoader, SequenceLoader
+from framestow.torch.pixel_augmentation import (
     CenterCrop,
     Cutout,
     HorizontalFlip,
@@ -35,7 +35,7 @@ from framestow.torch_batches.pixel_augmentation import (
     RandomShift,
     scale_pixels,
 )
-from framestow.torch_batches.tensor_batch import TensorBatch, TensorSequenceBatch, to_tensors
+from framestow.torch.tensor_batch import TensorBatch, TensorSequenceBatch, to_tensors
 
 __all__ = [
     "BatchLoader",

@@ -14,8 +14,8 @@ from framestow.replay.batch import Batch
 from framestow.replay.drawing.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
 from framestow.replay.drawing.drawn_memory import DrawnMemory, checked_batch_size
 from framestow.replay.drawing.sequence_starts import Borders
-from framestow.torch_batches.device_copies import CopiesAhead, CudaUploads, ImmediateCopies
-from framestow.torch_batches.tensor_batch import TensorBatch, TensorSequenceBatch
+from framestow.torch.device_copies import CopiesAhead, CudaUploads, ImmediateCopies
+from framestow.torch.tensor_batch import TensorBatch, TensorSequenceBatch
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -84,7 +84,8 @@ class BatchLoader(Loader[TensorBatch]):
             than unpacking does.
         pin_memory: for CUDA, whether the buffers that batches travel through are pinned, so that copies run beside the
             learner. There are ``ahead`` + 2 of them, each as large as a batch.
-        draw: what draws, given ``batch_size``, and returns what is unpacked later; ``memory.draw_ahead`` by default.
+        draw: what draws instead of the memory: called with ``batch_size`` in the caller's thread, it returns an object
+            with ``unpack()``, called on a thread; ``draw_anew(error)``; and ``stop()``. docs/loaders.md describes them.
 
     **What is drawn, and when**: batch k in the thread that asks, when that asks for batch k - ahead; the first call
     draws batches 0 to ``ahead``. So the order of draws among steps, priorities and other draws is the program's own:
@@ -137,7 +138,7 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
         pin_memory: bool = True,
     ) -> None:
         draw_of(memory)
-        asked = partial(memory.draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
+        asked = partial(memory._draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
         super().__init__(partial(asked, batch_size, length), device, ahead, threads, pin_memory)
 
 

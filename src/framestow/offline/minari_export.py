@@ -12,15 +12,15 @@ import numpy as np
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
-from framestow.integrations.offline_data.minari import HAS_BEGINNING, HAS_END
-from framestow.integrations.offline_data.minari_library import load_minari
-from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
-from framestow.integrations.offline_data.unfinished_folder import unfinished_folder
+from framestow.offline.minari import HAS_BEGINNING, HAS_END
+from framestow.offline.minari_library import load_minari
+from framestow.offline.transfer import Progress, Transferred, no_progress
+from framestow.offline.unfinished_folder import unfinished_folder
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 
-STREAM = "framestow_stream"
+ENV_ID = "framestow_env_id"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def export_minari(
     where Minari by itself keeps pictures as JPEG. One episode after the other, stream by stream; in RAM is one episode.
     Minari wants every episode to end: one that is open or cut off gets a truncation at its last step, and its metadata
     says ``framestow_has_end`` false; one whose first steps have left says ``framestow_has_beginning`` false. Extra
-    columns lie in ``infos``, by name, each transition's beside the observation that it starts with, and zeros
+    extras lie in ``infos``, by name, each transition's beside the observation that it starts with, and zeros
     beside an episode's last one, for infos have as many entries as observations.
     ``progress`` counts bytes of frames.
 
@@ -66,7 +66,7 @@ def export_minari(
     env_spec = _env_spec(description.environment)
     transferred = Transferred(notes=_notes(memory))
     told: list[dict[str, Any]] = []
-    total = sum(len(episode) + 1 for episode in memory.episodes()) * memory.settings.frame.nbytes
+    total = sum(len(episode) + 1 for episode in memory.episodes()) * memory._settings.frame.nbytes
     with unfinished_folder(folder) as unfinished:
         storage = _new_storage(minari, unfinished, memory, description, env_spec)
         storage.update_metadata({"dataset_id": description.dataset_id, "minari_version": minari.__version__})
@@ -93,16 +93,16 @@ def _buffers(
             truncations=_truncations(episode),
             infos=_infos(episode),
         )
-        told.append({STREAM: episode.stream, HAS_BEGINNING: episode.has_beginning, HAS_END: episode.has_end})
+        told.append({ENV_ID: episode.env_id, HAS_BEGINNING: episode.has_beginning, HAS_END: episode.has_end})
         transferred.episodes += 1
         transferred.transitions += len(episode)
-        done += (len(episode) + 1) * memory.settings.frame.nbytes
+        done += (len(episode) + 1) * memory._settings.frame.nbytes
         progress(done)
 
 
 def _infos(episode: HeldEpisode) -> dict[str, Any] | None:
-    """Extra columns with one more entry, as Minari's infos have; None where there are none."""
-    padded = {name: np.concatenate([values, np.zeros_like(values[:1])]) for name, values in episode.columns.items()}
+    """Extras with one more entry, as Minari's infos have; None where there are none."""
+    padded = {name: np.concatenate([values, np.zeros_like(values[:1])]) for name, values in episode.extras.items()}
     # Minari 0.5.4 cannot read an array with one axis again that it wrote as Arrow; a list of its numbers it can.
     return {name: list(values) if values.ndim == 1 else values for name, values in padded.items()} or None
 
@@ -118,8 +118,8 @@ def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: M
     try:
         return minari.dataset.minari_storage.MinariStorage.new(
             folder / "data",
-            observation_space=_observation_space(memory.settings.frame),
-            action_space=_action_space(memory.settings.action),
+            observation_space=_observation_space(memory._settings.frame),
+            action_space=_action_space(memory._settings.action),
             env_spec=spec,
             data_format=description.data_format,
             jpeg_encoding=False,
@@ -207,7 +207,7 @@ def _notes(memory: ReplayMemory) -> list[str]:
             f"observations are single frames: that the policy saw stacks of {memory.stack}, and how they were padded, "
             "has no place in the dataset"
         )
-    columns = memory.settings.columns
-    if columns:
-        notes.append(f"columns lie in infos beside the observations, zeros beside an episode's last: {columns.told}")
+    extras = memory._settings.extras
+    if extras:
+        notes.append(f"extras lie in infos beside the observations, zeros beside an episode's last: {extras.told}")
     return notes

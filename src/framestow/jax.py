@@ -27,7 +27,7 @@ try:
     import jax  # an absolute import: JAX, not this module
 except ModuleNotFoundError as missing:
     raise MissingExtraError(
-        f"framestow.integrations.jax needs {missing.name}: it is part of the extra 'jax', which is not installed; "
+        f"framestow.jax needs {missing.name}: it is part of the extra 'jax', which is not installed; "
         'run: pip install "framestow[jax]"'
     ) from missing
 
@@ -59,7 +59,7 @@ class JaxBatch:
     weight: jax.Array
     terminated: jax.Array
     truncated: jax.Array
-    columns: dict[str, jax.Array]
+    extras: dict[str, jax.Array]
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -83,7 +83,7 @@ class JaxSequenceBatch:
     mask: jax.Array
     index: npt.NDArray[np.int64] | None
     weight: jax.Array
-    columns: dict[str, jax.Array]
+    extras: dict[str, jax.Array]
     burn_in: int = 0
 
     def __len__(self) -> int:
@@ -188,9 +188,9 @@ class BatchLoader(Loader[JaxBatch]):
                 parameters, td_error = train_step(parameters, batch)
 
     ``device``: where the arrays are to be, JAX's default by default. All else is as for the loader of
-    ``framestow.integrations.torch``: batch k is drawn in the calling thread when batch k - ``ahead`` is asked for, so
-    the same program gives the same batches whatever the ``threads`` do; ``draw`` may draw something else than
-    ``memory.draw_ahead``. A batch is handed over when it is on the device.
+    ``framestow.torch``: batch k is drawn in the calling thread when batch k - ``ahead`` is asked for, so
+    the same program gives the same batches whatever the ``threads`` do; ``draw`` may draw something
+    else. A batch is handed over when it is on the device.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class SequenceLoader(Loader[JaxSequenceBatch]):
         threads: int = 1,
     ) -> None:
         draw_of(memory)
-        asked = partial(memory.draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
+        asked = partial(memory._draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
         super().__init__(partial(asked, batch_size, length), device, ahead, threads)
 
 

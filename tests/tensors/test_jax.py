@@ -15,7 +15,7 @@ from framestow.replay.batch import Batch
 from framestow.replay.drawing.output_pool import OutputPool
 
 jax = pytest.importorskip("jax", reason="make jax runs this in an environment of its own")
-from framestow.integrations.jax import (  # noqa: E402 -- it needs JAX
+from framestow.jax import (  # noqa: E402 -- it needs JAX
     BatchLoader,
     JaxBatch,
     JaxSequenceBatch,
@@ -83,14 +83,14 @@ def test_dicts_tuples_and_columns_keep_their_form():
         **parts,
         observation={"camera": batch.observation, "arm": (joints,)},
         next_observation={"camera": batch.next_observation, "arm": (joints + 1,)},
-        columns={"log_prob": np.arange(4.0, dtype=np.float32)},
+        extras={"log_prob": np.arange(4.0, dtype=np.float32)},
     )
 
     arrays = to_jax(whole)
 
     np.testing.assert_array_equal(batch.observation, arrays.observation["camera"])
     np.testing.assert_array_equal(joints + 1, arrays.next_observation["arm"][0])
-    np.testing.assert_array_equal(np.arange(4.0), arrays.columns["log_prob"])
+    np.testing.assert_array_equal(np.arange(4.0), arrays.extras["log_prob"])
 
 
 def test_a_lent_array_is_looked_at_without_a_copy_and_lent_to_nobody_else_meanwhile():
@@ -186,7 +186,7 @@ def test_a_loader_on_a_named_device_and_with_another_draw():
 
     def draw(batch_size: int):
         sizes.append(batch_size)
-        return memory.draw_ahead(batch_size)
+        return memory._draw_ahead(batch_size)
 
     with BatchLoader(memory, 8, jax.devices("cpu")[0], ahead=1, draw=draw) as loader:
         assert_same(sampled.sample(8), next(loader))

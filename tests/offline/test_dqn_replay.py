@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.integrations.offline_data.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay
-from framestow.integrations.offline_data.dqn_replay_export import export_dqn_replay
-from framestow.integrations.offline_data.transfer import Transferred
+from framestow.offline.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay
+from framestow.offline.dqn_replay_export import export_dqn_replay
+from framestow.offline.transfer import Transferred
 from oracles.dopamine_memory import DopamineLog, Slot
 from oracles.small_plays import SmallPlay, small_plays
 
@@ -93,9 +93,9 @@ def test_all_rings_of_a_run_together_hold_every_step_that_has_a_beginning_and_a_
 
 
 def assert_holds(memory: ReplayMemory, log: DopamineLog, expected: list) -> None:
-    memory.check()
+    memory._check()
     assert len(expected) == len(memory)
-    batch = memory.transitions(memory.sampleable_indices()) if expected else None
+    batch = memory.get(memory.sampleable_indices()) if expected else None
     actions = {slot.step: slot.action for slot in log.added}
     for row, (step, frames, following) in enumerate(expected):
         black = np.zeros(SHAPE, np.uint8)
@@ -186,7 +186,7 @@ def test_black_frames_of_an_episode_that_nobody_saw_begin_are_not_its_beginning(
     memory, told = imported(log.folder, padding=3)
 
     assert (1, {NO_BEGINNING: 6}) == (len(memory), told.left_out)
-    assert [2.0] == memory.transitions([0]).reward.tolist()
+    assert [2.0] == memory.get([0]).reward.tolist()
 
 
 def test_a_ring_that_is_half_overwritten_is_read_in_the_order_of_time(tmp_path: Path):
@@ -217,7 +217,7 @@ def test_a_capacity_below_what_is_there_keeps_the_newest(tmp_path: Path):
     memory, told = imported(log.folder, capacity=7)
 
     assert 40 == told.transitions
-    assert list(range(33, 40)) == memory.transitions(memory.sampleable_indices()).reward.tolist()
+    assert list(range(33, 40)) == memory.get(memory.sampleable_indices()).reward.tolist()
 
 
 def test_the_folder_above_the_logs_will_do(tmp_path: Path):

@@ -12,8 +12,8 @@ import torch
 
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import InvalidSettingsError
-from framestow.torch_batches.batch_loader import BatchLoader, SequenceLoader
-from framestow.torch_batches.tensor_batch import TensorBatch, to_tensors
+from framestow.torch.batch_loader import BatchLoader, SequenceLoader
+from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 SHAPE = (9, 7)
 CPU = torch.device("cpu")
@@ -92,7 +92,7 @@ def test_the_next_batches_are_unpacked_while_the_learner_is_busy():
 
     class Watched:
         def __init__(self, batch_size: int) -> None:
-            self._pending = memory.draw_ahead(batch_size)
+            self._pending = memory._draw_ahead(batch_size)
             threads.add(("draw", threading.current_thread()))
             self.draw_anew, self.stop = self._pending.draw_anew, self._pending.stop
 
@@ -208,7 +208,7 @@ def test_a_memory_is_not_drawn_from_wrongly_where_a_draw_fails_once():
 
     def draw(batch_size):
         calls.append(batch_size)
-        return None if len(calls) == 2 else memory.draw_ahead(batch_size)
+        return None if len(calls) == 2 else memory._draw_ahead(batch_size)
 
     with BatchLoader(memory, 8, draw=draw) as loader:
         with pytest.raises(InvalidSettingsError, match="draw gave None"):

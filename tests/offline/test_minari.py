@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.offline_data.minari import MinariData
-from framestow.integrations.offline_data.minari_export import MinariDescription, export_minari
-from framestow.integrations.offline_data.transfer import Transferred
+from framestow.offline.minari import MinariData
+from framestow.offline.minari_export import MinariDescription, export_minari
+from framestow.offline.transfer import Transferred
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay, small_plays
 
@@ -57,10 +57,10 @@ def imported(folder: Path | str, capacity: int = 1000, **choice) -> tuple[Replay
     data = MinariData.open(folder, **choice)
     stack = 4 if data.stacks is None else data.stacks.depth
     memory = ReplayMemory(
-        capacity, data.frame, data.action, stack=stack, stack_padding=data.stack_padding, seed=0, source=data.name
+        capacity, data.frame, data.action, stack=stack, stack_padding=data.stack_padding, seed=0, label=data.name
     )
     told = data.import_into(memory)
-    memory.check()
+    memory._check()
     return memory, told
 
 
@@ -162,7 +162,7 @@ def test_frames_of_other_kinds_come_and_go(frame: FrameSpec, tmp_path: Path):
 
     memory, _ = imported(exported(play, tmp_path))
 
-    assert frame == memory.settings.frame
+    assert frame == memory._settings.frame
     np.testing.assert_array_equal(next(play.memory.episodes()).frames(), next(memory.episodes()).frames())
 
 
@@ -199,8 +199,8 @@ def test_stacks_are_kept_as_single_frames_and_come_back_as_stacks(stacked_on: st
 
     memory, _ = imported(dataset(tmp_path / "made", [episode(9, observations=stacks)], space), stacked_on=stacked_on)
 
-    batch = memory.transitions(memory.sampleable_indices())
-    assert ((5, 3), padding) == (memory.settings.frame.shape, memory.settings.stack_padding)
+    batch = memory.get(memory.sampleable_indices())
+    assert ((5, 3), padding) == (memory._settings.frame.shape, memory._settings.stack_padding)
     np.testing.assert_array_equal(stacks[:-1], np.moveaxis(batch.observation, 1, axis if axis < 0 else 1))
     np.testing.assert_array_equal(stacks[1:], np.moveaxis(batch.next_observation, 1, axis if axis < 0 else 1))
 
@@ -282,7 +282,7 @@ def test_a_dataset_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.Monkey
     memory, _ = imported("made/here-v0")
 
     assert ["made/here-v0"] == list(minari.list_local_datasets())
-    assert (4, ("ALE/Breakout-v5",)) == (len(memory), memory.settings.sources)
+    assert (4, ("ALE/Breakout-v5",)) == (len(memory), memory._settings.labels)
     with pytest.raises(InvalidSettingsError, match="fetch it with: minari download made/nowhere-v0"):
         MinariData.open("made/nowhere-v0")
 
@@ -352,12 +352,12 @@ def test_without_minari_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 @pytest.mark.parametrize("data_format", ["hdf5", *(["arrow", "parquet"] if find_spec("pyarrow") else [])])
 def test_columns_and_actions_of_several_integers_are_exported(data_format: str, tmp_path: Path):
     space, frames = MultiDiscrete([3, 5], start=[0, -2]), np.arange(8, dtype=np.uint8).reshape(8, 1, 1)
-    columns = {"log_prob": np.float32, "state": (np.float64, (2,))}
-    memory = ReplayMemory(100, FrameSpec((1,)), space, stack=1, columns=columns)
+    extras = {"log_prob": np.float32, "state": (np.float64, (2,))}
+    memory = ReplayMemory(100, FrameSpec((1,)), space, stack=1, extras=extras)
     memory.begin(frames[0])
     for step in range(7):
         extra = {"log_prob": [-step], "state": [[step, 2 * step]]}
-        memory.append([[step % 3, step % 5 - 2]], [0.0], [step == 6], [False], frames[step + 1], columns=extra)
+        memory.append([[step % 3, step % 5 - 2]], [0.0], [step == 6], [False], frames[step + 1], extras=extra)
 
     description = MinariDescription("made/here-v0", data_format=data_format)
     (told,) = export_minari(memory, tmp_path / "made/here-v0", description).notes
@@ -368,8 +368,8 @@ def test_columns_and_actions_of_several_integers_are_exported(data_format: str, 
     np.testing.assert_array_equal([*-np.arange(7), 0], data.infos["log_prob"])
     np.testing.assert_array_equal([*np.outer(np.arange(7), [1, 2]).tolist(), [0, 0]], np.stack(data.infos["state"]))
     back, _ = imported(tmp_path / "made/here-v0")
-    assert memory.settings.action == back.settings.action
-    np.testing.assert_array_equal(memory.transitions(range(7)).action, back.transitions(range(7)).action)
+    assert memory._settings.action == back._settings.action
+    np.testing.assert_array_equal(memory.get(range(7)).action, back.get(range(7)).action)
 
 
 def test_binary_actions_come_and_go(tmp_path: Path):
@@ -380,7 +380,7 @@ def test_binary_actions_come_and_go(tmp_path: Path):
     export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
 
     back, _ = imported(tmp_path / "made/here-v0")
-    assert memory.settings.action == back.settings.action
+    assert memory._settings.action == back._settings.action
     assert [[0, 1, 1]] == back.sample(1).action.tolist()
 
 

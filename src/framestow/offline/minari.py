@@ -16,9 +16,9 @@ from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.offline_data.minari_library import bytes_of_dataset, has_lossy_pictures, open_dataset
-from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
 from framestow.integrations.stacked_observations import StackedOn, Stacks
+from framestow.offline.minari_library import bytes_of_dataset, has_lossy_pictures, open_dataset
+from framestow.offline.transfer import Progress, Transferred, no_progress
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 
@@ -131,7 +131,7 @@ class MinariData:
     def _check_memory(self, memory: ReplayMemory) -> None:
         if self.stacks is None:
             return
-        wanted, present = (self.stacks.depth, self.stack_padding), (memory.stack, memory.settings.stack_padding)
+        wanted, present = (self.stacks.depth, self.stack_padding), (memory.stack, memory._settings.stack_padding)
         if wanted != present:
             raise InvalidSettingsError(
                 f"the memory stacks {present[0]} frames padded by {present[1]!r}: this dataset's observations are "

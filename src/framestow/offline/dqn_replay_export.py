@@ -17,10 +17,10 @@ from framestow.argument_checks import one_of, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
-from framestow.integrations.offline_data.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
-from framestow.integrations.offline_data.gzip_arrays import GzipArrayWriter
-from framestow.integrations.offline_data.transfer import Progress, Transferred, no_progress
-from framestow.integrations.offline_data.unfinished_folder import unfinished_folder
+from framestow.offline.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file_of, file_of
+from framestow.offline.gzip_arrays import GzipArrayWriter
+from framestow.offline.transfer import Progress, Transferred, no_progress
+from framestow.offline.unfinished_folder import unfinished_folder
 from framestow.replay.episodes.held_episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 
@@ -90,7 +90,7 @@ def export_dqn_replay(
     num_slots = Counter[int]()
     for place in places:
         num_slots[place.checkpoint] += place.num_slots
-    done, total = 0, num_slots.total() * memory.settings.frame.nbytes
+    done, total = 0, num_slots.total() * memory._settings.frame.nbytes
     with unfinished_folder(folder) as unfinished, ExitStack() as open_files:
         unfinished.mkdir()
         writer: _CheckpointWriter | None = None
@@ -103,7 +103,7 @@ def export_dqn_replay(
             writer.write(place, episode)
             transferred.episodes += 1
             transferred.transitions += place.steps
-            done += place.num_slots * memory.settings.frame.nbytes
+            done += place.num_slots * memory._settings.frame.nbytes
             progress(done, total)
     return transferred
 
@@ -200,7 +200,7 @@ class _Outline:
     @classmethod
     def of(cls, episode: HeldEpisode, stack: int) -> _Outline:
         return cls(
-            stream=episode.stream,
+            stream=episode.env_id,
             blank=max(0, stack - 1 - episode.history),
             history=episode.history,
             steps=len(episode),
@@ -229,7 +229,7 @@ def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compres
 
 
 def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, compression_level: int) -> None:
-    frame, action = _frame_of(memory), memory.settings.action
+    frame, action = _frame_of(memory), memory._settings.action
     if frame.dtype != np.uint8:
         raise InvalidSettingsError(f"frames have dtype {frame.dtype}: the layout holds uint8; export to Minari instead")
     if action.shape or not action.is_counted or action.widest[0] < 0:
@@ -242,11 +242,11 @@ def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, 
 
 
 def _frame_of(memory: ReplayMemory) -> FrameSpec:
-    return only_frame(memory.settings.frame, "the layout of the DQN Replay Dataset holds")
+    return only_frame(memory._settings.frame, "the layout of the DQN Replay Dataset holds")
 
 
 def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> list[str]:
-    settings, notes = memory.settings, []
+    settings, notes = memory._settings, []
     terminal = sum(place.is_terminal for place in places)
     if terminal:
         notes.append(f"no place in the layout for the frame after a terminal step: {terminal:,} of them")
@@ -260,8 +260,10 @@ def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> lis
         notes.append(f"frames are {shape}, not (84, 84): Dopamine must be told by observation_shape")
     if memory.stack > 1 and settings.stack_padding == "first_frame":
         notes.append("this memory pads stacks by an episode's first frame, Dopamine by black ones")
-    if memory.num_streams > 1:
-        notes.append(f"the {memory.num_streams} streams lie one after the other; which is which has no place")
-    if settings.columns:
-        notes.append(f"no place in the layout for extra columns: {settings.columns.told}")
+    if memory.num_envs > 1:
+        notes.append(
+            f"the steps of the {memory.num_envs} environments lie one after the other, without their numbers"
+        )
+    if settings.extras:
+        notes.append(f"no place in the layout for extras: {settings.extras.told}")
     return notes

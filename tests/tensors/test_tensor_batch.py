@@ -8,7 +8,7 @@ import torch
 
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.output_pool import OutputPool
-from framestow.torch_batches.tensor_batch import TensorBatch, to_tensors
+from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 CPU = torch.device("cpu")
 LEARNER_FIELDS = ["observation", "action", "reward", "discount", "next_observation", "weight"]

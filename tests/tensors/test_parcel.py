@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow.replay.drawing.output_pool import OutputPool
-from framestow.torch_batches.parcel import Parcel
+from framestow.torch.parcel import Parcel
 
 
 def arrived(parcel: Parcel, arrays: list[np.ndarray]) -> list[torch.Tensor]:

@@ -1,1 +1,0 @@
-"""Batches as PyTorch tensors: converted, loaded ahead, augmented. ``integrations.torch`` is its public face."""
