@@ -95,3 +95,21 @@ def test_a_drop_in_without_its_library_says_what_to_install(module, library):
         f'{library} is not installed: its drop-in stands in for its buffers; run: pip install "framestow[{library}]"'
         == (result.stdout.strip())
     )
+
+
+@pytest.mark.parametrize("package", ["envs", "offline", "torch", "training"])
+def test_every_name_that_a_package_announces_is_there_when_asked_for(package):
+    code = (
+        f"import framestow; package = framestow.{package};"
+        "print([name for name in package.__all__ if not hasattr(package, name)])"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "[]" == result.stdout.strip()
+
+
+def test_what_loaders_and_tests_call_of_a_memory_is_no_public_name():
+    names = {name for name in dir(framestow.ReplayMemory) if not name.startswith("_")}
+
+    assert set() == names & {"settings", "check", "draw_ahead", "draw_sequences_ahead", "checked_extras", "transitions"}
