@@ -122,7 +122,7 @@ def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
         "no place in the layout for the flag of truncation: 1 of them",
         "frames are (5, 3), not (84, 84): Dopamine must be told by observation_shape",
         "this memory pads stacks by an episode's first frame, Dopamine by black ones",
-        "the steps of the 2 environments lie one after the other; which is which has no place",
+        "the steps of the 2 environments lie one after the other, without their numbers",
     ] == notes
 
 

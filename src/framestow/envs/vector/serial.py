@@ -158,7 +158,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_open()
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
-            raise InvalidStepError(f"values are {len(each)}: {self.num_envs} environments need one each; give so many")
+            raise InvalidStepError(f"values are {len(each)}: {self.num_envs} environments need one each")
         for env, value in zip(self.envs, each, strict=True):
             env.set_wrapper_attr(name, value)
 

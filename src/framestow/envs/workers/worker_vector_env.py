@@ -301,7 +301,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Set an attribute of every environment: a list or tuple has one value each, anything else is set in all."""
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
-            raise InvalidStepError(f"values are {len(each)}: {self.num_envs} environments need one each; give so many")
+            raise InvalidStepError(f"values are {len(each)}: {self.num_envs} environments need one each")
         self._asked_of_each(Command.SET, lambda numbers: (numbers, name, [each[number] for number in numbers]))
 
     def state_dict(self) -> dict[str, Any]:
