@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from framestow.agents.dqn import DQN
-from framestow.agents.dqn_settings import DQNSettings
-from framestow.agents.exploration import LinearSchedule
 from framestow.agents.networks import build_network
+from framestow.agents.settings import DQNSettings, LinearSchedule
 from framestow.errors import IncompatibleError
 from framestow.replay.batch import Batch
 

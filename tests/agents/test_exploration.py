@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from framestow.agents.exploration import EpsilonGreedy, LinearSchedule
+from framestow.agents.settings import EpsilonGreedy, LinearSchedule
 from framestow.errors import InvalidSettingsError
 
 

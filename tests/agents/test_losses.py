@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from framestow.agents.losses import chosen_values, double_dqn_target, dqn_target, weighted_huber
+from framestow.agents.dqn import chosen_values, double_dqn_target, dqn_target, weighted_huber
 
 # Two transitions, three actions. In the first the online network prefers action 2 and the target network action 0;
 # the second terminated.

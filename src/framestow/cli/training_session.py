@@ -16,13 +16,11 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
-from framestow.cli import expected_memory
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
 from framestow.process_memory import resident_bytes
 from framestow.replay.keeping.byte_amounts import format_bytes
-from framestow.training import trainer
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.interruption import Interruption
 from framestow.training.listeners.checkpointing import Checkpointing
@@ -47,17 +45,17 @@ def train(options: TrainOptions, console: Console) -> int:
     """Train as the options say and return the exit code."""
     settings = _checked(options)
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
-    expected = "" if options.resume else expected_memory.of_new_run(settings, new_path, console)
+    expected = "" if options.resume else of_new_run(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
     with contextlib.ExitStack() as unless_started, folder.locked():
         if options.resume:
             _prepare_to_go_on(folder, settings)
         else:
             unless_started.callback(folder.discard)
-        run = trainer.start_run(folder)
+        run = loop.start_run(folder)
         unless_started.pop_all()
         try:
-            expected = expected or expected_memory.of_resumed_run(run, folder, console)
+            expected = expected or of_resumed_run(run, folder, console)
             console.print(_opening(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console)
@@ -91,7 +89,7 @@ def _prepare_to_go_on(folder: RunFolder, settings: Settings) -> None:
     """Refuse settings of another run, or steps that are made already; else write them."""
     newest = newest_checkpoint(folder.checkpoints)
     agent_steps = saved_agent_steps(newest) if newest else 0
-    trainer.change_settings(folder, settings)
+    loop.change_settings(folder, settings)
     if agent_steps >= settings.steps:
         raise InvalidSettingsError(
             f"steps is {settings.steps:,}: the run has made {agent_steps:,} already; give --steps a larger number"
@@ -119,7 +117,7 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int |
             LostEpisodes(warn),
             Progress(run, console),
         )
-        trainer.train(run, folder, listeners, is_stop_requested)
+        loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
 
 

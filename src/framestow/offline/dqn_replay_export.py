@@ -261,9 +261,7 @@ def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> lis
     if memory.stack > 1 and settings.stack_padding == "first_frame":
         notes.append("this memory pads stacks by an episode's first frame, Dopamine by black ones")
     if memory.num_envs > 1:
-        notes.append(
-            f"the steps of the {memory.num_envs} environments lie one after the other, without their numbers"
-        )
+        notes.append(f"the steps of the {memory.num_envs} environments lie one after the other, without their numbers")
     if settings.extras:
         notes.append(f"no place in the layout for extras: {settings.extras.told}")
     return notes

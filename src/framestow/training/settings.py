@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from framestow.agents.dqn_settings import DQNSettings
-from framestow.agents.exploration import LinearSchedule
+from framestow.agents.settings import DQNSettings, LinearSchedule
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.keeping.byte_amounts import parse_bytes
 from framestow.replay.keeping.retention import RETENTIONS, check_retention

@@ -136,9 +136,7 @@ class SentSteps:
         """Begin a step of each of ``streams``, which `check` has let through."""
         rows = np.array(actions)
         if rows.shape[:1] != streams.shape:
-            raise InvalidStepError(
-                f"actions are {rows.shape[:1]}: {len(streams)} environments need one each"
-            )
+            raise InvalidStepError(f"actions are {rows.shape[:1]}: {len(streams)} environments need one each")
         self._env.send(rows, streams)  # type: ignore[attr-defined]
         self._actions |= dict(zip(streams.tolist(), rows, strict=True))
 

@@ -174,9 +174,7 @@ def check_is_drawn(given: Any) -> None:
 def checked_batch(given: Any) -> Batch | SequenceBatch:
     """Give what was unpacked back; ``InvalidSettingsError`` for what is no batch."""
     if not isinstance(given, (Batch, SequenceBatch)):
-        raise InvalidSettingsError(
-            f"draw gave what unpacks to {given!r}: it must be a Batch or a SequenceBatch"
-        )
+        raise InvalidSettingsError(f"draw gave what unpacks to {given!r}: it must be a Batch or a SequenceBatch")
     return given
 
 

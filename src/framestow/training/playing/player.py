@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from framestow.agents.dqn import DQN
-from framestow.agents.exploration import EpsilonGreedy, LinearSchedule
+from framestow.agents.settings import EpsilonGreedy, LinearSchedule
 from framestow.envs import FinishedGame, Recorder, finished_games
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding

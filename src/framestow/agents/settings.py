@@ -1,4 +1,4 @@
-"""Epsilon-greedy exploration with a generator of its own, whose state can be saved."""
+"""Exploration and the settings of a DQN agent. Needs no PyTorch, so a command line can read them."""
 
 from __future__ import annotations
 
@@ -76,3 +76,15 @@ class EpsilonGreedy:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state that :meth:`state_dict` returned."""
         self._generator.bit_generator.state = state["generator"]
+
+
+@dataclasses.dataclass(frozen=True)
+class DQNSettings:
+    """What a DQN agent must be told; the trainer's settings hold the defaults and their sources."""
+
+    learning_rate: float
+    adam_epsilon: float
+    target_every: int  # updates between two copies of the online network to the target network
+    double: bool  # Double DQN's target instead of the plain maximum
+    clip_rewards: bool  # rewards of a batch to [-1, 1]
+    exploration: LinearSchedule
