@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import MissingExtraError
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
 from framestow.replay.drawing.drawn_memory import DrawnMemory, checked_batch_size

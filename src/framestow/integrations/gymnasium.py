@@ -44,8 +44,8 @@ from framestow.envs.recording.recordable import ask_to_lend, told_mode
 from framestow.envs.recording.step_recording import RECORDINGS, SteppedRows
 from framestow.envs.vector.autoreset import find_mode
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.frames.array_trees import map_arrays
 from framestow.frames.lazy_frames import STACK_AXES, LazyFrames, LazyFramesBatch, StackAxis
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
 
 __all__ = ["FrameStack", "LazyFrames", "LazyFramesBatch", "VectorFrameStack"]

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.drop_in.several_steps import several_steps
 from framestow.integrations.drop_in.tested_versions import warn_of_untested_version

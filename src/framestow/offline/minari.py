@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError
-from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
+from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.stacked_observations import StackedOn, Stacks
 from framestow.offline.minari_library import bytes_of_dataset, has_lossy_pictures, open_dataset

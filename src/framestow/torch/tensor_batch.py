@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.sequence_batch import SequenceBatch
 from framestow.torch.parcel import Parcel

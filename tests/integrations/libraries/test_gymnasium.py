@@ -18,7 +18,7 @@ from framestow import ReplayMemory
 from framestow.envs import Recorder, SerialVectorEnv
 from framestow.envs.recording.frame_rows import take_row, take_rows
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.integrations.gymnasium import FrameStack, LazyFrames, LazyFramesBatch, VectorFrameStack
 from oracles.earlier_lazy_frames import BaselinesLazyFrames

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 
 
 def take_rows(frames: Any, rows: npt.NDArray[np.intp]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.cleanrl.own_tensors import chosen_device, own_tensor
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidStepError
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.observation_layout import (
     ObservationLayout,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 
 

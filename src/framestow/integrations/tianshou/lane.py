@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.frames.array_trees import map_arrays
-from framestow.frames.observation_spec import ObservationSpec
+from framestow.frames.observation_spec import ObservationSpec, map_arrays
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.observation_layout import ObservationLayout, layouts_of_depth, layouts_to_try
 from framestow.integrations.drop_in.paired_steps import PairedSteps

@@ -11,7 +11,7 @@ from tianshou.data import Batch
 from tianshou.data import ReplayBuffer as TianshouBuffer
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.array_trees import map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.tianshou.lane import Step
 from framestow.integrations.tianshou.observation_store import ObservationStore
 from framestow.integrations.tianshou.stored_observations import StoredObservations

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.frames.array_trees import map_arrays
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.tianshou.lane import Indices, Lane, LaneSettings, Pair, Step
 from framestow.replay.memory import ReplayMemory
 
