@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from framestow.frames.pixel_scaling import PixelScaling
+from framestow.storage.scaled_pixels import PixelScaling
 
 DTYPES = [np.float16, np.float32, np.float64]
 

@@ -15,8 +15,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
-from framestow.storage.scaled_pixels import ScaledPixels
-from framestow.storage.scaled_segment import HEADER, MARK, ScaledSegment
+from framestow.storage.scaled_pixels import HEADER, MARK, ScaledPixels, ScaledSegment
 
 SHAPE = (3, 4)
 STREAM = np.zeros(1, np.int32)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from framestow.storage.files.block_format import BlockKey
-from framestow.storage.files.block_table import BlockTable, Row
+from framestow.storage.files.block_format import BlockKey, BlockTable, Row
 
 
 def test_a_table_is_a_dict_whatever_is_put_and_dropped() -> None:

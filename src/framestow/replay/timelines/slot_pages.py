@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.storage.private_pages import private_pages
+from framestow.storage.raw_ring import private_pages
 
 GIVES_BACK = sys.platform == "linux"  # elsewhere a page that was written to stays
 

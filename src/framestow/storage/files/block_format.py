@@ -24,13 +24,14 @@ The index says nothing that the log does not; it is there so that opening reads 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.codec import checksum
 
 FORMAT_VERSION: Final = 1
@@ -162,3 +163,171 @@ def _checked(fields: bytes) -> bytes:
 
 def _holds(content: bytes, size: int) -> bool:
     return len(content) == size and content[-4:] == _CHECKSUM.pack(checksum(content[:-4]))
+
+
+_NUMBER_BITS = 40
+_MAX_STREAM, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key is one int64, sorted as (stream, number)
+_MIN_RECENT = 256
+_SHARE_OF_RECENT = 64  # one recent block costs about 300 bytes in a dict: 5 more a block
+_NOWHERE = -1
+
+
+class Row(NamedTuple):
+    """The place of a block: number of the file, offset and size of its payload."""
+
+    file: int
+    offset: int
+    size: int
+
+
+class _Sorted(NamedTuple):
+    """Columns of the rows, sorted by packed key. One attribute, so that a Ctrl-C finds all of them old or all new."""
+
+    keys: npt.NDArray[np.int64]
+    files: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.uint32]
+
+    def select(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Sorted:
+        return _Sorted(self.keys[chosen], self.files[chosen], self.offsets[chosen], self.sizes[chosen])
+
+    def row(self, place: int) -> Row:
+        return Row(int(self.files[place]), int(self.offsets[place]), int(self.sizes[place]))
+
+    def joined(self, other: _Sorted) -> _Sorted:
+        """Both, sorted, without rows that are nowhere; of equal keys the last of ``other`` counts."""
+        both = _Sorted(
+            np.concatenate([self.keys, other.keys]),
+            np.concatenate([self.files, other.files]),
+            np.concatenate([self.offsets, other.offsets]),
+            np.concatenate([self.sizes, other.sizes]),
+        )
+        both = both.select(np.argsort(both.keys, kind="stable"))
+        is_last = np.append(both.keys[1:] != both.keys[:-1], True)[: len(both.keys)]
+        return both.select(is_last & (both.files != _NOWHERE))
+
+
+class BlockTable:
+    """Rows by key: sorted arrays, searched by halving, and a dict of what came since they were sorted.
+
+    50 million transitions are some 160,000 blocks of frames: 5 MB here, 50 MB as a dict.
+    """
+
+    def __init__(self) -> None:
+        self._sorted = _columns([])
+        self._recent: dict[int, Row] = {}
+        self._has_dropped = False  # whether some of the sorted rows are nowhere
+
+    def __len__(self) -> int:
+        return len(self._all().keys)
+
+    def __contains__(self, key: BlockKey) -> bool:
+        return self.get(key) is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(column.nbytes for column in self._sorted)
+
+    def get(self, key: BlockKey) -> Row | None:
+        """Return the row of ``key``, or ``None``."""
+        packed = pack_key(key)
+        if packed in self._recent:
+            return self._recent[packed]
+        place = self._place(packed)
+        return None if place is None else self._sorted.row(place)
+
+    def put(self, key: BlockKey, row: Row) -> Row | None:
+        """Set the row of ``key``; return the one that it had."""
+        former = self.drop(key)
+        self._recent[pack_key(key)] = row
+        if len(self._recent) > max(_MIN_RECENT, len(self._sorted.keys) // _SHARE_OF_RECENT):
+            self._all()
+        return former
+
+    def put_files(self, entries_by_file: dict[int, Entries]) -> None:
+        """Set the rows of whole files; of entries with the same key the last one of the last file counts."""
+        every = np.concatenate([np.empty(0, ENTRY), *entries_by_file.values()])
+        counts = [len(entries) for entries in entries_by_file.values()]
+        files = np.repeat(np.array(list(entries_by_file), np.int32), counts)
+        keys = (every["stream"].astype(np.int64) << _NUMBER_BITS) | every["number"].astype(np.int64)
+        more = _Sorted(keys, files, every["offset"].astype(np.int64), every["size"].astype(np.uint32))
+        self._sorted = self._all().joined(more)
+
+    def drop(self, key: BlockKey) -> Row | None:
+        """Forget ``key``; return the row that it had."""
+        packed = pack_key(key)
+        recent = self._recent.pop(packed, None)
+        if recent is not None:
+            return recent
+        place = self._place(packed)
+        if place is None:
+            return None
+        row = self._sorted.row(place)
+        self._has_dropped = True
+        self._sorted.files[place] = _NOWHERE
+        return row
+
+    def retain(self, keys: Iterable[BlockKey]) -> None:
+        """Forget all others."""
+        wanted = np.fromiter(map(pack_key, keys), np.int64)
+        every = self._all()
+        self._sorted = every.select(np.isin(every.keys, wanted))
+
+    def keys(self) -> Iterator[BlockKey]:
+        """All keys, sorted by stream and number."""
+        return map(_unpack_key, self._all().keys.tolist())
+
+    def numbers(self, stream: int) -> npt.NDArray[np.int64]:
+        """The numbers of the blocks of ``stream``, ascending."""
+        keys = self._all().keys
+        first, last = keys.searchsorted([stream << _NUMBER_BITS, (stream + 1) << _NUMBER_BITS])
+        numbers: npt.NDArray[np.int64] = keys[first:last] & (_MAX_NUMBER - 1)
+        return numbers
+
+    def in_file(self, file: int) -> list[tuple[BlockKey, Row]]:
+        """The blocks of one file, in the order in which they lie there."""
+        every = self._all()
+        there = every.select(every.files == file)
+        return [(_unpack_key(int(there.keys[place])), there.row(place)) for place in np.argsort(there.offsets).tolist()]
+
+    def size_by_file(self) -> dict[int, tuple[int, int]]:
+        """Number of blocks, and bytes of their payloads, for each file that has any."""
+        every = self._all()
+        first = int(every.files.min(initial=np.iinfo(np.int32).max))
+        counts = np.bincount(every.files - first)
+        payloads = np.bincount(every.files - first, every.sizes).astype(np.int64)  # exact: far below 2**53
+        return {first + int(n): (int(counts[n]), int(payloads[n])) for n in np.flatnonzero(counts)}
+
+    def _place(self, packed: int) -> int | None:
+        keys, files = self._sorted.keys, self._sorted.files
+        place = int(keys.searchsorted(packed))
+        return place if place < len(keys) and keys[place] == packed and files[place] != _NOWHERE else None
+
+    def _all(self) -> _Sorted:
+        """Every row, sorted."""
+        if self._recent or self._has_dropped:
+            self._sorted = self._sorted.joined(_columns([(key, *row) for key, row in self._recent.items()]))
+            self._recent.clear()
+            self._has_dropped = False
+        return self._sorted
+
+
+def pack_key(key: BlockKey) -> int:
+    """Make one number of a key that sorts as the key does; ``InvalidSettingsError`` for one that is out of bounds."""
+    stream, number = key
+    if not (0 <= stream < _MAX_STREAM and 0 <= number < _MAX_NUMBER):
+        raise InvalidSettingsError(
+            f"block {number} of stream {stream}: a log numbers up to {_MAX_NUMBER:,} blocks of up to {_MAX_STREAM:,} "
+            "streams; divide the streams among several memories"
+        )
+    return stream << _NUMBER_BITS | number
+
+
+def _unpack_key(packed: int) -> BlockKey:
+    return BlockKey(packed >> _NUMBER_BITS, packed & (_MAX_NUMBER - 1))
+
+
+def _columns(rows: list[tuple[int, int, int, int]]) -> _Sorted:
+    keys, files, offsets, sizes = np.array(rows, np.int64).reshape(-1, 4).T
+    return _Sorted(keys, files.astype(np.int32), offsets, sizes.astype(np.uint32))
