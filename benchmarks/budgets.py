@@ -21,7 +21,7 @@ from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.keeping.budget import evict_unneeded
+from framestow.replay.eviction import evict_unneeded
 from framestow.replay.step_checks import stage_step
 from steps import NUM_FRAMES, SHAPE, appending, rows_of
 

@@ -27,9 +27,9 @@ from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.keeping.retention import RandomRetention
+from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
-from framestow.replay.timelines.step_settings import StepSettings
+from framestow.replay.timelines.timeline import StepSettings
 
 RESULTS = Path(__file__).parent / "results"
 NUM_FRAMES = 20_000  # recorded

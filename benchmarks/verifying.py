@@ -31,8 +31,8 @@ CODE = """
 import sys, time
 from pathlib import Path
 from framestow.replay.inspection import inspect_memory
-from framestow.replay.saving.repair import repair_store
-from framestow.replay.saving.verification import verify_store
+from framestow.replay.store.repair import repair_store
+from framestow.replay.store.verify import verify_store
 folder = Path(sys.argv[1])
 start = time.perf_counter()
 {call}

@@ -34,7 +34,7 @@ from framestow import errors
 if TYPE_CHECKING:
     from framestow import envs
     from framestow.frames.frame_spec import FrameSpec
-    from framestow.replay.batch import Batch
+    from framestow.replay.batch import Batch, SequenceBatch
     from framestow.replay.hindsight import HindsightGoals
     from framestow.replay.memory import ReplayMemory
     from framestow.replay.memory_report import MemoryReport
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from framestow.replay.samplers.prioritized import Prioritized
     from framestow.replay.samplers.sampler import Draw, Sampler
     from framestow.replay.samplers.uniform import Uniform
-    from framestow.replay.sequence_batch import SequenceBatch
 
 __all__ = [
     "Batch",
@@ -79,7 +78,7 @@ _MODULES = {
     "Prioritized": "replay.samplers.prioritized",
     "ReplayMemory": "replay.memory",
     "Sampler": "replay.samplers.sampler",
-    "SequenceBatch": "replay.sequence_batch",
+    "SequenceBatch": "replay.batch",
     "Uniform": "replay.samplers.uniform",
 }
 

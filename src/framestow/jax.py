@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from framestow.errors import MissingExtraError
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import Batch
-from framestow.replay.drawing.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
-from framestow.replay.drawing.drawn_memory import DrawnMemory, checked_batch_size
-from framestow.replay.drawing.output_pool import aligned_empty
-from framestow.replay.drawing.sequence_starts import Borders
-from framestow.replay.sequence_batch import SequenceBatch
+from framestow.replay.batch import Batch, SequenceBatch
+from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
+from framestow.replay.memory import DrawnMemory, checked_batch_size
+from framestow.replay.sampling import aligned_empty
+from framestow.replay.sequences import Borders
 
 try:
     import jax  # an absolute import: JAX, not this module
@@ -67,7 +66,7 @@ class JaxBatch:
 
 @dataclasses.dataclass(frozen=True)
 class JaxSequenceBatch:
-    """A :class:`~framestow.replay.sequence_batch.SequenceBatch` as JAX arrays; all else is as for ``JaxBatch``.
+    """A :class:`~framestow.replay.batch.SequenceBatch` as JAX arrays; all else is as for ``JaxBatch``.
 
     ``burn_in`` is no leaf: a function is traced for each.
     """

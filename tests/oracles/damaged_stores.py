@@ -13,7 +13,7 @@ import numpy as np
 from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.store_writer import StoreWriter
+from framestow.replay.store.writer import StoreWriter
 from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES, INDEX
 from oracles.list_memory import ListMemory
 

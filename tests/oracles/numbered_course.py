@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
-from framestow.replay.batch import Batch
+from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.sequence_batch import SequenceBatch
 
 PICTURE = Box(0, 255, (5, 4), np.uint8)
 KEYED = Dict({"camera": Box(0, 255, (6, 3, 2), np.uint8), "joints": Box(-np.inf, np.inf, (3,), np.float32)})

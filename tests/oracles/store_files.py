@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from framestow.replay.saving import store_writer
-from framestow.replay.saving.store_format import FRAMES, LOCK, STEPS, checked_manifest
+from framestow.replay.store import writer as store_writer
+from framestow.replay.store.format import FRAMES, LOCK, STEPS, checked_manifest
 from framestow.storage.files.block_format import INDEX, LOG, file_name
 from framestow.storage.files.manifest import generations, manifest_path
 

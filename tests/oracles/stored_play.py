@@ -10,7 +10,7 @@ import numpy as np
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.store_writer import StoreWriter
+from framestow.replay.store.writer import StoreWriter
 from oracles.shadowed_memory import ShadowedMemory
 
 SHAPE, STACK, NUM_STREAMS, CAPACITY = (4, 5), 3, 3, 6_000

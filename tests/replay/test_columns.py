@@ -11,8 +11,8 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.columns import ExtrasSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.repair import repair_store
-from framestow.replay.saving.verification import verify_store
+from framestow.replay.store.repair import repair_store
+from framestow.replay.store.verify import verify_store
 
 FRAME = FrameSpec((2, 3))
 FRAMES = np.zeros((2, 2, 3), np.uint8)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.keeping.budget import evict_unneeded
+from framestow.replay.eviction import evict_unneeded
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line

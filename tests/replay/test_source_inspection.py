@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.episodes import episode_runs
-from framestow.replay.episodes.episode_runs import EpisodeRuns
-from framestow.replay.source_inspection import Ages, Spread, inspect_labels
+from framestow.replay import episodes as episode_runs
+from framestow.replay.episodes import EpisodeRuns
+from framestow.replay.inspection import Ages, Spread, inspect_labels
 from oracles.numbered_steps import SHAPE, numbered_frame, numbered_memory, play_episode
 from oracles.shadowed_memory import ShadowedMemory
 

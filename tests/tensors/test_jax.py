@@ -12,7 +12,7 @@ import pytest
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.output_pool import OutputPool
+from framestow.replay.sampling import OutputPool
 
 jax = pytest.importorskip("jax", reason="make jax runs this in an environment of its own")
 from framestow.jax import (  # noqa: E402 -- it needs JAX

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow.replay.drawing.output_pool import OutputPool
+from framestow.replay.sampling import OutputPool
 from framestow.torch.parcel import Parcel
 
 

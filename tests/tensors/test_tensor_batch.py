@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.output_pool import OutputPool
+from framestow.replay.sampling import OutputPool
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from framestow.errors import InvalidSettingsError, MissingExtraError
-from framestow.replay.keeping.byte_amounts import GIB
+from framestow.replay.byte_amounts import GIB
 
 if TYPE_CHECKING:
     from framestow.benchmarking.measurement import BenchSettings

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from framestow.offline import transfer
 from framestow.offline.transfer import Transferred
-from framestow.replay.keeping.byte_amounts import format_bytes
+from framestow.replay.byte_amounts import format_bytes
 
 
 @contextmanager

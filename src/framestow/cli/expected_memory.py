@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from framestow.agents.dqn import trained_state_bytes
-from framestow.replay.keeping.byte_amounts import parse_bytes
+from framestow.replay.byte_amounts import parse_bytes
 from framestow.training.memory_expectation import (
     PLAYED_FRAMES,
     MemoryExpectation,

@@ -12,9 +12,8 @@ from rich.text import Text
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.inspection import Inspection
-from framestow.replay.keeping.byte_amounts import format_bytes
-from framestow.replay.source_inspection import LabelInspection
+from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.inspection import Inspection, LabelInspection
 
 NOTHING = "-"
 MAX_COLUMNS = 3  # labels that stand side by side in 80 columns

@@ -31,7 +31,7 @@ class Repair:
         # Help does not wait for what reads.
         from framestow.cli.reading_bar import ReadingBar  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-        from framestow.replay.saving.repair import repair_store  # noqa: PLC0415
+        from framestow.replay.store.repair import repair_store  # noqa: PLC0415
 
         folder = find_memory(self.folder).folder
         with ReadingBar(console, "verifying") as progress:

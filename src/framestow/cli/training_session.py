@@ -20,7 +20,7 @@ from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
 from framestow.process_memory import resident_bytes
-from framestow.replay.keeping.byte_amounts import format_bytes
+from framestow.replay.byte_amounts import format_bytes
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.interruption import Interruption
 from framestow.training.listeners.checkpointing import Checkpointing

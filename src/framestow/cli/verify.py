@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from framestow.replay.saving.verification import Verification
+    from framestow.replay.store.verify import Verification
 
 WHOLE, DAMAGED = 0, 1
 MAX_SHOWN = 40  # findings
@@ -36,7 +36,7 @@ class Verify:
         # Help does not wait for what reads.
         from framestow.cli.reading_bar import ReadingBar  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-        from framestow.replay.saving.verification import verify_store  # noqa: PLC0415
+        from framestow.replay.store.verify import verify_store  # noqa: PLC0415
 
         folder = find_memory(self.folder).folder
         with ReadingBar(console, "verifying", is_shown=not self.json) as progress:
@@ -50,7 +50,7 @@ class Verify:
 
 def show_verification(verification: Verification, console: Console) -> None:
     """Say what was gone through, then each damage and what it costs."""
-    from framestow.replay.keeping.byte_amounts import format_bytes  # noqa: PLC0415
+    from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
 
     def say(line: str, style: str = "") -> None:
         console.print(line, style=style, soft_wrap=True, highlight=False, markup=False)

@@ -21,7 +21,7 @@ from framestow.offline.dqn_checkpoint import ELEMENTS, SLOTS_AT_ONCE, count_file
 from framestow.offline.gzip_arrays import GzipArrayWriter
 from framestow.offline.transfer import Progress, Transferred, no_progress
 from framestow.offline.unfinished_folder import unfinished_folder
-from framestow.replay.episodes.held_episodes import HeldEpisode
+from framestow.replay.episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 
 SLOTS_OF_THE_DATASET = 1_000_000  # of each of its checkpoints

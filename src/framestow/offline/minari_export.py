@@ -17,7 +17,7 @@ from framestow.offline.minari_library import load_minari
 from framestow.offline.transfer import Progress, Transferred, no_progress
 from framestow.offline.unfinished_folder import unfinished_folder
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.episodes.held_episodes import HeldEpisode
+from framestow.replay.episodes import HeldEpisode
 from framestow.replay.memory import ReplayMemory
 
 ENV_ID = "framestow_env_id"

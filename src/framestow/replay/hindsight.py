@@ -12,8 +12,8 @@ from framestow.argument_checks import check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, Leaf
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.drawn_memory import DrawnMemory
-from framestow.replay.drawing.gathering import PendingBatch
+from framestow.replay.memory import DrawnMemory
+from framestow.replay.sampling import PendingBatch
 from framestow.storage.keyed_storage import KeyedReading
 
 GoalStrategy = Literal["future", "final", "episode"]

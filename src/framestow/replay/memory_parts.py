@@ -13,13 +13,12 @@ import numpy.typing as npt
 from framestow.errors import DamagedSegmentError
 from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.frames.stacking import make_stacker
+from framestow.replay.byte_amounts import KIB
 from framestow.replay.columns import slot_record
-from framestow.replay.keeping.budget import Budget
-from framestow.replay.keeping.byte_amounts import KIB
-from framestow.replay.keeping.damaged_segments import DamagedSegments, OnDamage
+from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.samplers.notified_sampler import ToldSampler
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler
-from framestow.replay.samplers.told_sampler import ToldSampler
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline

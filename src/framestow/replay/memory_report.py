@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from framestow.replay.keeping.byte_amounts import format_bytes
+from framestow.replay.byte_amounts import format_bytes
 
 # The others depend on settings, not on how many transitions are held.
 SEALED_PARTS = ("frames", "other floats")

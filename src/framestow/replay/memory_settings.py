@@ -12,12 +12,12 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.columns import NO_EXTRAS, ExtrasSpec
-from framestow.replay.keeping.budget import SegmentNeeds
-from framestow.replay.keeping.byte_amounts import parse_bytes
-from framestow.replay.keeping.retention import (
+from framestow.replay.eviction import (
     MIN_SEALED_SEGMENTS,
     Retention,
+    SegmentNeeds,
     check_retention,
     check_segment_frames,
     min_segment_frames,

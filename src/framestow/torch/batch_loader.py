@@ -11,9 +11,9 @@ import torch
 from framestow.argument_checks import truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
-from framestow.replay.drawing.drawn_memory import DrawnMemory, checked_batch_size
-from framestow.replay.drawing.sequence_starts import Borders
+from framestow.replay.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
+from framestow.replay.memory import DrawnMemory, checked_batch_size
+from framestow.replay.sequences import Borders
 from framestow.torch.device_copies import CopiesAhead, CudaUploads, ImmediateCopies
 from framestow.torch.tensor_batch import TensorBatch, TensorSequenceBatch
 

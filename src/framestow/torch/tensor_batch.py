@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import Batch
-from framestow.replay.sequence_batch import SequenceBatch
+from framestow.replay.batch import Batch, SequenceBatch
 from framestow.torch.parcel import Parcel
 
 
@@ -43,7 +42,7 @@ class TensorBatch:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSequenceBatch:
-    """A :class:`~framestow.replay.sequence_batch.SequenceBatch` on a device; all else is as for ``TensorBatch``.
+    """A :class:`~framestow.replay.batch.SequenceBatch` on a device; all else is as for ``TensorBatch``.
 
     Stacks are views of the frames of their sequence, on the device too, where these have travelled once.
     """

@@ -28,7 +28,7 @@ import torch
 
 from framestow.errors import CheckpointError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.saves import keep_only
+from framestow.replay.store.session import keep_only
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
 from framestow.training.state_file import pack_state, unpack_state

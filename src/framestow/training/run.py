@@ -18,7 +18,7 @@ from framestow.envs import Recorder, find_preset, make_atari
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.keeping.byte_amounts import parse_bytes
+from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint

@@ -11,8 +11,8 @@ from typing import Any
 
 from framestow.agents.settings import DQNSettings, LinearSchedule
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.replay.keeping.byte_amounts import parse_bytes
-from framestow.replay.keeping.retention import RETENTIONS, check_retention
+from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.eviction import RETENTIONS, check_retention
 from framestow.storage.storages import STORAGES
 
 FILE_NAME = "settings.json"

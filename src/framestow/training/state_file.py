@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from framestow.errors import InvalidSettingsError
-from framestow.replay.saving.array_file import pack_arrays
+from framestow.replay.store.snapshot import pack_arrays
 
 _TREE = "tree"  # the name of the JSON text among the arrays
 

@@ -13,7 +13,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from framestow.envs import Recorder, SerialVectorEnv, lost_episodes, make_atari
 from framestow.errors import IncompatibleError, InvalidStepError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.repair import repair_store
+from framestow.replay.store.repair import repair_store
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
 from oracles.saved_bytes import saved_bytes
 from oracles.toy_vector import ToyVector, numbered_envs

@@ -20,9 +20,9 @@ import pytest
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
-from framestow.replay.drawing.batches_ahead import BatchesAhead
-from framestow.replay.drawing.gathering import PendingBatch
+from framestow.replay.batches_ahead import BatchesAhead
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.sampling import PendingBatch
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.damage import damage_a_segment
 from oracles.recorded_play import recorded
@@ -349,8 +349,8 @@ LEFT_OPEN = """
 import signal, sys
 import numpy as np
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.drawing.batches_ahead import BatchesAhead
-from framestow.replay.drawing.gathering import PendingBatch
+from framestow.replay.batches_ahead import BatchesAhead
+from framestow.replay.sampling import PendingBatch
 from framestow.replay.memory import ReplayMemory
 
 memory = ReplayMemory(100, FrameSpec((84, 84)), 4)

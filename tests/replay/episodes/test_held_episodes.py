@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.episodes import held_episodes
+from framestow.replay import episodes as held_episodes
 from oracles.holed_memory import holed_play
 from oracles.small_plays import SmallPlay, small_plays
 

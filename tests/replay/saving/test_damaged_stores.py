@@ -18,7 +18,7 @@ from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
 from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.array_file import pack_arrays, unpack_arrays
+from framestow.replay.store.snapshot import pack_arrays, unpack_arrays
 
 MANIFEST, STATE = "MANIFEST.000001", "state.000001.npz"
 LOG_HEADER_BYTES = 32

@@ -7,8 +7,8 @@ import warnings
 
 import pytest
 
+from framestow.replay.inspection import stored_files
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.stored_files import stored_files
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.recorded_play import go_on, recorded
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.inspection import inspect_memory
+from framestow.replay.inspection import inspect_memory, stored_files
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.stored_files import stored_files
 from framestow.storage.files.file_system import FileSystem
 from oracles.stored_play import NUM_STREAMS, play
 

@@ -13,8 +13,8 @@ import pytest
 from framestow.errors import DamagedDataError, DamagedSegmentError
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.repair import repair_store
-from framestow.replay.saving.verification import verify_store
+from framestow.replay.store.repair import repair_store
+from framestow.replay.store.verify import verify_store
 from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES
 from oracles.damage import damage_at_random
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, spec

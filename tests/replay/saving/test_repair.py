@@ -14,8 +14,8 @@ import pytest
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.repair import repair_store
-from framestow.replay.saving.verification import verify_store
+from framestow.replay.store.repair import repair_store
+from framestow.replay.store.verify import verify_store
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 from oracles.damage import damage_at_random, flip_bit
 from oracles.dead_disk import DeadDisk, Killed

@@ -7,8 +7,8 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.directory import Directory
-from framestow.replay.saving.store_writer import StoreWriter
+from framestow.replay.store.session import Directory
+from framestow.replay.store.writer import StoreWriter
 
 SHAPE = (8, 8)
 NUM_STREAMS = 2

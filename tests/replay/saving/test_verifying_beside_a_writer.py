@@ -9,7 +9,7 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.verification import verify_store
+from framestow.replay.store.verify import verify_store
 from framestow.storage.files.file_system import FileSystem
 from oracles.stored_play import NUM_STREAMS, play
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framestow.replay.keeping.retention import RandomRetention, segment_frames
+from framestow.replay.eviction import RandomRetention, segment_frames
 from framestow.replay.timelines.block_timeline import BlockTimeline
-from framestow.replay.timelines.step_settings import StepSettings
+from framestow.replay.timelines.timeline import StepSettings
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.kolmogorov_smirnov import kolmogorov_smirnov, kolmogorov_smirnov_bound
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline, evicted

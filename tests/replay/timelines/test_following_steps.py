@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow.replay.keeping.retention import RandomRetention
+from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.saved_steps import OF_EPISODES
-from framestow.replay.timelines.step_settings import StepSettings
+from framestow.replay.timelines.timeline import OF_EPISODES, StepSettings
 from oracles.followed_steps import FollowedSteps
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framestow.replay.keeping.retention import RandomRetention
+from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.step_settings import StepSettings
+from framestow.replay.timelines.timeline import StepSettings
 from oracles.listed_steps import ACTION, DISCOUNT, FRAME, PlayedTimeline
 
 STACK, NUM_STREAMS, SEGMENT_FRAMES = 4, 3, 16

@@ -9,7 +9,7 @@ from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.step_settings import StepSettings
+from framestow.replay.timelines.timeline import StepSettings
 from oracles.listed_steps import evicted
 
 FRAME = FrameSpec((1, 1))

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from framestow.replay.timelines.slot_pages import SlotPages
+from framestow.replay.timelines.ring_timeline import SlotPages
 
 RECORD = np.dtype([("number", np.int64), ("rest", np.uint8, 5)])
 
@@ -40,7 +40,7 @@ def test_what_is_held_stays_whatever_is_released_before_it(num_slots):
 THREE_TIMES_AROUND = """
 import numpy as np
 from framestow.process_memory import resident_bytes
-from framestow.replay.timelines.slot_pages import SlotPages
+from framestow.replay.timelines.ring_timeline import SlotPages
 
 HELD, SLOTS, CHUNK = 100_000, 20_000_000, 50_000
 pages = SlotPages(SLOTS, np.dtype("u8"))

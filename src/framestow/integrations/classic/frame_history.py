@@ -14,8 +14,8 @@ from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
 from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
 from framestow.integrations.drop_in.steps_taken import num_steps_taken
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.drawing.output_pool import OutputPool
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.sampling import OutputPool
 from framestow.replay.step_checks import LARGEST_REWARD
 
 INT32 = np.iinfo(np.int32)

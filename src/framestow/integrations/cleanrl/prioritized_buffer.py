@@ -18,8 +18,8 @@ from framestow.integrations.drop_in.settled_steps import SettledSteps
 from framestow.integrations.drop_in.several_steps import several_steps
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.samplers.checked_priorities import checked_priorities
 from framestow.replay.samplers.prioritized import Prioritized
+from framestow.replay.samplers.sampler import checked_priorities
 
 Array = npt.NDArray[Any]
 

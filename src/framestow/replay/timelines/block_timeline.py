@@ -10,26 +10,25 @@ import numpy.typing as npt
 
 from framestow._core import StepBlocks
 from framestow.errors import DamagedDataError
-from framestow.replay.keeping.retention import RandomRetention
-from framestow.replay.timelines.saved_steps import (
-    arrays_of,
-    restore_starts,
-    restore_streams,
-    slots_in,
-    slots_of,
-    starts_state,
-    streams_state,
-)
-from framestow.replay.timelines.step_settings import StepSettings, StreamArrays
+from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.timeline import (
     Arrays,
     Indices,
     ReadSteps,
     StepKey,
+    StepSettings,
+    StreamArrays,
     Unneeded,
+    arrays_of,
     check_starts,
     check_windows,
+    restore_starts,
+    restore_streams,
     runs_of,
+    slots_in,
+    slots_of,
+    starts_state,
+    streams_state,
 )
 
 FARTHEST_RANGE = 1024  # times the blocks that are held: where the slots of one may lie

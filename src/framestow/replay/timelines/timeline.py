@@ -3,12 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.errors import DamagedDataError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.columns import NO_EXTRAS, ExtrasSpec, slot_record
 from framestow.replay.samplers.sampler import WatchedSlots
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Settings of a timeline, as ``ReplayMemory`` names them; its native half reads them by these names."""
+
+    capacity: int
+    num_streams: int
+    stack: int
+    frame: FrameSpec
+    action: ActionSpec
+    discount: float = 0.99
+    segment_frames: int = 1
+    """Frames that a storage lets go of at once."""
+    columns: ExtrasSpec = NO_EXTRAS
+    n_step: int = 1
+    """Rewards that a transition's return has, unless its episode ends before."""
+
+    @property
+    def actions_like(self) -> npt.NDArray[Any]:
+        """No actions, in the shape and dtype of those that are kept."""
+        return np.empty((0, *self.action.shape), self.action.stored_dtype)
+
+    @property
+    def frames_like(self) -> npt.NDArray[Any]:
+        """No frames, in the shape and dtype of those that come with a step."""
+        return np.empty((0, *self.frame.shape), self.frame.dtype)
+
+    @property
+    def action_ranges(self) -> list[tuple[int, int]]:
+        """Inclusive bounds of each element of an action, where actions are counted."""
+        return self.action.ranges
+
+    @property
+    def columns_like(self) -> dict[str, npt.NDArray[Any]]:
+        """No values of each extra column, by name, in the order in which they lie in a slot."""
+        return self.columns.empty()
+
+    @property
+    def record(self) -> np.dtype[Any]:
+        """What a slot keeps of a step."""
+        return slot_record(self.num_streams, self.action, self.columns)
+
+
+class StreamArrays:
+    """How far each stream has come: arrays with an entry a stream, which Python and the native half both work on."""
+
+    def __init__(self, num_streams: int) -> None:
+        self.all_streams = np.arange(num_streams, dtype=np.int32)
+        self.newest_positions = np.full(num_streams, -1, np.int64)
+        self.episode_starts = np.zeros(num_streams, np.int64)
+        self.unreadable_before = np.zeros(num_streams, np.int64)
+        self.is_open = np.zeros(num_streams, np.bool_)
+
+    @property
+    def num_streams(self) -> int:
+        """How many streams feed the memory."""
+        return len(self.is_open)
+
 
 Indices = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -305,3 +369,112 @@ def check_starts(timeline: Timeline, stack: int) -> None:
     has_no_history = timeline.resolve_steps(held, with_columns=False)[0][2] == 2
     if stack > 1 and (begins != has_no_history).any():
         raise AssertionError("what is known of episodes and what steps look back to do not agree")
+
+
+OF_TIMELINE, OF_COLUMNS = ("stream", "position", "history"), ("action", "reward", "flags")
+
+OF_EPISODES = "timeline.num_episodes", "timeline.oldest_episodes", "timeline.episode_frames"
+
+Slots = npt.NDArray[Any]  # of slot_record
+
+
+def _fields(slots: Slots) -> Arrays:
+    """Views of the fields of ``slots``, by the names that they are saved under."""
+    extra = slots["extras"] if "extras" in (slots.dtype.names or ()) else np.zeros(0, [])
+    return (
+        {f"timeline.{name}": slots[name] for name in OF_TIMELINE}
+        | {f"columns.{name}": slots[name] for name in OF_COLUMNS}
+        | {f"extra.{name}": extra[name] for name in extra.dtype.names or ()}
+    )
+
+
+def arrays_of(slots: Slots) -> Arrays:
+    """Give the fields of ``slots``, an array each."""
+    return _fields(slots)
+
+
+def slots_of(arrays: Arrays, record: np.dtype[Any], num_streams: int) -> Slots:
+    """Give back what ``arrays_of`` was given; ``DamagedDataError`` for fields that do not fit."""
+    slots = np.zeros(len(arrays["timeline.stream"]), record)
+    for name, kept in _fields(slots).items():
+        if arrays[name].shape != kept.shape:
+            raise DamagedDataError(
+                f"{name} has shape {arrays[name].shape}: {kept.shape} is what these slots take; take an older save"
+            )
+        kept[...] = arrays[name]
+    if (arrays["timeline.stream"] >= num_streams).any():
+        raise DamagedDataError(
+            f"a slot is of stream {arrays['timeline.stream'].max()}: there are {num_streams} streams; "
+            "take an older save"
+        )
+    return slots
+
+
+def slots_in(block: bytes | None, record: np.dtype[Any], num_slots: int, num_streams: int) -> Slots | None:
+    """Give the slots of a sealed block; ``None`` for one that is missing, or that no timeline wrote."""
+    if block is None or len(block) != num_slots * record.itemsize:
+        return None
+    slots = np.frombuffer(block, record)
+    return None if (slots["stream"] >= num_streams).any() else slots
+
+
+def streams_state(timeline: Timeline) -> Arrays:
+    """Give a copy of the arrays that have one entry a stream."""
+    return {f"timeline.{name}": getattr(timeline, name).copy() for name in OF_STREAMS}
+
+
+def restore_streams(timeline: Timeline, arrays: Arrays) -> None:
+    """Take over what ``streams_state`` gave; ``DamagedDataError`` for other streams."""
+    saved = {name: arrays[f"timeline.{name}"] for name in OF_STREAMS if f"timeline.{name}" in arrays}
+    for name, values in saved.items():
+        if values.shape != (timeline.num_streams,):
+            raise DamagedDataError(
+                f"timeline.{name} has shape {values.shape}: this memory has {timeline.num_streams} streams; "
+                "take an older save"
+            )
+    for name, values in saved.items():
+        getattr(timeline, name)[:] = values
+
+
+def starts_state(timeline: Timeline) -> Arrays:
+    """Give where the episodes begin that steps are held of, as three arrays.
+
+    ===========================  =======================================================================
+    timeline.num_episodes        of each stream
+    timeline.oldest_episodes     where the first of each stream that has any begins
+    timeline.episode_frames      how much further each begins than the one before it, 0 for those first ones
+    ===========================  =======================================================================
+    """
+    counts, starts = timeline.starts()
+    oldest = (np.cumsum(counts) - counts)[counts > 0]
+    num_frames = np.diff(starts, prepend=0)
+    num_frames[oldest] = 0
+    narrowest = np.min_scalar_type(num_frames.max(initial=0))  # most episodes are short: a byte or two each
+    return dict(zip(OF_EPISODES, (counts, starts[oldest], num_frames.astype(narrowest)), strict=True))
+
+
+def restore_starts(timeline: Timeline, arrays: Arrays) -> None:
+    """Take over what ``starts_state`` gave, after all else; where nobody did, the steps tell what they can.
+
+    Raises ``DamagedDataError`` for what cannot have come from there.
+    """
+    if OF_EPISODES[0] not in arrays:  # a store that was written before there were sequences, or rebuilt
+        timeline.rebuild_starts()
+        return
+    counts, oldest, num_frames = (arrays[name].astype(np.int64) for name in OF_EPISODES)
+    fits = counts.shape == (timeline.num_streams,) and (counts >= 0).all() and len(num_frames) == counts.sum()
+    if not fits or len(oldest) != (counts > 0).sum():
+        raise DamagedDataError(
+            f"{OF_EPISODES[2]} has {len(num_frames)} entries and {OF_EPISODES[1]} {len(oldest)}: {counts.tolist()} "
+            f"episodes of {timeline.num_streams} streams take others; take an older save"
+        )
+    firsts = (np.cumsum(counts) - counts)[counts > 0]
+    behind = np.cumsum(num_frames)
+    starts = behind + np.repeat(oldest - behind[firsts], counts[counts > 0])
+    newest = np.repeat(timeline.episode_starts, counts)
+    if len(starts) and (starts.min() < 0 or (starts > newest).any() or (np.delete(num_frames, firsts) < 1).any()):
+        raise DamagedDataError(
+            f"episodes begin at {starts.min()} to {starts.max()}: none begins twice, or behind the newest of its "
+            "stream; take an older save"
+        )
+    timeline.restore_starts(counts, starts)

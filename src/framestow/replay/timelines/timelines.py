@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from framestow.replay.keeping.retention import RandomRetention
+from framestow.replay.eviction import RandomRetention
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.step_settings import StepSettings
-from framestow.replay.timelines.timeline import Timeline
+from framestow.replay.timelines.timeline import StepSettings, Timeline
 
 
 def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | None = None) -> Timeline:

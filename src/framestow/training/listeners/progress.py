@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from framestow.process_memory import resident_bytes
-from framestow.replay.keeping.byte_amounts import format_bytes
+from framestow.replay.byte_amounts import format_bytes
 from framestow.training.events import Event, Learned, StepTaken
 from framestow.training.run import Run
 from framestow.training.tally import NUM_RECENT

@@ -11,7 +11,7 @@ import pytest
 
 from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.store_format import LOCK
+from framestow.replay.store.format import LOCK
 from framestow.storage.files.block_format import FILE_HEADER_BYTES
 from oracles.recorded_course import NUM_STREAMS, RecordedCourse, course_memory
 

@@ -12,8 +12,8 @@ import pytest
 
 from framestow.errors import DamagedDataError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.saving.repair import repair_store
-from framestow.replay.saving.verification import verify_store
+from framestow.replay.store.repair import repair_store
+from framestow.replay.store.verify import verify_store
 from oracles.damaged_stores import Kind, StoredLife, contents, cut_off, damages_of, remove
 
 CLOSES_A_SEGMENT = Kind((330, 35))  # so does the newest frame of stream 1 then, whose block lies last in its log
@@ -143,7 +143,7 @@ def test_what_makes_no_memory_is_refused_and_left_as_it_was(tmp_path, monkeypatc
     def refuse(*_arguments):
         raise DamagedDataError("block 3 of stream 1 is not there")
 
-    monkeypatch.setattr("framestow.replay.saving.repair.repaired_generation", refuse)
+    monkeypatch.setattr("framestow.replay.store.repair.repaired_generation", refuse)
     with pytest.raises(
         DamagedDataError, match=r"makes no memory that can be loaded .*block 3 of stream 1.*nothing is changed"
     ):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from framestow.replay.saving.examination import ExaminedStore, Finding, Progress
-from framestow.replay.saving.examined_generation import ExaminedGeneration
-from framestow.replay.saving.examined_log import ExaminedLog
-from framestow.replay.saving.store_format import FRAMES, checked_manifest, file_names
+from framestow.replay.store.blocks import ExaminedLog
+from framestow.replay.store.examination import ExaminedGeneration, ExaminedStore, Finding, Progress
+from framestow.replay.store.format import FRAMES, checked_manifest, file_names
 from framestow.storage.files.block_format import INDEX, BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from framestow.argument_checks import check_callable, whole_number
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
-from framestow.replay.batch import Batch
-from framestow.replay.sequence_batch import SequenceBatch
+from framestow.replay.batch import Batch, SequenceBatch
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
 
 Drawn_co = TypeVar("Drawn_co", covariant=True)
 Drawn = TypeVar("Drawn")

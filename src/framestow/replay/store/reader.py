@@ -13,11 +13,25 @@ import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.saving.array_file import Arrays, unpack_arrays
-from framestow.replay.saving.checked_fields import WAY_OUT
-from framestow.replay.saving.moment import HELD_RUNS, NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, RUN_COUNTS
-from framestow.replay.saving.saved_settings import checked_settings
-from framestow.replay.saving.store_format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
+from framestow.replay.store.format import (
+    FRAMES,
+    KIND,
+    STEPS,
+    VERSION,
+    WAY_OUT,
+    Manifest,
+    checked_manifest,
+    checked_settings,
+)
+from framestow.replay.store.snapshot import (
+    HELD_RUNS,
+    NEXT_POSITIONS,
+    OPEN_SEGMENTS,
+    OPEN_SIZES,
+    RUN_COUNTS,
+    Arrays,
+    unpack_arrays,
+)
 from framestow.replay.timelines.timeline import StepKey, steps_in_pieces
 from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log_reader import BlockLogReader

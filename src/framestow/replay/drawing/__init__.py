@@ -1,1 +1,0 @@
-"""From what a memory holds to what a learner gets: draws, look-ups, batches."""

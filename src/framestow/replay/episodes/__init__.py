@@ -1,1 +1,0 @@
-"""What a memory holds, episode by episode."""

@@ -1,1 +1,0 @@
-"""Who leaves a memory, and when: by capacity, by bytes, by damage."""

@@ -1,0 +1,264 @@
+"""What a store is made of, and the checks of what its manifest says.
+
+::
+
+    MANIFEST.000007            of generation 7: what the memory was, and how much of which files belongs to it
+    frames.000001.log .index   sealed segments of frames, by (stream, number of the segment)
+    steps.000001.log .index    sealed blocks of steps, by what the timeline calls them
+    state.000007.npz           all that is small and changes: open segments, steps of no full block, one entry a stream
+    LOCK                       held by the one writer
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from framestow.errors import DamagedDataError, FramestowError
+from framestow.replay.memory_settings import MemorySettings
+from framestow.storage.files.block_format import INDEX, LOG, FileState, LogState, file_name
+from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.manifest import manifest_path, read_manifest
+
+
+class CheckedFields:
+    """The fields of one JSON object of a file; whoever asks for one says what it must be.
+
+    Raises ``DamagedDataError`` naming the file and the field for anything else.
+
+    >>> fields = CheckedFields({"frames": {"bytes": -1}}, "MANIFEST.000001")
+    >>> fields.inner("frames").integer("bytes")
+    Traceback (most recent call last):
+    ...
+    framestow.errors.DamagedDataError: MANIFEST.000001: frames.bytes is -1: it must be an integer from 0 to ...
+    """
+
+    def __init__(self, values: Any, file: str, place: str = "") -> None:
+        if not isinstance(values, dict):
+            raise DamagedDataError(f"{file}: {place or 'it'} is {_shown(values)}: it must hold named fields; {WAY_OUT}")
+        self.values: dict[str, Any] = values
+        self._file, self._place = file, place
+
+    def inner(self, name: str) -> CheckedFields:
+        """Give the fields of the object that field ``name`` is."""
+        return CheckedFields(self.values.get(name), self._file, self._path(name))
+
+    def integer(self, name: str, low: int = 0, high: int = 2**62) -> int:
+        """Give field ``name``, an integer from ``low`` to ``high``."""
+        value = self.values.get(name)
+        if type(value) is not int or not low <= value <= high:
+            raise self._refused(name, f"an integer from {low} to {high}")
+        return value
+
+    def integers(self, name: str, count: int | None = None) -> list[int]:
+        """Give field ``name``, a list of integers from 0 on, of ``count`` if that is given."""
+        value: list[int] = self.values.get(name)  # type: ignore[assignment]  # as the next line checks
+        is_list = isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+        if not is_list or count not in (None, len(value)):
+            raise self._refused(name, f"a list of {'' if count is None else f'{count} '}integers from 0 on")
+        return value
+
+    def each(self, name: str) -> list[CheckedFields]:
+        """Give the fields of each object of the list that field ``name`` is."""
+        value = self.values.get(name)
+        if not isinstance(value, list):
+            raise self._refused(name, "a list")
+        return [CheckedFields(one, self._file, f"{self._path(name)}[{place}]") for place, one in enumerate(value)]
+
+    def number(self, name: str) -> float:
+        """Give field ``name``, a number."""
+        value = self.values.get(name)
+        if type(value) not in (int, float):
+            raise self._refused(name, "a number")
+        return float(self.values[name])
+
+    def boolean(self, name: str) -> bool:
+        """Give field ``name``, true or false."""
+        value = self.values.get(name)
+        if not isinstance(value, bool):
+            raise self._refused(name, "true or false")
+        return value
+
+    def text(self, name: str) -> str:
+        """Give field ``name``, a string."""
+        value = self.values.get(name)
+        if not isinstance(value, str):
+            raise self._refused(name, "a string")
+        return value
+
+    def file_name(self, name: str) -> str:
+        """Give field ``name``, the name of a file in the same folder."""
+        value = self.text(name)
+        if not value or "/" in value or "\\" in value or "\0" in value or value in (".", ".."):
+            raise self._refused(name, "the name of a file beside it")
+        return value
+
+    def _path(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place else name
+
+    def _refused(self, name: str, rule: str) -> DamagedDataError:
+        shown = _shown(self.values.get(name)) if name in self.values else "missing"
+        return DamagedDataError(f"{self._file}: {self._path(name)} is {shown}: it must be {rule}; {WAY_OUT}")
+
+
+WAY_OUT = "take an older save"
+SHOWN = 60  # characters of a value that a message shows
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+
+
+MAX_STREAMS = 2**22  # as many as a log numbers
+LARGEST_ACTION = 2**63 - 1
+
+
+def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
+    """Give the settings out of ``memory``, what ``MemoryParts.state`` gave, as it was read from ``file``.
+
+    Raises ``DamagedDataError`` naming file and field for what cannot have been written there, and what
+    ``MemorySettings`` raises for values that this version does not know.
+    """
+    settings = CheckedFields(memory, file).inner("settings")
+    settings.integer("capacity", 1)
+    settings.integer("stack", 1)
+    settings.integer("num_envs", 1, MAX_STREAMS)
+    settings.number("discount")
+    for name in ("max_bytes", "frames_per_segment"):
+        if settings.values.get(name) is not None:
+            settings.integer(name, 1)
+    action = settings.inner("action")
+    _check_frame(settings.inner("frame"))
+    action.integers("shape")
+    if "extras" in settings.values:
+        settings.inner("extras")
+    try:
+        if np.dtype(action.text("dtype")).kind not in "biuf":
+            raise ValueError("actions are numbers")
+        for name in ("low", "high"):
+            _check_bounds(action, name)
+        return MemorySettings.from_state(settings.values)
+    except FramestowError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DamagedDataError(f"{file}: settings cannot be what was written ({error}); {WAY_OUT}") from error
+
+
+def _check_bounds(action: CheckedFields, name: str) -> None:
+    """Let a bound be absent, or an integer, or one for each element of an action."""
+    bounds = action.values.get(name)
+    if isinstance(bounds, list):
+        if len(bounds) != math.prod(action.integers("shape")):
+            raise ValueError(f"{len(bounds)} bounds for actions of shape {action.integers('shape')}")
+        for bound in bounds:
+            CheckedFields({name: bound}, "settings").integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
+    elif bounds is not None:
+        action.integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
+
+
+def _check_frame(frame: CheckedFields) -> None:
+    """Check shapes, those of each leaf of a dict or tuple too; the rest is up to whoever reads them back."""
+    if "dict" in frame.values:
+        parts = frame.inner("dict")
+        for key in parts.values:
+            _check_frame(parts.inner(key))
+    elif "tuple" in frame.values:
+        for part in frame.each("tuple"):
+            _check_frame(part)
+    else:
+        frame.integers("shape")
+
+
+KIND: Final = "framestow memory"
+VERSION: Final = 1
+FRAMES, STEPS = "frames", "steps"  # names of the logs
+LOCK: Final = "LOCK"
+
+
+class Manifest(NamedTuple):
+    """A manifest whose fields are of the right kinds."""
+
+    generation: int
+    commit: str
+    """Drawn at random for each commit, so that two memories that save to one folder are told apart."""
+    memory: dict[str, Any]
+    """Settings, sampler and generator, as ``MemoryParts.state`` gave them."""
+    frames_per_segment: int
+    num_transitions: int
+    frames: LogState
+    steps: LogState
+    state: dict[str, Any]
+    """Name, size and checksum of the file of small things."""
+    kept: list[int]
+    """Older generations that stay until they are told to go."""
+    is_pinned: bool
+    """Whether this one stays too, when it is no more the newest."""
+    is_closed: bool
+    """Whether nothing that came after is missing: a memory was closed with it, or saved from elsewhere."""
+
+
+def file_names(manifest: Manifest) -> set[str]:
+    """Names of the files that a manifest names; the logs' indices are among them."""
+    logs = {FRAMES: manifest.frames, STEPS: manifest.steps}
+    return {manifest.state["name"]} | {
+        file_name(name, file["number"], ending)
+        for name, log in logs.items()
+        for file in log["files"]
+        for ending in (LOG, INDEX)
+    }
+
+
+def manifest_content(manifest: Manifest) -> dict[str, Any]:
+    """What ``write_manifest`` takes."""
+    content = manifest._asdict()
+    del content["generation"]
+    return content
+
+
+def checked_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest:
+    """Read the manifest of a generation.
+
+    Raises ``FileNotFoundError`` without it, ``DamagedDataError`` naming it, and the field that cannot be what was
+    written, ``IncompatibleError`` for another version.
+    """
+    file = str(manifest_path(folder, generation))
+    try:
+        content = read_manifest(folder, KIND, VERSION, generation=generation, files=files)
+    except FramestowError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedDataError(f"{file}: it is no manifest ({error}); {WAY_OUT}") from error
+    return manifest_of(content, file, generation)
+
+
+def manifest_of(content: Any, file: str, generation: int) -> Manifest:
+    """Check the fields of a manifest that was read from ``file``; ``DamagedDataError`` names it and the field."""
+    fields = CheckedFields(content, file)
+    entry = fields.inner("state")
+    entry.file_name("name"), entry.integer("bytes"), entry.integer("checksum")
+    return Manifest(
+        generation=generation,
+        commit=fields.text("commit"),
+        memory=fields.inner("memory").values,
+        frames_per_segment=fields.integer("frames_per_segment", 1),
+        num_transitions=fields.integer("num_transitions"),
+        frames=_checked_log(fields.inner("frames")),
+        steps=_checked_log(fields.inner("steps")),
+        state=entry.values,
+        kept=fields.integers("kept"),
+        is_pinned=fields.boolean("is_pinned"),
+        is_closed=fields.boolean("is_closed"),
+    )
+
+
+def _checked_log(fields: CheckedFields) -> LogState:
+    """The state of a log."""
+    files = [
+        FileState(number=file.integer("number", 1), bytes=file.integer("bytes"), blocks=file.integer("blocks"))
+        for file in fields.each("files")
+    ]
+    return LogState(files=files, next_file=fields.integer("next_file", 1))
