@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from framestow.envs.vector.ready_steps import ReadySteps
+from framestow.envs.vector.vector_state import ReadySteps
 from oracles.numbered_frames import SHAPE, NumberedEnv
 
 WHY_LOST = "the wire was cut"

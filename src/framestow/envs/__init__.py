@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from framestow.envs.atari_by_name import make_atari
     from framestow.envs.backends.ale import AleVectorEnv
     from framestow.envs.backends.envpool import EnvpoolVectorEnv
-    from framestow.envs.episode_ends import FinishedGame, finished_games, lost_episodes
     from framestow.envs.recording.recorder import Recorder
-    from framestow.envs.recording.step_sink import StepSink
+    from framestow.envs.recording.step_recording import StepSink
+    from framestow.envs.vector.infos import FinishedGame, finished_games, lost_episodes
     from framestow.envs.vector.serial import SerialVectorEnv
     from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
 
@@ -45,15 +45,15 @@ _MODULES = {
     "AleVectorEnv": "backends.ale",
     "AtariEnv": "atari.atari_env",
     "EnvpoolVectorEnv": "backends.envpool",
-    "FinishedGame": "episode_ends",
+    "FinishedGame": "vector.infos",
     "Preset": "atari.presets",
     "Recorder": "recording.recorder",
     "SerialVectorEnv": "vector.serial",
-    "StepSink": "recording.step_sink",
+    "StepSink": "recording.step_recording",
     "WorkerVectorEnv": "workers.worker_vector_env",
     "find_preset": "atari.presets",
-    "finished_games": "episode_ends",
-    "lost_episodes": "episode_ends",
+    "finished_games": "vector.infos",
+    "lost_episodes": "vector.infos",
     "make_atari": "atari_by_name",
 }
 

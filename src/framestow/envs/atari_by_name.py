@@ -13,7 +13,7 @@ from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, find_preset
 from framestow.envs.backends.ale import AleVectorEnv
 from framestow.envs.vector.serial import SerialVectorEnv
-from framestow.envs.workers.settings import OnWorkerLost
+from framestow.envs.workers.pool import OnWorkerLost
 from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
 from framestow.errors import InvalidSettingsError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from framestow.envs.backends.dense_infos import with_masks
+from framestow.envs.backends.envpool import with_masks
 
 
 def test_every_array_gets_its_mask_also_nested_ones_and_those_of_some_rows_only():

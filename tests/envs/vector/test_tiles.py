@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from framestow.envs.vector.tiles import tiled
+from framestow.envs.vector.calls import tiled
 from framestow.errors import InvalidStepError
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
 from framestow.envs.vector.infos import batched_infos
-from framestow.envs.workers.info_columns import MOST_COLUMNS, InfoColumns, is_layout
+from framestow.envs.workers.shared_arrays import MOST_COLUMNS, InfoColumns, is_layout
 
 NUMBERS = [
     {"lives": 3, "share": -0.0, "is_new": True},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from framestow.envs import WorkerVectorEnv
-from framestow.envs.vector.call_errors import NoStepPendingError, StepPendingError
+from framestow.envs.vector.calls import NoStepPendingError, StepPendingError
 from oracles.playing_envs import SlowEnv
 
 NUM_ENVS = 5

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
-from framestow.envs.vector.call_errors import NoStepPendingError, StepPendingError
+from framestow.envs.vector.calls import NoStepPendingError, StepPendingError
 from framestow.errors import InvalidStepError, StepTimeoutError
 from oracles.numbered_frames import NumberedEnv
 from oracles.playing_envs import SlowEnv, SpaceEnv

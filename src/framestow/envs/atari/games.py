@@ -10,6 +10,10 @@ from ale_py import roms
 
 from framestow.errors import UnknownGameError
 
+GAMES_NOT_RESTORED = ("qbert", "tetris")
+"""ROMs that ale-py 0.12.1 takes another course with than the one that was saved, seen by playing both."""
+
+
 # ale-py ships these, but its single-player interface ends the whole process when one is loaded.
 TWO_PLAYER_ROMS = frozenset({"combat", "joust", "maze_craze", "warlords"})
 

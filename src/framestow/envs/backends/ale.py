@@ -15,20 +15,87 @@ from gymnasium.vector.utils import batch_space
 from framestow.argument_checks import checked_seed, whole_number
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import Preset, find_preset
-from framestow.envs.backends.ale_recipe import ale_settings
-from framestow.envs.backends.game_tally import GameTally
-from framestow.envs.recording.begun_anew import BegunAnew, VectorStep
-from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
+from framestow.envs.recording.recordable import BegunAnew, DeferredInterrupts, VectorStep
 from framestow.envs.seeding import emulator_seed, replacement_seed, seed_of_each
-from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
-from framestow.envs.vector.call_errors import ClosedError
-from framestow.envs.vector.reset_options import require_none_left_idle, split_options
-from framestow.errors import IncompatibleError, InvalidStepError
+from framestow.envs.vector.calls import ClosedError, one_action_each, require_none_left_idle, split_options
+from framestow.envs.vector.infos import EpisodeTally
+from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
+
+
+def ale_settings(preset: Preset, mode: AutoresetMode) -> dict[str, Any]:
+    """Arguments of ``AtariVectorEnv`` for ``preset``, where it can do what the preset asks.
+
+    What ALE does otherwise is refused, but for the deviations that docs/vector-environments.md lists: the maximum is
+    always of grey values, a reset shows the last raw frame alone, 0 to ``max_noops`` no-ops are drawn and not counted
+    in the cap, a FIRE comes before them, and no frame skip is cut short where a life is lost.
+
+    Raises:
+        InvalidSettingsError: ALE's vector environment has no such thing; the message names the field.
+    """
+    _require(preset.resize == "area", preset, "resize", "it averages over the area always")
+    _require(preset.opening != "fire_steps", preset, "opening", "it plays no whole steps within a reset")
+    noop_steps = (0, 1) if mode is AutoresetMode.NEXT_STEP else (0,)
+    _require(
+        preset.life_loss == "ignored" or preset.noop_steps_after_life_loss in noop_steps,
+        preset,
+        "noop_steps_after_life_loss",
+        f"it steps all of its games or none, so that with {mode.value} there are {' or '.join(map(str, noop_steps))}",
+    )
+    return {
+        "frameskip": preset.frame_skip,
+        "repeat_action_probability": preset.sticky_probability,
+        "full_action_space": preset.action_set == "full",
+        "noop_max": preset.max_noops + 1,  # it draws below this
+        "use_fire_reset": preset.opening == "fire_frame",
+        "img_height": preset.frame_shape[0],
+        "img_width": preset.frame_shape[1],
+        "max_num_frames_per_episode": preset.max_episode_frames,
+        "stack_num": 1,
+        "grayscale": True,
+        "maxpool": True,
+        "reward_clipping": False,
+        "episodic_life": False,
+        "life_loss_info": False,
+    }
+
+
+def _require(holds: bool, preset: Preset, field: str, rule: str) -> None:
+    if not holds:
+        raise InvalidSettingsError(
+            f"preset {preset.name!r} has {field} {getattr(preset, field)!r}: ALE's vector environment cannot do that, "
+            f'{rule}; take backend="framestow"'
+        )
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+class GameTally(EpisodeTally):
+    """Score, length, lives and frame number of each of ``n`` games."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.lives: npt.NDArray[np.int64] = np.zeros(num_envs, np.int64)
+        self._frame_numbers = np.zeros(num_envs, np.int64)
+
+    def look(self, games: Flags, told: dict[str, Any]) -> None:
+        """Take in the lives and frame numbers of ``games`` from what ALE ``told``."""
+        self.lives[games] = told["lives"][games]
+        self._frame_numbers[games] = told["episode_frame_number"][games]
+
+    def infos(self, games: Flags) -> dict[str, Any]:
+        """Lives and frame numbers of ``games``, as Gymnasium's dictionary of arrays with masks."""
+        return {
+            "lives": np.where(games, self.lives, 0),
+            "_lives": games.copy(),
+            "episode_frame_number": np.where(games, self._frame_numbers, 0),
+            "_episode_frame_number": games.copy(),
+        }
+
 
 NOOP = 0  # the first of either action set
 Frames = npt.NDArray[np.uint8]
-Flags = npt.NDArray[np.bool_]
 
 
 class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):

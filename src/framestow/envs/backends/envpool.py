@@ -12,13 +12,35 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from framestow.envs.backends.dense_infos import with_masks
-from framestow.envs.backends.episode_tally import EpisodeTally
-from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
-from framestow.envs.vector.actions import one_action_each
-from framestow.envs.vector.call_errors import ClosedError
-from framestow.envs.vector.reset_options import split_options
+from framestow.envs.recording.recordable import DeferredInterrupts
+from framestow.envs.vector.calls import ClosedError, one_action_each, split_options
+from framestow.envs.vector.infos import EpisodeTally
 from framestow.errors import InvalidSettingsError, InvalidStepError
+
+ROW_NUMBERS = frozenset({"env_id", "players"})  # which environment a row is of
+
+
+def with_masks(infos: Mapping[str, Any], rows: npt.NDArray[np.integer[Any]], num_envs: int) -> dict[str, Any]:
+    """Give ``infos``, whose arrays have an entry for each of ``rows``, as arrays of ``num_envs`` entries with masks.
+
+    >>> with_masks({"lives": np.array([3, 5]), "env_id": np.array([0, 2])}, np.array([0, 2]), 3)
+    {'lives': array([3, 0, 5]), '_lives': array([ True, False,  True])}
+    """
+    masked: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key in ROW_NUMBERS:
+            continue
+        mask = np.zeros(num_envs, np.bool_)
+        mask[rows] = True
+        if isinstance(value, Mapping):
+            masked[key] = with_masks(value, rows, num_envs)
+        else:
+            told = np.asarray(value)
+            masked[key] = np.zeros((num_envs, *told.shape[1:]), told.dtype)
+            masked[key][rows] = told
+        masked[f"_{key}"] = mask
+    return masked
+
 
 Flags = npt.NDArray[np.bool_]
 

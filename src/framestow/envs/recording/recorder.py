@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -10,18 +12,215 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.envs.recording.attached_columns import Extras, PendingExtras
-from framestow.envs.recording.begun_anew import NO_STATE, NOT_IN_MEMORY, BegunAnew, VectorStep
-from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
-from framestow.envs.recording.frame_rows import newest_of, stacked_space, take_rows
-from framestow.envs.recording.recordable import ask_to_lend, check_env, check_memory, state_method, told_mode
-from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows
-from framestow.envs.recording.step_sink import StepSink, open_episodes
-from framestow.envs.recording.steps_in_flight import SentSteps, WholeStep
+from framestow.envs.recording.recordable import (
+    NO_STATE,
+    NOT_IN_MEMORY,
+    BegunAnew,
+    DeferredInterrupts,
+    VectorStep,
+    ask_to_lend,
+    check_env,
+    check_memory,
+    newest_of,
+    sends_some,
+    stacked_space,
+    state_method,
+    steps_in_halves,
+    take_rows,
+    told_mode,
+)
+from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows, StepSink, open_episodes
 from framestow.envs.vector.autoreset import find_mode
-from framestow.envs.vector.call_errors import ClosedError
-from framestow.envs.vector.ready_steps import ReadySteps
+from framestow.envs.vector.calls import ClosedError, NoStepPendingError, StepPendingError
+from framestow.envs.vector.vector_state import ReadySteps
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
+
+Extras = dict[str, npt.NDArray[Any]]
+
+
+class PendingExtras:
+    """What is to be stored with the next step, and with those that are in flight.
+
+    Columns are checked before an environment is stepped: what the memory would refuse after it would be lost.
+    """
+
+    def __init__(self, memory: Any) -> None:
+        self._checked = getattr(memory, "_checked_extras", None)
+        self._attached: dict[str, Any] = {}
+        self.of_whole: Extras | None = None
+        """Of the step of all environments that is in flight."""
+        self._of_sent: dict[int, Extras] = {}
+
+    def add_extras(self, extras: Mapping[str, npt.ArrayLike]) -> None:
+        """Keep a copy of ``extras`` for the next step, beside those that are there already."""
+        self._attached |= {name: np.array(values) for name, values in extras.items()}
+
+    def checked(self, num_rows: int) -> Extras | None:
+        """Give what is attached as the memory stores it for ``num_rows`` rows; ``None`` where it keeps no extras.
+
+        Raises ``InvalidStepError``, and forgets all of them, where one is missing, unknown or of another form.
+        """
+        attached, self._attached = self._attached, {}
+        if self._checked is None and attached:
+            raise InvalidStepError(
+                f"extras have {', '.join(sorted(attached))}: the memory keeps none; declare them with it"
+            )
+        extras: Extras | None = None if self._checked is None else self._checked(attached, num_rows)
+        self._attached = attached  # until their step has begun
+        return extras
+
+    def put_in_flight(self, extras: Extras | None, streams: npt.NDArray[Any] | None = None) -> None:
+        """Keep ``extras`` until the step that they are of has arrived: of ``streams``, a row each, or of all."""
+        if streams is None:
+            self.of_whole = extras
+        elif extras is not None:
+            for row, stream in enumerate(streams.tolist()):
+                self._of_sent[stream] = {name: values[row] for name, values in extras.items()}
+
+    def detach(self) -> None:
+        """Forget what is attached: its step has begun."""
+        self._attached = {}
+
+    def of_sent(self, streams: npt.NDArray[Any]) -> Extras | None:
+        """Give what was taken for the steps of ``streams``, which have arrived, a row each; once."""
+        rows = [self._of_sent.pop(stream) for stream in streams.tolist() if stream in self._of_sent]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else None
+
+    def drop(self) -> None:
+        """Forget all of them."""
+        self._attached, self.of_whole, self._of_sent = {}, None, {}
+
+
+class WholeStep:
+    """A step of all environments in the background: by the environment's own two calls, or on a thread.
+
+    The thread is made when it is first needed.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._env, self._has_halves = env, steps_in_halves(env)
+        self._thread: ThreadPoolExecutor | None = None
+        self._actions: Any = None
+        self._answer: Callable[[], VectorStep] | None = None  # takes the step back; None where none is in flight
+        self._future: Future[VectorStep] | None = None
+        self._is_environments_own = False
+        self._timeout: float | None = None
+
+    def require_none(self) -> None:
+        """Refuse a call while a step is in flight."""
+        if self._answer is not None:
+            raise StepPendingError(
+                "a step is in flight: it must be taken back before the next call; call step_wait()", "step_async"
+            )
+
+    def start(self, actions: Any, instead: Callable[[], VectorStep] | None) -> None:
+        """Begin to step with a copy of ``actions``; ``instead`` gives the answer where nothing is to be stepped."""
+        self._actions, self._future = deepcopy(actions), None
+        self._is_environments_own = self._has_halves and instead is None
+        if instead is not None:
+            self._answer = instead
+        elif self._has_halves:
+            self._env.step_async(self._actions)  # type: ignore[attr-defined]
+            self._answer = lambda: self._env.step_wait(timeout=self._timeout)  # type: ignore[attr-defined]
+        else:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "framestow-recorder")
+            self._future = self._thread.submit(self._env.step, self._actions)
+            self._answer = self._future.result
+
+    def wait(self, timeout: float | None) -> Any:
+        """Wait for the step, as far as that can be left off and taken up again; gives its actions."""
+        if self._answer is None:
+            raise NoStepPendingError(
+                "no step is in flight: step_wait ends one that step_async began; call that first", "step_wait"
+            )
+        self._timeout = timeout
+        if self._future is not None and wait({self._future}, timeout).not_done:
+            raise StepTimeoutError(f"step is not done after {timeout} s: it goes on; call step_wait() again")
+        return self._actions
+
+    @property
+    def leaves_it_in_flight(self) -> tuple[type[BaseException], ...]:
+        """What `take` may raise with the step still in flight.
+
+        The environment's own wait may be interrupted anywhere. What the thread has given is given again.
+        """
+        return (StepTimeoutError, KeyboardInterrupt) if self._is_environments_own else ()
+
+    def take(self) -> VectorStep:
+        """Take the answer; the step counts as in flight until `drop`."""
+        assert self._answer is not None
+        return self._answer()
+
+    def drop(self) -> None:
+        """Forget the step in flight."""
+        self._answer = None
+
+    def close(self) -> None:
+        """Forget the step in flight, when it is done, and end the thread."""
+        self.drop()
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+            self._thread = None
+
+
+class SentSteps:
+    """Steps of some environments at a time, with the actions that they were sent."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._env = env
+        self._actions: dict[int, Any] = {}
+
+    def require_none(self) -> None:
+        """Refuse a call while a step is in flight."""
+        if self._actions:
+            raise StepPendingError(
+                f"steps of environments {sorted(self._actions)} are in flight: they must be taken back before the next "
+                "call; call recv()",
+                "send",
+            )
+
+    def require_none_of(self, streams: npt.NDArray[Any]) -> None:
+        """Refuse a call for ``streams`` of which some are in flight."""
+        pending = [stream for stream in streams.tolist() if stream in self._actions]
+        if pending:
+            raise StepPendingError(
+                f"steps of environments {pending} are in flight: take them back first; call recv()", "send"
+            )
+
+    def require_some(self) -> None:
+        """Refuse to wait where no step is in flight."""
+        if not self._actions:
+            raise NoStepPendingError("no step is in flight: recv takes what send began; call that first", "recv")
+
+    def check(self, streams: npt.NDArray[Any]) -> None:
+        """Refuse streams that are none, or in flight, and an environment that can only be stepped as a whole."""
+        if not sends_some(self._env):
+            raise InvalidSettingsError(
+                f"{self._env} has no send and recv: it steps all of its environments at once; call step()"
+            )
+        count = self._env.num_envs
+        is_number = streams.dtype.kind in "iu" and streams.ndim == 1 and len(np.unique(streams)) == len(streams) > 0
+        if not is_number or streams.min() < 0 or streams.max() >= count:
+            raise InvalidStepError(f"env_ids is {streams.tolist()}: it must name some of 0 to {count - 1}, each once")
+        self.require_none_of(streams)
+
+    def send(self, actions: Any, streams: npt.NDArray[Any]) -> None:
+        """Begin a step of each of ``streams``, which `check` has let through."""
+        rows = np.array(actions)
+        if rows.shape[:1] != streams.shape:
+            raise InvalidStepError(f"actions are {rows.shape[:1]}: {len(streams)} environments need one each")
+        self._env.send(rows, streams)  # type: ignore[attr-defined]
+        self._actions |= dict(zip(streams.tolist(), rows, strict=True))
+
+    def take(self, min_envs: int, timeout: float | None) -> tuple[npt.NDArray[Any], ReadySteps]:
+        """Wait for ``min_envs`` steps at least; gives those that are done and their actions."""
+        ready: ReadySteps = self._env.recv(min_envs, timeout)  # type: ignore[attr-defined]
+        return np.stack([self._actions.pop(int(stream)) for stream in ready.env_ids]), ready
+
+    def drop(self) -> None:
+        """Forget the steps in flight."""
+        self._actions.clear()
 
 
 class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):

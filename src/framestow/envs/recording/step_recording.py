@@ -14,16 +14,75 @@ says that nobody saw how an episode ended, nothing is appended; the next begin c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.recording.final_frames import final_frames
-from framestow.envs.recording.frame_rows import put_rows, take_row, take_rows
-from framestow.envs.recording.step_sink import StepSink
+from framestow.envs.recording.recordable import put_rows, take_row, take_rows
+from framestow.errors import InvalidStepError
+
+Streams = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+
+class StepSink(Protocol):
+    """What the `Recorder` needs of a memory; `framestow.ReplayMemory` is one."""
+
+    @property
+    def stack(self) -> int:
+        """How many frames an observation has."""
+
+    def begin(self, frames: Any, env_ids: Streams | None = None) -> None:
+        """Start an episode with its first frame on each of ``env_ids`` (all where ``None``), ``(m, *frame)``.
+
+        An episode that is still open there is closed as cut off. The frames are copied.
+        """
+
+    def append(
+        self,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        frames: Any,
+        env_ids: Streams | None = None,
+    ) -> None:
+        """Add what a step of each of ``env_ids`` led to, true final frames included. The frames are copied.
+
+        A memory with extras has a method ``_checked_extras(extras, num_steps)``, as `framestow.ReplayMemory`
+        has, and takes what that gives as ``extras=``.
+        """
+
+    def observations(self) -> npt.NDArray[Any]:
+        """Give what the policy sees now, a fresh array ``(n, stack, *frame)``."""
+
+
+def open_episodes(memory: StepSink, num_envs: int) -> npt.NDArray[np.bool_]:
+    """Which streams have an episode that goes on in ``memory``, ``(num_envs,)``; all where it does not tell."""
+    told = getattr(memory, "open_episodes", None)
+    return np.ones(num_envs, np.bool_) if told is None else np.asarray(told, np.bool_)
+
+
+def final_frames(infos: Mapping[str, Any], rows: npt.NDArray[np.intp]) -> dict[int, Any]:
+    """Take the true last frame of each of ``rows``; no other row of ``final_obs`` is looked at.
+
+    Gymnasium's array of objects with its mask will do, and so will ALE's dense array without one.
+
+    Raises:
+        InvalidStepError: one of them is not there.
+    """
+    final, is_told = infos.get("final_obs"), infos.get("_final_obs")
+    told = np.full(rows.shape, final is not None) if is_told is None else np.asarray(is_told, np.bool_)[rows]
+    untold = rows[~told]
+    if untold.size:
+        raise InvalidStepError(
+            f"environments {untold.tolist()} have ended without final_obs: SAME_STEP must hand the last frame over in "
+            "infos; give the environment's real autoreset_mode"
+        )
+    return {int(row): take_row(final, row) for row in rows}
+
 
 Flags = npt.NDArray[np.bool_]
 

@@ -1,10 +1,10 @@
-"""Infos of many environments as the one dictionary that Gymnasium's vector environments hand out."""
+"""Infos of a vector environment: batched as Gymnasium does, and what they say of episodes."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -119,3 +119,72 @@ def _one_by_one(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_env
     for number, info in zip(numbers, infos, strict=True):
         batched = gymnasiums._add_info(batched, info, number)
     return batched
+
+
+class FinishedGame(NamedTuple):
+    """A game that a step ended or truncated."""
+
+    env_id: int
+    """Which environment played it."""
+    score: float
+    """Sum of its unclipped rewards, over all lives."""
+    agent_steps: int
+    """Steps that the agent took in it, over all lives."""
+
+
+def finished_games(infos: Mapping[str, Any]) -> list[FinishedGame]:
+    """Games that ended in the step whose ``infos`` these are, in any autoreset mode.
+
+    A lost life is no finished game. With SAME_STEP, Gymnasium keeps what the last step told in ``final_info``.
+
+    >>> finished_games({"episode": {"r": np.array([0.0, 7.0]), "l": np.array([0, 90])}, "_episode": np.array([0, 1])})
+    [FinishedGame(env_id=1, score=7.0, agent_steps=90)]
+    """
+    games = []
+    for told in (infos, infos.get("final_info", {})):
+        if "episode" in told:
+            episode, is_told = told["episode"], np.asarray(told["_episode"], np.bool_)
+            games += [
+                FinishedGame(int(stream), float(episode["r"][stream]), int(episode["l"][stream]))
+                for stream in np.flatnonzero(is_told)
+            ]
+    return games
+
+
+def lost_episodes(infos: Mapping[str, Any]) -> dict[int, str]:
+    """Streams whose episode was cut off in the step whose ``infos`` these are, and why; nobody saw its end.
+
+    >>> lost_episodes({"episode_lost": np.array([None, "worker 1 died"]), "_episode_lost": np.array([False, True])})
+    {1: 'worker 1 died'}
+    """
+    if "episode_lost" not in infos:
+        return {}
+    return {int(stream): str(infos["episode_lost"][stream]) for stream in np.flatnonzero(infos["_episode_lost"])}
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+class EpisodeTally:
+    """Unclipped score and agent steps of the episode, or the game, that each of ``n`` environments plays."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._scores = np.zeros(num_envs, np.float64)
+        self._agent_steps = np.zeros(num_envs, np.int64)
+
+    def begin(self, mask: Flags) -> None:
+        """Count anew for those of ``mask``."""
+        self._scores[mask], self._agent_steps[mask] = 0.0, 0
+
+    def add(self, rewards: npt.NDArray[Any], were_acted: Flags) -> None:
+        """Add a step's rewards; it counts as an agent's where they ``were_acted``."""
+        self._scores += rewards
+        self._agent_steps[were_acted] += 1
+
+    def finished(self, mask: Flags) -> dict[str, Any]:
+        """Tell ``infos["episode"]`` of those of ``mask``, which are over; nothing where there is none."""
+        if not mask.any():
+            return {}
+        scores, lengths = np.where(mask, self._scores, 0.0), np.where(mask, self._agent_steps, 0)
+        told = {"r": scores, "_r": mask.copy(), "l": lengths, "_l": mask.copy()}
+        return {"episode": told, "_episode": mask.copy()}

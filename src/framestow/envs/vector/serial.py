@@ -14,16 +14,23 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.argument_checks import checked_seed
 from framestow.envs.seeding import seed_of_each
-from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, StepOutcome, find_mode, lost_outcome
-from framestow.envs.vector.call_errors import ClosedError, words_of
-from framestow.envs.vector.env_spaces import EnvSpaces, batched_spaces, check_equal_spaces, checked_factories
+from framestow.envs.vector.calls import (
+    ClosedError,
+    EnvSpaces,
+    batched_spaces,
+    check_equal_spaces,
+    checked_factories,
+    one_action_each,
+    require_none_left_idle,
+    split_options,
+    words_of,
+)
+from framestow.envs.vector.calls import tiled as tile
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.infos import batched_infos
-from framestow.envs.vector.lost_episodes import LostEpisodes
-from framestow.envs.vector.reset_options import require_none_left_idle, split_options
-from framestow.envs.vector.tiles import tiled as tile
 from framestow.envs.vector.vector_state import (
+    LostEpisodes,
     begin_anew_without_state,
     check_vector_state,
     env_entry,

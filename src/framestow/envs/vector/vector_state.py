@@ -3,18 +3,97 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from framestow.argument_checks import checked_seed
 from framestow.envs.vector.env_state import take_state, why_no_state
-from framestow.envs.vector.lost_episodes import LostEpisodes
-from framestow.errors import IncompatibleError
+from framestow.errors import IncompatibleError, InvalidStepError
+
+
+class ReadySteps(NamedTuple):
+    """What ``recv`` gives: ``m`` environments whose steps are done, one row each, in all fields."""
+
+    env_ids: npt.NDArray[np.intp]
+    """Which environments these are, ``(m,)``."""
+    observations: Any
+    """What they show, ``(m, *observation)``."""
+    rewards: npt.NDArray[np.float64]
+    """Their rewards, ``(m,)``."""
+    terminated: npt.NDArray[np.bool_]
+    """Whether the episode terminated, ``(m,)``."""
+    truncated: npt.NDArray[np.bool_]
+    """Whether the episode was truncated, ``(m,)``."""
+    infos: dict[str, Any]
+    """Gymnasium's dictionary of arrays with masks, over these rows and not over all environments."""
+
+
+def checked_env_ids(env_ids: Sequence[int] | npt.NDArray[np.integer[Any]], num_envs: int) -> list[int]:
+    """Give the environments that a caller of ``send`` names, or refuse them."""
+    numbers = np.asarray(env_ids)
+    is_right = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
+    if not is_right or numbers.min() < 0 or numbers.max() >= num_envs or len(np.unique(numbers)) != len(numbers):
+        raise InvalidStepError(
+            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}, one at least"
+        )
+    return [int(number) for number in numbers]
+
+
+class LostEpisodes:
+    """Remembers what a loss leaves to be done, environment by environment.
+
+    An environment that was made anew is seeded at its first reset: the ``k``-th of environment ``i`` from
+    ``SeedSequence(seed, spawn_key=(i, k))``, so that the same losses give the same run, and no stream is played twice.
+    """
+
+    def __init__(self, seed: int | None, num_envs: int) -> None:
+        self.untold: dict[int, str] = {}
+        """Environments whose next step has to tell of a loss, and why."""
+        self.first_seeds: dict[int, int] = {}
+        """Environments that were made anew and not reset since, and what to reset them with."""
+        self._num_replacements = [0] * num_envs
+        self.seed_from(seed)
+
+    def seed_from(self, seed: int | None) -> None:
+        """Derive the seeds of replacements from this one; ``None`` takes fresh entropy."""
+        self._entropy = np.random.SeedSequence(checked_seed(seed)).entropy
+
+    def note_replacement(self, numbers: Iterable[int]) -> None:
+        """Take note that these environments were made anew."""
+        for number in numbers:
+            key = (number, self._num_replacements[number])
+            self._num_replacements[number] += 1
+            state = np.random.SeedSequence(self._entropy, spawn_key=key).generate_state(1, np.uint32)
+            self.first_seeds[number] = int(state[0])
+
+    def note_reset(self, numbers: Iterable[int]) -> None:
+        """Take note that these environments were reset: what was lost before is closed by that."""
+        for number in numbers:
+            self.untold.pop(number, None)
+            self.first_seeds.pop(number, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is still to be told and seeded, in plain values."""
+        return {
+            "untold": {str(number): why for number, why in self.untold.items()},
+            "first_seeds": {str(number): seed for number, seed in self.first_seeds.items()},
+            "num_replacements": list(self._num_replacements),
+            "entropy": self._entropy,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.untold = {int(number): str(why) for number, why in state["untold"].items()}
+        self.first_seeds = {int(number): int(seed) for number, seed in state["first_seeds"].items()}
+        self._num_replacements = [int(count) for count in state["num_replacements"]]
+        self._entropy = state["entropy"]
+
 
 _KEYS = ("autoreset_mode", "envs", "has_ended", "needs_reset", "observations", "pending_seed", "lost")
 

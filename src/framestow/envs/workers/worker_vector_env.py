@@ -14,20 +14,28 @@ from gymnasium.vector.utils import batch_space
 
 from framestow.argument_checks import checked_seed
 from framestow.envs.seeding import seed_of_each
-from framestow.envs.vector.actions import one_action_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
-from framestow.envs.vector.call_errors import ClosedError, NoStepPendingError, StepPendingError
-from framestow.envs.vector.env_spaces import checked_factories
+from framestow.envs.vector.calls import (
+    ClosedError,
+    NoStepPendingError,
+    StepPendingError,
+    checked_factories,
+    one_action_each,
+    require_none_left_idle,
+    split_options,
+)
+from framestow.envs.vector.calls import tiled as tile
 from framestow.envs.vector.infos import batched_infos
-from framestow.envs.vector.ready_steps import ReadySteps, checked_env_ids
-from framestow.envs.vector.reset_options import require_none_left_idle, split_options
-from framestow.envs.vector.tiles import tiled as tile
-from framestow.envs.vector.vector_state import begin_anew_without_state, check_vector_state, vector_state
-from framestow.envs.workers.crew import Crew, failure_as_error
-from framestow.envs.workers.factories import EnvFactory
-from framestow.envs.workers.messages import Command, pickled
-from framestow.envs.workers.settings import OnWorkerLost, check_on_worker_lost, check_step_timeout
+from framestow.envs.vector.vector_state import (
+    ReadySteps,
+    begin_anew_without_state,
+    check_vector_state,
+    checked_env_ids,
+    vector_state,
+)
+from framestow.envs.workers.pool import Crew, OnWorkerLost, check_on_worker_lost, check_step_timeout, failure_as_error
 from framestow.envs.workers.stepping import Infos, Stepping
+from framestow.envs.workers.wire import Command, EnvFactory, pickled
 from framestow.envs.workers.worker import Request
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, WorkerLostError
 

@@ -1,10 +1,148 @@
-"""The two ends of the socket between a parent and a worker."""
+"""What a parent and its workers send each other, and how: a few raw bytes a step, pickles for the rest."""
 
 from __future__ import annotations
 
+import pickle
 import socket
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from framestow.envs.workers.messages import HEADER_NBYTES, Frame, framed, header_of
+import cloudpickle
+import gymnasium
+
+from framestow.errors import InvalidSettingsError
+
+EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class Factories:
+    """Travels among the arguments of a process: as it is under fork, pickled by value otherwise.
+
+    It is read only when asked for, so that a function which cannot be read in the worker is an error that the worker
+    tells, and not the end of the worker.
+    """
+
+    def __init__(self, functions: Sequence[EnvFactory]) -> None:
+        self._functions: Sequence[EnvFactory] | bytes = functions
+
+    def functions(self) -> Sequence[EnvFactory]:
+        """Give the functions, one an environment."""
+        if isinstance(self._functions, bytes):
+            self._functions = pickle.loads(self._functions)
+        return self._functions  # type: ignore[return-value]
+
+    def __getstate__(self) -> bytes:
+        if isinstance(self._functions, bytes):
+            return self._functions
+        try:
+            return cloudpickle.dumps(self._functions)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise InvalidSettingsError(
+                f"env_fns cannot be pickled: {error}; make what they hold inside of them, or use start_method='fork'"
+            ) from error
+
+    def __setstate__(self, state: bytes) -> None:
+        self._functions = state
+
+
+_HEADER = struct.Struct("<QQB")
+HEADER_NBYTES = _HEADER.size
+_COUNT = struct.Struct("<H")
+
+
+class Command(IntEnum):
+    """What a worker can be asked."""
+
+    MAKE = 0
+    MAP = 1
+    RESET = 2
+    STEP = 3
+    CALL = 4
+    SET = 5
+    RENDER = 6
+    TAKE_STATES = 7
+    PUT_STATES = 8
+    CLOSE = 9
+
+
+class Outcome(IntEnum):
+    """What became of a request."""
+
+    DONE = 0
+    FAILED = 1
+
+
+class Frame(NamedTuple):
+    """One message."""
+
+    sequence: int
+    kind: int
+    payload: bytes
+
+
+class StepOf(NamedTuple):
+    """How one environment is to be stepped."""
+
+    number: int
+    """Which environment."""
+    has_ended: bool
+    """Whether its episode had ended before this step."""
+    half: int
+    """Half of the slab that its observation goes to."""
+
+
+class EnvFailure(NamedTuple):
+    """What an environment raised in a worker, as text."""
+
+    environment: int
+    kind: str
+    """Name of the exception's class."""
+    doing: str
+    """What it was asked: ``action 3``, ``its reset``."""
+    message: str
+    traceback: str
+
+
+def framed(sequence: int, kind: int, payload: bytes) -> bytes:
+    """Put a message into the bytes that travel."""
+    return _HEADER.pack(len(payload), sequence, kind) + payload
+
+
+def header_of(head: bytes) -> tuple[int, int, int]:
+    """Read a header: length of the payload, sequence number, kind."""
+    return _HEADER.unpack_from(head)
+
+
+def packed_steps(steps: Sequence[StepOf], actions: Sequence[Any] | None) -> bytes:
+    """Payload of a STEP: four bytes an environment; ``actions`` only where they do not lie in the slab."""
+    codes = [number << 2 | has_ended << 1 | half for number, has_ended, half in steps]
+    head = struct.pack(f"<H{len(codes)}I", len(codes), *codes)
+    return head if actions is None else head + pickled(actions)
+
+
+def unpacked_steps(payload: bytes) -> tuple[Sequence[StepOf], Sequence[Any] | None]:
+    """Read what `packed_steps` gave."""
+    (count,) = _COUNT.unpack_from(payload)
+    end = _COUNT.size + 4 * count
+    return _steps_of(payload[:end]), pickle.loads(payload[end:]) if len(payload) > end else None
+
+
+@lru_cache(maxsize=16)  # nearly all steps of a run are asked for in the same two ways
+def _steps_of(head: bytes) -> tuple[StepOf, ...]:
+    codes = struct.unpack_from(f"<{(len(head) - _COUNT.size) // 4}I", head, _COUNT.size)
+    return tuple(StepOf(code >> 2, bool(code >> 1 & 1), code & 1) for code in codes)
+
+
+def pickled(value: Any) -> bytes:
+    """Pickle anything, by reference to its module where that works, else by value."""
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+
 
 _READ_NBYTES = 1 << 16
 _USUAL_NBYTES = 1 << 12  # more than a step's message: header and payload come with one call of the system
