@@ -46,7 +46,7 @@ from framestow.envs.vector.autoreset import find_mode
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.lazy_frames import STACK_AXES, LazyFrames, LazyFramesBatch, StackAxis
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
+from framestow.integrations.tested_versions import warn_of_untested_version
 
 __all__ = ["FrameStack", "LazyFrames", "LazyFramesBatch", "VectorFrameStack"]
 

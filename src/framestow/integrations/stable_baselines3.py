@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.drop_in.paired_steps import several_steps
 from framestow.integrations.drop_in.row_buffer import RowBuffer
-from framestow.integrations.drop_in.several_steps import several_steps
-from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
+from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.replay.batch import Batch
 
 warn_of_untested_version("stable-baselines3", "2.7", "2.9")

@@ -15,7 +15,7 @@ from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStep
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.stacked_observations import StackedOn, Stacks
+from framestow.integrations.drop_in.observation_layout import StackedOn, Stacks
 from framestow.offline.minari_library import bytes_of_dataset, has_lossy_pictures, open_dataset
 from framestow.offline.transfer import Progress, Transferred, no_progress
 from framestow.replay.action_spec import ActionSpec

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from framestow.errors import MissingExtraError, UntestedVersionWarning
-from framestow.integrations.drop_in import tested_versions
-from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
+from framestow.integrations import tested_versions
+from framestow.integrations.tested_versions import warn_of_untested_version
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
-from framestow.integrations.drop_in.memory_bytes import memory_from_bytes, memory_to_bytes
-from framestow.integrations.drop_in.steps_taken import num_steps_taken
+from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.sampling import OutputPool

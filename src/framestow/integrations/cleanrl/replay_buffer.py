@@ -10,8 +10,22 @@ import numpy.typing as npt
 import torch
 
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.cleanrl.own_tensors import chosen_device, own_tensor
 from framestow.integrations.drop_in.row_buffer import RowBuffer
+
+
+def own_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
+    """Give a copy of ``array`` on ``device``.
+
+    Both observations of a batch are views of the same frames, and a learner may write to its tensors.
+    """
+    return torch.from_numpy(np.array(array, order="C")).to(device)
+
+
+def chosen_device(device: Any) -> torch.device:
+    """``"auto"`` is a GPU where there is one; without one, what asks for it gets the CPU, as in CleanRL."""
+    chosen = torch.device("cuda" if device == "auto" else device)
+    return chosen if chosen.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
+
 
 Array = npt.NDArray[Any]
 

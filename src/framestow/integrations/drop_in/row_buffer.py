@@ -2,24 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.assigned_arrays import as_assigned
 from framestow.integrations.drop_in.paired_steps import PairedSteps
-from framestow.integrations.drop_in.ring_arrays import RingArrays
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 
 Array = npt.NDArray[Any]
+
+
+def as_assigned(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
+    """Give ``observations`` as ``(num_envs, *frame)`` of its dtype, as NumPy would assign them to such an array.
+
+    A number a stream may lack its axis. Raises ``InvalidStepError`` for a shape that does not fit, and for values that
+    would be others in that dtype; floats may lose digits.
+    """
+    array, shape = np.asarray(observations), (num_envs, *frame.shape)
+    if array.dtype != frame.dtype:
+        array = _cast(array, frame.dtype)
+    if array.shape == shape:
+        return array
+    if frame.shape == (1,) and array.shape == (num_envs,):
+        return array[:, None]
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise InvalidStepError(
+            f"observations have shape {array.shape}: those of {num_envs} environments are {shape}; give one for each"
+        ) from None
+
+
+def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
+    with np.errstate(all="ignore"):  # what does not fit is found below
+        cast = array.astype(dtype)
+    if not np.can_cast(array.dtype, dtype, "same_kind") and not np.array_equal(cast, array):
+        raise InvalidStepError(
+            f"observations have dtype {array.dtype}: some are others as {dtype}, which the observation space says; "
+            "give them in that dtype"
+        )
+    return cast
+
+
+MOST_BYTES = 2**30  # are unpacked at once
+
+Unpack = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[Any]]
+
+
+class HeldObservations:
+    """Reads as an array ``(rows, streams, *observation)`` that cannot be written to.
+
+    Its first two axes take any index that NumPy takes; what is looked at is unpacked into a new array. Rows that hold
+    nothing yet are zeros. ``unpack`` gives the observations of some rows and streams.
+
+    Raises ``InvalidSettingsError`` where more than a gibibyte would be unpacked at once.
+    """
+
+    def __init__(self, unpack: Unpack, num_held: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._unpack, self._num_held, self.shape, self.dtype = unpack, num_held, shape, dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> npt.NDArray[Any]:
+        rows, streams = np.indices(self.shape[:2], sparse=True)
+        places = (rows * self.shape[1] + streams)[_of_rows_and_streams(key)]
+        observation = self.shape[2:]
+        num_bytes = places.size * int(np.prod(observation)) * self.dtype.itemsize
+        if num_bytes > MOST_BYTES:
+            raise InvalidSettingsError(
+                f"{places.size} observations have {num_bytes / 2**30:.1f} GiB unpacked: {MOST_BYTES // 2**30} GiB are "
+                "unpacked at once; look at fewer rows, or go through memory.episodes() of the buffer"
+            )
+        found = np.zeros((places.size, *observation), self.dtype)
+        rows, streams = np.divmod(places.ravel(), self.shape[1])
+        is_held = rows < self._num_held
+        if is_held.any():
+            found[is_held] = self._unpack(rows[is_held], streams[is_held])
+        return found.reshape(*places.shape, *observation)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("observations are unpacked when they are looked at: there is no array to look at")
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+
+
+def _of_rows_and_streams(key: Any) -> Any:
+    """Give ``key`` without what it says of whole observations."""
+    keys = key if isinstance(key, tuple) else (key,)
+    while len(keys) > 2 and (isinstance(keys[-1], EllipsisType) or _is_all(keys[-1])):
+        keys = keys[:-1]
+    if len(keys) > 2:
+        raise InvalidSettingsError(
+            f"observations are looked up by {len(keys)} indices: they are unpacked whole; give those of rows and "
+            "environments, then index what comes back"
+        )
+    return keys
+
+
+def _is_all(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
+class RingArrays:
+    """What ``steps`` hold, as arrays ``(num_rows, num_envs, ...)`` of a ring: its row R % num_rows is row R of them.
+
+    None can be written to. Where there is nothing yet they are zeros.
+    """
+
+    def __init__(self, steps: PairedSteps, num_rows: int) -> None:
+        self.steps, self.num_rows = steps, num_rows
+
+    @property
+    def num_held(self) -> int:
+        """How many rows of the ring hold something."""
+        return min(self.steps.num_rows, self.num_rows)
+
+    def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Give the memory's indices of steps in these rows of the ring and streams, which broadcast."""
+        newest = self.steps.num_rows - 1
+        return self.steps.indices(newest - (newest - np.asarray(rows)) % self.num_rows, streams)
+
+    def observations(self, name: str, frames: Any) -> Any:
+        """Give ``HeldObservations`` of ``"observation"`` or ``"next_observation"``, or a dict of them.
+
+        ``frames``: a ``FrameSpec`` of whole observations, or a dict of such.
+        """
+
+        def unpacked(rows: Array, streams: Array, key: str | None = None) -> Array:
+            observations = getattr(self.steps.transitions(self.indices(rows, streams)), name)
+            return np.asarray(observations if key is None else observations[key])
+
+        axes = self.num_rows, self.steps.memory.num_envs
+        if isinstance(frames, dict):
+            return {
+                key: HeldObservations(partial(unpacked, key=key), self.num_held, (*axes, *frame.shape), frame.dtype)
+                for key, frame in frames.items()
+            }
+        return HeldObservations(unpacked, self.num_held, (*axes, *frames.shape), frames.dtype)
+
+    def column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
+        """Give a new array of what steps carry, by its name in ``HeldSteps``; ``shape``: of one step's."""
+        num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_held)
+        array = np.zeros((self.num_rows, num_envs, *shape), dtype)
+        indices = self.indices(rows[:, None], np.arange(num_envs))
+        if rows.size:
+            column = getattr(self.steps.memory.steps_from(indices.ravel()), name)
+            array[rows] = column.reshape(*indices.shape, *shape)
+        array.flags.writeable = False
+        return array
+
+    def dones(self) -> Dones:
+        """Give a new array of ``float32``, 1 where an episode ended, which can be told that the newest step was cut."""
+        array = np.maximum(self.column("terminated"), self.column("truncated")).view(Dones)
+        array.steps, array.newest_row = self.steps, (self.steps.num_rows - 1) % self.num_rows
+        return array
+
+
+class Dones(npt.NDArray[np.float32]):
+    """Where episodes ended. ``dones[newest row] = True`` lets the next step of each stream begin an episode.
+
+    So libraries say that they reset environments in the midst of episodes. No flag changes by it: the step's next
+    observation is held, and it bootstraps from that. Raises ``InvalidSettingsError`` for anything else that is set.
+    """
+
+    steps: PairedSteps | None = None
+    newest_row: int = -1
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.steps is None or np.ndim(key) or key != self.newest_row or not np.all(value):
+            raise InvalidSettingsError(
+                f"dones[{key!r}] is set to {value!r}: steps stay as they came; only of the newest row, "
+                f"{self.newest_row}, can be said that its episodes were cut"
+            )
+        self.steps.begin_anew()
 
 
 class RowBuffer:

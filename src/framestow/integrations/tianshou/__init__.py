@@ -13,7 +13,7 @@ and what behaves better.
 =================================  ====================================================
 """
 
-from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
+from framestow.integrations.tested_versions import warn_of_untested_version
 
 warn_of_untested_version("tianshou", "2.0", "2.0")
 

@@ -2,21 +2,391 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from tianshou.data import Batch, PrioritizedReplayBufferManager, ReplayBufferManager
 from tianshou.data import CachedReplayBuffer as TianshouCached
 from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized
-from tianshou.data import PrioritizedReplayBufferManager, ReplayBufferManager
 from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVector
 from tianshou.data import ReplayBuffer as TianshouBuffer
 from tianshou.data import VectorReplayBuffer as TianshouVector
 
 from framestow.errors import InvalidSettingsError
-from framestow.integrations.tianshou.numbered_slots import (
-    NumberedSlots,
-    NumberedSlotsOfParts,
-    PrioritizedNumberedSlots,
-)
+from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.tianshou.observation_store import ObservationStore, Step
+from framestow.replay.memory import ReplayMemory
+
+
+class SlotBuffer(Protocol):
+    """What has observations by slot."""
+
+    maxsize: int
+
+    def get(self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None) -> Any:
+        """Give what is under ``key`` in these slots, as it came where ``stack_num`` is 1."""
+
+
+class StoredObservations(NDArrayOperatorsMixin):
+    """``buffer.obs`` or ``buffer.obs_next``: indexed by slots as an array of all of them is, and only to be read.
+
+    Every look unpacks what it asks for. What NumPy or a method of arrays does with all of it, ``buffer.obs.mean()``,
+    unpacks everything first. Where observations are dicts, their keys are attributes and string indices, as in a
+    ``Batch``.
+    """
+
+    def __init__(self, buffer: SlotBuffer, name: str, path: tuple[str, ...] = ()) -> None:
+        self._buffer, self._name, self._path = buffer, name, path
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, str):
+            self._part_of(self._buffer.get(np.zeros(0, int), self._name, stack_num=1))[index]  # refuses what is no key
+            return StoredObservations(self._buffer, self._name, (*self._path, index))
+        return self._part_of(self._buffer.get(index, self._name, stack_num=1))
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):
+            raise AttributeError(key)
+        nothing = self[np.zeros(0, int)]
+        if isinstance(nothing, np.ndarray):
+            if not hasattr(nothing, key):
+                raise AttributeError(key)
+            return getattr(np.asarray(self), key)
+        try:
+            return self[key]
+        except KeyError as missing:
+            raise AttributeError(key) from missing
+
+    def __len__(self) -> int:
+        return self._buffer.maxsize
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Slots of the buffer, and the shape of what each has."""
+        return (len(self), *self[np.zeros(0, int)].shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What came."""
+        dtype: np.dtype[Any] = self[np.zeros(0, int)].dtype
+        return dtype
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("observations are packed: an array of them is always a new one; leave out copy=False")
+        return np.asarray(self[:], dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
+        arrays = (np.asarray(each) if isinstance(each, StoredObservations) else each for each in inputs)
+        return getattr(ufunc, method)(*arrays, **settings)
+
+    def __repr__(self) -> str:
+        return f"StoredObservations({'.'.join((self._name, *self._path))} of {len(self)} slots)"
+
+    def _part_of(self, observations: Any) -> Any:
+        for key in self._path:
+            observations = observations[key]
+        return observations
+
+
+OBSERVATIONS = ("obs", "obs_next")
+ROWS_AT_ONCE = 64  # are read together where steps are moved from another buffer
+Added = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+
+
+class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without types
+    """What Tianshou's buffers get in front of them, so that their observations are in an ``ObservationStore``.
+
+    In Tianshou's own arrays, the ``_meta`` of a buffer, the place of ``obs`` is taken by the number that the step has
+    in the store (0 where there is none), and ``obs_next`` is not there. All else stays Tianshou's: the other arrays,
+    the order of slots, what is drawn.
+    """
+
+    _observations: ObservationStore
+    _first_stream = 0
+    _is_part = False  # of a vector buffer, which then has the store
+
+    def keep_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: str) -> None:
+        """Begin a store for so many steps of each stream; Tianshou's constructor has run."""
+        stack_num: int = self.options["stack_num"]
+        self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
+        self._keeps_last_frame: bool = self.options["save_only_last_obs"]
+        self._save_obs_next = self._save_only_last_obs = False  # what Tianshou has to do with the numbers
+
+    @property
+    def memories(self) -> tuple[ReplayMemory, ...]:
+        """What holds the observations: nothing before the first step, then one memory, or one an environment.
+
+        They go apart once some of the environments step without the others.
+        """
+        return self._observations.memories
+
+    @property
+    def memory(self) -> ReplayMemory:
+        """The one that holds the observations; ``InvalidSettingsError`` where there is none yet, or more than one."""
+        if len(self.memories) != 1:
+            raise InvalidSettingsError(
+                f"memory is asked of a buffer that has {len(self.memories)}: there is none before the first step, and "
+                "one an environment once these step apart; take memories"
+            )
+        return self.memories[0]
+
+    def add(self, batch: Any, buffer_ids: Any = None) -> Added:
+        """Add a step of one or several environments as Tianshou does; ``obs_next`` is taken whatever is kept of it.
+
+        Raises ``InvalidStepError`` before anything is stored.
+        """
+        if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
+            return cast(Added, super().add(batch, buffer_ids))  # refuses it
+        streams, is_one = self._streams_that_step(buffer_ids)
+        step = Step(
+            self._frames(batch.obs, is_one),
+            self._frames(batch.get("obs_next"), is_one),
+            *(np.asarray(batch[key], bool).reshape(len(streams)) for key in ("terminated", "truncated")),
+        )
+        numbers = self._observations.add(streams, step)
+        numbered = Batch()
+        for key in batch.get_keys():
+            numbered.__dict__[key] = batch[key]
+        numbered.__dict__["obs"] = numbers.reshape(()) if is_one else numbers
+        return cast(Added, super().add(numbered, buffer_ids))
+
+    def sample(self, batch_size: int | None) -> tuple[Batch, npt.NDArray[Any]]:
+        """Draw a batch as Tianshou does, by the same generator: its transitions, and their slots."""
+        self._observations.batch_size = batch_size or 0
+        return cast("tuple[Batch, npt.NDArray[Any]]", super().sample(batch_size))
+
+    def get(
+        self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None
+    ) -> Batch | npt.NDArray[Any]:
+        """Give what is stored under ``key`` in these slots, stacked as Tianshou does; see ``__getitem__``."""
+        if key not in OBSERVATIONS or not self.memories:
+            return super().get(index, key, default_value, stack_num)
+        return self._pair(index, stack_num)[key == "obs_next"]
+
+    def __getitem__(self, index: Any) -> Batch:
+        """Give the transitions in these slots, as a buffer of Tianshou does, in fresh arrays.
+
+        ``obs_next`` is what the step led to, whether or not the buffer was told to ignore it: at the end of an episode
+        its last observation, stacked as any other. ``obs`` is what came, also where slots before it are gone.
+        """
+        if isinstance(index, slice):
+            index = self._slots_of(index)
+        obs, obs_next = self._pair(index, None)
+        given = {"obs": obs}
+        given |= {key: self._meta[key][index] for key in ("act", "rew", "terminated", "truncated", "done")}
+        given["obs_next"] = obs_next
+        given |= {key: self.get(index, key, Batch()) for key in ("info", "policy")}
+        others = (key for key in self._meta.get_keys() if key not in self._reserved_keys)
+        return Batch(given | {key: self._meta[key][index] for key in others})
+
+    def __getattr__(self, key: str) -> Any:
+        if key in OBSERVATIONS and "_observations" in self.__dict__ and self.memories:
+            return StoredObservations(self, key)
+        return super().__getattr__(key)
+
+    def reset(self, keep_statistics: bool = False) -> None:
+        """Forget every step. With ``keep_statistics`` episodes go on: what is sampled of them keeps its history."""
+        super().reset(keep_statistics)
+        if self.memories and not keep_statistics and not self._is_part:
+            self._observations.clear()
+            self._meta["obs"][:] = 0
+
+    def update(self, buffer: Any) -> npt.NDArray[Any]:
+        """Add all steps of another buffer, Tianshou's or one of these, and give the slots that they are in now."""
+        knows_next = buffer._observations.knows_next if isinstance(buffer, NumberedSlots) else buffer._save_obs_next
+        stack_num, buffer.stack_num = buffer.stack_num, 1
+        try:
+            slots = buffer.sample_indices(0) if len(buffer) and self.maxsize else np.array([], int)
+            numbers = np.zeros(buffer.maxsize, np.uint32)
+            for first in range(0, len(slots), ROWS_AT_ONCE):
+                moved = slots[first : first + ROWS_AT_ONCE]
+                numbers[moved] = self._numbered([self._first_stream], buffer[moved], knows_next)
+        finally:
+            buffer.stack_num = stack_num
+        fields = {key: buffer._meta[key] for key in buffer._meta.get_keys() if key != "obs_next"}
+        indices: npt.NDArray[Any] = super().update(_Moved(slots, Batch({**fields, "obs": numbers})))
+        return indices
+
+    def set_batch(self, batch: Any) -> None:
+        """Take all of a batch, one step a slot, in the place of what is there; observations are copied."""
+        if self._is_part:
+            raise InvalidSettingsError("set_batch is asked of a part of a vector buffer: set the batch of the whole")
+        numbers_here = self._meta.get("obs")
+        super().set_batch(batch)  # refuses what it refuses
+        if "obs" not in batch.get_keys() or batch.obs is numbers_here:  # a batch that was read off this buffer
+            return
+        self._observations.clear()
+        streams = list(range(len(self._observations.sizes)))
+        numbers = np.zeros(self.maxsize, np.uint32)
+        for slots in np.arange(self.maxsize).reshape(len(streams), -1).T:
+            numbers[slots] = self._numbered(streams, batch[slots])
+        kept = {key: batch[key] for key in batch.get_keys() if key != "obs_next"}
+        super().set_batch(Batch({**kept, "obs": numbers}))
+
+    def hasnull(self) -> bool:
+        """Whether a value is missing; Tianshou's trainers ask this after every collect.
+
+        No observation is looked at unless one came that was NaN; Tianshou's buffer copies all of them to see.
+        """
+        if not self.memories or self._observations.had_nan:
+            return bool(super().hasnull())
+        fields = _that_may_be_null(self._meta)
+        return bool(fields.get_keys()) and bool(fields[self.sample_indices(0)].hasnull())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, observations packed; a part of a vector buffer leaves what they share to that."""
+        shared = {"_observations": None, "_meta": Batch()} if self._is_part else {}
+        return self.__dict__ | shared
+
+    def _numbered(self, streams: list[int], batch: Any, knows_next: bool = True) -> npt.NDArray[np.uint32]:
+        """Store the observations of a batch: a step of each of several streams, or steps of one that follow."""
+        obs, obs_next = (_tree(batch.get(key)) for key in OBSERVATIONS)
+        obs_next = obs_next if knows_next else None
+        ends = [np.asarray(batch[key], bool) for key in ("terminated", "truncated")]
+        steps = [np.s_[:]] if len(streams) > 1 else [np.s_[at : at + 1] for at in range(len(batch))]
+        added = [self._observations.add(streams, Step(obs, obs_next, *ends).of(step)) for step in steps]
+        return np.concatenate(added)
+
+    def _slots_of(self, index: slice) -> npt.NDArray[Any]:
+        """The slots of a slice, as Tianshou has them: of all, the oldest step's first."""
+        slots: npt.NDArray[Any] = self.sample_indices(0) if index == slice(None) else self._indices[: len(self)][index]
+        return slots
+
+    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+        """The streams of a call of ``add``, and whether what comes is of one environment without an axis for it."""
+        return [self._first_stream], buffer_ids is None
+
+    def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return np.full(len(slots), self._first_stream)
+
+    def _frames(self, observations: Any, is_one: bool) -> Any:
+        """Observations as the store takes them, ``(n, *shape)``: the newest of each stack where only that is kept."""
+        if (arrays := _tree(observations)) is None:
+            return None
+        if is_one:
+            arrays = map_arrays(lambda part: part[None], arrays)
+        return map_arrays(lambda part: part[:, -1], arrays) if self._keeps_last_frame else arrays
+
+    def _pair(self, index: Any, stack_num: int | None) -> tuple[Any, Any]:
+        """``obs`` and ``obs_next`` of these slots."""
+        self._meta["obs"]  # KeyError first where nothing came, so that np.array([buffer]) is an array of objects
+        slots = np.asarray(self._indices[index])
+        stack_num = self.stack_num if stack_num is None else stack_num
+        obs, obs_next = self._flat_pair(slots.ravel(), stack_num)
+        return _shaped(obs, slots.shape), _shaped(obs_next, slots.shape)
+
+    def _flat_pair(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
+        observations = self._observations
+        if not observations.knows_next:  # then it is the next slot's observation, as in Tianshou
+            return self._stacked(slots, stack_num), self._stacked(self.next(slots), stack_num)
+        if stack_num <= observations.stack:
+            return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)
+        obs = self._stacked(slots, stack_num)
+        _, newest = self._flat_pair(slots, 1)
+        obs_next = map_arrays(lambda older, new: np.concatenate([older[:, 1:], new[:, None]], 1), obs, newest)
+        return obs, obs_next
+
+    def _stacked(self, slots: npt.NDArray[Any], stack_num: int) -> Any:
+        """The observations of these slots, and where they are deeper than the store's, of those before them."""
+        observations = self._observations
+        if stack_num <= observations.stack:
+            return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)[0]
+        singles: list[Any] = []
+        for _ in range(stack_num):
+            singles.insert(0, self._stacked(slots, 1))
+            slots = self.prev(slots)
+        return map_arrays(lambda *parts: np.stack(parts, 1), *singles)
+
+
+class PrioritizedNumberedSlots(NumberedSlots):
+    """The same in front of a buffer with priorities."""
+
+    def __getitem__(self, index: Any) -> Batch:
+        """Give the transitions in these slots with their importance weights, as Tianshou computes them."""
+        if isinstance(index, slice):
+            index = self._slots_of(index)
+        batch = super().__getitem__(index)
+        weight = self.get_weight(index)
+        batch.weight = weight / np.max(weight) if self._weight_norm else weight
+        return batch
+
+
+class NumberedSlotsOfParts(NumberedSlots):
+    """The same in front of a buffer that has a part for each environment."""
+
+    def share_observations(self, frame_stack: int | None, threads: int, storage: str) -> None:
+        """Begin one store for all parts; Tianshou's constructor has run."""
+        self.keep_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
+        for stream, part in enumerate(self.buffers):
+            part._observations, part._first_stream, part._is_part = self._observations, stream, True
+
+    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+        return [int(stream) for stream in (range(self.buffer_num) if buffer_ids is None else buffer_ids)], False
+
+    def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        streams: npt.NDArray[np.int64] = np.searchsorted(self._offset, slots, "right") - 1
+        return streams
+
+    def _set_batch_for_children(self) -> None:
+        for offset, part in zip(self._offset, self.buffers, strict=True):
+            part._meta = self._meta[offset : offset + part.maxsize]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for part in self.buffers:
+            part._observations = self._observations
+        if self._meta.get_keys():
+            self._set_batch_for_children()
+
+
+class _Moved:
+    """Steps on their way from one buffer to another, as Tianshou's ``update`` reads a buffer."""
+
+    def __init__(self, slots: npt.NDArray[Any], meta: Batch) -> None:
+        self._slots, self._meta, self.stack_num = slots, meta, 1
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def sample_indices(self, _batch_size: int) -> npt.NDArray[Any]:
+        return self._slots
+
+
+def _that_may_be_null(batch: Batch) -> Batch:
+    """The arrays of a batch, and of those in it, that are not of integers or booleans."""
+    fields = Batch()
+    for key, value in batch.items():
+        kept = _that_may_be_null(value) if isinstance(value, Batch) else value
+        has_none = not kept.get_keys() if isinstance(kept, Batch) else _is_of_integers(kept)
+        if not has_none:
+            fields.__dict__[key] = kept
+    return fields
+
+
+def _is_of_integers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biu"
+
+
+def _tree(observations: Any) -> Any:
+    """Observations as arrays, or dicts of them; ``None`` where there are none."""
+    if isinstance(observations, Batch):
+        observations = observations.to_dict() or None
+    return None if observations is None else map_arrays(np.asarray, observations)
+
+
+def _shaped(observations: Any, shape: tuple[int, ...]) -> Any:
+    """Observations ``(n, ...)`` behind the axes of the index that asked for them; dicts as Tianshou has them."""
+    shaped = map_arrays(lambda part: part.reshape(*shape, *part.shape[1:]), observations)
+    return Batch(shaped) if isinstance(shaped, dict) else shaped
 
 
 class ReplayBuffer(NumberedSlots):

@@ -13,7 +13,7 @@ Tested with torchrl 0.14.1 and tensordict 0.14.3, priorities with PyTorch 2.14. 
 ``framestow[torchrl]``. docs/migration.md has what it saves, and what is different.
 """
 
-from framestow.integrations.drop_in.tested_versions import warn_of_untested_version
+from framestow.integrations.tested_versions import warn_of_untested_version
 
 warn_of_untested_version("torchrl", "0.14", "0.14")
 

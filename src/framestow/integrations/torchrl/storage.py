@@ -2,24 +2,221 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.context import get_spawning_popen
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
+from torch.utils._pytree import tree_map
 from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
+from torchrl.data.replay_buffers.checkpointers import TensorStorageCheckpointer
 
-from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
+from framestow.errors import (
+    DamagedDataError,
+    IncompatibleError,
+    InvalidSettingsError,
+    InvalidStepError,
+    NothingToSampleError,
+)
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.torchrl.checkpoint import FramestowCheckpointer, check_same, restore_state, state_of
-from framestow.integrations.torchrl.pixel_layout import layouts_that_may_be
+from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
-from framestow.integrations.torchrl.step_batch import NONE, Indices, streams_for
-from framestow.integrations.torchrl.stored_pixels import StoredPixels
-from framestow.integrations.torchrl.tensor_steps import Key, PixelKeys
+from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, layouts_that_may_be, streams_for
 from framestow.replay.memory import ReplayMemory
+
+Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Gives the pixels of steps, ``(*steps.shape, *shape)``, by their indices."""
+
+
+class PackedPixels(torch.Tensor):
+    """Pixels ``(*steps.shape, *shape)`` of the steps with these indices, packed.
+
+    Indexing it gives plain tensors of what was asked for; a slice of the first dimension stays packed. Whatever else is
+    done with it unpacks all of it into a plain tensor first. Writing into it raises ``InvalidStepError``.
+
+    It is what a storage's ``storage[:]`` has for pixels: samplers look at the other keys of that, and nobody waits for
+    pictures that nobody looks at.
+    """
+
+    _read: Read
+    _steps: torch.Tensor
+    _nothing: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, read: Read, steps: torch.Tensor, nothing: torch.Tensor) -> PackedPixels:
+        """``steps``: int64 indices, on the device that the pixels are wanted on; ``nothing``: the pixels of no step."""
+        size = (*steps.shape, *nothing.shape[1:])
+        made: PackedPixels = torch.Tensor._make_wrapper_subclass(cls, size, dtype=nothing.dtype, device=steps.device)
+        made._read, made._steps, made._nothing = read, steps, nothing
+        return made
+
+    def unpacked(self) -> torch.Tensor:
+        """Give all of it as a plain tensor."""
+        return self._read(self._steps)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        is_deeper = isinstance(index, tuple) and len(index) > self._steps.ndim
+        if is_deeper or index is None or index is Ellipsis:
+            return self.unpacked()[index]
+        steps = self._steps[index]
+        if isinstance(index, slice):
+            return PackedPixels(self._read, steps, self._nothing)
+        return self._read(steps)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch names no types
+        return f"PackedPixels(shape={tuple(self.shape)}, dtype={self.dtype})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own names no types
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return args[0]
+        if func._schema.is_mutable and isinstance(args[0], cls):
+            raise InvalidStepError(
+                f"{func} would write into packed pixels: they stay as they came; copy them with clone() first"
+            )
+        plain = tree_map(lambda each: each.unpacked() if isinstance(each, cls) else each, (args, kwargs or {}))
+        return func(*plain[0], **plain[1])
+
+
+class StoredPixels:
+    """Which keys are pixels, and the steps of them that are held, by the indices that they got."""
+
+    def __init__(self, keys: PixelKeys, steps: PixelSteps) -> None:
+        self.keys, self.steps = keys, steps
+
+    def read(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
+        """Give the pixels of steps by their indices, ``(*numbers.shape, *shape)`` of each key, to be written to.
+
+        Raises ``NothingToSampleError`` for one that is not held.
+        """
+        before, after = self.steps.transitions(numbers.reshape(-1).cpu().numpy())
+        tensors = [torch.from_numpy(np.array(part)) for part in (*before, *after)]  # a memory's own share frames
+        whole = [part.reshape(*numbers.shape, *part.shape[1:]).to(numbers.device) for part in tensors]
+        return dict(zip(self.keys.all_keys, whole, strict=True))
+
+    def packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
+        """Give the same, none of it unpacked before it is looked at."""
+        nothing = [torch.from_numpy(part) for part in self.steps.nothing_given()]
+        return {
+            key: PackedPixels(partial(self._read_key, key), numbers, part)
+            for key, part in zip(self.keys.all_keys, 2 * nothing, strict=True)
+        }
+
+    def are_those(self, data: TensorDictBase, numbers: torch.Tensor) -> bool:
+        """Whether the pixels in ``data``, if it has any, are those of the steps with these indices."""
+        given = {key: data.get(key, None) for key in self.keys.all_keys}
+        if all(pixels is None for pixels in given.values()):
+            return True
+        held = self.read(numbers)
+        return all(pixels is None or torch.equal(pixels.to(numbers.device), held[key]) for key, pixels in given.items())
+
+    def state(self) -> dict[str, Any]:
+        """What is saved beside the memory, as JSON has it."""
+        return {"keys": self.keys.state(), "num_steps": self.steps.num_steps, "steps": self.steps.state()}
+
+    def _read_key(self, key: Key, numbers: torch.Tensor) -> torch.Tensor:
+        return self.read(numbers)[key]
+
+
+MEMORY = "memory"
+STATE = "framestow.json"
+BYTES_AT_ONCE = 1 << 20
+
+
+class PackedStorage(Protocol):
+    """A storage whose pixels are in a memory."""
+
+    threads: int
+
+    @property
+    def memory(self) -> ReplayMemory:
+        """What holds the pixels."""
+
+    def saved_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the memory and the other keys, as JSON has it."""
+
+    def restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
+        """Take over what ``saved_state`` gave, with its memory; ``IncompatibleError`` where settings differ."""
+
+
+class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
+    """Saves the pixels packed, in a folder ``memory`` beside TorchRL's own files, and checks every byte of both."""
+
+    def dumps(self, storage: PackedStorage, path: str | Path) -> None:
+        """Write the storage into the folder ``path``, which takes what the memory takes and the other keys whole."""
+        folder = Path(path)
+        super().dumps(storage, folder)
+        storage.memory.save(folder / MEMORY)
+        state = {"storage": storage.saved_state(), "checksums": _checksums(folder)}
+        (folder / STATE).write_text(json.dumps(state))
+
+    def loads(self, storage: PackedStorage, path: str | Path) -> None:
+        """Read what ``dumps`` wrote.
+
+        Raises ``DamagedDataError`` for bytes that are not what was written, ``IncompatibleError`` for a storage of
+        other settings, before anything is changed.
+        """
+        folder = Path(path)
+        state = json.loads((folder / STATE).read_text())
+        for name, checksum in state["checksums"].items():
+            if not (folder / name).is_file() or _checksum(folder / name) != checksum:
+                raise DamagedDataError(f"{folder / name} is not what was saved: load another checkpoint")
+        storage.restore_state(state["storage"], ReplayMemory.load(folder / MEMORY, threads=storage.threads))
+        super().loads(storage, folder)
+
+    def register_save_hook(self, hook: Any) -> None:
+        """Refuse: hooks change tensors, and the pixels are none."""
+        raise InvalidSettingsError(f"{hook} would change what is saved: pixels are saved packed; leave the hook out")
+
+    def register_load_hook(self, hook: Any) -> None:
+        """Refuse, as for those that save."""
+        raise InvalidSettingsError(f"{hook} would change what is loaded: pixels are saved packed; leave the hook out")
+
+
+def state_of(storage: PackedStorage) -> dict[str, Any]:
+    """Give the pixels for a ``state_dict``: text and tensors."""
+    files = memory_to_bytes(storage.memory)
+    tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
+    return {"state": json.dumps(storage.saved_state()), MEMORY: tensors}
+
+
+def restore_state(storage: PackedStorage, state: dict[str, Any]) -> None:
+    """Put back what ``state_of`` gave."""
+    files = {name: tensor.cpu().numpy().tobytes() for name, tensor in state[MEMORY].items()}
+    storage.restore_state(json.loads(state["state"]), memory_from_bytes(files, storage.threads))
+
+
+def check_same(ours: dict[str, Any], saved: dict[str, Any]) -> None:
+    """Raise ``IncompatibleError`` for a storage that was saved with other settings."""
+    for name, value in ours.items():
+        if saved.get(name) != value:
+            raise IncompatibleError(
+                f"{name} is {value!r}, it was {saved.get(name)!r} in what is loaded: a storage loads what one of the "
+                "same settings saved; make it with those"
+            )
+
+
+def _checksums(folder: Path) -> dict[str, int]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    beside = [path for path in files if path.relative_to(folder).parts[0] not in (MEMORY, STATE)]
+    return {path.relative_to(folder).as_posix(): _checksum(path) for path in beside}
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while piece := file.read(BYTES_AT_ONCE):
+            checksum = zlib.crc32(piece, checksum)
+    return checksum
+
 
 Index: TypeAlias = Any
 """What TensorDicts are indexed with: a number, a slice, a sequence or tensor of numbers, a mask, a tuple of these."""
