@@ -28,7 +28,7 @@ from minari.dataset.minari_storage import MinariStorage
 
 from framestow import ReplayMemory, envs
 from framestow.benchmarking.result_files import write_result
-from framestow.offline.unfinished_folder import bytes_of_folder
+from framestow.offline.transfer import bytes_of_folder
 
 RESULTS = Path(__file__).parent / "results"
 DATASET = "atari/game/random-v0"

@@ -15,7 +15,7 @@ import pytest
 from framestow import ReplayMemory
 from framestow.cli import import_data, main
 from framestow.envs import Recorder, make_atari
-from framestow.offline.gzip_arrays import GzipArrayWriter
+from framestow.offline.dqn_checkpoint import GzipArrayWriter
 from framestow.storage.files.manifest import write_manifest
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay

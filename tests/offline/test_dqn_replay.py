@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.offline.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay
-from framestow.offline.dqn_replay_export import export_dqn_replay
+from framestow.offline.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay, export_dqn_replay
 from framestow.offline.transfer import Transferred
 from oracles.dopamine_memory import DopamineLog, Slot
 from oracles.small_plays import SmallPlay, small_plays

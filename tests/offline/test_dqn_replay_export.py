@@ -16,7 +16,7 @@ from framestow import ReplayMemory
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.dqn_checkpoint import checkpoint_numbers
-from framestow.offline.dqn_replay_export import export_dqn_replay
+from framestow.offline.dqn_replay import export_dqn_replay
 from oracles.dopamine_memory import DopamineReader, Drawn
 from oracles.episode_lists import RecordedPlay
 from oracles.holed_memory import holed_play

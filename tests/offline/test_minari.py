@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.offline.minari import MinariData
-from framestow.offline.minari_export import MinariDescription, export_minari
+from framestow.offline.minari import MinariData, MinariDescription, export_minari
 from framestow.offline.transfer import Transferred
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay, small_plays

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.offline.unfinished_folder import bytes_of_folder, unfinished_folder
+from framestow.offline.transfer import bytes_of_folder, unfinished_folder
 
 WRITES_AND_DIES = """
 import os, signal, sys
 from pathlib import Path
-from framestow.offline.unfinished_folder import unfinished_folder
+from framestow.offline.transfer import unfinished_folder
 with unfinished_folder(Path(sys.argv[1])) as folder:
     folder.mkdir()
     (folder / "half").write_text("half")

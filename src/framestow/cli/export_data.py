@@ -40,7 +40,7 @@ class ExportDqnReplay:
 
     def run(self, console: Console) -> int:
         """Export, and show the bytes before and after; return the exit code."""
-        from framestow.offline.dqn_replay_export import export_dqn_replay  # noqa: PLC0415 -- help does not wait
+        from framestow.offline.dqn_replay import export_dqn_replay  # noqa: PLC0415 -- help does not wait
 
         def write(memory: ReplayMemory, folder: Path, show: Progress) -> Transferred:
             return export_dqn_replay(
@@ -91,7 +91,7 @@ class ExportMinari:
 
     def run(self, console: Console) -> int:
         """Export, and show the bytes before and after; return the exit code."""
-        from framestow.offline.minari_export import MinariDescription, export_minari  # noqa: PLC0415 -- as above
+        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415 -- as above
 
         description = MinariDescription(self.dataset_id, self.environment, self.data_format, self._metadata())
 
@@ -138,7 +138,7 @@ def _export(
 ) -> int:
     from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- as above
     from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-    from framestow.offline.unfinished_folder import bytes_of_folder  # noqa: PLC0415
+    from framestow.offline.transfer import bytes_of_folder  # noqa: PLC0415
 
     start = time.monotonic()
     saved = find_memory(store)

@@ -178,7 +178,7 @@ class Import:
 
 
 def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:
-    from framestow.offline.unfinished_folder import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- as above
+    from framestow.offline.transfer import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- as above
 
     start = time.monotonic()
     with unfinished_folder(to) as folder, make_memory(folder) as memory:

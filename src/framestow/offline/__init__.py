@@ -18,10 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from framestow.offline.dqn_replay import DqnReplay
-    from framestow.offline.dqn_replay_export import export_dqn_replay
-    from framestow.offline.minari import MinariData
-    from framestow.offline.minari_export import MinariDescription, export_minari
+    from framestow.offline.dqn_replay import DqnReplay, export_dqn_replay
+    from framestow.offline.minari import MinariData, MinariDescription, export_minari
     from framestow.offline.transfer import Transferred
 
 __all__ = ["DqnReplay", "MinariData", "MinariDescription", "Transferred", "export_dqn_replay", "export_minari"]
@@ -29,10 +27,10 @@ __all__ = ["DqnReplay", "MinariData", "MinariDescription", "Transferred", "expor
 _MODULES = {
     "DqnReplay": "dqn_replay",
     "MinariData": "minari",
-    "MinariDescription": "minari_export",
+    "MinariDescription": "minari",
     "Transferred": "transfer",
-    "export_dqn_replay": "dqn_replay_export",
-    "export_minari": "minari_export",
+    "export_dqn_replay": "dqn_replay",
+    "export_minari": "minari",
 }
 
 
