@@ -12,7 +12,7 @@ import torch
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.torch.device_copies import CopiesAhead, CudaUploads, Sent
+from framestow.torch.batch_loader import CopiesAhead, CudaUploads, Sent
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 UNWRITTEN = 0xAB

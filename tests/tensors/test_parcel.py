@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow.replay.sampling import OutputPool
-from framestow.torch.parcel import Parcel
+from framestow.torch.tensor_batch import Parcel
 
 
 def arrived(parcel: Parcel, arrays: list[np.ndarray]) -> list[torch.Tensor]:
