@@ -23,7 +23,7 @@ from batteries.vector_env_battery import (
 )
 from framestow.envs import Recorder, lost_episodes
 from framestow.errors import IncompatibleError
-from framestow.training.state_file import pack_state, unpack_state
+from framestow.training.checkpoint import pack_state, unpack_state
 from oracles.numbered_frames import ListSink, NumberedEnv
 from oracles.playing_envs import SealedEnv, SpaceEnv
 from oracles.vector_answers import assert_same, play_alike

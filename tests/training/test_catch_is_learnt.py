@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from framestow.training.playing.evaluation import evaluation_settings, play_episodes
-from framestow.training.playing.player import Player
+from framestow.training.loop import start_run, train
+from framestow.training.playing import Player, evaluation_settings, play_episodes
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-from framestow.training.trainer import start_run, train
 from oracles.catch import OPTIMUM
 from training.catch_runs import make_catch
 

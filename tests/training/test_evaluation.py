@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from framestow.envs import SerialVectorEnv
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
-from framestow.training.playing.evaluation import Evaluation, evaluation_settings, play_episodes
-from framestow.training.playing.player import Player
-from framestow.training.playing.video import ENDINGS, record_game
+from framestow.training.loop import start_run, train
+from framestow.training.playing import ENDINGS, Evaluation, Player, evaluation_settings, play_episodes, record_game
 from framestow.training.run_folder import RunFolder
-from framestow.training.trainer import start_run, train
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from framestow.training.interruption import Interruption
+from framestow.training.loop import Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -9,14 +9,11 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from framestow.training import trainer
+from framestow.training import loop as trainer
 from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, StepTaken
-from framestow.training.listeners.checkpointing import Checkpointing
-from framestow.training.listeners.event_file import EventFile
-from framestow.training.listeners.logging import COLUMNS, Curves, EpisodeTable
-from framestow.training.listeners.lost_episodes import LostEpisodes
-from framestow.training.listeners.progress import Progress
+from framestow.training.listeners import COLUMNS, Checkpointing, Curves, EpisodeTable, LostEpisodes, Progress
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from training.catch_runs import catch_settings, make_catch

@@ -16,7 +16,7 @@ from framestow.agents.dqn import DQN
 from framestow.cli import expected_memory
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.training import trainer
+from framestow.training import loop as trainer
 from framestow.training.memory_expectation import (
     MemoryExpectation,
     Room,

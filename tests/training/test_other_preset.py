@@ -7,7 +7,7 @@ import pytest
 
 from framestow.envs import find_preset
 from framestow.errors import IncompatibleError
-from framestow.training.playing.other_preset import warning_of_other_preset
+from framestow.training.playing import warning_of_other_preset
 
 MACHADO, NATURE, DOPAMINE = find_preset("machado2018"), find_preset("nature"), find_preset("dopamine")
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from framestow.training.events import Event, StepTaken
+from framestow.training.loop import start_run, train
 from framestow.training.run import MakeEnv, Run, make_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-from framestow.training.trainer import start_run, train
 from training.catch_runs import catch_settings, make_catch
 from training.equal_runs import assert_equal_runs
 from training.kills.run_contents import strangers

@@ -10,10 +10,10 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs import SerialVectorEnv
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.training.loop import start_run, train
 from framestow.training.run import Run, choose_device
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-from framestow.training.trainer import start_run, train
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 

@@ -11,11 +11,10 @@ import pytest
 
 from framestow.envs import WorkerVectorEnv
 from framestow.errors import InvalidSettingsError
-from framestow.training import trainer
+from framestow.training import loop as trainer
 from framestow.training.checkpoint import newest_checkpoint
-from framestow.training.events import EpisodesLost, Event, StepTaken
-from framestow.training.listeners.listener import Listener
-from framestow.training.playing.evaluation import evaluation_settings
+from framestow.training.events import EpisodesLost, Event, Listener, StepTaken
+from framestow.training.playing import evaluation_settings
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings

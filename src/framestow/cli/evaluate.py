@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 if TYPE_CHECKING:
-    from framestow.training.playing.evaluation import Evaluation
+    from framestow.training.playing import Evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +43,13 @@ class Evaluate:
         """Play, print and write; return the exit code."""
         # PyTorch takes seconds to load, and help does not wait for it.
         from framestow.envs import find_preset  # noqa: PLC0415
-        from framestow.training.playing.evaluation import evaluation_settings, play_episodes, summed_up  # noqa: PLC0415
-        from framestow.training.playing.other_preset import warning_of_other_preset  # noqa: PLC0415
-        from framestow.training.playing.player import Player  # noqa: PLC0415
+        from framestow.training.playing import (  # noqa: PLC0415
+            Player,
+            evaluation_settings,
+            play_episodes,
+            summed_up,
+            warning_of_other_preset,
+        )
         from framestow.training.run import make_game  # noqa: PLC0415
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 

@@ -22,11 +22,8 @@ from framestow.errors import InvalidSettingsError
 from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
-from framestow.training.interruption import Interruption
-from framestow.training.listeners.checkpointing import Checkpointing
-from framestow.training.listeners.logging import Curves, EpisodeTable
-from framestow.training.listeners.lost_episodes import LostEpisodes
-from framestow.training.listeners.progress import Progress
+from framestow.training.listeners import Checkpointing, Curves, EpisodeTable, LostEpisodes, Progress
+from framestow.training.loop import Interruption
 from framestow.training.run import Run, check_memory, choose_device
 from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.settings import Settings

@@ -44,9 +44,12 @@ class Watch:
         """Play, write and tell; return the exit code."""
         # PyTorch takes seconds to load, and help does not wait for it.
         from framestow.envs import find_preset, make_atari  # noqa: PLC0415
-        from framestow.training.playing.other_preset import warning_of_other_preset  # noqa: PLC0415
-        from framestow.training.playing.player import Player  # noqa: PLC0415
-        from framestow.training.playing.video import check_video_path, record_game  # noqa: PLC0415
+        from framestow.training.playing import (  # noqa: PLC0415
+            Player,
+            check_video_path,
+            record_game,
+            warning_of_other_preset,
+        )
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
         for name in ("scale", "max_steps"):

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from framestow.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from framestow.training.loop import start_run, train
     from framestow.training.run_folder import RunFolder
     from framestow.training.settings import Settings
-    from framestow.training.trainer import start_run, train
 
 __all__ = ["RunFolder", "Settings", "start_run", "train"]
 
-_MODULES = {"RunFolder": "run_folder", "Settings": "settings", "start_run": "trainer", "train": "trainer"}
+_MODULES = {"RunFolder": "run_folder", "Settings": "settings", "start_run": "loop", "train": "loop"}
 
 
 def __getattr__(name: str) -> Any:

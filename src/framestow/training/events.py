@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import SupportsFloat
+from typing import Protocol, SupportsFloat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,3 +43,13 @@ class StepTaken:
 
 
 Event = Learned | EpisodeEnded | EpisodesLost | StepTaken
+
+
+class Listener(Protocol):
+    """Watches a run: takes every event in order, and changes nothing that the loop depends on."""
+
+    def take(self, event: Event) -> None:
+        """Take notice of ``event``. An error raised here ends the run."""
+
+    def close(self) -> None:
+        """Finish what is open. Called once, also after an error."""

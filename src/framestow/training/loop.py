@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, TracebackType
 from typing import Any
 
 from framestow.envs import finished_games, lost_episodes
-from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
-from framestow.training.run import Run
+from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, Listener, StepTaken
+from framestow.training.run import MakeEnv, Run, make_game
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings, check_may_resume
 
 
 def training_events(run: Run) -> Iterator[Event]:
@@ -64,3 +70,82 @@ def _losses(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
         EpisodesLost(agent_steps, tuple(stream for stream in lost if lost[stream] == reason), reason)
         for reason in reasons
     ]
+
+
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Notes SIGINT and SIGTERM instead of dying of them, for as long as its ``with`` block runs.
+
+    A second one has its usual effect: Ctrl-C raises ``KeyboardInterrupt``, SIGTERM ends the process. To be entered in
+    the main thread. The handler only takes a note, since it may have interrupted a write to the terminal.
+    """
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+        self._usual: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        for number in STOPPING_SIGNALS:
+            self._usual[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self.signal_number is not None
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.signal_number = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._usual.items():
+            signal.signal(number, handler)
+
+
+def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
+    """Build the run whose settings lie in ``folder``, from its last checkpoint if there is one.
+
+    What a killed process left unfinished is removed. The caller holds ``folder.locked()``.
+    """
+    folder.remove_unfinished()
+    newest = newest_checkpoint(folder.checkpoints)
+    settings = folder.settings()
+    return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
+
+
+def change_settings(folder: RunFolder, asked: Settings) -> None:
+    """Give a run new settings of the kind that a resumed run may have.
+
+    Raises :class:`~framestow.errors.IncompatibleError` with the differences, and changes nothing, for any other.
+    """
+    check_may_resume(folder.settings(), asked)
+    folder.write_settings(asked)
+
+
+def train(
+    run: Run,
+    folder: RunFolder,
+    listeners: Sequence[Listener] = (),
+    is_stop_requested: Callable[[], bool] = lambda: False,
+) -> None:
+    """Train to ``settings.steps``, or to the end of the step in which a stop was requested, then save.
+
+    Raises :class:`~framestow.errors.CheckpointError` when the last checkpoint could not be written.
+    """
+    with contextlib.ExitStack() as closing:
+        for listener in listeners:
+            closing.callback(listener.close)
+        for event in training_events(run):
+            for listener in listeners:
+                listener.take(event)
+            if isinstance(event, StepTaken) and is_stop_requested():
+                break
+        run.save(folder.checkpoints)

@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from framestow.envs import AtariEnv
 from framestow.envs.vector.env_state import put_state, take_state, why_no_state
 from framestow.errors import IncompatibleError
-from framestow.training.state_file import pack_state, unpack_state
+from framestow.training.checkpoint import pack_state, unpack_state
 from oracles.numbered_frames import NumberedEnv
 
 gymnasium.register_envs(ale_py)

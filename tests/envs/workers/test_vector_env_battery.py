@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from batteries.resumed_vector_battery import ResumedVectorBattery
 from batteries.vector_env_battery import VectorEnvBattery
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
-from framestow.training.state_file import pack_state, unpack_state
+from framestow.training.checkpoint import pack_state, unpack_state
 from oracles.playing_envs import SealedEnv, SpaceEnv
 from oracles.vector_answers import play_alike
 

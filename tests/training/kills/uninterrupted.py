@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from framestow.training.events import Event, StepTaken
-from framestow.training.listeners.logging import EpisodeTable
+from framestow.training.listeners import EpisodeTable
+from framestow.training.loop import start_run, train
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-from framestow.training.trainer import start_run, train
 from training.kills.run_contents import Contents, contents
 
 

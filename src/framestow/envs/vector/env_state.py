@@ -115,7 +115,7 @@ def take_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
     """Everything that the future of an environment with its wrappers depends on; ``None`` where that cannot be read.
 
     It holds numbers, text, bytes, arrays, and lists and dictionaries of them, all copies: what
-    `framestow.training.state_file` packs. An environment made alike that takes it by `put_state`, in another process
+    `framestow.training.checkpoint` packs. An environment made alike that takes it by `put_state`, in another process
     too, gives bit for bit what this one will give. `why_no_state` says what stands in the way of one.
 
     A layer that has ``state_dict`` and ``load_state_dict`` speaks for itself, and for no other layer. Of any other, the

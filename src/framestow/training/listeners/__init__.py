@@ -1,1 +1,0 @@
-"""What watches a run: each listener takes events and leaves the loop alone."""
