@@ -13,7 +13,7 @@ from rich.console import Console
 
 from framestow import ReplayMemory, envs
 from framestow.agents.dqn import DQN
-from framestow.cli import expected_memory
+from framestow.cli import training_session as expected_memory
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.training import loop as trainer

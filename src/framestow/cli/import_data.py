@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import tyro
 from rich.console import Console
 
-from framestow.cli.data_transfer import byte_bar, show_bytes, show_transfer
+from framestow.cli.progress_bars import byte_bar, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 

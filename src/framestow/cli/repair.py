@@ -29,7 +29,7 @@ class Repair:
     def run(self, console: Console) -> int:
         """Repair and tell; return the exit code."""
         # Help does not wait for what reads.
-        from framestow.cli.reading_bar import ReadingBar  # noqa: PLC0415
+        from framestow.cli.progress_bars import ReadingBar  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
         from framestow.replay.store.repair import repair_store  # noqa: PLC0415
 
