@@ -6,10 +6,10 @@
 
 #include "check.hpp"
 #include "checksum.hpp"
-#include "damaged_segment.hpp"
+#include "segment_header.hpp"
 #include "moving_pictures.hpp"
 #include "packed_streams.hpp"
-#include "packings/cheapest_way.hpp"
+#include "packings/patch_encoder.hpp"
 #include "window_gather.hpp"
 
 using namespace framestow;

@@ -9,7 +9,7 @@
 
 #include "../check.hpp"
 #include "checksum.hpp"
-#include "damaged_segment.hpp"
+#include "segment_header.hpp"
 #include "packed_streams.hpp"
 #include "window_gather.hpp"
 

@@ -5,7 +5,7 @@
 // (found out at run time), a table elsewhere; both give the same number. Thread-safe, reads only the span.
 #pragma once
 
-#include "byte_span.hpp"
+#include "bytes.hpp"
 
 namespace framestow {
 

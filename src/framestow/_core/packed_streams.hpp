@@ -30,13 +30,10 @@
 #include <vector>
 
 #include "fair_gate.hpp"
-#include "packings/background.hpp"
-#include "reading_ledger.hpp"
-#include "retired_segments.hpp"
-#include "segment.hpp"
+#include "packings/patches.hpp"
 #include "sealed_segments.hpp"
+#include "segment.hpp"
 #include "segment_files.hpp"
-#include "segment_reading.hpp"
 
 namespace framestow {
 

@@ -4,6 +4,72 @@
 #include <iterator>
 
 namespace framestow {
+
+ReadingLedger::Ticket ReadingLedger::start() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    out_.push_back(next_);
+    return next_;
+}
+
+void ReadingLedger::stop(Ticket ticket) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto place = std::find(out_.begin(), out_.end(), ticket);
+    *place = out_.back();
+    out_.pop_back();
+    if (num_waiting_ > 0) {
+        one_stopped_.notify_all();
+    }
+}
+
+ReadingLedger::Ticket ReadingLedger::retire() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return next_++;
+}
+
+ReadingLedger::Ticket ReadingLedger::oldest() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return oldest_locked();
+}
+
+ReadingLedger::Ticket ReadingLedger::oldest_locked() const {
+    return out_.empty() ? next_ : *std::min_element(out_.begin(), out_.end());
+}
+
+void ReadingLedger::wait_until_unseen(Ticket number) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++num_waiting_;
+    one_stopped_.wait(lock, [&] { return oldest_locked() > number; });
+    --num_waiting_;
+}
+
+
+void RetiredSegments::add(Ticket retirement, std::size_t stream, std::int64_t number, const SegmentPlace& place) {
+    retired_.push_back(Retired{retirement, stream, number, place});
+    nbytes_ += bytes_in_ram(place).size;
+}
+
+void RetiredSegments::free_before(Ticket ticket) {
+    auto first_kept = retired_.begin();
+    for (; first_kept != retired_.end() && first_kept->retirement < ticket; ++first_kept) {
+        if (const auto* const stored = std::get_if<StoredSegment>(&first_kept->place)) {
+            nbytes_ -= stored->size;
+            arena_.release(*stored);
+        } else {
+            files_.release(std::get<FilePlace>(first_kept->place));
+        }
+    }
+    retired_.erase(retired_.begin(), first_kept);
+}
+
+const SegmentPlace* RetiredSegments::find(std::size_t stream, std::int64_t number, Ticket ticket) const {
+    for (const Retired& retired : retired_) {
+        if (retired.stream == stream && retired.number == number && retired.retirement >= ticket) {
+            return &retired.place;
+        }
+    }
+    return nullptr;
+}
+
 namespace {
 
 constexpr std::size_t kFirstRoom = 16;  // entries

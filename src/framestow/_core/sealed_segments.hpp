@@ -6,12 +6,93 @@
 // Ownership: notes places, owns no bytes. Not thread-safe; finding beside finding is.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
-#include "segment_place.hpp"
+#include "segment_files.hpp"
 
+// Who reads since when: what was let go before may be freed once everybody who could see it has left.
+//
+// Time is counted in retirements. A reading that starts gets the number of the next one; what is retired with a number
+// below every ticket that is out is seen by nobody. Thread-safe; calls take a mutex for some nanoseconds, and only
+// wait_until_unseen() waits for others.
 namespace framestow {
+
+class ReadingLedger {
+public:
+    using Ticket = std::uint64_t;
+
+    Ticket start();
+    void stop(Ticket ticket);
+
+    // The number of what is retired now: readings that started before hold this ticket or a lower one.
+    Ticket retire();
+
+    // Whatever was retired with a number below this is seen by nobody.
+    Ticket oldest() const;
+
+    // Returns when every reading that holds `number` or a lower ticket has stopped.
+    void wait_until_unseen(Ticket number);
+
+private:
+    Ticket oldest_locked() const;
+
+    mutable std::mutex mutex_;
+    std::condition_variable one_stopped_;
+    std::vector<Ticket> out_;  // as many as there are readers at once: a handful
+    Ticket next_ = 0;
+    std::size_t num_waiting_ = 0;
+};
+
+
+// Segments that were let go and that older readings may still see, until those have stopped.
+//
+// Ownership: gives places back to arena and files, which must outlive it. Not thread-safe.
+
+class RetiredSegments {
+public:
+    using Ticket = ReadingLedger::Ticket;
+
+    // A writer that finds so much retired waits for readings to stop: files do not count in the bytes.
+    static constexpr std::size_t kMaxBytes = std::size_t{8} * 1024 * 1024;
+    static constexpr std::size_t kMaxSegments = 1024;
+
+    RetiredSegments(SegmentArena& arena, SegmentFiles& files) : arena_(arena), files_(files) {}
+
+    bool is_empty() const { return retired_.empty(); }
+    bool has_room() const { return retired_.size() < kMaxSegments && nbytes_ < kMaxBytes; }
+    // What is only moved leaves most of that room to what is let go of.
+    bool has_room_for_moved() const { return retired_.size() < kMaxSegments / 4 && nbytes_ < kMaxBytes / 4; }
+    Ticket oldest() const { return retired_.front().retirement; }
+
+    // Called before anything changes, so that nothing can fail between letting go and retiring.
+    void make_room_for(std::size_t num_segments) { retired_.reserve(retired_.size() + num_segments); }
+    void add(Ticket retirement, std::size_t stream, std::int64_t number, const SegmentPlace& place);
+
+    // Frees what was retired before that ticket.
+    void free_before(Ticket ticket);
+
+    // What a reading of that ticket still sees, or nothing.
+    const SegmentPlace* find(std::size_t stream, std::int64_t number, Ticket ticket) const;
+
+    std::size_t index_bytes() const { return retired_.capacity() * sizeof(Retired); }
+
+private:
+    struct Retired {
+        Ticket retirement;
+        std::size_t stream;
+        std::int64_t number;
+        SegmentPlace place;
+    };
+
+    SegmentArena& arena_;
+    SegmentFiles& files_;
+    std::vector<Retired> retired_;  // in the order of their retirement
+    std::size_t nbytes_ = 0;        // in RAM
+};
+
 
 class SealedSegments {
 public:

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "damaged_segment.hpp"
-#include "packings/raw.hpp"
+#include "segment_header.hpp"
+#include "packings/patches.hpp"
 
 namespace framestow {
 namespace {

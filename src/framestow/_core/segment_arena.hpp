@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "byte_span.hpp"
+#include "bytes.hpp"
 
 namespace framestow {
 

@@ -1,6 +1,128 @@
 #include "segment_files.hpp"
 
+#include <algorithm>
+#include <system_error>
+
+#include "segment.hpp"
+#include "segment_header.hpp"
+
+#ifdef _WIN32
+#define NOMINMAX
+#include <windows.h>
+#else
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#endif
+
 namespace framestow {
+namespace {
+
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // systems read 2 GiB at most in a call
+
+[[noreturn]] void refuse_reading(int error) {
+    throw DamagedSegment("it cannot be read (" + std::system_category().message(error) + ")");
+}
+
+}  // namespace
+
+#ifdef _WIN32
+
+namespace {
+
+std::wstring widened(const std::string& path) {
+    const int size = MultiByteToWideChar(CP_UTF8, 0, path.data(), static_cast<int>(path.size()), nullptr, 0);
+    std::wstring wide(static_cast<std::size_t>(size), L'\0');
+    MultiByteToWideChar(CP_UTF8, 0, path.data(), static_cast<int>(path.size()), wide.data(), size);
+    return wide;
+}
+
+// Gives how many bytes were read, none at the file's end.
+std::size_t read_some(void* handle, std::uint64_t offset, std::uint8_t* target, std::size_t size) {
+    OVERLAPPED place{};
+    place.Offset = static_cast<DWORD>(offset & 0xFFFFFFFFU);
+    place.OffsetHigh = static_cast<DWORD>(offset >> 32);
+    DWORD num_read = 0;
+    if (!ReadFile(handle, target, static_cast<DWORD>(size), &num_read, &place) && GetLastError() != ERROR_HANDLE_EOF) {
+        refuse_reading(static_cast<int>(GetLastError()));
+    }
+    return num_read;
+}
+
+}  // namespace
+
+SegmentFile::SegmentFile(const std::string& path)
+    : path_(path),
+      // Others may write, rename and remove it.
+      handle_(CreateFileW(widened(path).c_str(), GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
+                          nullptr, OPEN_EXISTING, FILE_FLAG_RANDOM_ACCESS, nullptr)) {
+    if (handle_ == INVALID_HANDLE_VALUE) {
+        throw FileNotOpened(path, static_cast<int>(GetLastError()));
+    }
+}
+
+SegmentFile::~SegmentFile() { CloseHandle(handle_); }
+
+void SegmentFile::expect_reading(std::uint64_t, std::size_t) const noexcept {}
+
+#else
+
+namespace {
+
+std::size_t read_some(int descriptor, std::uint64_t offset, std::uint8_t* target, std::size_t size) {
+    for (;;) {
+        const ssize_t num_read = pread(descriptor, target, size, static_cast<off_t>(offset));
+        if (num_read >= 0) {
+            return static_cast<std::size_t>(num_read);
+        }
+        if (errno != EINTR) {
+            refuse_reading(errno);
+        }
+    }
+}
+
+}  // namespace
+
+SegmentFile::SegmentFile(const std::string& path) : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) {
+        throw FileNotOpened(path, errno);
+    }
+#ifdef POSIX_FADV_RANDOM
+    // Segments are read whole and anywhere: reading ahead would fetch what nobody asks for.
+    posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);
+#endif
+}
+
+SegmentFile::~SegmentFile() { close(descriptor_); }
+
+void SegmentFile::expect_reading(std::uint64_t offset, std::size_t size) const noexcept {
+#ifdef POSIX_FADV_WILLNEED
+    posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_WILLNEED);
+#else
+    (void)offset;
+    (void)size;
+#endif
+}
+
+#endif
+
+void SegmentFile::read(std::uint64_t offset, std::uint8_t* target, std::size_t size) const {
+    std::size_t done = 0;
+    while (done < size) {
+#ifdef _WIN32
+        void* const file = handle_;
+#else
+        const int file = descriptor_;
+#endif
+        const std::size_t num_read = read_some(file, offset + done, target + done, std::min(size - done, kMostAtOnce));
+        if (num_read == 0) {
+            throw DamagedSegment("the file ends " + std::to_string(size - done) + " bytes before the segment does");
+        }
+        done += num_read;
+    }
+}
+
 
 FilePlace SegmentFiles::add(const std::string& path, std::uint64_t offset, std::size_t size,
                             std::optional<std::uint32_t> checksum) {
@@ -25,6 +147,82 @@ std::size_t SegmentFiles::index_bytes() const {
         bytes += sizeof(opened) + sizeof(path) + 2 * path.capacity() + kNodeBytes;
     }
     return bytes;
+}
+
+
+ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer) {
+    if (buffer.size() < place.size + kReadPadding) {
+        buffer.resize(place.size + kReadPadding);
+    }
+    place.file->read(place.offset, buffer.data(), place.size);
+    const ByteSpan segment{buffer.data(), place.size};
+    verify_checksum(segment);
+    if (place.checksum && *place.checksum != checksum_of(segment)) {
+        throw DamagedSegment("another segment stands there: its checksum is not the one that was written");
+    }
+    return segment;
+}
+
+}  // namespace framestow
+
+#if defined(__SSE2__) || defined(_M_X64)
+#define FRAMESTOW_SSE2 1
+#include <xmmintrin.h>
+#endif
+
+namespace framestow {
+namespace {
+
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kMostBytes = 16 * 1024;  // of each part; more would drive out what is just being unpacked
+
+inline void prefetch(const std::uint8_t* bytes) {
+#if defined(FRAMESTOW_SSE2)
+    _mm_prefetch(reinterpret_cast<const char*>(bytes), _MM_HINT_T0);
+#elif defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(bytes);
+#else
+    (void)bytes;
+#endif
+}
+
+// From `begin` on, up to `end` or the segment's end, at most `most` bytes.
+void prefetch_part(ByteSpan segment, std::size_t begin, std::size_t end, std::size_t most) {
+    end = std::min({end, begin + most, segment.size});
+    for (std::size_t position = begin; position < end; position += kLineBytes) {
+        prefetch(segment.bytes + position);
+    }
+}
+
+}  // namespace
+
+void prefetch_directory(ByteSpan segment, const FrameGeometry& geometry, std::size_t first) {
+    prefetch_part(segment, 0, 1, kLineBytes);
+    const std::size_t entry = kHeaderBytes + first / default_group_frames(geometry) * kOffsetBytes;
+    prefetch_part(segment, entry, entry + 3 * kOffsetBytes, kLineBytes + 1);
+}
+
+void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count) {
+    if (segment.size < kHeaderBytes) {
+        return;
+    }
+    const SegmentHeader header = peek_header(segment);
+    if (header.packing != PackingKind::kPatches || header.group_frames == 0) {
+        return;
+    }
+    const std::size_t group_frames = header.group_frames;
+    const std::size_t num_groups = header.num_groups();
+    const std::size_t body = kHeaderBytes + num_groups * kOffsetBytes;
+    const std::size_t first_group = first / group_frames;
+    const std::size_t end_group = (first + count - 1) / group_frames + 1;
+    if (body > segment.size || end_group > num_groups) {
+        return;
+    }
+    const auto begin_of = [&](std::size_t group) {
+        return group < num_groups ? body + load_u32(segment.bytes + kHeaderBytes + group * kOffsetBytes) : segment.size;
+    };
+    prefetch_part(segment, body, begin_of(0), kMostBytes);
+    prefetch_part(segment, begin_of(first_group), begin_of(end_group), kMostBytes);
 }
 
 }  // namespace framestow

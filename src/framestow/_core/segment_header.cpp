@@ -3,7 +3,6 @@
 #include <string>
 
 #include "checksum.hpp"
-#include "damaged_segment.hpp"
 
 namespace framestow {
 namespace {

@@ -21,13 +21,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "changed_slots.hpp"
-#include "episode_starts.hpp"
-#include "pending_steps.hpp"
-#include "prefix_counts.hpp"
+#include "priorities.hpp"
 #include "step_following.hpp"
+#include "step_index.hpp"
 #include "step_record.hpp"
-#include "stream_courses.hpp"
 
 namespace framestow {
 

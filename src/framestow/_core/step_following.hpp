@@ -23,9 +23,8 @@
 #include <numeric>
 #include <vector>
 
-#include "episode_starts.hpp"
+#include "step_index.hpp"
 #include "step_record.hpp"
-#include "stream_courses.hpp"
 
 namespace framestow {
 

@@ -16,13 +16,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "changed_slots.hpp"
-#include "episode_starts.hpp"
-#include "hidden_indices.hpp"
-#include "pending_steps.hpp"
+#include "priorities.hpp"
 #include "step_following.hpp"
+#include "step_index.hpp"
 #include "step_record.hpp"
-#include "stream_courses.hpp"
 
 namespace framestow {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "segment_prefetch.hpp"
+#include "segment_files.hpp"
 #include "worker_pool.hpp"
 
 namespace framestow {

@@ -13,7 +13,7 @@
 #pragma once
 
 #include "packed_streams.hpp"
-#include "stack_padding.hpp"
+#include "frame_stacks.hpp"
 
 namespace framestow {
 

@@ -22,6 +22,7 @@ from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
 from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.listeners import Checkpointing, Curves, EpisodeTable, LostEpisodes, Progress
 from framestow.training.loop import Interruption

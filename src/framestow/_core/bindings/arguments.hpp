@@ -4,22 +4,40 @@
 // (ValueError) and nb::type_error (TypeError) name the argument, before anything is changed.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
 #include <cstdint>
 #include <initializer_list>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../byte_span.hpp"
+#include "../bytes.hpp"
 #include "../frame_geometry.hpp"
-#include "../stack_padding.hpp"
+#include "../frame_stacks.hpp"
 
+// New NumPy arrays for results. numpy.empty gives one in 0.13 µs, an nb::ndarray with an owner in 0.5.
 namespace framestow {
+
+// Calls numpy.empty(shape, dtype); `bytes` is where its elements lie, for as long as the array lives.
+nanobind::object new_array(nanobind::handle shape, nanobind::handle dtype, void*& bytes);
+
+// The dtypes of results; kept for as long as the interpreter runs.
+struct NumpyDtypes {
+    nanobind::object boolean, int32, int64, float32, float64;
+};
+const NumpyDtypes& numpy_dtypes();
+
+template <typename Scalar>
+nanobind::object new_array(nanobind::handle shape, nanobind::handle dtype, Scalar*& values) {
+    void* bytes = nullptr;
+    nanobind::object array = new_array(shape, dtype, bytes);
+    values = static_cast<Scalar*>(bytes);
+    return array;
+}
+
 
 namespace nb = nanobind;
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "../step_following.hpp"
-#include "new_arrays.hpp"
+#include "arguments.hpp"
 #include "staged_steps.hpp"
 
 namespace framestow {

@@ -1,5 +1,65 @@
 // The Python face of the core. The files of this folder are the only ones that include nanobind.
+#include <cerrno>
+#include <exception>
+#include <nanobind/nanobind.h>
+#include <string>
+
 #include "parts.hpp"
+#include "../segment_files.hpp"
+#include "../segment_header.hpp"
+
+namespace nb = nanobind;
+
+namespace framestow {
+namespace {
+
+// Never given back: the module lives as long as the process.
+PyObject* error_class(const char* name) {
+    return nb::object(nb::module_::import_("framestow.errors").attr(name)).release().ptr();
+}
+
+// A path in it may be of any bytes.
+nb::object text(const char* message) {
+    return nb::steal(PyUnicode_DecodeUTF8(message, static_cast<Py_ssize_t>(std::char_traits<char>::length(message)),
+                                          "backslashreplace"));
+}
+
+void raise_held(PyObject* kind, const DamagedHeldSegment& damaged) {
+    const nb::object error = nb::borrow(kind)(text(damaged.what()), damaged.stream(), damaged.number());
+    PyErr_SetObject(kind, error.ptr());
+}
+
+void raise_not_opened(const FileNotOpened& not_opened) {
+#ifdef _WIN32
+    PyErr_SetFromWindowsErrWithFilename(not_opened.error(), not_opened.what());
+#else
+    errno = not_opened.error();
+    PyErr_SetFromErrnoWithFilename(PyExc_OSError, not_opened.what());
+#endif
+}
+
+}  // namespace
+
+// Native code raises the package's own errors, so that no caller has to translate.
+void bind_errors() {
+    static PyObject* const damaged_data_error = error_class("DamagedDataError");
+    static PyObject* const damaged_segment_error = error_class("DamagedSegmentError");
+    nb::register_exception_translator(
+        [](const std::exception_ptr& pointer, void*) {
+            try {
+                std::rethrow_exception(pointer);
+            } catch (const DamagedHeldSegment& damaged) {
+                raise_held(damaged_segment_error, damaged);
+            } catch (const DamagedSegment& damaged) {
+                PyErr_SetString(damaged_data_error, damaged.what());
+            } catch (const FileNotOpened& not_opened) {
+                raise_not_opened(not_opened);
+            }
+        },
+        nullptr);
+}
+
+}  // namespace framestow
 
 namespace {
 

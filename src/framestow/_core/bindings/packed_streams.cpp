@@ -13,7 +13,6 @@
 #include "../window_gather.hpp"
 #include "../worker_pool.hpp"
 #include "arguments.hpp"
-#include "new_arrays.hpp"
 #include "parts.hpp"
 
 namespace framestow {

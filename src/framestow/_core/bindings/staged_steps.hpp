@@ -12,7 +12,6 @@
 
 #include "../step_record.hpp"
 #include "arguments.hpp"
-#include "new_arrays.hpp"
 #include "step_arguments.hpp"
 
 namespace framestow {

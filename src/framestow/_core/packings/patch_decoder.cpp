@@ -1,7 +1,7 @@
 #include "patch_decoder.hpp"
 
-#include "../damaged_segment.hpp"
 #include "patch_format.hpp"
+#include "../segment_header.hpp"
 
 #if defined(__SSE2__) || defined(_M_X64)
 #define FRAMESTOW_SSE2 1

@@ -6,10 +6,77 @@
 // write outside the buffer. Thread-safe as long as each thread has its own buffers.
 #pragma once
 
-#include "../byte_span.hpp"
-#include "frame_buffer.hpp"
+#include <vector>
 
+#include "../bytes.hpp"
+#include "patch_format.hpp"
+#include "patches.hpp"
+
+// Operations as bytes of a body: where one begins and ends, and how a repeat is written. For code that rearranges
+// patches that this process has written.
+//
+// Trusts the bytes: not for bytes from outside, which patch_decoder.hpp reads. A plain value.
 namespace framestow {
+
+struct PatchOperation {
+    unsigned code = 0;           // without the flag
+    std::size_t keep_begin = 0;  // of the number of bytes that it keeps; its end where it keeps none
+    std::size_t end = 0;
+    std::size_t place = 0;  // where a repeat leads, and how many bytes it repeats
+    std::size_t size = 0;
+
+    bool is_end() const { return code == patch_format::kEnd; }
+    bool is_repeat() const {
+        return code == patch_format::kRepeatWide8 ||
+               (code >= patch_format::kFirstRepeat && code < patch_format::kFirstWide8);
+    }
+};
+
+inline std::size_t bytes_of_number(std::uint8_t first) {
+    return first == patch_format::kKeepWide16 ? 3 : first == patch_format::kKeepWide8 ? 2 : 1;
+}
+
+inline PatchOperation read_operation(const std::uint8_t* body, std::size_t begin) {
+    using namespace patch_format;
+    PatchOperation operation;
+    operation.code = body[begin] & kCodeMask;
+    std::size_t end = begin + 1;
+    if (operation.is_repeat()) {
+        const bool is_wide = operation.code == kRepeatWide8;
+        operation.size = kMinRepeatBytes + (is_wide ? kDirectRepeats + body[end] : operation.code - kFirstRepeat);
+        end += is_wide ? 1 : 0;
+        operation.place = load_u16(body + end);
+        end += 2;
+    } else if (operation.code < kFirstCode[1]) {
+        end += operation.code + 1;
+    } else if (operation.code == kFirstWide8) {
+        end += kDirectLengths[0] + 1 + body[end] + 1;
+    } else if (operation.code == kFirstWide16) {
+        end += std::size_t{load_u16(body + end)} + 2;
+    } else if (operation.code > kFirstWide8 && operation.code < kRepeatWide8) {
+        end += operation.code < kFirstWide16 ? 1 : 2;
+    }
+    operation.keep_begin = end;
+    const bool keeps = (body[begin] & kKeepFlag) != 0;
+    operation.end = keeps ? end + bytes_of_number(body[end]) : end;
+    return operation;
+}
+
+// Appends a repeat of `size` bytes of operations at `place`; one that keeps takes the number after it.
+inline void append_repeat(std::vector<std::uint8_t>& body, std::size_t place, std::size_t size, bool keeps) {
+    using namespace patch_format;
+    const std::size_t excess = size - kMinRepeatBytes;
+    const unsigned flag = keeps ? kKeepFlag : 0;
+    if (excess < kDirectRepeats) {
+        body.push_back(static_cast<std::uint8_t>(flag | static_cast<unsigned>(kFirstRepeat + excess)));
+    } else {
+        body.push_back(static_cast<std::uint8_t>(flag | kRepeatWide8));
+        body.push_back(static_cast<std::uint8_t>(excess - kDirectRepeats));
+    }
+    body.push_back(static_cast<std::uint8_t>(place & 0xFF));
+    body.push_back(static_cast<std::uint8_t>(place >> 8));
+}
+
 
 // Rebuilds a self-coded frame; nothing of `frame` is read before it is written.
 std::size_t decode_self_coded(ByteSpan body, std::size_t place, const FrameGeometry& geometry, FrameBuffer& frame);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "operation_reader.hpp"
+#include "patch_decoder.hpp"
 
 namespace framestow {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../byte_span.hpp"
+#include "../bytes.hpp"
 
 namespace framestow {
 

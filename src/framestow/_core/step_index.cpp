@@ -1,4 +1,4 @@
-#include "hidden_indices.hpp"
+#include "step_index.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -60,6 +60,20 @@ std::int64_t HiddenIndices::other_among(std::int64_t oldest, std::int64_t rank) 
         }
     }
     return oldest + rank + static_cast<std::int64_t>(low);
+}
+
+
+bool StreamCourses::may_append(const std::int32_t* streams, std::size_t count) {
+    ++num_checks_;
+    for (std::size_t row = 0; row < count; ++row) {
+        const auto stream = static_cast<std::size_t>(streams[row]);
+        if (streams[row] < 0 || stream >= memory_.num_streams || !memory_.is_open[stream] ||
+            named_in_[stream] == num_checks_) {
+            return false;
+        }
+        named_in_[stream] = num_checks_;
+    }
+    return true;
 }
 
 }  // namespace framestow
