@@ -86,6 +86,15 @@ def test_every_path_that_a_page_names_exists(page):
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
+def test_every_page_that_the_code_names_exists():
+    code = [path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.[ch]pp")]
+    code += [path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
+    named = {page for path in code for page in re.findall(r"docs/[\w-]+\.md", text_of(path))}
+
+    assert named
+    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+
+
 def test_every_make_target_that_a_page_names_is_in_the_makefile():
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)", text_of(page))}
     made = set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.MULTILINE))

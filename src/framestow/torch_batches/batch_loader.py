@@ -94,7 +94,7 @@ class BatchLoader(Loader[TensorBatch]):
     comes from the draw. ``ForkedLoaderError`` is raised in a process that was forked since.
 
     One thread at a time asks for batches. ``close``, or the end of a ``with`` block, ends the threads, as does dropping
-    the loader; from then on there are no more batches. docs/loaders.md has examples and figures.
+    the loader; from then on there are no more batches. docs/sampling.md has examples and figures.
     """
 
     def __init__(

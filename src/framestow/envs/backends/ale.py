@@ -36,7 +36,7 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
     One frame ``(n, 84, 84)`` an observation, as ``make_atari`` gives them elsewhere, and the same infos; rewards are
     clipped here and scores are not. Every frame within a game is the one that `AtariEnv` gives. *The last one of a
     game is not:* ALE leaves out the raw frame that ended it and shows the step before, or a mixture. Its other
-    deviations are in docs/vector-environments.md. What goes another way than the preset says, unless listed there, is
+    deviations are in docs/environments.md. What goes another way than the preset says, unless listed there, is
     refused.
 
     All games are stepped or none, so the first observation after a lost life (where that ends the episode) comes with

@@ -13,7 +13,7 @@ from framestow.errors import InvalidSettingsError
 def ale_settings(preset: Preset, mode: AutoresetMode) -> dict[str, Any]:
     """Arguments of ``AtariVectorEnv`` for ``preset``, where it can do what the preset asks.
 
-    What ALE does otherwise is refused, but for the deviations that docs/vector-environments.md lists: the maximum is
+    What ALE does otherwise is refused, but for the deviations that docs/environments.md lists: the maximum is
     always of grey values, a reset shows the last raw frame alone, 0 to ``max_noops`` no-ops are drawn and not counted
     in the cap, a FIRE comes before them, and no frame skip is cut short where a life is lost.
 
