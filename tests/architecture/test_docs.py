@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS]
-CHECKED_FOLDERS = "benchmarks|docs|examples|native_tests|tests"
+TOP_FOLDERS = "benchmarks|docs|examples|native_tests|tests"
+PACKAGES = "_core|agents|cli|envs|frames|integrations|offline|replay|storage|torch|training"
 
 
 def text_of(page: Path) -> str:
@@ -81,9 +82,12 @@ def test_the_index_links_every_page():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_every_path_that_a_page_names_exists(page):
     quoted = " ".join(re.findall(r"`([^`\n]+)`", without_code(text_of(page))))
-    named = set(re.findall(rf"(?<![\w./-])(?:{CHECKED_FOLDERS})/\w[\w./-]*", quoted))
+    named = set(re.findall(rf"(?<![\w./-])(?:{TOP_FOLDERS})/\w[\w./-]*", quoted))
+    modules = set(re.findall(rf"(?<![\w./-])(?:{PACKAGES})/[\w./-]+\.[chp]+y?\b", quoted))
 
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    missing = {path for path in named if not (ROOT / path).exists()}
+    missing |= {path for path in modules if not (ROOT / "src" / "framestow" / path).exists()}
+    assert missing == set()
 
 
 def test_every_page_that_the_code_names_exists():
