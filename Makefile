@@ -17,6 +17,7 @@ PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disabl
 GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 3
+WHAT   ?= tests/core tests/frames tests/storage tests/replay
 
 # Tests wait for processes and timeouts for as long as they compute, so a core takes two workers.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 16))')
@@ -26,7 +27,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 # Where this forbids Python to keep what it compiled, each of a thousand processes compiles anew what it imports.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help install train test prepared check native-tests sanitized-module harnesses films \
+.PHONY: help install train test quick prepared check native-tests sanitized-module harnesses films \
         exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites wheel clean
 
 help:           ## what can be made
@@ -68,6 +69,11 @@ check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+quick: $(STAMPS)/test-$(NAMES)  ## lint, and the quick tests of core, frames, storage and replay; WHAT=tests/envs narrows
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(WHAT)
 
 exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process: five minutes
 	@mkdir -p build
@@ -136,7 +142,7 @@ mario: $(SCENES)/framestow  ## Super Mario Bros through Berkeley's calls, compar
 scenes: $(SCENES)/ready  ## record the frames of ViZDoom, Crafter and Super Mario Bros, which bench measures: 10 minutes
 	$(SCENES)/bin/python benchmarks/record_scenes.py
 
-bench: $(BENCH)/ready  ## every figure of the README anew, the other libraries beside ours: an hour and a half
+bench: $(BENCH)/ready  ## every figure of docs/benchmarks.md again, beside the other libraries: an hour and a half
 	-$(MAKE) scenes  # where they cannot be installed, packing.py names what it leaves out
 	$(BENCH)/bin/python benchmarks/packing.py
 	$(BENCH)/bin/python benchmarks/million.py

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from recorded_frames import NUM_FRAMES, Recording, save_recording, saved_recording
 from scripted_players import SCRIPTED_PLAYERS
 
-# The games on which packing has been measured from the beginning (docs/codec.md).
+# The games on which packing has been measured from the beginning (docs/packing.md).
 GAMES = (
     "breakout",
     "pong",

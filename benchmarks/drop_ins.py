@@ -2,7 +2,7 @@
 
     python benchmarks/drop_ins.py                                     everything, results/drop_ins.json
     python benchmarks/drop_ins.py --libraries tianshou --quick        a trial, printed only
-    python benchmarks/drop_ins.py --write-page                        the results into docs/migration.md
+    python benchmarks/drop_ins.py --write-page                        the results into docs/libraries.md
 
 Each library's own buffer and framestow's drop-in store the same recorded frames (atari_frames.py: 20,000 of random
 play, repeated) through that library's own calls, as stacks of 4 frames of 84 x 84, and sample batches of 32. Each
@@ -47,7 +47,7 @@ from framestow.process_memory import live_bytes
 from recorded_frames import Recording
 
 RESULT = Path(__file__).parent / "results" / "drop_ins.json"
-PAGE = Path(__file__).parents[1] / "docs" / "migration.md"
+PAGE = Path(__file__).parents[1] / "docs" / "libraries.md"
 TABLE = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not
 NUM_ACTIONS = 18
@@ -184,7 +184,7 @@ def show(library: str, game: str, rows: list[dict[str, Any]]) -> None:
 
 
 def page_table(libraries: dict[str, Any]) -> str:
-    """The results as docs/migration.md shows them: a line for each buffer of another library's."""
+    """The results as docs/libraries.md shows them: a line for each buffer of another library's."""
     lines = [
         "| in the place of | bytes a transition | ours | `sample(32)`, µs | ours | a step's `add`, µs | ours |",
         "|---|--:|--:|--:|--:|--:|--:|",

@@ -3,11 +3,11 @@
     python benchmarks/fifty_million.py                               5,000,000 transitions: a few minutes
     python benchmarks/fifty_million.py --transitions 50_000_000      results/fifty_million.json
 
-It is built in a folder (`--folder`, beside this file by default) that is removed afterwards; with `--keep` it stays and
-is not built again the next time. Ten streams, one a game of docs/codec.md: recordings of random play (atari_frames.py),
-20,000 frames of each, cut into takes of 300 to 3,000 frames that are episodes; start, length and which way up of each
-take are drawn (varied_film.py). Rewards and actions are random. When all is in, a flush returns, the writer goes on and
-is killed with SIGKILL.
+The memory is built in a folder (`--folder`, beside this file by default) that is removed afterwards; `--keep` keeps it,
+and the next run does not build it again. Ten environments, one a game of docs/packing.md, play takes of 300 to 3,000
+frames as episodes. They come from recordings of random play (atari_frames.py), 20,000 frames of each; start, length and
+orientation of each take are drawn (varied_film.py). Rewards and actions are random. After a flush the writer continues
+and is killed with SIGKILL.
 
 Another process then opens the folder, under a memory control group that bounds it together with the page cache of what
 it reads (the page cache of the building is dropped before, where this user may). `opening_s` is from the call until the

@@ -1,6 +1,6 @@
 """Batches for JAX: as its arrays, through DLPack, prepared while the learner runs.
 
-Needs the extra ``framestow[jax]``. docs/loaders.md has examples, and what to know of memory that is looked at without
+Needs the extra ``framestow[jax]``. docs/sampling.md has examples, and what to know of memory that is looked at without
 a copy.
 """
 

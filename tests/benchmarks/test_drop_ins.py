@@ -33,7 +33,7 @@ def test_each_environment_goes_through_the_play_from_a_place_of_its_own():
     assert [[False, False], [False, True], [False, False]] == [row.truncated.tolist() for row in rows]
 
 
-def test_the_migration_page_has_a_line_for_each_buffer_of_a_library():
+def test_the_page_of_libraries_has_a_line_for_each_buffer_of_a_library():
     ours = {"system": "framestow", "gives_up": "", "bytes_a_transition": 46.4, "sample_us": 120.0, "add_us_of_1": 14.9}
     theirs = {"system": "Ring", "gives_up": "", "bytes_a_transition": 56_470.1, "sample_us": 350.0, "add_us_of_1": 7.0}
     games = {"breakout": [ours, theirs], "ms_pacman": [ours | {"bytes_a_transition": 143.0}, theirs]}
@@ -43,7 +43,7 @@ def test_the_migration_page_has_a_line_for_each_buffer_of_a_library():
     assert "| library, Ring | 56,470 | 46 / 143 | 350 | 120 | 7 | 15 |" == table.splitlines()[-1]
 
 
-def test_the_migration_page_shows_what_was_measured():
+def test_the_page_of_libraries_shows_what_was_measured():
     [shown] = TABLE.findall(PAGE.read_text(encoding="utf-8"))
 
     expected = page_table(json.loads(RESULT.read_text(encoding="utf-8"))["libraries"]) if RESULT.exists() else ""

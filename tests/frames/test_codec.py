@@ -1,4 +1,4 @@
-"""SegmentCodec gives back every byte, reads as docs/codec.md says, and finds what was damaged."""
+"""SegmentCodec gives back every byte, reads as docs/packing.md says, and finds what was damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A packed segment read in plain Python, byte by byte, from docs/codec.md alone.
+"""A packed segment read in plain Python, byte by byte, from docs/packing.md alone.
 
 Slow, and obviously in order: what the native decoder gives must be equal to this, for every segment.
 """

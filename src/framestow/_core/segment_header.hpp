@@ -1,4 +1,4 @@
-// The 24 bytes in front of every packed segment (numbers little-endian; docs/codec.md draws them).
+// The 24 bytes in front of every packed segment (numbers little-endian; docs/packing.md draws them).
 //
 //   0 checksum u32 (CRC-32C of every byte after it) · 4 mark u8 · 5 format version u8 · 6 packing u8 · 7 zero u8
 //   8 num_frames u32 · 12 rows u32 · 16 row_bytes u32 · 20 pixel_bytes u16 · 22 group_frames u16

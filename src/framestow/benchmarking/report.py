@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,6 @@ def _notes(figures: BenchFigures, missing: Iterable[Library]) -> Iterable[Text]:
         yield Text(f"not installed: {library.key}; {library.install_command}", style="yellow")
 
 
-FRAMESTOW, OTHERS, BARE, INK = "#c8372d", "#33658a", "#777777", "#222222"
 # Offsets of a label from its point, in points: to the right first, then around it, then further away.
 PLACES = tuple(
     (distance * right, distance * up)
@@ -77,25 +77,42 @@ PLACES = tuple(
 )
 
 
-def write_plot(figures: BenchFigures, path: Path) -> Path:
+@dataclass(frozen=True)
+class Colours:
+    """The colours of a plot: points and labels of each kind of system, text and axes, grid, background."""
+
+    ours: str
+    theirs: str
+    bare: str
+    ink: str
+    grid: str
+    ground: str
+
+
+LIGHT = Colours("#c8372d", "#33658a", "#777777", "#222222", "#e4e4e4", "#ffffff")
+DARK = Colours("#ff7b72", "#79c0ff", "#9198a1", "#e6edf3", "#30363d", "#0d1117")
+
+
+def write_plot(figures: BenchFigures, path: Path, colours: Colours = LIGHT) -> Path:
     """Write `plot` of the figures to ``path`` as a PNG of 1350x900 pixels; return ``path``.
 
     Creates missing folders. Raises ``OSError`` if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot(figures).savefig(path)
+    plot(figures, colours).savefig(path)
     return path
 
 
-def plot(figures: BenchFigures) -> Figure:
+def plot(figures: BenchFigures, colours: Colours = LIGHT) -> Figure:
     """Plot bytes a transition against µs a batch, both on a log scale: lower left is better."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- half a second that only a plot needs
 
-    figure = Figure(figsize=(9, 6), dpi=150, layout="constrained")
+    figure = Figure(figsize=(9, 6), dpi=150, layout="constrained", facecolor=colours.ground)
     axes = figure.subplots()
-    _set_axes(axes, figures)
-    axes.axhline(figures.bare_copy.sample_us, color=BARE, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    points = [(figures.bare_copy, BARE, "s"), *((system, *_style(system)) for system in figures.systems)]
+    _set_axes(axes, figures, colours)
+    axes.axhline(figures.bare_copy.sample_us, color=colours.bare, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    points = [(figures.bare_copy, colours.bare, "s")]
+    points += [(system, colours.ours if _is_ours(system) else colours.theirs, "o") for system in figures.systems]
     for system, colour, marker in points:
         axes.scatter(*_place(system), color=colour, marker=marker, s=46, zorder=3)
     _label(figure, axes, [(system, colour) for system, colour, _ in points])
@@ -107,11 +124,11 @@ def _place(system: SystemFigures) -> tuple[float, float]:
     return max(system.bytes_per_transition, 1.0), system.sample_us
 
 
-def _style(system: SystemFigures) -> tuple[str, str]:
-    return (FRAMESTOW, "o") if system.name.startswith("framestow") else (OTHERS, "o")
+def _is_ours(system: SystemFigures) -> bool:
+    return system.name.startswith("framestow")
 
 
-def _set_axes(axes: Axes, figures: BenchFigures) -> None:
+def _set_axes(axes: Axes, figures: BenchFigures, colours: Colours) -> None:
     """Set scales, limits that leave space for labels, axis labels and the grid."""
     every = (figures.bare_copy, *figures.systems)
     nbytes, times = [_place(system)[0] for system in every], [system.sample_us for system in every]
@@ -119,17 +136,24 @@ def _set_axes(axes: Axes, figures: BenchFigures) -> None:
     axes.set_yscale("log")
     axes.set_xlim(min(nbytes) / 2.5, max(nbytes) * 4)
     axes.set_ylim(min(times) / 1.6, max(times) * 1.8)
-    axes.set_xlabel("bytes a transition (log)")
-    axes.set_ylabel(f"µs for sample({figures.batch_size}) (log)")
+    axes.set_xlabel("bytes a transition (log)", color=colours.ink)
+    axes.set_ylabel(f"µs for sample({figures.batch_size}) (log)", color=colours.ink)
     for axis, low, high in ((axes.xaxis, *axes.get_xlim()), (axes.yaxis, *axes.get_ylim())):
         axis.set_ticks(_round_numbers(low, high), minor=False)
         axis.set_ticks([], minor=True)
         axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.grid(color="#e4e4e4", linewidth=0.7, zorder=0)
+    axes.set_facecolor(colours.ground)
+    axes.grid(color=colours.grid, linewidth=0.7, zorder=0)
+    axes.tick_params(colors=colours.ink)
+    axes.spines[["left", "bottom"]].set_color(colours.ink)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(f"{figures.game}: what a transition takes, and what a batch takes", loc="left", color=INK)
+    axes.set_title(
+        f"{figures.game}: bytes of a transition, and time of a batch of {figures.batch_size}",
+        loc="left",
+        color=colours.ink,
+    )
     axes.annotate(
-        "lower left is better", (0.01, 0.02), xycoords="axes fraction", color=BARE, style="italic", fontsize=9
+        "lower left is better", (0.01, 0.02), xycoords="axes fraction", color=colours.bare, style="italic", fontsize=9
     )
 
 
@@ -173,7 +197,7 @@ def _labelled(axes: Axes, system: SystemFigures, colour: str, place: tuple[float
         va="center" if up == 0 else "bottom" if up > 0 else "top",
         color=colour,
         fontsize=10,
-        fontweight="bold" if colour == FRAMESTOW else "normal",
+        fontweight="bold" if _is_ours(system) else "normal",
     )
 
 

@@ -14,7 +14,7 @@ a vector environment, for which there was none         ``VectorFrameStack(env, 4
 =====================================================  =================================================
 
 Observations equal those of the wrapper before, at every step. A million of them take 7.4 GB, however many were looked
-at; where the frames go into a ``ReplayMemory`` instead they take 50 to 400 MB (docs/migration.md).
+at; where the frames go into a ``ReplayMemory`` instead they take 50 to 400 MB (docs/libraries.md).
 """
 
 from __future__ import annotations

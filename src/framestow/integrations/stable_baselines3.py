@@ -1,7 +1,7 @@
 """Replay buffers for Stable-Baselines3, in about a hundredth of the memory; tested with its versions 2.7 to 2.9.
 
 ``DQN("CnnPolicy", env, replay_buffer_class=ReplayBuffer)`` is all that changes: with the same seed it learns the same
-weights, bit for bit. docs/migration.md has figures, and what behaves better.
+weights, bit for bit. docs/libraries.md has figures, and what behaves better.
 
 =====================  ==========================================================================================
 ``ReplayBuffer``       for any off-policy algorithm, of arrays or Dict observations, any number of environments

@@ -1,6 +1,6 @@
 """Datasets in the formats of other libraries, read into memories and written from them.
 
-Minari needs the extra ``framestow[offline]``. docs/offline-data.md has examples.
+Minari needs the extra ``framestow[offline]``. docs/libraries.md has examples.
 
 ======================  =====================================================================
 ``MinariData``          a Minari dataset: ``import_into(memory)``

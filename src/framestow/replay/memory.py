@@ -414,16 +414,16 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         sampler: what draws the transitions of a batch; ``Uniform()`` by default. An object draws for one memory alone.
         storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
         retention: ``"fifo"``: the oldest transition leaves; ``"random"``: all of a random segment's, so that every
-            experience has a chance to stay and recent ones have more. docs/persistence.md has the granularity, and the
+            experience has a chance to stay and recent ones have more. docs/saving.md has the granularity, and the
             capacity that it takes.
         seed: of the memory's own generator; ``None`` takes fresh entropy.
         threads: how many threads unpack one batch, 1 to 64; small batches stay on one. Not kept by ``save``.
         max_bytes: what it may take, a number of bytes or ``"1 GiB"``: where it would take more, transitions go before
-            there are ``capacity`` of them. docs/persistence.md says what counts.
+            there are ``capacity`` of them. docs/saving.md says what counts.
         label: what feeds the memory, a game's name for instance, or one for each environment; only told, never read.
         directory: a folder that the memory lives in: packed segments lie in files there, so that it may be larger than
             RAM, and what was flushed survives any crash. A folder that holds a memory of the same settings is gone on
-            with, by its own generator and with all episodes closed; docs/persistence.md has the promises.
+            with, by its own generator and with all episodes closed; docs/saving.md has the promises.
         flush_every: seconds between two flushes in the background; ``None`` leaves it to ``flush``.
         on_damage: ``"raise"`` an error when a damaged segment is asked for, or ``"skip"`` it: it leaves the memory, and
             ``report()`` counts it.

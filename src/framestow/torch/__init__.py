@@ -1,6 +1,6 @@
 """Batches for PyTorch: as tensors, prepared while the learner runs, scaled and augmented on its device.
 
-Needs the extra ``framestow[torch]``. docs/loaders.md has examples and figures.
+Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 
 =====================  ==========================================================================
 ``BatchLoader``        batches as tensors on a device, prepared on threads ahead of the learner

@@ -230,7 +230,7 @@ class BatchLoader(Loader[TensorBatch]):
         pin_memory: for CUDA, whether the buffers that batches travel through are pinned, so that copies run beside the
             learner. There are ``ahead`` + 2 of them, each as large as a batch.
         draw: what draws instead of the memory: called with ``batch_size`` in the caller's thread, it returns an object
-            with ``unpack()``, called on a thread; ``draw_anew(error)``; and ``stop()``. docs/loaders.md describes them.
+            with ``unpack()``, called on a thread; ``draw_anew(error)``; and ``stop()``. docs/sampling.md describes them.
 
     **What is drawn, and when**: batch k in the thread that asks, when that asks for batch k - ahead; the first call
     draws batches 0 to ``ahead``. So the order of draws among steps, priorities and other draws is the program's own:
@@ -243,7 +243,7 @@ class BatchLoader(Loader[TensorBatch]):
     comes from the draw. ``ForkedLoaderError`` is raised in a process that was forked since.
 
     One thread at a time asks for batches. ``close``, or the end of a ``with`` block, ends the threads, as does dropping
-    the loader; from then on there are no more batches. docs/loaders.md has examples and figures.
+    the loader; from then on there are no more batches. docs/sampling.md has examples and figures.
     """
 
     def __init__(

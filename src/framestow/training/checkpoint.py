@@ -2,7 +2,7 @@
 
 ::
 
-    memory/                         a store (docs/persistence.md): each checkpoint adds what is new, as a generation
+    memory/                         a store (docs/saving.md): each checkpoint adds what is new, as a generation
     checkpoints/
         step-000000020000/          the last good checkpoint; two only between a rename and the removal after it
             MANIFEST                a checksum of the rest of the file, then JSON: size and checksum of each file, and

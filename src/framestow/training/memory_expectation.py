@@ -97,7 +97,7 @@ def expect_from_play(
 ) -> MemoryExpectation:
     """Tell what transitions of the game take: raw frames by their shape, packed ones by packing a short random play.
 
-    How near that comes is in docs/persistence.md.
+    How near that comes is in docs/saving.md.
     """
     spec = FrameSpec(find_preset(settings.preset).frame_shape)
     env = make_atari(settings.game, preset=settings.preset, seed=settings.seed)

@@ -23,7 +23,7 @@ MOST_STEPS = 10**6
 
 
 def fewest(num_envs: int, stack: int) -> int:
-    """The smallest capacity, by the sentence in docs/persistence.md."""
+    """The smallest capacity, by the sentence in docs/saving.md."""
     return max(16, 4 * stack) * (num_envs + 16) + num_envs * stack
 
 

@@ -1,4 +1,4 @@
-// The bytes of a patch: one frame as changes of another. docs/codec.md draws it.
+// The bytes of a patch: one frame as changes of another. docs/packing.md draws it.
 //
 // A patch is operations, then kEnd. Each operation writes the next bytes of the frame, from left to right and top to
 // bottom, and may be followed by a number of bytes to keep; what is left at the end is kept. The first byte of an

@@ -1,6 +1,6 @@
 """Named recipes of how an Atari game becomes an environment, as data.
 
-What each takes from its source, and what cannot be identical, stands in ``docs/presets.md``.
+What each takes from its source, and what cannot be identical, stands in ``docs/environments.md``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidSte
 def ale_settings(preset: Preset, mode: AutoresetMode) -> dict[str, Any]:
     """Arguments of ``AtariVectorEnv`` for ``preset``, where it can do what the preset asks.
 
-    What ALE does otherwise is refused, but for the deviations that docs/vector-environments.md lists: the maximum is
+    What ALE does otherwise is refused, but for the deviations that docs/environments.md lists: the maximum is
     always of grey values, a reset shows the last raw frame alone, 0 to ``max_noops`` no-ops are drawn and not counted
     in the cap, a FIRE comes before them, and no frame skip is cut short where a life is lost.
 
@@ -104,7 +104,7 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
     One frame ``(n, 84, 84)`` an observation, as ``make_atari`` gives them elsewhere, and the same infos; rewards are
     clipped here and scores are not. Every frame within a game is the one that `AtariEnv` gives. *The last one of a
     game is not:* ALE leaves out the raw frame that ended it and shows the step before, or a mixture. Its other
-    deviations are in docs/vector-environments.md. What goes another way than the preset says, unless listed there, is
+    deviations are in docs/environments.md. What goes another way than the preset says, unless listed there, is
     refused.
 
     All games are stepped or none, so the first observation after a lost life (where that ends the episode) comes with

@@ -10,7 +10,7 @@ truncated: then CleanRL's buffer gives the next episode's first observation (its
 ===========================  =====================================================================================
 
 Tested with these scripts as of CleanRL 2.0.0b1, which pins Gymnasium 0.29.1, and with the buffer of Stable-Baselines3
-2.0.0 that they had before. docs/migration.md has figures, what behaves better, and what newer Gymnasiums ask for.
+2.0.0 that they had before. docs/libraries.md has figures, what behaves better, and what newer Gymnasiums ask for.
 """
 
 from framestow.errors import MissingExtraError

@@ -1,7 +1,7 @@
 """Replay buffers for Tianshou, in about a hundredth of the memory; tested with its versions 2.0.0 and 2.0.1.
 
 Tianshou's collectors, algorithms and trainers take these in the place of its own buffers of the same names: they are
-subclasses, take the same arguments and draw the same indices from the same generators. docs/migration.md has figures,
+subclasses, take the same arguments and draw the same indices from the same generators. docs/libraries.md has figures,
 and what behaves better.
 
 =================================  ====================================================

@@ -10,7 +10,7 @@
         batch = buffer.sample()  # as it would be from a LazyTensorStorage
 
 Tested with torchrl 0.14.1 and tensordict 0.14.3, priorities with PyTorch 2.14. Needs the extra
-``framestow[torchrl]``. docs/migration.md has what it saves, and what is different.
+``framestow[torchrl]``. docs/libraries.md has what it saves, and what is different.
 """
 
 from framestow.integrations.tested_versions import warn_of_untested_version

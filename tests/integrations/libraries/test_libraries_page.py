@@ -1,4 +1,4 @@
-"""What docs/migration.md shows below *After* runs as it stands there, where the library is installed."""
+"""What docs/libraries.md shows below *After* runs as it stands there, where the library is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from framestow.errors import MissingExtraError
 
-PAGE = (Path(__file__).parents[3] / "docs" / "migration.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "libraries.md").read_text(encoding="utf-8")
 
 
 def sections():
@@ -38,7 +38,7 @@ def test_what_the_page_shows_to_change_to_runs(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     try:
-        exec(compile(example, "migration.md", "exec"), {"__name__": "__main__"})
+        exec(compile(example, "libraries.md", "exec"), {"__name__": "__main__"})
     except (ModuleNotFoundError, MissingExtraError) as missing:
         if str(getattr(missing, "name", "")).startswith("framestow"):
             raise
