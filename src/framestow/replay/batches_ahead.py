@@ -157,7 +157,7 @@ def draw_of(memory: Any, draw: Any = None) -> Callable[[int], Pending[Any]]:
     """Give what draws: ``draw``, or the memory's ``draw_ahead``; ``InvalidSettingsError`` for what cannot."""
     if draw is not None:
         check_callable("draw", draw, "a function of the batch size that returns memory._draw_ahead(batch_size)")
-    elif not callable(getattr(memory, "draw_ahead", None)):
+    elif not callable(getattr(memory, "_draw_ahead", None)):
         raise InvalidSettingsError(f"memory is {memory!r}: batches are drawn from a ReplayMemory; give one")
     drawing: Callable[[int], Pending[Any]] = memory._draw_ahead if draw is None else draw
     return drawing

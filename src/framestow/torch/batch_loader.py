@@ -230,7 +230,7 @@ class BatchLoader(Loader[TensorBatch]):
         pin_memory: for CUDA, whether the buffers that batches travel through are pinned, so that copies run beside the
             learner. There are ``ahead`` + 2 of them, each as large as a batch.
         draw: what draws instead of the memory: called with ``batch_size`` in the caller's thread, it returns an object
-            with ``unpack()``, called on a thread; ``draw_anew(error)``; and ``stop()``. docs/sampling.md describes them.
+            with ``unpack()``, called on a thread; ``draw_anew(error)``; and ``stop()`` (docs/sampling.md).
 
     **What is drawn, and when**: batch k in the thread that asks, when that asks for batch k - ahead; the first call
     draws batches 0 to ``ahead``. So the order of draws among steps, priorities and other draws is the program's own:
