@@ -66,7 +66,7 @@ class PlayedTimeline:
     def __init__(self, timeline, stack: int, seed: int) -> None:
         self.timeline, self.stack = timeline, stack
         self.random = np.random.default_rng(seed)
-        count = timeline.num_envs
+        count = timeline.num_streams
         self.newest, self.starts = [-1] * count, [0] * count
         self.courses: list[list[ListedStep]] = [[] for _ in range(count)]
         self.begun: list[list[int]] = [[] for _ in range(count)]  # a stream: where its episodes began

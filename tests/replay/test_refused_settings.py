@@ -39,7 +39,7 @@ def refused(name: str, value: object) -> pytest.RaisesContext:
 @pytest.mark.parametrize("name", ["capacity", "stack", "num_envs", "n_step", "threads", "frames_per_segment"])
 def test_a_memory_takes_no_setting_that_is_not_a_whole_number_in_its_range(name, value):
     if (name, value) == ("frames_per_segment", None):
-        assert made(frames_per_segment=None).settings.frames_per_segment is not None
+        assert made(frames_per_segment=None)._settings.frames_per_segment is not None
         return
     with refused(name, value):
         made(**{name: value})
@@ -60,7 +60,7 @@ def test_numpy_numbers_are_numbers_of_a_memory_that_is_saved_and_loaded(tmp_path
 
     memory.save(tmp_path / "memory")
 
-    assert ReplayMemory.load(tmp_path / "memory")._settings == made(discount=0.5, **numbers).settings
+    assert ReplayMemory.load(tmp_path / "memory")._settings == made(discount=0.5, **numbers)._settings
 
 
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_NUMBER, None, -0.1, 1.1], ids=repr)
@@ -86,7 +86,7 @@ def test_a_seed_that_is_no_whole_number_from_0_is_refused(value):
         ("storage", ["zip", None, 0, ["raw"]]),
         ("retention", ["lifo", None, 0, ["fifo"]]),
         ("on_damage", ["ignore", None, True, ["skip"]]),
-        ("source", [5, None, [5], b"Pong"]),
+        ("label", [5, None, [5], b"Pong"]),
         ("flush_every", [0, -1, NAN, INF, "5", True, [5]]),
         ("max_bytes", [0, -1, 1.5, True, "1 GB/s", "", [5]]),
         ("directory", ["", 5, b"memory", True, ["memory"]]),
@@ -128,7 +128,7 @@ def test_random_retention_takes_segments_that_show_a_transition_alone(stack, n_s
         if ends:
             memory.begin(np.zeros((1, *shape), np.uint8))
     assert len(memory) > 0.4 * memory.capacity
-    assert made(**settings).settings.frames_per_segment >= least
+    assert made(**settings)._settings.frames_per_segment >= least
 
 
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, None, 0, -1], ids=repr)
@@ -188,7 +188,7 @@ def test_what_is_true_or_false_is_refused_otherwise(name):
 def test_indices_that_are_no_integers_are_refused(indices, fault):
     memory = filled()
 
-    for call in (memory.transitions, memory.steps_from, memory.returns_to_go):
+    for call in (memory.get, memory.steps_from, memory.returns_to_go):
         with pytest.raises(InvalidSettingsError, match="^" + re.escape(fault)):
             call(indices)
 
@@ -196,7 +196,7 @@ def test_indices_that_are_no_integers_are_refused(indices, fault):
 def test_indices_of_two_axes_are_refused_with_the_way_out():
     memory = filled()
 
-    for call in (memory.transitions, memory.steps_from):
+    for call in (memory.get, memory.steps_from):
         with pytest.raises(InvalidSettingsError, match=r"^indices have shape \(1, 1\): they must have 1 axis; .*ravel"):
             call([[0]])
     assert (2, 1) == memory.returns_to_go([[0], [1]]).shape
@@ -299,7 +299,7 @@ def test_ragged_arguments_of_a_step_are_refused_before_anything_is_stored():
         with pytest.raises(InvalidStepError, match=rf"^{shown} are no array \("):
             memory.append(**step | {name: wrong})
     with pytest.raises(InvalidStepError, match=r"^streams are no array \("):
-        memory.append(**step, streams=ragged)
+        memory.append(**step, env_ids=ragged)
 
     assert 0 == len(memory)
     memory.append(**step)

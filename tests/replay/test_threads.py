@@ -173,7 +173,7 @@ def test_the_writer_goes_on_while_a_batch_is_unpacked(storage):
         player.step()
     newest = np.full(40_000, memory.sampleable_indices()[-1])
     memory.get(newest)  # takes the pages of its output
-    sampler = threading.Thread(target=memory.transitions, args=(newest,), daemon=True)
+    sampler = threading.Thread(target=memory.get, args=(newest,), daemon=True)
     num_steps = 0
 
     sampler.start()

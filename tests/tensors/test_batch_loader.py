@@ -226,7 +226,7 @@ def test_a_memory_is_not_drawn_from_wrongly_where_a_draw_fails_once():
         ({"device": "gpu"}, "device is 'gpu': PyTorch knows no such device: "),
         ({"device": 1.5}, "device is 1.5: PyTorch knows no such device: "),
         ({"pin_memory": "yes"}, "pin_memory is 'yes': it must be True or False"),
-        ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory.draw_"),
+        ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory._draw_"),
         ({"memory": None}, "memory is None: batches are drawn from a ReplayMemory; give one"),
     ],
 )

@@ -277,9 +277,9 @@ def test_what_reads_a_whole_storage_unpacks_only_what_it_looks_at(monkeypatch):
         assert_equal(expected, got)
     assert torch.equal(theirs["pixels"], ours["pixels"])
     reads = []
-    read = type(ours.storage.memory).transitions
+    read = type(ours.storage.memory).get
     monkeypatch.setattr(
-        type(ours.storage.memory), "transitions", lambda memory, indices: reads.append(indices) or read(memory, indices)
+        type(ours.storage.memory), "get", lambda memory, indices: reads.append(indices) or read(memory, indices)
     )
 
     slices = ReplayBuffer(storage=ours.storage, sampler=SliceSampler(num_slices=2, strict_length=False), batch_size=4)

@@ -338,7 +338,7 @@ def test_a_writer_that_skips_a_damaged_segment_goes_on_without_it(tmp_path):
 
 
 def test_an_unknown_way_to_treat_damage_is_refused(tmp_path):
-    with pytest.raises(InvalidSettingsError, match="on_damage is 'ignore': it must be 'raise' or 'skip'"):
+    with pytest.raises(InvalidSettingsError, match="on_damage is 'ignore': it must be one of 'raise', 'skip'"):
         ReplayMemory(10, FrameSpec(SHAPE), 4, on_damage="ignore")
 
 

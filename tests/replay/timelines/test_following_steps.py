@@ -70,7 +70,7 @@ def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
-    num_envs=st.integers(1, 5),
+    num_streams=st.integers(1, 5),
     stack=st.sampled_from([1, 2, 4]),
     seed=st.integers(0, 1000),
     end_chance=st.sampled_from([0.0, 0.02, 0.1, 0.5]),
