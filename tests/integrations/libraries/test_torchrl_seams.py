@@ -283,5 +283,6 @@ def test_what_reads_a_whole_storage_unpacks_only_what_it_looks_at(monkeypatch):
     )
 
     slices = ReplayBuffer(storage=ours.storage, sampler=SliceSampler(num_slices=2, strict_length=False), batch_size=4)
-    assert 4 == len(slices.sample())
-    assert {4} == {len(indices) for indices in reads}
+    num_steps = len(slices.sample())  # 4, or fewer where a trajectory is shorter than a slice
+    assert 2 <= num_steps <= 4
+    assert {num_steps} == {len(indices) for indices in reads}
