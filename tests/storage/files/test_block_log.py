@@ -276,7 +276,7 @@ def test_a_log_file_that_is_gone_says_so(tmp_path: Path) -> None:
     writer.close()
     (tmp_path / "frames.000001.log").unlink()
 
-    with pytest.raises(DamagedDataError, match=r"frames\.000001\.log: it is gone, and 4 blocks with it"):
+    with pytest.raises(DamagedDataError, match=r"frames\.000001\.log: the file is missing, and 4 blocks with it"):
         BlockLogWriter.open(tmp_path, "frames", state)
     with pytest.raises(FileNotFoundError, match=r"frames\.000001\.log"):
         BlockLogReader.open(tmp_path, "frames", state)
@@ -301,7 +301,7 @@ def test_out_of_bounds_keys_are_refused_before_anything_is_written(tmp_path: Pat
     state = writer.sync()
 
     for key in (BlockKey(-1, 0), BlockKey(0, -1), BlockKey(2**22, 0), BlockKey(0, 2**40)):
-        with pytest.raises(InvalidSettingsError, match="a log numbers up to"):
+        with pytest.raises(InvalidSettingsError, match="a log has at most"):
             writer.append(key, b"")
     assert state == writer.sync()
     writer.close()

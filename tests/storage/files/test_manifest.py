@@ -107,5 +107,5 @@ def test_a_checked_file_is_read_back_or_named(tmp_path: Path) -> None:
         with pytest.raises(DamagedDataError, match="state: its checksum"):
             read_checked(tmp_path, entry)
     (tmp_path / "state").unlink()
-    with pytest.raises(DamagedDataError, match="state: it cannot be read"):
+    with pytest.raises(DamagedDataError, match="state: the file cannot be read"):
         read_checked(tmp_path, entry)

@@ -45,7 +45,7 @@ def locked(path: Path) -> WriterLock:
 
 def test_a_second_writer_is_told_who_holds_the_lock_until_that_one_lets_go(tmp_path: Path) -> None:
     with locked(tmp_path / "LOCK"):
-        message = rf"memory X is being written by process {os.getpid()} on .*: one may at a time; stop that one"
+        message = rf"memory X is being written by process {os.getpid()} on .*: one process may write at a time; stop that one"
         with pytest.raises(IncompatibleError, match=message):
             locked(tmp_path / "LOCK")
 

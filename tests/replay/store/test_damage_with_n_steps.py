@@ -11,7 +11,7 @@ import pytest
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.repair import repair_store
-from replay.saving.test_repair import damage_block
+from replay.store.test_repair import damage_block
 
 SHAPE = (4, 5)
 

@@ -7,7 +7,7 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.session import Directory
+from framestow.replay.store.session import OpenStore
 from framestow.replay.store.writer import StoreWriter
 
 SHAPE = (8, 8)
@@ -86,7 +86,7 @@ def test_segments_that_move_to_another_file_are_read_there(tmp_path):
     memory, other = new_memory(), new_memory()
     writer = StoreWriter(tmp_path / "memory", file_bytes=20_000)
     writer.begin(None)
-    directory = Directory(memory._parts, writer)
+    directory = OpenStore(memory._parts, writer)
     for step in range(40):
         for target in (memory, other):
             play(target, 150, seed=step)

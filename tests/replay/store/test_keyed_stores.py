@@ -125,7 +125,7 @@ def test_a_damaged_segment_of_one_array_costs_what_shows_its_frames_of_that_stre
 
     repair_store(store)
 
-    assert verify_store(store).is_whole
+    assert verify_store(store).is_intact
     assert left == whole.assert_holds(ReplayMemory.load(store))
 
 
@@ -164,7 +164,7 @@ def test_where_the_newest_frames_of_one_array_are_lost_the_stream_goes_on_behind
     newest = memory.sampleable_indices()[-1:]
     assert (7, 8) == tuple(MemoryOfBytes(memory).get(newest).next_observation[0, -2:, 0].tolist())
     memory.close()
-    assert verify_store(play.folder).is_whole
+    assert verify_store(play.folder).is_intact
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -177,7 +177,7 @@ def test_a_store_whose_states_are_gone_is_made_anew_from_whole_segments_of_all_a
     repair_store(play.folder)
     memory = ReplayMemory.load(play.folder)
 
-    assert verify_store(play.folder).is_whole
+    assert verify_store(play.folder).is_intact
     memory._check()
     left = pairs_of(MemoryOfBytes(memory).get(memory.sampleable_indices()))
     assert len(left) > 900
@@ -194,10 +194,10 @@ def test_whatever_is_damaged_all_that_is_left_after_a_repair_is_what_was_recorde
         return
 
     verification = verify_store(store)
-    assert verification.is_whole, told
+    assert verification.is_intact, told
     memory = ReplayMemory.load(store, generation=verification.generations[-1])
     assert verification.transitions == len(memory), told
     if not list(store.glob("damaged-*/state.*")):  # else the indices are others
         whole.assert_holds(memory)
     memory.save(store)
-    assert verify_store(store).is_whole, told
+    assert verify_store(store).is_intact, told

@@ -22,7 +22,7 @@ from framestow.storage.files.manifest import generations
 from oracles.killed_child import killed_child
 from oracles.recorded_course import NUM_STREAMS, RecordedCourse
 from oracles.store_files import log_files_of, unaccounted
-from replay.saving.crashes.flushed_course import CAPACITY, LOG_BYTES, lasting_memory
+from replay.store.crashes.flushed_course import CAPACITY, LOG_BYTES, lasting_memory
 
 LONGEST_LIFE_S = 0.4
 

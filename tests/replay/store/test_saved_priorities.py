@@ -123,11 +123,11 @@ def test_a_directory_keeps_priorities_with_each_flush_and_goes_on_with_the_sampl
 def test_an_update_alone_is_something_to_flush(tmp_path):
     with played(directory=tmp_path / "memory", flush_every=None) as memory:
         memory.flush()
-        before = memory._directory._looks()
+        before = memory._directory._change_marker()
 
         memory.update_priorities([memory.sampleable_indices()[0]], [5.0])
 
-        assert before != memory._directory._looks()
+        assert before != memory._directory._change_marker()
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -192,7 +192,7 @@ def test_priorities_that_nobody_can_have_saved_are_refused(name, value, tmp_path
     played().save(tmp_path)
     change_state(tmp_path, name, value)
 
-    with pytest.raises(DamagedDataError, match="what it names does not fit together"):
+    with pytest.raises(DamagedDataError, match="the files of its generation are inconsistent"):
         ReplayMemory.load(tmp_path)
 
 

@@ -230,5 +230,5 @@ def test_an_array_file_that_claims_more_than_it_has_is_refused_before_anything_i
     start = stored.index(b"(4,)")
     stored[start : start + 4] = b"(9**"
 
-    with at_most(GIB), pytest.raises(DamagedDataError, match=r"rewards\.npz: it does not hold arrays"):
+    with at_most(GIB), pytest.raises(DamagedDataError, match=r"rewards\.npz: the file does not contain arrays"):
         unpack_arrays(bytes(stored), "rewards.npz")

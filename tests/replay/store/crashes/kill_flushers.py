@@ -14,7 +14,7 @@ from oracles.killed_child import killed_child
 from oracles.killing_disk import BEFORE, MOMENTS, KillingDisk
 from oracles.store_files import log_files_of
 from oracles.watched_disk import as_the_disk
-from replay.saving.crashes.flushed_course import FLUSHED_AT, LOG_BYTES, check_what_is_left, first_flushed, flush_on
+from replay.store.crashes.flushed_course import FLUSHED_AT, LOG_BYTES, check_what_is_left, first_flushed, flush_on
 
 LEFT_BY_A_CRASH = 25  # operations after which the one process before these was killed
 

@@ -132,7 +132,7 @@ def test_a_generation_that_is_not_there_is_no_place_to_forget_from(tmp_path):
     memory, _ = recorded(10)
     memory.save(tmp_path / "memory")
 
-    with pytest.raises(FileNotFoundError, match=r"there is no generation 2, only \[1\]; nothing is forgotten"):
+    with pytest.raises(FileNotFoundError, match=r"there is no generation 2, so nothing is removed; give one of \[1\]"):
         memory.prune(tmp_path / "memory", 2)
 
     assert 20 == len(ReplayMemory.load(tmp_path / "memory"))
@@ -162,7 +162,7 @@ def test_one_generation_is_kept_and_what_was_saved_after_it_is_let_go(tmp_path):
         go_on(memory, later, 700, seed=11)
         memory.save(tmp_path / "memory", keep_previous=True)
 
-    with pytest.raises(FileNotFoundError, match=r"there is no generation 4, only \[1, 2, 3\]; nothing is forgotten"):
+    with pytest.raises(FileNotFoundError, match=r"no generation 4, so nothing is removed; give one of \[1, 2, 3\]"):
         keep_only(tmp_path / "memory", 4)
     keep_only(tmp_path / "memory", first)
 

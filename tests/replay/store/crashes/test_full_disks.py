@@ -13,10 +13,10 @@ import pytest
 from framestow.replay.memory import ReplayMemory
 from oracles.recorded_course import RecordedCourse
 from oracles.store_files import unaccounted
-from replay.saving.crashes.saved_course import SAVED_AT, first_saved
+from replay.store.crashes.saved_course import SAVED_AT, first_saved
 from training.full_disk import no_file_larger_than
 
-SCRIPT = "replay.saving.crashes.save_on_a_full_disk"
+SCRIPT = "replay.store.crashes.save_on_a_full_disk"
 
 
 def test_a_file_that_may_not_grow_is_named_and_costs_nothing(tmp_path: Path, record_property) -> None:

@@ -13,7 +13,7 @@ import pytest
 from framestow.replay.memory import ReplayMemory
 from oracles.recorded_course import RecordedCourse
 from oracles.store_files import log_files_of, unaccounted
-from replay.saving.crashes.saved_course import CAPACITY, LOG_BYTES, SAVED_AT, first_saved
+from replay.store.crashes.saved_course import CAPACITY, LOG_BYTES, SAVED_AT, first_saved
 
 ALL = pytest.param(30, marks=pytest.mark.exhaustive)
 
@@ -24,7 +24,7 @@ def test_readers_beside_a_writer_see_whole_states_and_keep_them(how, seconds, tm
     """Beside a memory in RAM that is saved, and beside one that lives in the folder."""
     folder, num_steps = tmp_path / "memory", SAVED_AT[0] + 400 * seconds
     course = RecordedCourse(num_steps)
-    command = [sys.executable, "-m", "replay.saving.crashes.load_beside_a_writer", str(folder), str(num_steps), how]
+    command = [sys.executable, "-m", "replay.store.crashes.load_beside_a_writer", str(folder), str(num_steps), how]
     with log_files_of(LOG_BYTES), ExitStack() as ends:
         memory = ends.enter_context(first_saved(course, folder))
         if how == "open":
@@ -59,7 +59,7 @@ def test_readers_beside_a_writer_see_whole_states_and_keep_them(how, seconds, tm
 
 @pytest.mark.parametrize("num_saves", [6, pytest.param(150, marks=pytest.mark.exhaustive)])
 def test_of_two_writers_one_is_turned_away_and_neither_does_harm(num_saves, tmp_path, record_property) -> None:
-    folder, script = tmp_path / "memory", "replay.saving.crashes.save_against_another"
+    folder, script = tmp_path / "memory", "replay.store.crashes.save_against_another"
     commands = [
         [sys.executable, "-m", script, str(folder), str(first), str(num_saves)] for first in (0, 40 * num_saves)
     ]

@@ -83,7 +83,7 @@ def test_a_store_that_nobody_damaged_is_whole_and_nothing_is_repaired(store):
 
     verification, repair = verify_store(store), repair_store(store)
 
-    assert (True, [1, 2], 0) == (verification.is_whole, verification.generations, verification.lost)
+    assert (True, [1, 2], 0) == (verification.is_intact, verification.generations, verification.lost)
     assert verification.transitions == 6_000
     assert ([], None) == (repair.actions, repair.moved_to)
     assert before == contents(store)
@@ -103,7 +103,7 @@ def test_a_damaged_segment_costs_exactly_the_transitions_that_show_its_frames(st
     assert finding.transitions == 6_000 - len(without_frames(stored, 2, stream, number))
     assert f"block {number} of stream {stream} at offset {offset}" in finding.message
     assert [finding] == repair.found.findings
-    assert verify_store(store).is_whole
+    assert verify_store(store).is_intact
 
 
 def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
@@ -126,7 +126,7 @@ def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
     assert [*zip(files, offsets, expected, strict=True)] == [
         (one.file, one.offset, one.transitions) for one in findings
     ]
-    assert verify_store(store).is_whole
+    assert verify_store(store).is_intact
 
 
 @pytest.mark.parametrize("name", ["frames.000001.index", "steps.000001.index"])
@@ -142,7 +142,7 @@ def test_a_lost_index_costs_nothing(name, is_removed, store, stored):
     repair = repair_store(store)
 
     assert (store / name, 0) == (finding.file, finding.transitions)
-    assert f"{name} is written anew from its log" in repair.actions
+    assert f"{name} is rewritten from its log" in repair.actions
     assert before == contents(store)
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
 
@@ -166,7 +166,7 @@ def test_a_damaged_state_is_given_up_for_the_generation_before_it_under_a_number
 
     repair = repair_store(store)
 
-    assert "generation 2 is given up: its manifest or its state cannot be read" in repair.actions
+    assert "generation 2 is dropped: its manifest or its state cannot be read" in repair.actions
     memory = assert_all_is_what_was_recorded(store, stored)
     assert stored.windows[1][0].tolist() == memory.sampleable_indices().tolist()
     assert ["MANIFEST.000001", "MANIFEST.000003"] == sorted(path.name for path in store.glob("MANIFEST.*"))
@@ -194,7 +194,7 @@ def test_without_any_state_the_logs_alone_give_back_whole_segments_with_their_st
     kept = indices[is_sealed & is_in_a_block & (indices >= first)]
     assert kept.tolist() == memory.sampleable_indices().tolist()
     assert len(kept) > 3_000
-    assert verify_store(store).is_whole
+    assert verify_store(store).is_intact
 
 
 def test_without_manifests_and_states_nothing_is_changed(store):
@@ -202,7 +202,7 @@ def test_without_manifests_and_states_nothing_is_changed(store):
         path.write_bytes(b"")
     before = contents(store)
 
-    with pytest.raises(DamagedDataError, match="nothing tells what the memory was; take an older save"):
+    with pytest.raises(DamagedDataError, match="the settings of the memory are unknown; load an older save"):
         repair_store(store)
 
     assert before == contents(store)
@@ -257,7 +257,7 @@ def test_memories_of_every_kind_are_repaired_and_rebuilt_from_their_logs(kind, t
         state.unlink()
     repair_store(rebuilt)
 
-    assert verify_store(rebuilt).is_whole
+    assert verify_store(rebuilt).is_intact
     memory = assert_all_is_what_was_recorded(rebuilt, stored)
     assert len(memory) > 2_000
     play(memory, 100, np.random.default_rng(0))
@@ -298,15 +298,15 @@ def damage_repair_and_go_on(seed: int, store: Path, stored: StoredPlay) -> None:
         return
 
     assert dry is None or dry.actions == repair.actions
-    assert found.is_whole or repair.moved_to.is_dir(), told
+    assert found.is_intact or repair.moved_to.is_dir(), told
     after = verify_store(store)
-    assert (True, []) == (after.is_whole, after.findings), told
+    assert (True, []) == (after.is_intact, after.findings), told
     for generation in after.generations:
         memory = assert_all_is_what_was_recorded(store, stored, generation)
     assert after.transitions == len(memory), told
     play(memory, 50, random)
     memory.save(store)
-    assert verify_store(store).is_whole, told
+    assert verify_store(store).is_intact, told
     assert len(memory) == len(ReplayMemory.load(store)), told
 
 
@@ -318,7 +318,7 @@ def assert_repair_survives_a_kill_at(at: int, store: Path, stored: StoredPlay, e
     except Killed:
         verify_store(store)
     repair_store(store)
-    assert verify_store(store).is_whole
+    assert verify_store(store).is_intact
     memory = assert_all_is_what_was_recorded(store, stored)
     assert expected == memory.sampleable_indices().tolist()
     return disk.num_operations > at
@@ -398,7 +398,7 @@ def test_bytes_behind_what_was_committed_are_no_damage(store):
         file.write(b"what a crash left")
     (store / "state.000009.npz").write_bytes(b"half")
 
-    assert verify_store(store).is_whole
+    assert verify_store(store).is_intact
 
 
 def test_every_byte_of_every_file_is_verified(store, stored):

@@ -20,7 +20,7 @@ from oracles.raised_errors import error_of
 from oracles.recorded_course import RecordedCourse
 from oracles.store_files import log_files_of, unaccounted
 from oracles.watched_disk import as_the_disk
-from replay.saving.crashes.saved_course import (
+from replay.store.crashes.saved_course import (
     LOG_BYTES,
     SAVED_AT,
     check_what_is_left,
@@ -46,7 +46,7 @@ def small_logs() -> Iterator[None]:
 def test_a_process_killed_while_it_saves_leaves_what_it_had_promised(
     every: int, tmp_path: Path, record_property
 ) -> None:
-    command = [sys.executable, "-m", "replay.saving.crashes.kill_savers", str(tmp_path), str(every)]
+    command = [sys.executable, "-m", "replay.store.crashes.kill_savers", str(tmp_path), str(every)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
 
     assert (0, "") == (run.returncode, run.stderr)

@@ -62,7 +62,7 @@ def assert_repaired_or_unchanged(life: StoredLife, store: Path) -> Counter[str]:
         life.assert_is_part(memory)
         there.add(generation)
     assert len(memory) == verification.transitions
-    named = {int(number) for number in re.findall(r"generation (\d+) is given up", "\n".join(repair.actions))}
+    named = {int(number) for number in re.findall(r"generation (\d+) is dropped", "\n".join(repair.actions))}
     left_a_trace = {int(name.split(".")[1]) for name in before if name.startswith(("MANIFEST", "state"))}
     assert left_a_trace - there <= named, repair.actions
     moved = {path.name for path in repair.moved_to.iterdir()} if repair.moved_to else set()
@@ -131,7 +131,7 @@ def test_a_memory_goes_on_from_each_generation_that_was_repaired_together_with_o
         memory.save(store, keep_previous=True)
         for each in (generation, *verify_store(store).generations[-1:]):
             life.assert_is_part(ReplayMemory.load(store, generation=each))
-        assert verify_store(store).is_whole
+        assert verify_store(store).is_intact
         shutil.rmtree(store)
 
 
@@ -195,13 +195,13 @@ def assert_skipped_damage_is_flushed(life: StoredLife, store: Path) -> bool:
     try:
         again = ReplayMemory.load(store)
     except DamagedDataError as error:  # of a segment that no transition shows, so nobody asked for it
-        if "is not what was written; keep what is whole with `framestow repair`" not in str(error):
+        if "is damaged; keep the intact data with `framestow repair`" not in str(error):
             raise
         repair_store(store)
         again = ReplayMemory.load(store)
     assert kept <= life.assert_is_part(again)
     repair_store(store)
-    assert verify_store(store).is_whole
+    assert verify_store(store).is_intact
     assert len(again) == len(ReplayMemory.load(store))
     return True
 

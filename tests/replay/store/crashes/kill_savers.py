@@ -15,7 +15,7 @@ from oracles.killing_disk import MOMENTS, KillingDisk
 from oracles.recorded_course import RecordedCourse
 from oracles.store_files import log_files_of
 from oracles.watched_disk import as_the_disk
-from replay.saving.crashes.saved_course import LOG_BYTES, SAVED_AT, check_what_is_left, first_saved, save_on
+from replay.store.crashes.saved_course import LOG_BYTES, SAVED_AT, check_what_is_left, first_saved, save_on
 
 
 def main(work: Path, every: int) -> None:

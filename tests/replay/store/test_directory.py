@@ -81,7 +81,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert -signal.SIGKILL == killed.returncode
     _, oracle = recorded(800, capacity=3000)
 
-    with pytest.warns(RuntimeWarning, match="was not closed: it goes on from its last flush, with 1,600 transitions"):
+    with pytest.warns(RuntimeWarning, match="was not closed: it resumes from its last flush, with 1,600 transitions"):
         memory, _ = recorded(0, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
 
     assert_memory_is_what_the_oracle_holds(memory, closed(oracle))
@@ -96,7 +96,7 @@ def test_bytes_behind_the_last_flush_are_cut_off_and_told(tmp_path):
     with log.open("ab") as file:
         file.write(b"x" * 1234)
 
-    with pytest.warns(RuntimeWarning, match=re.escape("what came after is lost and 1,234 bytes behind it are cut off")):
+    with pytest.warns(RuntimeWarning, match=re.escape("later steps are lost, and 1,234 incomplete bytes are removed")):
         memory, _ = recorded(0, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
 
     assert size == log.stat().st_size
@@ -147,7 +147,7 @@ def test_a_reader_beside_a_writer_sees_what_was_flushed_for_as_long_as_it_looks(
         memory.flush()
 
     assert_memory_is_what_the_oracle_holds(reader, then)
-    with pytest.raises(ClosedMemoryError, match="was opened to be read: no step goes into it"):
+    with pytest.raises(ClosedMemoryError, match="is open read-only: it stores no steps"):
         reader.begin(np.zeros((2, *SHAPE), np.uint8))
     assert_memory_is_what_the_oracle_holds(ReplayMemory.open(tmp_path / "memory"), oracle)
     memory.close()
@@ -187,9 +187,9 @@ def test_a_closed_memory_can_be_sampled_and_takes_nothing_any_more(tmp_path):
     memory.close()
 
     assert_batch_is_what_the_oracle_holds(memory.sample(20), oracle)
-    with pytest.raises(ClosedMemoryError, match="is closed: no step goes into it"):
+    with pytest.raises(ClosedMemoryError, match="is closed: it stores no steps"):
         memory.begin(np.zeros((2, *SHAPE), np.uint8))
-    with pytest.raises(ClosedMemoryError, match="is closed: nothing is written there"):
+    with pytest.raises(ClosedMemoryError, match="is closed: it cannot be written"):
         memory.flush()
 
 
@@ -338,7 +338,7 @@ def test_a_writer_that_skips_a_damaged_segment_goes_on_without_it(tmp_path):
 
 
 def test_an_unknown_way_to_treat_damage_is_refused(tmp_path):
-    with pytest.raises(InvalidSettingsError, match="on_damage is 'ignore': it must be 'raise' or 'skip'"):
+    with pytest.raises(InvalidSettingsError, match="on_damage is 'ignore': it must be one of 'raise', 'skip'"):
         ReplayMemory(10, FrameSpec(SHAPE), 4, on_damage="ignore")
 
 

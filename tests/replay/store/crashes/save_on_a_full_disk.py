@@ -15,7 +15,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.raised_errors import error_of
 from oracles.recorded_course import RecordedCourse, course_memory
 from oracles.store_files import log_files_of, unaccounted
-from replay.saving.crashes.saved_course import CAPACITY, LOG_BYTES, SAVED_AT
+from replay.store.crashes.saved_course import CAPACITY, LOG_BYTES, SAVED_AT
 
 PAGE = 4096
 

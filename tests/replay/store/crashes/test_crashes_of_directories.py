@@ -20,7 +20,7 @@ from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
 from oracles.raised_errors import error_of
 from oracles.store_files import log_files_of, unaccounted
 from oracles.watched_disk import as_the_disk
-from replay.saving.crashes.flushed_course import (
+from replay.store.crashes.flushed_course import (
     FLUSHED_AT,
     LOG_BYTES,
     check_what_is_left,
@@ -39,7 +39,7 @@ def small_logs() -> Iterator[None]:
 
 
 def lines_of(script: str, *arguments: object) -> list[list[int]]:
-    command = [sys.executable, "-m", f"replay.saving.crashes.{script}", *map(str, arguments)]
+    command = [sys.executable, "-m", f"replay.store.crashes.{script}", *map(str, arguments)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     assert (0, "") == (run.returncode, run.stderr)
     return [list(map(int, line.split())) for line in run.stdout.splitlines()]
