@@ -51,9 +51,7 @@ def test_each_damage_is_named_by_file_and_offset_with_what_it_costs(saved, capsy
     assert DAMAGED == main(["verify", "run"])
 
     shown = capsys.readouterr().out
-    assert re.search(
-        r"^  frames\.000001\.log, offset 64: block 0 of stream 0 .* is damaged", shown, re.MULTILINE
-    )
+    assert re.search(r"^  frames\.000001\.log, offset 64: block 0 of stream 0 .* is damaged", shown, re.MULTILINE)
     assert re.search(r"^  steps\.000001\.log, offset 64: .*\(1,024 transitions\)$", shown, re.MULTILINE)
     assert re.search(r"^  steps\.000001\.index, offset 32: the entry .* is damaged", shown, re.MULTILINE)
     assert "damaged in 3 places: 1,076 transitions are whole and 1,024 are lost" in shown

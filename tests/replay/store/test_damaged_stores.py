@@ -1,4 +1,4 @@
-"""What was changed on the disk is found and named; what cannot have been written is never built."""
+"""Changed files are found and named; files with impossible content build no memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load_everything(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory) -> Path:
-    """A store of all parts, of a few KB: sealed segments, sealed steps, an open segment, steps of no full block."""
+    """A store of a few KB with all parts: sealed segments and steps, an open segment, steps of an incomplete block."""
     folder = tmp_path_factory.mktemp("store") / "memory"
     memory = ReplayMemory(5000, FrameSpec((2, 2)), 4, stack=2, num_envs=1, seed=0)
     frame = np.zeros((1, 2, 2), np.uint8)
@@ -50,9 +50,9 @@ def store(small_store, tmp_path) -> Path:
 
 
 def flips(file: Path, most: int | None) -> Iterator[int]:
-    """Change a bit of the file, at every place or at ``most`` of them, and put it back."""
+    """Flip a bit at every offset of the file, or at ``most`` random ones, one at a time; restore it."""
     good = file.read_bytes()
-    first = LOG_HEADER_BYTES if file.suffix == ".log" else 0  # loading asks nothing of it; `verify` does
+    first = LOG_HEADER_BYTES if file.suffix == ".log" else 0  # loading does not read it; `verify` does
     places = np.arange(first, len(good))
     if most is not None and most < len(places):
         places = np.random.default_rng(0).choice(places, most, replace=False)
@@ -66,7 +66,7 @@ def flips(file: Path, most: int | None) -> Iterator[int]:
 
 @pytest.mark.parametrize("most", [100, pytest.param(None, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", [MANIFEST, STATE, "frames.000001.log", "steps.000001.log"])
-def test_any_changed_byte_is_found_and_the_file_is_named(name, most, store):
+def test_any_changed_byte_is_found_and_its_file_named(name, most, store):
     for _ in flips(store / name, most):
         with pytest.raises((DamagedDataError, IncompatibleError), match=re.escape(name)):
             load_everything(store)
@@ -76,14 +76,14 @@ def test_any_changed_byte_is_found_and_the_file_is_named(name, most, store):
 
 @pytest.mark.parametrize("name", ["frames.000001.index", "steps.000001.index"])
 def test_a_changed_byte_of_an_index_costs_nothing(name, store):
-    """Where blocks lie is read from their headers then."""
+    """The block headers replace the entries of a damaged index."""
     for _ in flips(store / name, 20):
         load_everything(store)
 
 
 @pytest.mark.parametrize("name", ["frames.000001.log", "steps.000001.log", STATE])
 @pytest.mark.parametrize("harm", ["cut short", "missing"])
-def test_a_file_that_is_cut_short_or_missing_is_named(name, harm, store):
+def test_a_truncated_or_missing_file_is_named(name, harm, store):
     file = store / name
     if harm == "missing":
         file.unlink()
@@ -95,7 +95,7 @@ def test_a_file_that_is_cut_short_or_missing_is_named(name, harm, store):
 
 
 def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object], name: str = MANIFEST) -> None:
-    """Write the manifest as another writer would have."""
+    """Rewrite the manifest with a correct checksum."""
     manifest = folder / name
     content = json.loads(manifest.read_bytes().partition(b"\n")[2])
     change(content)
@@ -110,14 +110,14 @@ def test_a_memory_of_a_later_version_is_refused(store):
         ReplayMemory.load(store)
 
 
-def test_a_memory_padded_in_a_way_that_this_version_does_not_know_is_refused(store):
+def test_a_memory_with_an_unknown_stack_padding_is_refused(store):
     change_manifest(store, lambda content: content["memory"]["settings"].update(stack_padding="mirror"))
 
     with pytest.raises(InvalidSettingsError, match="stack_padding is 'mirror': it must be one of"):
         ReplayMemory.load(store)
 
 
-def test_a_memory_in_segments_of_another_length_is_refused(store):
+def test_a_memory_with_segments_of_another_length_is_refused(store):
     change_manifest(store, lambda content: content.update(frames_per_segment=content["frames_per_segment"] // 2))
 
     with pytest.raises(IncompatibleError, match="load it with the version that saved it"):
@@ -125,7 +125,7 @@ def test_a_memory_in_segments_of_another_length_is_refused(store):
 
 
 def places_in(value: Any, path: tuple = ()) -> Iterator[tuple]:
-    """The path of every value of nested dicts and lists."""
+    """Yield the path of every value in nested dicts and lists."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in items:
@@ -140,7 +140,7 @@ def put(content: Any, path: tuple, value: Any) -> None:
 
 @contextmanager
 def at_most(num_bytes: int):
-    """Give the process no more than that many bytes of address space more than it has."""
+    """Limit the address space of the process to ``num_bytes`` more than now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + num_bytes, before[1]))
@@ -171,7 +171,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("values", [[None, -1, 2**62], pytest.param(HOSTILE, marks=pytest.mark.exhaustive)])
-def test_a_manifest_with_any_value_in_any_place_is_loaded_or_refused_by_name(values, store):
+def test_a_manifest_with_any_value_in_any_field_loads_or_is_refused_by_name(values, store):
     original = (store / MANIFEST).read_bytes()
     content = json.loads(original.partition(b"\n")[2])
     refused = []
@@ -190,7 +190,7 @@ def test_a_manifest_with_any_value_in_any_place_is_loaded_or_refused_by_name(val
     assert [] == [one for one in refused if isinstance(one[-1], DamagedDataError) and str(store) not in str(one[-1])]
 
 
-def test_arrays_with_any_value_in_any_place_are_loaded_or_refused_by_name(store):
+def test_arrays_with_any_value_load_or_are_refused_by_name(store):
     state = store / STATE
     arrays = unpack_arrays(state.read_bytes(), STATE)
     entry = {"name": STATE}
@@ -225,7 +225,7 @@ def hostile_arrays(array: np.ndarray) -> Iterator[np.ndarray]:
             yield changed
 
 
-def test_an_array_file_that_claims_more_than_it_has_is_refused_before_anything_is_taken(tmp_path):
+def test_an_array_file_that_claims_more_bytes_than_it_has_allocates_nothing(tmp_path):
     stored = bytearray(pack_arrays({"rewards": np.zeros(4)}))
     start = stored.index(b"(4,)")
     stored[start : start + 4] = b"(9**"

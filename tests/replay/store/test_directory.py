@@ -1,4 +1,4 @@
-"""A memory that lives in a folder: flushed, closed, killed, opened again."""
+"""A memory in a folder: flushed, closed, killed, resumed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.damage import damage_a_segment
 from oracles.list_memory import ListMemory
-from oracles.recorded_play import SHAPE, go_on, recorded
+from oracles.recorded_play import SHAPE, play_on, recorded
 
 BY_HAND = {"flush_every": None}
 
 
 def closed(oracle: ListMemory) -> ListMemory:
-    """What is known when a memory begins again without its environments."""
+    """Return a copy of the oracle with its open episodes closed, as after a resume without environments."""
     oracle = copy.deepcopy(oracle)
     oracle.is_open = [False] * len(oracle.is_open)
     return oracle
@@ -40,7 +40,7 @@ def closed(oracle: ListMemory) -> ListMemory:
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("num_steps", [0, 3, 900])
-def test_a_folder_that_was_closed_is_gone_on_with_and_its_open_episodes_end(num_steps, storage, tmp_path):
+def test_a_closed_memory_is_resumed_and_its_open_episodes_end(num_steps, storage, tmp_path):
     with recorded(num_steps, capacity=1500, storage=storage, directory=tmp_path / "memory")[0]:
         pass
     _, oracle = recorded(num_steps, capacity=1500)
@@ -49,12 +49,12 @@ def test_a_folder_that_was_closed_is_gone_on_with_and_its_open_episodes_end(num_
 
     oracle = closed(oracle)
     assert_memory_is_what_the_oracle_holds(memory, oracle)
-    go_on(memory, oracle, 400, seed=3)
+    play_on(memory, oracle, 400, seed=3)
     assert_memory_is_what_the_oracle_holds(memory, oracle)
     memory.close()
 
 
-def test_flushed_segments_lie_in_files_and_leave_memory(tmp_path):
+def test_flushed_segments_move_from_ram_to_files(tmp_path):
     memory, oracle = recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)
     before = memory.report()
 
@@ -62,19 +62,19 @@ def test_flushed_segments_lie_in_files_and_leave_memory(tmp_path):
 
     after = memory.report()
     assert (0, after.disk_bytes > 100_000) == (before.disk_bytes, True)
-    assert after.parts["frames"] < before.parts["frames"] - 900_000  # but for a block that waits for the next ones
+    assert after.parts["frames"] < before.parts["frames"] - 900_000  # the newest segments stay in RAM
     assert_memory_is_what_the_oracle_holds(memory, oracle)
     memory.close()
 
 
-def test_what_was_flushed_is_there_after_a_kill_and_the_next_one_is_told_what_is_lost(tmp_path):
+def test_flushed_steps_survive_a_kill_and_a_warning_says_what_is_lost(tmp_path):
     script = f"""
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from oracles.recorded_play import go_on, recorded
+from oracles.recorded_play import play_on, recorded
 memory, oracle = recorded(800, capacity=3000, directory=sys.argv[1], flush_every=None)
 memory.flush()
-go_on(memory, oracle, 500, seed=2)
+play_on(memory, oracle, 500, seed=2)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / "memory")], check=False)
@@ -88,7 +88,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     memory.close()
 
 
-def test_bytes_behind_the_last_flush_are_cut_off_and_told(tmp_path):
+def test_bytes_after_the_last_flush_are_removed_with_a_warning(tmp_path):
     memory, oracle = recorded(800, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
     memory.close()
     log = tmp_path / "memory" / "frames.000001.log"
@@ -104,7 +104,7 @@ def test_bytes_behind_the_last_flush_are_cut_off_and_told(tmp_path):
     memory.close()
 
 
-def test_a_memory_that_is_opened_to_go_on_does_so_exactly_open_episodes_and_all(tmp_path):
+def test_an_opened_memory_resumes_exactly_with_its_open_episodes(tmp_path):
     memory, oracle = recorded(800, capacity=1000, directory=tmp_path / "memory", **BY_HAND)
     memory.sample(7)
     memory.close()
@@ -112,24 +112,24 @@ def test_a_memory_that_is_opened_to_go_on_does_so_exactly_open_episodes_and_all(
     again = ReplayMemory.open(tmp_path / "memory", read_only=False, **BY_HAND)
 
     assert memory.sample(9).index.tolist() == again.sample(9).index.tolist()
-    go_on(again, oracle, 300, seed=5)
+    play_on(again, oracle, 300, seed=5)
     assert_memory_is_what_the_oracle_holds(again, oracle)
     again.close()
 
 
-def test_an_older_generation_that_was_saved_is_gone_back_to_while_flushes_come_and_go(tmp_path):
+def test_a_kept_generation_can_be_resumed_after_later_flushes(tmp_path):
     memory, oracle = recorded(700, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
     checkpoint = memory.save(tmp_path / "memory", keep_previous=True)
     then = copy.deepcopy(oracle)
     for step in range(3):
-        go_on(memory, oracle, 300, seed=step)
+        play_on(memory, oracle, 300, seed=step)
         memory.flush()
     memory.close()
 
     back = ReplayMemory.open(tmp_path / "memory", read_only=False, generation=checkpoint, **BY_HAND)
 
     assert_memory_is_what_the_oracle_holds(back, then)
-    go_on(back, then, 500, seed=9)
+    play_on(back, then, 500, seed=9)
     newest = back.flush()
     back.prune(tmp_path / "memory", newest)
     back.close()
@@ -137,13 +137,13 @@ def test_an_older_generation_that_was_saved_is_gone_back_to_while_flushes_come_a
     assert 1 == len(list((tmp_path / "memory").glob("MANIFEST.*")))
 
 
-def test_a_reader_beside_a_writer_sees_what_was_flushed_for_as_long_as_it_looks(tmp_path):
+def test_a_reader_sees_the_flushed_generation_while_another_process_writes(tmp_path):
     memory, oracle = recorded(700, capacity=900, directory=tmp_path / "memory", **BY_HAND)
     memory.flush()
     reader, then = ReplayMemory.open(tmp_path / "memory"), copy.deepcopy(oracle)
 
     for step in range(4):
-        go_on(memory, oracle, 700, seed=step)
+        play_on(memory, oracle, 700, seed=step)
         memory.flush()
 
     assert_memory_is_what_the_oracle_holds(reader, then)
@@ -153,7 +153,7 @@ def test_a_reader_beside_a_writer_sees_what_was_flushed_for_as_long_as_it_looks(
     memory.close()
 
 
-def test_a_second_writer_is_refused_and_told_who_writes(tmp_path):
+def test_a_second_writer_is_refused_with_the_name_of_the_first(tmp_path):
     memory, _ = recorded(10, directory=tmp_path / "memory", **BY_HAND)
 
     for attempt in (
@@ -172,7 +172,7 @@ def test_a_second_writer_is_refused_and_told_who_writes(tmp_path):
     ("changed", "named"),
     [({"capacity": 50}, "capacity is 50"), ({"stack_padding": "zeros"}, "stack_padding is 'zeros'")],
 )
-def test_a_folder_with_a_memory_of_other_settings_is_refused_by_the_setting(changed, named, tmp_path):
+def test_a_folder_with_other_settings_is_refused_and_the_setting_named(changed, named, tmp_path):
     recorded(10, directory=tmp_path / "memory")[0].close()
 
     with pytest.raises(IncompatibleError, match=re.escape(f"{named}: the memory in {tmp_path / 'memory'} has")):
@@ -181,7 +181,7 @@ def test_a_folder_with_a_memory_of_other_settings_is_refused_by_the_setting(chan
     recorded(0, directory=tmp_path / "memory")[0].close()
 
 
-def test_a_closed_memory_can_be_sampled_and_takes_nothing_any_more(tmp_path):
+def test_a_closed_memory_can_be_sampled_and_stores_nothing(tmp_path):
     memory, oracle = recorded(700, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
     memory.close()
     memory.close()
@@ -193,15 +193,15 @@ def test_a_closed_memory_can_be_sampled_and_takes_nothing_any_more(tmp_path):
         memory.flush()
 
 
-def test_a_memory_without_a_folder_has_nothing_to_flush_and_closes_as_nothing(tmp_path):
+def test_a_memory_without_a_folder_cannot_flush_and_closing_does_nothing(tmp_path):
     with recorded(10)[0] as memory, pytest.raises(InvalidSettingsError, match="does not live in a directory"):
         memory.flush()
 
 
-def test_a_memory_in_a_folder_is_saved_to_another_and_loaded_from_both(tmp_path):
+def test_a_memory_in_a_folder_can_be_saved_to_another_folder(tmp_path):
     memory, oracle = recorded(900, capacity=1200, directory=tmp_path / "memory", **BY_HAND)
     memory.flush()
-    go_on(memory, oracle, 100, seed=4)
+    play_on(memory, oracle, 100, seed=4)
 
     memory.save(tmp_path / "copy")
     memory.close()
@@ -210,7 +210,7 @@ def test_a_memory_in_a_folder_is_saved_to_another_and_loaded_from_both(tmp_path)
         assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / name), oracle)
 
 
-def test_a_background_flush_comes_by_itself(tmp_path):
+def test_the_background_flushes_without_a_call(tmp_path):
     memory, oracle = recorded(300, directory=tmp_path / "memory", flush_every=0.02)
     deadline = time.monotonic() + 20
 
@@ -223,12 +223,12 @@ def test_a_background_flush_comes_by_itself(tmp_path):
     memory.close()
 
 
-def test_what_a_background_flush_fails_with_is_raised_by_the_next_step_and_the_flush_after_it_works(tmp_path):
+def test_the_next_step_raises_the_error_of_a_background_flush_and_a_later_flush_works(tmp_path):
     memory, oracle = recorded(3, directory=tmp_path / "memory", flush_every=0.02)
     (tmp_path / "memory").rename(tmp_path / "elsewhere")
     frames = np.zeros((2, *SHAPE), np.uint8)
 
-    with pytest.raises(FileNotFoundError):  # noqa: PT012 - one of these steps, whichever comes after the flush
+    with pytest.raises(FileNotFoundError):  # noqa: PT012 - one of these steps, the first after the flush
         for _ in range(2000):
             memory.begin(frames)
             oracle.begin(frames, [0, 1])
@@ -239,7 +239,7 @@ def test_what_a_background_flush_fails_with_is_raised_by_the_next_step_and_the_f
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
-def test_a_memory_that_is_dropped_or_left_open_at_the_end_is_closed(tmp_path):
+def test_a_collected_memory_and_one_open_at_exit_are_closed(tmp_path):
     memory, oracle = recorded(30, directory=tmp_path / "memory", flush_every=1000)
     del memory
     gc.collect()
@@ -259,7 +259,7 @@ memory, _ = recorded(30, directory=sys.argv[1], flush_every=1000)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_neither_flushes_nor_closes_nor_keeps_the_lock(tmp_path):
+def test_a_forked_child_neither_flushes_nor_closes_nor_locks(tmp_path):
     memory, oracle = recorded(30, directory=tmp_path / "memory", **BY_HAND)
     child = os.fork()
     if child == 0:
@@ -275,7 +275,7 @@ def test_a_fork_neither_flushes_nor_closes_nor_keeps_the_lock(tmp_path):
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
-def test_a_folder_that_is_not_there_is_not_made_by_opening_it(tmp_path):
+def test_opening_a_missing_folder_does_not_create_it(tmp_path):
     for read_only in (True, False):
         with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
             ReplayMemory.open(tmp_path / "nothing", read_only=read_only)
@@ -284,14 +284,14 @@ def test_a_folder_that_is_not_there_is_not_made_by_opening_it(tmp_path):
 
 
 @pytest.mark.parametrize("flush_every", [0, -1.0, float("nan")])
-def test_a_time_between_flushes_that_is_none_is_refused(flush_every, tmp_path):
+def test_an_invalid_flush_every_is_refused(flush_every, tmp_path):
     with pytest.raises(InvalidSettingsError, match="flush_every is"):
         recorded(0, directory=tmp_path / "memory", flush_every=flush_every)
 
     assert not (tmp_path / "memory").exists()
 
 
-def test_a_damaged_segment_is_an_error_that_names_file_and_offset_when_it_is_drawn(tmp_path):
+def test_sampling_a_damaged_segment_raises_with_file_and_offset(tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)[0].close()
     damage_a_segment(tmp_path / "memory")
     memory = ReplayMemory.open(tmp_path / "memory")
@@ -302,7 +302,7 @@ def test_a_damaged_segment_is_an_error_that_names_file_and_offset_when_it_is_dra
         memory.sample(3000)
 
 
-def test_a_damaged_segment_is_skipped_counted_and_the_rest_is_drawn_uniformly(tmp_path):
+def test_a_skipped_segment_is_counted_and_the_rest_is_sampled_uniformly(tmp_path):
     memory, oracle = recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)
     memory.close()
     damage_a_segment(tmp_path / "memory")
@@ -312,23 +312,23 @@ def test_a_damaged_segment_is_skipped_counted_and_the_rest_is_drawn_uniformly(tm
 
     assert {1000} == {len(batch.index) for batch in batches}
     assert 1 == memory.report().skipped_segments
-    assert 3400 - 320 - 5 <= len(memory) <= 3400 - 200  # last frames of episodes begin no transition
+    assert 3400 - 320 - 5 <= len(memory) <= 3400 - 200  # the last frame of an episode starts no transition
     assert_batch_is_what_the_oracle_holds(batches[0], oracle)
     counts = np.bincount(np.concatenate([batch.index for batch in batches]), minlength=3400)
-    held = memory.sampleable_indices()
-    assert 0 == np.delete(counts, held).sum()
-    chi_square = ((counts[held] - 40_000 / len(held)) ** 2 / (40_000 / len(held))).sum()
-    assert abs(chi_square - len(held)) < 5 * np.sqrt(2 * len(held))  # five standard deviations
+    indices = memory.sampleable_indices()
+    assert 0 == np.delete(counts, indices).sum()
+    chi_square = ((counts[indices] - 40_000 / len(indices)) ** 2 / (40_000 / len(indices))).sum()
+    assert abs(chi_square - len(indices)) < 5 * np.sqrt(2 * len(indices))  # five standard deviations
     assert "1 damaged segments were skipped" in str(memory.report())
 
 
-def test_a_writer_that_skips_a_damaged_segment_goes_on_without_it(tmp_path):
+def test_a_writer_that_skips_a_damaged_segment_continues_without_it(tmp_path):
     memory, oracle = recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)
     memory.close()
     damage_a_segment(tmp_path / "memory")
     memory = ReplayMemory.open(tmp_path / "memory", read_only=False, on_damage="skip", **BY_HAND)
     memory.sample(5000)
-    go_on(memory, oracle, 100, seed=8)
+    play_on(memory, oracle, 100, seed=8)
     memory.close()
 
     loaded = ReplayMemory.load(tmp_path / "memory")
@@ -337,12 +337,12 @@ def test_a_writer_that_skips_a_damaged_segment_goes_on_without_it(tmp_path):
     assert_batch_is_what_the_oracle_holds(loaded.get(loaded.sampleable_indices()), oracle)
 
 
-def test_an_unknown_way_to_treat_damage_is_refused(tmp_path):
+def test_an_unknown_on_damage_is_refused(tmp_path):
     with pytest.raises(InvalidSettingsError, match="on_damage is 'ignore': it must be one of 'raise', 'skip'"):
         ReplayMemory(10, FrameSpec(SHAPE), 4, on_damage="ignore")
 
 
-def test_a_saved_memory_is_opened_without_a_warning(tmp_path):
+def test_a_saved_memory_opens_without_a_warning(tmp_path):
     memory, oracle = recorded(50)
     memory.save(tmp_path / "memory")
 
@@ -353,14 +353,14 @@ def test_a_saved_memory_is_opened_without_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["./memory/", "deep/new/memory"])
-def test_a_relative_path_counts_from_where_the_memory_began(name, tmp_path, monkeypatch):
+def test_a_relative_path_stays_relative_to_the_first_working_directory(name, tmp_path, monkeypatch):
     (tmp_path / "deep").mkdir()
     monkeypatch.chdir(tmp_path)
     memory, oracle = recorded(300, capacity=1500, directory=name)
 
     monkeypatch.chdir(tmp_path / "deep")
     memory.save("copy")
-    go_on(memory, oracle, 200, seed=3)
+    play_on(memory, oracle, 200, seed=3)
     memory.close()
     monkeypatch.chdir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in a save or a flush, at any line of it: memory and folder stay usable, and nothing is left over."""
+"""Ctrl-C at any line of a save or a flush: memory and folder stay usable, without leftover files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.snapshot import pack_arrays
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
-from oracles.recorded_play import go_on, recorded
+from oracles.recorded_play import play_on, recorded
 
 EVERY = [83, pytest.param(5, marks=pytest.mark.exhaustive)]  # lines
 
 
-# A file that was just opened is closed by the collector where the interrupt comes before anybody has it.
+# If the interrupt comes right after a file is opened, the garbage collector closes it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("lives_there", [False, True])
-def test_a_save_that_is_interrupted_at_any_line_can_be_done_again(lives_there, every, tmp_path):
+def test_a_save_interrupted_at_any_line_can_be_repeated(lives_there, every, tmp_path):
     folder = tmp_path / "memory"
     memory, oracle = recorded(400, capacity=900, **({"directory": folder, "flush_every": None} if lives_there else {}))
     save = memory.flush if lives_there else lambda: memory.save(folder)
@@ -26,7 +26,7 @@ def test_a_save_that_is_interrupted_at_any_line_can_be_done_again(lives_there, e
     line, num_interrupted, was_interrupted = 1, 0, True
 
     while was_interrupted:
-        go_on(memory, oracle, 40, seed=line)
+        play_on(memory, oracle, 40, seed=line)
         try:
             with ctrl_c_at_line(line):
                 save()
@@ -50,7 +50,7 @@ def test_a_save_that_is_interrupted_at_any_line_can_be_done_again(lives_there, e
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_while_arrays_are_packed_is_a_keyboard_interrupt():
+def test_ctrl_c_while_packing_arrays_raises_keyboard_interrupt():
     arrays = {"rewards": np.arange(10.0), "actions": np.arange(3)}
     counted, interrupts = NumberedPlaces(0), 0
     with counted:
@@ -60,7 +60,7 @@ def test_ctrl_c_while_arrays_are_packed_is_a_keyboard_interrupt():
         try:
             with NumberedPlaces(place):
                 pack_arrays(arrays)
-        except KeyboardInterrupt:  # any other error fails; what comes while an object is collected Python swallows
+        except KeyboardInterrupt:  # any other error fails; Python swallows interrupts during garbage collection
             interrupts += 1
 
     assert interrupts > 100

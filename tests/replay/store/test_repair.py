@@ -1,4 +1,4 @@
-"""Damaged stores are verified and repaired; whatever can be drawn afterwards is what was recorded."""
+"""Damaged stores are verified and repaired; the sampleable transitions equal the recording."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def damage_block(store: Path, log: str, file: int, place: int) -> int:
-    """Flip a bit in the payload of a block of a log; gives its offset."""
+    """Flip a bit in the payload of a block of a log; return its offset."""
     index = (store / f"{log}.{file:06d}.index").read_bytes()
     offset = int.from_bytes(index[32 * (place + 1) + 12 : 32 * (place + 1) + 20], "little")
     path = store / f"{log}.{file:06d}.log"
@@ -72,13 +72,13 @@ def assert_all_is_what_was_recorded(folder: Path, stored: StoredPlay, generation
 
 
 def without_frames(stored: StoredPlay, generation: int, stream: int, number: int) -> set[int]:
-    """The indices held in a generation that show no frame of that segment."""
+    """Return the indices of a generation's transitions that show no frame of that segment."""
     indices, streams, firsts, lasts = stored.windows[generation]
     start, stop = number * stored.frames_per_segment, (number + 1) * stored.frames_per_segment
     return set(indices[(streams != stream) | (lasts < start) | (firsts >= stop)].tolist())
 
 
-def test_a_store_that_nobody_damaged_is_whole_and_nothing_is_repaired(store):
+def test_an_intact_store_needs_no_repair(store):
     before = contents(store)
 
     verification, repair = verify_store(store), repair_store(store)
@@ -116,12 +116,14 @@ def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
 
     for generation in (1, 2):
         memory = assert_all_is_what_was_recorded(store, stored, generation)
-        held = stored.windows[generation][0]
-        assert held[~np.isin(held // STEPS_PER_BLOCK, numbers)].tolist() == memory.sampleable_indices().tolist()
+        indices = stored.windows[generation][0]
+        assert indices[~np.isin(indices // STEPS_PER_BLOCK, numbers)].tolist() == memory.sampleable_indices().tolist()
     files = [store / f"steps.{file:06d}.log" for file, _ in places]
-    held = stored.windows[2][0]
-    costs = [int((held // STEPS_PER_BLOCK == number).sum()) for number in numbers]
-    is_sealed = [held[0] <= number * STEPS_PER_BLOCK for number in numbers]  # what is left of others is in the state
+    indices = stored.windows[2][0]
+    costs = [int((indices // STEPS_PER_BLOCK == number).sum()) for number in numbers]
+    is_sealed = [
+        indices[0] <= number * STEPS_PER_BLOCK for number in numbers
+    ]  # the state stores the rest of other blocks
     expected = [cost if sealed else 0 for cost, sealed in zip(costs, is_sealed, strict=True)]
     assert [*zip(files, offsets, expected, strict=True)] == [
         (one.file, one.offset, one.transitions) for one in findings
@@ -148,7 +150,7 @@ def test_a_lost_index_costs_nothing(name, is_removed, store, stored):
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_damaged_manifests_cost_nothing_while_state_files_are_whole(is_removed, store, stored):
+def test_damaged_manifests_cost_nothing_if_the_state_files_are_intact(is_removed, store, stored):
     before = saved_bytes(store)
     for manifest in store.glob("MANIFEST.*"):
         manifest.unlink() if is_removed else flip_bit(manifest, np.random.default_rng(1))
@@ -161,7 +163,7 @@ def test_damaged_manifests_cost_nothing_while_state_files_are_whole(is_removed, 
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
 
 
-def test_a_damaged_state_is_given_up_for_the_generation_before_it_under_a_number_that_none_had(store, stored):
+def test_a_damaged_state_is_replaced_by_the_generation_before_under_a_new_number(store, stored):
     flip_bit(store / "state.000002.npz", np.random.default_rng(0))
 
     repair = repair_store(store)
@@ -175,7 +177,7 @@ def test_a_damaged_state_is_given_up_for_the_generation_before_it_under_a_number
         ReplayMemory.load(store, generation=2)
 
 
-def test_without_any_state_the_logs_alone_give_back_whole_segments_with_their_steps(store, stored):
+def test_without_state_files_complete_segments_are_rebuilt_from_the_logs(store, stored):
     for state in store.glob("state.*"):
         flip_bit(state, np.random.default_rng(0))
 
@@ -197,7 +199,7 @@ def test_without_any_state_the_logs_alone_give_back_whole_segments_with_their_st
     assert verify_store(store).is_intact
 
 
-def test_without_manifests_and_states_nothing_is_changed(store):
+def test_without_manifests_and_state_files_nothing_is_changed(store):
     for path in [*store.glob("MANIFEST.*"), *store.glob("state.*")]:
         path.write_bytes(b"")
     before = contents(store)
@@ -208,7 +210,7 @@ def test_without_manifests_and_states_nothing_is_changed(store):
     assert before == contents(store)
 
 
-def test_a_stream_whose_newest_frames_are_lost_goes_on_with_a_new_episode(store, stored):
+def test_a_stream_without_its_newest_frames_continues_with_a_new_episode(store, stored):
     memory = ReplayMemory.load(store)
     newest = [memory._parts.storage.open_segment(stream) - 1 for stream in range(NUM_STREAMS)]
     while memory._parts.storage.held(0).stop % stored.frames_per_segment:  # until stream 0 has no open segment
@@ -235,8 +237,8 @@ def damage_last_block_of(store: Path, stream: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_damaged_all_that_can_be_drawn_afterwards_is_what_was_recorded(seed, store, stored):
-    damage_repair_and_go_on(seed, store, stored)
+def test_after_any_damage_the_sampleable_transitions_equal_the_recording(seed, store, stored):
+    damage_repair_and_resume(seed, store, stored)
 
 
 OTHER_MEMORIES = {
@@ -252,7 +254,7 @@ def test_memories_of_every_kind_are_repaired_and_rebuilt_from_their_logs(kind, t
     stored = store_play(tmp_path / "whole", **OTHER_MEMORIES[kind])
     damaged, rebuilt = (Path(shutil.copytree(tmp_path / "whole", tmp_path / name)) for name in ("damaged", "rebuilt"))
 
-    damage_repair_and_go_on(0, damaged, stored)
+    damage_repair_and_resume(0, damaged, stored)
     for state in rebuilt.glob("state.*"):
         state.unlink()
     repair_store(rebuilt)
@@ -266,52 +268,52 @@ def test_memories_of_every_kind_are_repaired_and_rebuilt_from_their_logs(kind, t
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", OTHER_MEMORIES)
-def test_thirty_damaged_stores_of_every_kind_give_back_what_was_recorded(kind, tmp_path):
+def test_thirty_damaged_stores_of_every_kind_equal_the_recording(kind, tmp_path):
     stored = store_play(tmp_path / "whole", **OTHER_MEMORIES[kind])
     for seed in range(30):
         store = Path(shutil.copytree(tmp_path / "whole", tmp_path / str(seed)))
-        damage_repair_and_go_on(seed, store, stored)
+        damage_repair_and_resume(seed, store, stored)
         shutil.rmtree(store)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("first_seed", range(8, 408, 25))
-def test_four_hundred_damaged_stores_give_back_what_was_recorded(first_seed, whole, tmp_path):
+def test_four_hundred_damaged_stores_equal_the_recording(first_seed, whole, tmp_path):
     for seed in range(first_seed, first_seed + 25):
         store = Path(shutil.copytree(whole[0], tmp_path / str(seed)))
-        damage_repair_and_go_on(seed, store, whole[1])
+        damage_repair_and_resume(seed, store, whole[1])
         shutil.rmtree(store)
 
 
-def damage_repair_and_go_on(seed: int, store: Path, stored: StoredPlay) -> None:
+def damage_repair_and_resume(seed: int, store: Path, stored: StoredPlay) -> None:
     random = np.random.default_rng(seed)
-    told = damage_at_random(store, random)
+    damages = damage_at_random(store, random)
     found = verify_store(store)
     before = contents(store)
     dry = repair_store(store, dry_run=True) if found.generations else None
-    assert before == contents(store), told
+    assert before == contents(store), damages
 
     try:
         repair = repair_store(store)
     except DamagedDataError:
-        assert not list(store.glob("state.*")) or not found.generations, told
+        assert not list(store.glob("state.*")) or not found.generations, damages
         return
 
     assert dry is None or dry.actions == repair.actions
-    assert found.is_intact or repair.moved_to.is_dir(), told
+    assert found.is_intact or repair.moved_to.is_dir(), damages
     after = verify_store(store)
-    assert (True, []) == (after.is_intact, after.findings), told
+    assert (True, []) == (after.is_intact, after.findings), damages
     for generation in after.generations:
         memory = assert_all_is_what_was_recorded(store, stored, generation)
-    assert after.transitions == len(memory), told
+    assert after.transitions == len(memory), damages
     play(memory, 50, random)
     memory.save(store)
-    assert verify_store(store).is_intact, told
-    assert len(memory) == len(ReplayMemory.load(store)), told
+    assert verify_store(store).is_intact, damages
+    assert len(memory) == len(ReplayMemory.load(store)), damages
 
 
 def assert_repair_survives_a_kill_at(at: int, store: Path, stored: StoredPlay, expected: list[int]) -> bool:
-    """Kill a repair at one of its operations; tell whether it had so many. A second one ends what it began."""
+    """Kill a repair at one of its operations and finish it by a second one; return whether it had so many."""
     disk = DeadDisk(at)
     try:
         repair_store(store, files=disk)
@@ -325,7 +327,7 @@ def assert_repair_survives_a_kill_at(at: int, store: Path, stored: StoredPlay, e
 
 
 def damaged_in_every_way(whole: tuple[Path, StoredPlay], tmp_path: Path) -> tuple[Path, list[int]]:
-    """A store with damaged segments, steps, index and state, and what an undisturbed repair keeps of it."""
+    """Return a store with damaged segments, steps, index and state, and the result of an undisturbed repair."""
     damaged = Path(shutil.copytree(whole[0], tmp_path / "damaged"))
     damage_block(damaged, "frames", 2, 1)
     damage_block(damaged, "steps", 1, 0)
@@ -337,14 +339,14 @@ def damaged_in_every_way(whole: tuple[Path, StoredPlay], tmp_path: Path) -> tupl
 
 
 @pytest.mark.parametrize("at", [0, 7, 18, 33, 42])
-def test_a_repair_that_is_killed_leaves_a_store_that_can_be_repaired(at, whole, tmp_path):
+def test_a_killed_repair_leaves_a_store_that_can_be_repaired(at, whole, tmp_path):
     damaged, expected = damaged_in_every_way(whole, tmp_path)
 
     assert assert_repair_survives_a_kill_at(at, damaged, whole[1], expected)
 
 
 @pytest.mark.exhaustive
-def test_a_repair_may_be_killed_at_each_of_its_operations(whole, tmp_path):
+def test_a_repair_can_be_killed_at_every_operation(whole, tmp_path):
     damaged, expected = damaged_in_every_way(whole, tmp_path)
     store = tmp_path / "store"
     for at in itertools.count():
@@ -367,7 +369,7 @@ def test_a_repair_on_a_full_disk_raises_and_leaves_a_store_that_can_be_repaired(
     assert expected == assert_all_is_what_was_recorded(damaged, whole[1]).sampleable_indices().tolist()
 
 
-def test_what_is_taken_out_is_moved_and_never_removed(store):
+def test_a_repair_moves_files_and_never_removes_them(store):
     damage_block(store, "frames", 1, 0)
     before = contents(store)
 
@@ -379,7 +381,7 @@ def test_what_is_taken_out_is_moved_and_never_removed(store):
         assert content in (moved.get(name), after.get(name)), name
 
 
-def test_a_store_that_is_being_written_is_refused(store):
+def test_a_repair_refuses_a_store_that_is_being_written(store):
     damage_block(store, "frames", 1, 0)
     before = contents(store)
 
@@ -393,7 +395,7 @@ def test_a_store_that_is_being_written_is_refused(store):
     assert 1 == len(verify_store(store).findings)
 
 
-def test_bytes_behind_what_was_committed_are_no_damage(store):
+def test_uncommitted_bytes_are_not_damage(store):
     with (store / "frames.000001.log").open("ab") as file:
         file.write(b"what a crash left")
     (store / "state.000009.npz").write_bytes(b"half")
@@ -416,6 +418,6 @@ def test_every_byte_of_every_file_is_verified(store, stored):
         path.write_bytes(content)
 
 
-def test_an_older_version_is_verified_and_told_to_be_saved_anew(tmp_path):
+def test_a_folder_without_a_store_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
         verify_store(tmp_path)

@@ -1,4 +1,4 @@
-"""Priorities are saved with a memory, and whatever of it is left is drawn by its own."""
+"""Priorities are saved with a memory, and transitions keep them through damage and repair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 
 
 def weights_of(memory: ReplayMemory) -> dict[int, float]:
-    """What is saved of each transition that is held."""
+    """Return the saved weight of each stored transition."""
     _, arrays = memory._parts.told.state()
     names = [name.removesuffix("runs") for name in arrays if name.endswith("runs")]
     runs, weights = arrays[f"{names[0]}runs"].tolist(), arrays[f"{names[0]}weights"].tolist()
@@ -34,21 +34,21 @@ def weight_of(index: int) -> float:
 
 
 def played(sampler=None, num_episodes=50, **settings) -> ReplayMemory:
-    """Episodes of 20 steps on two streams, whose transitions have priorities of their own."""
+    """Record episodes of 20 steps on two streams, with a different priority for each transition."""
     memory = numbered_memory(1000, num_envs=2, sampler=sampler or exact(), frames_per_segment=16, **settings)
-    go_on(memory, 0, num_episodes)
-    held = memory.sampleable_indices()
-    memory.update_priorities(held, [weight_of(index) for index in held.tolist()])
+    play_on(memory, 0, num_episodes)
+    indices = memory.sampleable_indices()
+    memory.update_priorities(indices, [weight_of(index) for index in indices.tolist()])
     return memory
 
 
-def go_on(memory: ReplayMemory, first: int, before: int) -> None:
+def play_on(memory: ReplayMemory, first: int, before: int) -> None:
     for episode in range(first, before):
         play_episode(memory, episode, length=20, stream=episode % 2, truncated=True)
 
 
 def learn(memory: ReplayMemory, seed: int) -> list[list[int]]:
-    """Play, draw and update in turn; gives what was drawn."""
+    """Play, sample and update in turn; return the sampled indices."""
     random, drawn = np.random.default_rng(seed), []
     for episode in range(100, 150):
         play_episode(memory, episode, length=5, stream=episode % 2)
@@ -59,7 +59,7 @@ def learn(memory: ReplayMemory, seed: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_a_memory_that_was_saved_and_loaded_learns_as_the_one_that_was_not(retention, tmp_path):
+def test_a_loaded_memory_learns_like_one_that_was_never_saved(retention, tmp_path):
     sampler = Prioritized(alpha=0.7, beta=0.3, final_beta=0.9, annealed_over=70)
     memory = played(sampler, retention=retention, n_step=2)
     learn(memory, seed=1)
@@ -75,7 +75,7 @@ def test_a_memory_that_was_saved_and_loaded_learns_as_the_one_that_was_not(reten
 
 
 @pytest.mark.parametrize(("alpha", "power"), [(0.5, 0.5), (2.0, 2.0), (1.0, 1.0), (0.0, 0.0)])
-def test_another_alpha_than_the_saved_one_is_taken(alpha, power, tmp_path):
+def test_loading_with_another_alpha_uses_it(alpha, power, tmp_path):
     memory = played()
     memory.update_priorities([memory.sampleable_indices()[3]], [0.0])
     memory.save(tmp_path / "memory")
@@ -89,7 +89,7 @@ def test_another_alpha_than_the_saved_one_is_taken(alpha, power, tmp_path):
     assert weights_of(loaded)[int(loaded.sampleable_indices()[-1])] == pytest.approx(64.0**power)
 
 
-def test_loaded_with_another_sampler_all_begins_anew_and_a_part_of_a_mixture_keeps_its_own(tmp_path):
+def test_another_sampler_starts_with_equal_priorities_and_a_part_of_a_mixture_keeps_its_own(tmp_path):
     memory = played(Mixture((Uniform(), 1), (exact(), 1)))
     memory.save(tmp_path / "memory")
 
@@ -101,26 +101,26 @@ def test_loaded_with_another_sampler_all_begins_anew_and_a_part_of_a_mixture_kee
     assert memory.sample(10).index.tolist() == mixed.sample(10).index.tolist()
 
 
-def test_a_directory_keeps_priorities_with_each_flush_and_goes_on_with_the_sampler_it_had(tmp_path):
+def test_each_flush_saves_priorities_and_resuming_uses_the_saved_sampler(tmp_path):
     with played(directory=tmp_path / "memory", flush_every=None) as memory:
         memory.flush()
-        held = memory.sampleable_indices()
-        memory.update_priorities(held[:5], np.full(5, 0.125))
+        indices = memory.sampleable_indices()
+        memory.update_priorities(indices[:5], np.full(5, 0.125))
         memory.flush()
-        memory.update_priorities(held[5:9], np.full(4, 0.25))
+        memory.update_priorities(indices[5:9], np.full(4, 0.25))
         expected = weights_of(memory)
 
     with numbered_memory(1000, num_envs=2, directory=tmp_path / "memory", frames_per_segment=16) as again:
         assert isinstance(again.sampler, Prioritized)
         assert expected == weights_of(again)
-        go_on(again, 50, 60)
+        play_on(again, 50, 60)
         assert weights_of(again)[int(again.sampleable_indices()[-1])] == 64.0
     opened = ReplayMemory.open(tmp_path / "memory")
     assert isinstance(opened.sampler, Prioritized)
     assert len(opened.sample(10).index) == 10
 
 
-def test_an_update_alone_is_something_to_flush(tmp_path):
+def test_a_priority_update_alone_is_flushed(tmp_path):
     with played(directory=tmp_path / "memory", flush_every=None) as memory:
         memory.flush()
         before = memory._directory._change_marker()
@@ -131,7 +131,7 @@ def test_an_update_alone_is_something_to_flush(tmp_path):
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_what_a_damaged_store_still_holds_has_its_own_priorities(retention, tmp_path):
+def test_the_intact_transitions_of_a_damaged_store_keep_their_priorities(retention, tmp_path):
     with played(directory=tmp_path / "memory", flush_every=None, retention=retention):
         pass
     damage_frames(tmp_path / "memory")
@@ -140,9 +140,9 @@ def test_what_a_damaged_store_still_holds_has_its_own_priorities(retention, tmp_
     for _ in range(300):
         opened.sample(8)
 
-    held = opened.sampleable_indices().tolist()
-    assert 100 < len(held) < before
-    assert {index: weight_of(index) for index in held} == weights_of(opened)
+    indices = opened.sampleable_indices().tolist()
+    assert 100 < len(indices) < before
+    assert {index: weight_of(index) for index in indices} == weights_of(opened)
 
     repair_store(tmp_path / "memory")
     repaired = ReplayMemory.load(tmp_path / "memory")
@@ -157,7 +157,7 @@ def damage_frames(folder: Path) -> None:
     content.tofile(log)
 
 
-def test_a_state_that_is_rebuilt_from_the_logs_alone_begins_with_equal_priorities(tmp_path):
+def test_a_state_rebuilt_from_the_logs_starts_with_equal_priorities(tmp_path):
     folder = tmp_path / "memory"
     memory = numbered_memory(5000, sampler=exact(), frames_per_segment=16)
     for episode in range(120):
@@ -188,7 +188,7 @@ def test_a_state_that_is_rebuilt_from_the_logs_alone_begins_with_equal_prioritie
         ("sampler.runs", np.array([0, 1000])),
     ],
 )
-def test_priorities_that_nobody_can_have_saved_are_refused(name, value, tmp_path):
+def test_impossible_priorities_are_refused(name, value, tmp_path):
     played().save(tmp_path)
     change_state(tmp_path, name, value)
 
@@ -197,41 +197,41 @@ def test_priorities_that_nobody_can_have_saved_are_refused(name, value, tmp_path
 
 
 def change_state(folder: Path, name: str, value: np.ndarray) -> None:
-    """Write another array into the state file, with right checksums everywhere."""
+    """Replace an array in the state file, with correct checksums."""
     state, manifest = folder / "state.000001.npz", folder / "MANIFEST.000001"
     content = pack_arrays(unpack_arrays(state.read_bytes(), "") | {name: value})
     state.write_bytes(content)
-    told = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    told["state"] |= {"bytes": len(content), "checksum": checksum(content)}
-    body = json.dumps(told).encode()
+    fields = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    fields["state"] |= {"bytes": len(content), "checksum": checksum(content)}
+    body = json.dumps(fields).encode()
     manifest.write_bytes(b"%08x\n" % checksum(body) + body)
 
 
-def test_ctrl_c_at_any_line_of_a_draw_or_an_update_loses_no_change():
+def test_ctrl_c_at_any_line_of_a_sample_or_an_update_loses_no_change():
     line, was_interrupted, num_interrupted = 1, True, 0
     while was_interrupted:
         memory = played(num_episodes=4)
-        go_on(memory, 50, 53)
+        play_on(memory, 50, 53)
         memory.sampler = exact() if line % 2 else memory.sampler
         expected = weights_of(memory)
-        go_on(memory, 53, 55)
-        held = memory.sampleable_indices()
-        expected = {index: expected.get(index, max(expected.values())) for index in held.tolist()}
+        play_on(memory, 53, 55)
+        indices = memory.sampleable_indices()
+        expected = {index: expected.get(index, max(expected.values())) for index in indices.tolist()}
         try:
             with ctrl_c_at_line(line):
                 memory.sample(4)
-                memory.update_priorities(held[:3], [7.0, 8.0, 9.0])
+                memory.update_priorities(indices[:3], [7.0, 8.0, 9.0])
             was_interrupted = False
         except KeyboardInterrupt:
             num_interrupted += 1
-        told = weights_of(memory)
-        updated = expected | dict(zip(held[:3].tolist(), [7.0, 8.0, 9.0], strict=True))
-        assert told in (expected, updated)
+        weights = weights_of(memory)
+        updated = expected | dict(zip(indices[:3].tolist(), [7.0, 8.0, 9.0], strict=True))
+        assert weights in (expected, updated)
         line += 1
     assert num_interrupted > 20
 
 
-def test_a_switch_that_is_interrupted_at_any_line_leaves_either_sampler_whole():
+def test_an_interrupted_switch_leaves_one_of_the_samplers_complete():
     line, was_interrupted, outcomes = 1, True, set()
     while was_interrupted:
         memory = played(num_episodes=4)
@@ -242,13 +242,13 @@ def test_a_switch_that_is_interrupted_at_any_line_leaves_either_sampler_whole():
             was_interrupted = False
         except KeyboardInterrupt:
             outcomes.add(memory.sampler is other)
-        go_on(memory, 60, 62)
-        held = memory.sampleable_indices().tolist()
+        play_on(memory, 60, 62)
+        indices = memory.sampleable_indices().tolist()
         if memory.sampler is before:
-            newest = held[-40:]
-            assert {index: 64.0 if index in newest else weight_of(index) for index in held} == weights_of(memory)
+            newest = indices[-40:]
+            assert {index: 64.0 if index in newest else weight_of(index) for index in indices} == weights_of(memory)
         else:
-            assert dict.fromkeys(held, 1.0) == weights_of(memory)
+            assert dict.fromkeys(indices, 1.0) == weights_of(memory)
         line += 1
     assert outcomes == {True, False}
 

@@ -1,4 +1,4 @@
-"""Saving and flushing a memory whose segments leave at random: holes, and blocks that move to other files."""
+"""Saving and flushing a memory with random eviction: holes, and blocks that move to other files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assert_equal(one: ReplayMemory, other: ReplayMemory) -> None:
 
 
 @pytest.mark.parametrize("in_files", [False, True])
-def test_a_memory_with_holes_comes_back_and_lets_the_same_segments_go(in_files, tmp_path):
+def test_a_memory_with_holes_is_restored_and_evicts_the_same_segments(in_files, tmp_path):
     memory = new_memory()
     for step in range(6):
         play(memory, 400, seed=step)
@@ -63,7 +63,7 @@ def test_a_memory_with_holes_comes_back_and_lets_the_same_segments_go(in_files, 
     again.close()
 
 
-def test_logs_stay_small_where_segments_leave_at_random(tmp_path):
+def test_logs_stay_small_with_random_eviction(tmp_path):
     memory = new_memory()
     sizes = []
     with StoreWriter(tmp_path / "memory", file_bytes=20_000) as writer:

@@ -1,7 +1,7 @@
-"""Kills a process whose memory lives in a folder, at each operation on the disk from opening to closing.
+"""Kill a process with a memory in a folder at each operation on the disk, from opening to closing.
 
-A script of its own, because it forks. For each kill a line: the steps that a returned flush had covered, and those that
-were found.
+A separate script, because it forks. Prints a line for each kill: the steps that a returned flush had covered, and the
+steps found.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from oracles.killed_child import killed_child
 from oracles.killing_disk import BEFORE, MOMENTS, KillingDisk
 from oracles.store_files import log_files_of
 from oracles.watched_disk import as_the_disk
-from replay.store.crashes.flushed_course import FLUSHED_AT, LOG_BYTES, check_what_is_left, first_flushed, flush_on
+from replay.store.crashes.flushed_play import FLUSHED_AT, LOG_BYTES, check_stored, first_flush, flush_more
 
-LEFT_BY_A_CRASH = 25  # operations after which the one process before these was killed
+CRASHED_AT = 25  # operations of an earlier process before its kill
 
 
 def main(work: Path, every: int) -> None:
     folder, before = work / "memory", work / "before"
-    course = first_flushed(folder)
-    with as_the_disk(KillingDisk(LEFT_BY_A_CRASH, BEFORE)):
-        assert killed_child(lambda tell: flush_on(course, folder, tell)) == (0, True)
+    play = first_flush(folder)
+    with as_the_disk(KillingDisk(CRASHED_AT, BEFORE)):
+        assert killed_child(lambda report: flush_more(play, folder, report)) == (0, True)
     shutil.copytree(folder, before)
     for moment in MOMENTS:
         at, was_killed = 0, True
@@ -31,9 +31,9 @@ def main(work: Path, every: int) -> None:
             shutil.rmtree(folder)
             shutil.copytree(before, folder)
             with as_the_disk(KillingDisk(at, moment)):
-                told, was_killed = killed_child(lambda tell: flush_on(course, folder, tell))
-            promised = told or FLUSHED_AT[0]
-            found = check_what_is_left(course, folder, promised)
+                report, was_killed = killed_child(lambda report: flush_more(play, folder, report))
+            promised = report or FLUSHED_AT[0]
+            found = check_stored(play, folder, promised)
             if was_killed:
                 sys.stdout.write(f"{promised} {found}\n")
             at += every

@@ -1,4 +1,4 @@
-"""A memory in a folder through kills, losses of power and failing disks: what a flush returned for is there."""
+"""A memory in a folder survives kills, losses of power and failing disks with its last flush."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
 from oracles.raised_errors import error_of
 from oracles.store_files import log_files_of, unaccounted
 from oracles.watched_disk import as_the_disk
-from replay.store.crashes.flushed_course import (
+from replay.store.crashes.flushed_play import (
     FLUSHED_AT,
     LOG_BYTES,
-    check_what_is_left,
-    first_flushed,
-    flush_on,
-    lasting_memory,
+    check_stored,
+    first_flush,
+    flush_more,
+    memory_in_folder,
 )
 
-ALL = pytest.param(1, marks=pytest.mark.exhaustive)  # every operation, of which `make test` tries some
+ALL = pytest.param(1, marks=pytest.mark.exhaustive)  # every operation; `make test` tries some
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def lines_of(script: str, *arguments: object) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("every", [47, ALL])
-def test_a_process_killed_at_any_operation_leaves_what_was_flushed(every: int, tmp_path: Path, record_property) -> None:
+def test_a_process_killed_at_any_operation_leaves_the_last_flush(every: int, tmp_path: Path, record_property) -> None:
     kills = Counter(promised == found for promised, found in lines_of("kill_flushers", tmp_path, every))
 
     record_property("kills", kills.total())
@@ -57,7 +57,7 @@ def test_a_process_killed_at_any_operation_leaves_what_was_flushed(every: int, t
 
 @pytest.mark.parametrize("settings", [{}, {"retention": "random"}], ids=["fifo", "random"])
 @pytest.mark.parametrize("num_kills", [3, pytest.param(200, marks=pytest.mark.exhaustive)])
-def test_a_process_killed_at_a_random_moment_goes_on(num_kills, settings, tmp_path: Path, record_property) -> None:
+def test_a_process_killed_at_a_random_moment_resumes(num_kills, settings, tmp_path: Path, record_property) -> None:
     kills = lines_of("kill_at_random", tmp_path / "memory", num_kills, 0, json.dumps(settings))
 
     assert num_kills == len(kills)
@@ -67,12 +67,12 @@ def test_a_process_killed_at_a_random_moment_goes_on(num_kills, settings, tmp_pa
 
 
 @pytest.mark.parametrize("every", [47, ALL])
-def test_a_loss_of_power_leaves_what_was_flushed(every: int, tmp_path: Path, record_property) -> None:
+def test_a_loss_of_power_leaves_the_last_flush(every: int, tmp_path: Path, record_property) -> None:
     folder, disk, random = tmp_path / "memory", JournalledDisk(), np.random.default_rng(0)
-    course = first_flushed(folder)
+    play = first_flush(folder)
     played, promised_at = PlayedDisk(folder), {}
     with as_the_disk(disk):
-        flush_on(course, folder, lambda steps: promised_at.update({len(disk.journal): steps}))
+        flush_more(play, folder, lambda steps: promised_at.update({len(disk.journal): steps}))
 
     losses, promised = 0, FLUSHED_AT[0]
     for number, operation in enumerate(disk.journal, 1):
@@ -85,7 +85,7 @@ def test_a_loss_of_power_leaves_what_was_flushed(every: int, tmp_path: Path, rec
             after = tmp_path / "after"
             after.mkdir()
             played.lay_out(after, survival, random)
-            check_what_is_left(course, after, promised, goes_on=survival == "parts")
+            check_stored(play, after, promised, resumes=survival == "parts")
             shutil.rmtree(after)
     record_property("losses of power", losses // every)
     assert len(FLUSHED_AT) - 1 == len(promised_at)
@@ -95,28 +95,28 @@ def test_a_loss_of_power_leaves_what_was_flushed(every: int, tmp_path: Path, rec
 @pytest.mark.parametrize("every", [47, ALL])
 def test_a_disk_that_fails_is_named_and_costs_nothing(every, error, lasting, tmp_path, record_property) -> None:
     folder, before = tmp_path / "memory", tmp_path / "before"
-    course = first_flushed(folder)
+    play = first_flush(folder)
     shutil.copytree(folder, before)
     num_failures, at, has_failed = 0, 0, True
     while has_failed:
         shutil.rmtree(folder)
         shutil.copytree(before, folder)
-        with lasting_memory(folder) as memory:
-            course.record(memory, FLUSHED_AT[0], FLUSHED_AT[1])
+        with memory_in_folder(folder) as memory:
+            play.record(memory, FLUSHED_AT[0], FLUSHED_AT[1])
             disk = FailingDisk(at, error, lasting=lasting)
             with as_the_disk(disk):
                 raised = error_of(memory.flush)
             has_failed = disk.failed is not None
             if raised is not None:
                 assert (error, True) == (raised.errno, str(raised.filename).startswith(str(folder)))
-                check_what_is_left(course, shutil.copytree(folder, tmp_path / "copy"), FLUSHED_AT[0])
+                check_stored(play, shutil.copytree(folder, tmp_path / "copy"), FLUSHED_AT[0])
                 shutil.rmtree(tmp_path / "copy")
-            disk.at, disk.lasting = -1, False  # there is room again
-            assert FLUSHED_AT[1] == course.check_newest(memory)
-            course.record(memory, FLUSHED_AT[1], FLUSHED_AT[1] + 5)
+            disk.at, disk.lasting = -1, False  # the disk has free space again
+            assert FLUSHED_AT[1] == play.check_newest(memory)
+            play.record(memory, FLUSHED_AT[1], FLUSHED_AT[1] + 5)
             memory.sample(3)
             memory.flush()
-            assert FLUSHED_AT[1] + 5 == course.check_newest(ReplayMemory.load(folder))
+            assert FLUSHED_AT[1] + 5 == play.check_newest(ReplayMemory.load(folder))
         assert not unaccounted(folder)
         num_failures += has_failed
         at += every

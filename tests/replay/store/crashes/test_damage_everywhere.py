@@ -1,4 +1,4 @@
-"""Every file of a small store, flipped and cut off all over: found, or harmless, and never other content."""
+"""Flips and cuts at every offset of a small store: each is found or harmless, and no content differs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.format import LOCK
 from framestow.storage.files.block_format import FILE_HEADER_BYTES
-from oracles.recorded_course import NUM_STREAMS, RecordedCourse, course_memory
+from oracles.fixed_play import NUM_STREAMS, FixedPlay, memory_of_play
 
-STEPS, CAPACITY = 520, 1100  # a sealed segment a stream, and a sealed block of steps, both with a few more behind
-EVERY_THIRD = pytest.param(3, marks=pytest.mark.exhaustive)  # each of a log's and a manifest's: tests/storage/files
+STEPS, CAPACITY = 520, 1100  # for each stream a sealed segment and a sealed block of steps, and some more
+EVERY_THIRD = pytest.param(
+    3, marks=pytest.mark.exhaustive
+)  # tests/storage/files tries every byte of logs and manifests
 
 
 @pytest.mark.parametrize("every", [1597, EVERY_THIRD])
 def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Path, record_property) -> None:
-    course, memory, folder = RecordedCourse(STEPS), course_memory(CAPACITY), tmp_path / "memory"
-    course.record(memory, 0, STEPS)
+    play, memory, folder = FixedPlay(STEPS), memory_of_play(CAPACITY), tmp_path / "memory"
+    play.record(memory, 0, STEPS)
     memory.save(folder)
     outcomes: Counter[str] = Counter()
 
@@ -35,7 +37,7 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
                 assert str(folder) in str(loaded)
                 outcomes["found"] += 1
             else:
-                assert STEPS == course.check_newest(loaded)
+                assert STEPS == play.check_newest(loaded)
                 is_read = path.name != LOCK and path.suffix != ".index"
                 assert not is_read or (path.suffix == ".log" and place < FILE_HEADER_BYTES), f"{path}, {place}"
                 outcomes["harmless"] += 1
@@ -52,8 +54,8 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
 
 @pytest.mark.parametrize("every", [1597, EVERY_THIRD])
 def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_path: Path, record_property) -> None:
-    course, memory, folder = RecordedCourse(STEPS), course_memory(CAPACITY), tmp_path / "memory"
-    course.record(memory, 0, STEPS)
+    play, memory, folder = FixedPlay(STEPS), memory_of_play(CAPACITY), tmp_path / "memory"
+    play.record(memory, 0, STEPS)
     memory.save(folder)
     outcomes: Counter[str] = Counter()
     num_kept = 0
@@ -62,12 +64,12 @@ def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_pa
         whole = path.read_bytes()
         for _, damaged in versions(whole, every):
             path.write_bytes(damaged)
-            numbers = numbers_or_error(course, folder, "raise")
+            numbers = numbers_or_error(play, folder, "raise")
             outcome = "found" if isinstance(numbers, DamagedDataError) else "harmless"
             assert outcome == "found" or numbers == list(range(STEPS * NUM_STREAMS))
             assert outcome == "harmless" or str(folder) in str(numbers)
             outcomes[outcome] += 1
-            left = numbers_or_error(course, folder, "skip")
+            left = numbers_or_error(play, folder, "skip")
             if outcome == "harmless":
                 assert left == numbers
             elif isinstance(left, list):
@@ -81,14 +83,14 @@ def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_pa
     assert outcomes["found"] > outcomes["found, and all else was kept"] > 0
 
 
-def numbers_or_error(course: RecordedCourse, folder: Path, on_damage: str) -> list[int] | DamagedDataError:
-    """The numbers of all transitions that a reader gives, every one of them compared with the course."""
+def numbers_or_error(play: FixedPlay, folder: Path, on_damage: str) -> list[int] | DamagedDataError:
+    """Return the numbers of all transitions that a reader returns, each compared with the play."""
     try:
         memory = ReplayMemory.open(folder, on_damage=on_damage)
         while True:
             try:
-                return course.check_any(memory)
-            except NothingToSampleError:  # one is retired meanwhile, with what else is in its segment
+                return play.check_any(memory)
+            except NothingToSampleError:  # evicted meanwhile, with the rest of its segment
                 assert on_damage == "skip"
     except DamagedDataError as error:
         return error
@@ -102,7 +104,7 @@ def loaded_or_error(folder: Path) -> ReplayMemory | DamagedDataError:
 
 
 def versions(whole: bytes, every: int) -> Iterator[tuple[int, bytes]]:
-    """``whole`` with one bit changed, and cut off, at each position."""
+    """Yield ``whole`` with one bit flipped, and truncated, at each offset."""
     random = np.random.default_rng(len(whole))
     for place in range(0, len(whole), min(every, 1 + len(whole) // 3)):
         yield place, whole[:place] + bytes([whole[place] ^ (1 << random.integers(8))]) + whole[place + 1 :]

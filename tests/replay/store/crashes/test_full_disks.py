@@ -1,4 +1,4 @@
-"""Disks that are full for the operating system: a limit on the size of files, a small tmpfs."""
+"""Disks that are full for the operating system: a limit of the file size, a small tmpfs."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 import pytest
 
 from framestow.replay.memory import ReplayMemory
-from oracles.recorded_course import RecordedCourse
+from oracles.fixed_play import FixedPlay
 from oracles.store_files import unaccounted
-from replay.store.crashes.saved_course import SAVED_AT, first_saved
+from replay.store.crashes.saved_play import SAVED_AT, first_save
 from training.full_disk import no_file_larger_than
 
 SCRIPT = "replay.store.crashes.save_on_a_full_disk"
 
 
-def test_a_file_that_may_not_grow_is_named_and_costs_nothing(tmp_path: Path, record_property) -> None:
-    course, folder = RecordedCourse(SAVED_AT[1] + 5), tmp_path / "memory"
-    first_saved(course, folder)
+def test_a_file_that_cannot_grow_is_named_and_costs_nothing(tmp_path: Path, record_property) -> None:
+    play, folder = FixedPlay(SAVED_AT[1] + 5), tmp_path / "memory"
+    first_save(play, folder)
     memory = ReplayMemory.load(folder)
     at = SAVED_AT[1]
-    course.record(memory, SAVED_AT[0], at)
+    play.record(memory, SAVED_AT[0], at)
     limits = [*range(0, 3000, 500), *range(3000, 30_000, 3000)]
     for limit in limits:
         with no_file_larger_than(limit), pytest.raises(OSError, match=str(folder)) as raised:
             memory.save(folder)
 
         assert raised.value.errno == errno.EFBIG
-        assert course.check_newest(ReplayMemory.load(folder)) == SAVED_AT[0]
-        assert at == course.check_newest(memory)
+        assert play.check_newest(ReplayMemory.load(folder)) == SAVED_AT[0]
+        assert at == play.check_newest(memory)
     record_property("file size limits", len(limits))
     memory.save(folder)
-    assert at == course.check_newest(ReplayMemory.load(folder))
+    assert at == play.check_newest(ReplayMemory.load(folder))
     assert not unaccounted(folder)
 
 

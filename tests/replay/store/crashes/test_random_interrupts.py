@@ -1,4 +1,4 @@
-"""Ctrl-C at random moments of any call: steps are stored whole or not at all, and what is saved can be loaded."""
+"""Ctrl-C at random moments of any call: steps are stored completely or not at all, and saves can be loaded."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from oracles.interrupted_life import KINDS, AtPlaces, ByTimer, InterruptedLife
 
-LIVES = [2, pytest.param(24, marks=pytest.mark.exhaustive)]  # of each kind of observation; `make test` lives two
+LIVES = [2, pytest.param(24, marks=pytest.mark.exhaustive)]  # for each kind of observation
 
 
-# What Ctrl-C leaves to the collector is closed there, and where it comes while something is collected, Python says so.
+# After a Ctrl-C the garbage collector closes files, and Python warns of interrupts during collection.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("storage", ["packed", "raw", "on disk"])
 @pytest.mark.parametrize("num_lives", LIVES)
-def test_whatever_ctrl_c_interrupts_the_memory_goes_on(num_lives, storage, retention, tmp_path: Path, record_property):
+def test_a_memory_stays_usable_after_ctrl_c_anywhere(num_lives, storage, retention, tmp_path: Path, record_property):
     num_interrupts = num_rows = 0
     for kind in KINDS:
         for seed in range(num_lives):

@@ -1,4 +1,4 @@
-"""Whatever is damaged: what ``repair`` keeps is verified, loads, and is what was recorded; or nothing is changed."""
+"""After any damage, the repaired store verifies, loads and equals the recording; otherwise nothing is changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 from oracles.damaged_stores import Kind, StoredLife, contents, cut_off, damages_of, remove
 
-CLOSES_A_SEGMENT = Kind((330, 35))  # so does the newest frame of stream 1 then, whose block lies last in its log
+CLOSES_A_SEGMENT = Kind((330, 35))  # the newest frame of stream 1 does so; its block is the last of its log
 FEW = (
     "a byte missing at the end of frames.000001.log",
     "half of steps.000001.log missing",
@@ -36,18 +36,18 @@ KINDS = [
     Kind((365, 51, 60), storage="raw", stack=2, n_step=2),
     Kind((350, 40), observations="vectors", num_envs=3),
     Kind((350, 41), observations="scaled", n_step=3),
-    Kind((250, 60), stack=2, goes_back=True),
-    Kind((250, 60), observations="dict", goes_back=True),
+    Kind((250, 60), stack=2, resumes_first=True),
+    Kind((250, 60), observations="dict", resumes_first=True),
     Kind((700, 800), retention="fifo", stack=3),
     Kind((700, 800), retention="fifo", storage="raw", n_step=3),
     Kind((1_100, 420), retention="fifo", observations="dict"),
     Kind((700, 800), retention="fifo", observations="scaled", stack=2, n_step=4),
-    Kind((700, 300), retention="fifo", observations="vectors", goes_back=True),
+    Kind((700, 300), retention="fifo", observations="vectors", resumes_first=True),
 ]
 
 
 def assert_repaired_or_unchanged(life: StoredLife, store: Path) -> Counter[str]:
-    """Repair a store and hold it to what was recorded; give what became of it and of its generations."""
+    """Repair a store and compare it with the recording; count the outcomes of its generations."""
     before = contents(store)
     try:
         repair = repair_store(store)
@@ -89,7 +89,7 @@ def assert_each_is_repaired(kind: Kind, chosen: Iterable[str] | slice, folder: P
     return outcomes
 
 
-def test_a_stream_whose_newest_segment_was_just_closed_loads_after_a_repair(tmp_path):
+def test_a_stream_whose_newest_segment_was_just_sealed_loads_after_a_repair(tmp_path):
     outcomes = assert_each_is_repaired(
         CLOSES_A_SEGMENT, ["a byte missing at the end of frames.000002.log", "newest of all streams flipped"], tmp_path
     )
@@ -104,8 +104,8 @@ def test_a_store_rebuilt_without_its_newest_frames_loads_after_a_repair(tmp_path
 
 
 @pytest.mark.parametrize("retention", ["random", "fifo"])
-def test_generations_that_went_different_ways_keep_their_own_frames_through_a_repair(retention, tmp_path):
-    kind = Kind((250, 60) if retention == "random" else (400, 150), retention=retention, stack=2, goes_back=True)
+def test_diverged_generations_keep_their_own_frames_through_a_repair(retention, tmp_path):
+    kind = Kind((250, 60) if retention == "random" else (400, 150), retention=retention, stack=2, resumes_first=True)
     life = StoredLife(kind, tmp_path / "whole")
     logs = sorted(path.name for path in (tmp_path / "whole").glob("frames.*.log"))
 
@@ -117,8 +117,8 @@ def test_generations_that_went_different_ways_keep_their_own_frames_through_a_re
             shutil.rmtree(store)
 
 
-def test_a_memory_goes_on_from_each_generation_that_was_repaired_together_with_others(tmp_path):
-    life = StoredLife(Kind((250, 60), stack=2, goes_back=True), tmp_path / "whole")
+def test_a_memory_resumes_from_each_of_several_repaired_generations(tmp_path):
+    life = StoredLife(Kind((250, 60), stack=2, resumes_first=True), tmp_path / "whole")
     newest = damages_of(tmp_path / "whole")["newest of all streams flipped"]
 
     for generation in life.numbers:
@@ -126,7 +126,7 @@ def test_a_memory_goes_on_from_each_generation_that_was_repaired_together_with_o
         newest(store)
         repair_store(store)
         memory = ReplayMemory.load(store, generation=generation)
-        life.follow(memory)
+        life.close_episodes(memory)
         life.play(memory, 60)
         memory.save(store, keep_previous=True)
         for each in (generation, *verify_store(store).generations[-1:]):
@@ -135,7 +135,7 @@ def test_a_memory_goes_on_from_each_generation_that_was_repaired_together_with_o
         shutil.rmtree(store)
 
 
-def test_what_makes_no_memory_is_refused_and_left_as_it_was(tmp_path, monkeypatch):
+def test_a_store_that_cannot_be_loaded_is_refused_and_unchanged(tmp_path, monkeypatch):
     StoredLife(Kind((100, 40)), tmp_path / "store")
     cut_off("frames.000001.log", 1)(tmp_path / "store")
     before = contents(tmp_path / "store")
@@ -143,7 +143,7 @@ def test_what_makes_no_memory_is_refused_and_left_as_it_was(tmp_path, monkeypatc
     def refuse(*_arguments):
         raise DamagedDataError("block 3 of stream 1 is not there")
 
-    monkeypatch.setattr("framestow.replay.store.repair.repaired_generation", refuse)
+    monkeypatch.setattr("framestow.replay.store.repair.repair_generation", refuse)
     with pytest.raises(
         DamagedDataError, match=r"makes no memory that can be loaded .*block 3 of stream 1.*nothing is changed"
     ):
@@ -153,7 +153,7 @@ def test_what_makes_no_memory_is_refused_and_left_as_it_was(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", [KINDS[2], KINDS[5], KINDS[13]], ids=str)
-def test_what_a_repair_keeps_of_a_few_damages_loads_and_is_what_was_recorded(kind, tmp_path):
+def test_a_store_repaired_after_a_few_damages_loads_and_equals_the_recording(kind, tmp_path):
     outcomes = assert_each_is_repaired(kind, FEW, tmp_path)
 
     assert len(FEW) == outcomes["stores"]
@@ -162,7 +162,7 @@ def test_what_a_repair_keeps_of_a_few_damages_loads_and_is_what_was_recorded(kin
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"kind {KINDS.index(kind)}")
-def test_what_a_repair_keeps_loads_and_is_what_was_recorded(kind, tmp_path, record_property):
+def test_a_repaired_store_loads_and_equals_the_recording(kind, tmp_path, record_property):
     every_fourth = slice(KINDS.index(kind) % 4, None, 4)
     for outcome, number in sorted(assert_each_is_repaired(kind, every_fourth, tmp_path).items()):
         record_property(outcome, number)
@@ -183,7 +183,7 @@ def test_step_counts_at_which_a_segment_ends_are_repaired(retention, tmp_path, r
 
 
 def assert_skipped_damage_is_flushed(life: StoredLife, store: Path) -> bool:
-    """Open with ``on_damage="skip"``, ask for everything, and flush; what was flushed loads without the damage."""
+    """Open with ``on_damage="skip"``, read everything, and flush; the flushed store loads without the damage."""
     try:
         memory = ReplayMemory.open(store, read_only=False, on_damage="skip", flush_every=None)
     except (DamagedDataError, FileNotFoundError):
@@ -194,7 +194,7 @@ def assert_skipped_damage_is_flushed(life: StoredLife, store: Path) -> bool:
         memory.flush()
     try:
         again = ReplayMemory.load(store)
-    except DamagedDataError as error:  # of a segment that no transition shows, so nobody asked for it
+    except DamagedDataError as error:  # of a segment that no transition shows, so it was not read
         if "is damaged; keep the intact data with `framestow repair`" not in str(error):
             raise
         repair_store(store)
@@ -209,7 +209,7 @@ def assert_skipped_damage_is_flushed(life: StoredLife, store: Path) -> bool:
 @pytest.mark.parametrize(
     "kind", [CLOSES_A_SEGMENT, Kind((700, 800), retention="fifo", stack=2)], ids=["random", "fifo"]
 )
-def test_what_was_skipped_is_not_in_what_is_flushed(kind, tmp_path):
+def test_a_flush_leaves_out_skipped_damage(kind, tmp_path):
     life = StoredLife(kind, tmp_path / "whole")
     damages = damages_of(tmp_path / "whole")
     num_opened = 0
@@ -224,10 +224,10 @@ def test_what_was_skipped_is_not_in_what_is_flushed(kind, tmp_path):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("first", range(6))
-def test_what_was_skipped_anywhere_is_not_in_what_is_flushed(first, tmp_path, record_property):
+def test_a_flush_leaves_out_damage_skipped_anywhere(first, tmp_path, record_property):
     outcomes: Counter[str] = Counter()
     for number, kind in enumerate(KINDS[first::6]):
-        if not kind.goes_back:
+        if not kind.resumes_first:
             life = StoredLife(kind, tmp_path / f"whole {number}")
             damages = damages_of(tmp_path / f"whole {number}")
             for name in [name for name in damages if "," not in name][first::6]:

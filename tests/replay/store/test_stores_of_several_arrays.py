@@ -1,4 +1,4 @@
-"""Stores of Dict and Tuple observations: damage in one array of one stream costs what shows it, and nothing else."""
+"""Stores of Dict and Tuple observations: damage in one array of one stream costs only the transitions that show it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exhaustively(cases: Iterable[Any]) -> list[Any]:
 
 
 class Recorded(NamedTuple):
-    """What a store held before anybody damaged it: by index observation, next observation and where its frames lie."""
+    """Content of a store before any damage: by index, observation, next observation and place of its frames."""
 
     folder: Path
     batch: dict[int, tuple[bytes, bytes]]
@@ -37,7 +37,7 @@ class Recorded(NamedTuple):
     """Stream, first and last position."""
 
     def assert_holds(self, memory: ReplayMemory) -> set[int]:
-        """Whether everything that ``memory`` has is what was recorded; gives the indices of that."""
+        """Raise unless every transition of ``memory`` equals the recording; return their indices."""
         memory._check()
         batch = MemoryOfBytes(memory).get(memory.sampleable_indices())
         indices = batch.index.tolist()
@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
         return set(indices)
 
     def without(self, stream: int, number: int) -> set[int]:
-        """The indices that show no frame of that segment."""
+        """Return the indices of transitions that show no frame of that segment."""
         start, stop = number * FRAMES, (number + 1) * FRAMES
         lost = {i for i, (own, first, last) in self.windows.items() if own == stream and first < stop and last >= start}
         return self.windows.keys() - lost
@@ -66,7 +66,7 @@ def pairs_of(batch: Batch) -> list[tuple[bytes, bytes]]:
 def recorded(
     folder: Path, retention: str = "fifo", capacity: int = 1_000, episode: int = 50, num_steps: int = STEPS
 ) -> Recorded:
-    """Record episodes of two streams, saved twice."""
+    """Record episodes of two streams; save twice."""
     random, frames = np.random.default_rng(0), np.zeros((STREAMS, NUM_BYTES), np.uint8)
     inner = ReplayMemory(capacity, SPACE, 4, retention=retention, **LIKE)
     memory = MemoryOfBytes(inner)
@@ -93,7 +93,7 @@ def store(whole: Recorded, tmp_path: Path) -> Path:
 
 
 def damage(store: Path, stream: int, number: int) -> Path:
-    """Flip a bit of that block of frames; gives the file."""
+    """Flip a bit of that block of frames; return the file."""
     for index in sorted(store.glob("frames.*.index")):
         entries = np.frombuffer(index.read_bytes()[FILE_HEADER_BYTES:], ENTRY)
         for entry in entries[(entries["stream"] == stream) & (entries["number"] == number)]:
@@ -106,7 +106,7 @@ def damage(store: Path, stream: int, number: int) -> Path:
 
 
 @pytest.mark.parametrize("key", ["depth", "seen", *exhaustively(["arm.0.joints", "arm.1", "camera", "touch"])])
-def test_a_damaged_segment_of_one_array_costs_what_shows_its_frames_of_that_stream(key, whole, store):
+def test_a_damaged_segment_of_one_array_costs_the_transitions_that_show_it(key, whole, store):
     leaf, stream, number = KEYS.index(key), 1, 25
     file = damage(store, leaf * STREAMS + stream, number)
     left = whole.without(stream, number)
@@ -129,7 +129,7 @@ def test_a_damaged_segment_of_one_array_costs_what_shows_its_frames_of_that_stre
     assert left == whole.assert_holds(ReplayMemory.load(store))
 
 
-def test_a_memory_that_raises_for_damage_names_the_stream_of_the_steps(store):
+def test_an_error_for_damage_names_the_stream_of_the_steps(store):
     damage(store, KEYS.index("depth") * STREAMS + 1, 25)
 
     with ReplayMemory.open(store) as memory, pytest.raises(DamagedSegmentError) as caught:
@@ -138,7 +138,7 @@ def test_a_memory_that_raises_for_damage_names_the_stream_of_the_steps(store):
     assert (1, 25) == (caught.value.stream, caught.value.segment)
 
 
-def test_a_segment_that_is_damaged_in_two_arrays_costs_its_transitions_once(whole, store):
+def test_transitions_damaged_in_two_arrays_are_counted_once(whole, store):
     for key in ("camera", "touch"):
         damage(store, KEYS.index(key) * STREAMS, 30)
 
@@ -148,7 +148,7 @@ def test_a_segment_that_is_damaged_in_two_arrays_costs_its_transitions_once(whol
     assert verification.lost == sum(finding.transitions for finding in verification.findings)
 
 
-def test_where_the_newest_frames_of_one_array_are_lost_the_stream_goes_on_behind_a_blank_frame(tmp_path):
+def test_a_stream_without_its_newest_frames_continues_after_a_blank_frame(tmp_path):
     play = recorded(tmp_path / "store", episode=10_000, num_steps=20 * FRAMES - 1)
     damage(play.folder, KEYS.index("depth") * STREAMS, 19)
 
@@ -168,7 +168,7 @@ def test_where_the_newest_frames_of_one_array_are_lost_the_stream_goes_on_behind
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_a_store_whose_states_are_gone_is_made_anew_from_whole_segments_of_all_arrays(retention, tmp_path):
+def test_a_store_without_state_files_is_rebuilt_from_segments_intact_in_all_arrays(retention, tmp_path):
     play = recorded(tmp_path / "store", retention, capacity=3_000)
     damage(play.folder, KEYS.index("seen") * STREAMS + 1, 20)
     for state in play.folder.glob("state.*"):
@@ -185,8 +185,8 @@ def test_a_store_whose_states_are_gone_is_made_anew_from_whole_segments_of_all_a
 
 
 @pytest.mark.parametrize("seed", [*range(3), *exhaustively(range(3, 60))])
-def test_whatever_is_damaged_all_that_is_left_after_a_repair_is_what_was_recorded(seed, whole, store):
-    told = damage_at_random(store, np.random.default_rng(seed))
+def test_after_any_damage_and_repair_the_rest_equals_the_recording(seed, whole, store):
+    damages = damage_at_random(store, np.random.default_rng(seed))
 
     try:
         repair_store(store)
@@ -194,10 +194,10 @@ def test_whatever_is_damaged_all_that_is_left_after_a_repair_is_what_was_recorde
         return
 
     verification = verify_store(store)
-    assert verification.is_intact, told
+    assert verification.is_intact, damages
     memory = ReplayMemory.load(store, generation=verification.generations[-1])
-    assert verification.transitions == len(memory), told
-    if not list(store.glob("damaged-*/state.*")):  # else the indices are others
+    assert verification.transitions == len(memory), damages
+    if not list(store.glob("damaged-*/state.*")):  # otherwise the repair renumbers transitions
         whole.assert_holds(memory)
     memory.save(store)
-    assert verify_store(store).is_intact, told
+    assert verify_store(store).is_intact, damages

@@ -1,4 +1,4 @@
-"""A memory's folder is looked at while somebody writes to it."""
+"""A memory's folder is inspected while another process writes to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oracles.stored_play import NUM_STREAMS, play
 
 
 def written(folder):
-    """A memory that was saved to ``folder``, and what saves it there again with twenty steps more."""
+    """Save a memory to ``folder``; return it and a function that saves 20 more steps."""
     memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_STREAMS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)
@@ -29,7 +29,7 @@ def written(folder):
 
 
 class CommittingDisk(FileSystem):
-    """A disk where a writer commits before each of the first manifests is read."""
+    """A disk on which a writer commits before each of the first manifests is read."""
 
     def __init__(self, commit, num_commits):
         self.commit, self.num_commits = commit, num_commits
@@ -42,18 +42,18 @@ class CommittingDisk(FileSystem):
 
 
 @pytest.mark.parametrize("num_commits", [0, 1, 3])
-def test_the_files_are_those_of_a_generation_that_was_not_removed_before_it_was_read(num_commits, tmp_path):
+def test_inspection_reads_a_generation_that_still_exists(num_commits, tmp_path):
     _, save_more = written(tmp_path)
     disk = CommittingDisk(save_more, num_commits)
 
-    told = stored_files(tmp_path, files=disk)
+    inspected = stored_files(tmp_path, files=disk)
 
     assert 0 == disk.num_commits
-    assert stored_files(tmp_path) == told
-    assert {} == told.left_over
+    assert stored_files(tmp_path) == inspected
+    assert {} == inspected.left_over
 
 
-def test_a_generation_that_is_gone_for_good_is_an_error(tmp_path):
+def test_a_missing_manifest_without_a_successor_is_an_error(tmp_path):
     written(tmp_path)
     [manifest] = tmp_path.glob("MANIFEST.*")
 
@@ -65,7 +65,7 @@ def test_a_generation_that_is_gone_for_good_is_an_error(tmp_path):
         stored_files(tmp_path, files=Thief())
 
 
-def test_a_memory_is_inspected_beside_a_writer_that_commits_without_a_pause(tmp_path):
+def test_a_memory_can_be_inspected_while_a_writer_commits_without_pause(tmp_path):
     _, save_more = written(tmp_path)
     stop = threading.Event()
 
@@ -77,7 +77,7 @@ def test_a_memory_is_inspected_beside_a_writer_that_commits_without_a_pause(tmp_
     writer.start()
     try:
         seen = [inspect_memory(tmp_path)[0] for _ in range(5)]
-        while seen[-1].generation == seen[0].generation:  # a busy machine keeps the writer waiting
+        while seen[-1].generation == seen[0].generation:  # on a busy machine the writer is slow
             seen.append(inspect_memory(tmp_path)[0])
     finally:
         stop.set()

@@ -1,4 +1,4 @@
-"""A course of steps that is always the same, so that a memory's last transition tells all that it has to hold."""
+"""A fixed sequence of steps: a memory's last transition determines its whole expected content."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NUM_STREAMS, STACK, DISCOUNT = 2, 3, 0.5
 FIELDS = ("observation", "next_observation", "action", "reward", "discount", "terminated", "truncated")
 
 
-class RecordedCourse:
-    """``num_steps`` steps of two streams. The reward of a transition is its number, so each says which one it is."""
+class FixedPlay:
+    """``num_steps`` steps of two streams. The reward of a transition is its number, which identifies it."""
 
     def __init__(self, num_steps: int) -> None:
         self.oracle = ListMemory(10**9, NUM_STREAMS, STACK, DISCOUNT)
@@ -30,7 +30,7 @@ class RecordedCourse:
         return len(self._open)
 
     def extend(self, num_steps: int) -> None:
-        """Let there be at least so many steps."""
+        """Add steps until there are ``num_steps``."""
         first = len(self.oracle.steps)
         for step in range(self.num_steps, num_steps):
             self._open.append(list(self.oracle.is_open))
@@ -44,7 +44,7 @@ class RecordedCourse:
                 self._append(name, [getattr(self.oracle.steps[index], name) for index in new])
 
     def reopen(self, step: int) -> None:
-        """Let ``step`` be the next one, with all episodes begun anew: what a crash makes of it."""
+        """Continue with ``step``, with all episodes begun again, as after a crash."""
         self.extend(step)
         del self._open[step:], self.oracle.steps[step * NUM_STREAMS :]
         if step:
@@ -54,44 +54,44 @@ class RecordedCourse:
         self.oracle.is_open = [False] * NUM_STREAMS
 
     def expected(self, name: str) -> np.ndarray:
-        """Field ``name`` of every transition of the course."""
+        """Return a field of every transition of the play."""
         self._parts[name] = [np.concatenate(self._parts[name])]
         return self._parts[name][0]
 
     def record(self, memory: ReplayMemory, start: int, stop: int) -> None:
-        """Play the steps from ``start`` to ``stop`` to a memory that was played those before."""
+        """Record the steps from ``start`` to ``stop``; the memory has the steps before."""
         self.extend(stop)
         for step in range(start, stop):
             self._play(memory, step)
 
     def check(self, batch: Batch) -> None:
-        """Raise unless every transition of ``batch`` is, bit for bit, the one whose number is its reward."""
+        """Raise unless every transition of ``batch`` equals, bit for bit, the one with its number."""
         numbers = batch.reward.astype(np.int64)
         self.extend(int(numbers.max()) // NUM_STREAMS + 1)
         for name in FIELDS:
             np.testing.assert_array_equal(self.expected(name)[numbers], getattr(batch, name), name)
 
     def check_newest(self, memory: ReplayMemory) -> int:
-        """Raise unless a fifo memory holds the newest transitions up to some step; return the number of that step."""
+        """Raise unless a fifo memory has the newest transitions up to some step; return the number of steps."""
         indices = memory.sampleable_indices()
         if not len(indices):
             return 0
         batch = memory.get(indices)
         self.check(batch)
         stop = int(batch.reward[-1]) + 1
-        assert stop % NUM_STREAMS == 0, "half of a step is there"
+        assert stop % NUM_STREAMS == 0, "only some streams of a step are stored"
         assert np.arange(max(0, stop - memory.capacity), stop).tolist() == batch.reward.tolist()
         return stop // NUM_STREAMS
 
     def check_any(self, memory: ReplayMemory) -> list[int]:
-        """Raise unless all that a memory holds is of the course; return the numbers of the transitions."""
+        """Raise unless every transition of a memory belongs to the play; return their numbers."""
         indices = memory.sampleable_indices()
         if not len(indices):
             return []
         batch = memory.get(indices)
         self.check(batch)
         numbers: list[int] = sorted(batch.reward.astype(int).tolist())
-        assert len(set(numbers)) == len(numbers), "a transition is there twice"
+        assert len(set(numbers)) == len(numbers), "a transition is stored twice"
         return numbers
 
     def _append(self, name: str, values: list) -> None:
@@ -106,15 +106,15 @@ class RecordedCourse:
         memory.append(actions, rewards, terminated, truncated, frames, list(range(NUM_STREAMS)))
 
 
-def course_memory(capacity: int, **settings) -> ReplayMemory:
-    """A memory for such a course."""
+def memory_of_play(capacity: int, **settings) -> ReplayMemory:
+    """Return a memory for such a play."""
     arguments = {"stack": STACK, "num_envs": NUM_STREAMS, "discount": DISCOUNT, "seed": 0} | settings
     return ReplayMemory(capacity, FrameSpec(SHAPE), 4, **arguments)
 
 
 @lru_cache(100_000)
 def _drawn(step: int) -> tuple[np.ndarray, ...]:
-    """First frames, frames, actions and flags of a step: mostly like those of the step before, so that they pack."""
+    """Return first frames, frames, actions and flags of a step. Frames change little, so that they pack well."""
     random = np.random.default_rng([7, step])
     picture = np.random.default_rng([8, step // 16]).integers(0, 256, (NUM_STREAMS, *SHAPE), dtype=np.uint8)
     first, frames = picture.copy(), picture.copy()

@@ -1,4 +1,4 @@
-"""Stores that were saved before this change are loaded by it."""
+"""Stores saved by earlier versions load unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oracles.comparison import assert_memory_is_what_the_oracle_holds
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_a_saved_store_holds_what_was_saved_and_draws_what_the_saved_memory_drew(name):
+def test_a_golden_store_loads_and_samples_as_when_it_was_saved(name):
     _, oracle = PLAYS[name]()
 
     memory = loaded(name)
@@ -21,5 +21,5 @@ def test_a_saved_store_holds_what_was_saved_and_draws_what_the_saved_memory_drew
     assert_memory_is_what_the_oracle_holds(memory, oracle)
 
 
-def test_every_play_has_its_store():
+def test_every_golden_play_has_a_store():
     assert set(PLAYS) == {folder.name for folder in STORES.iterdir() if folder.is_dir()}

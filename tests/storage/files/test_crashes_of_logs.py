@@ -1,4 +1,4 @@
-"""A log and its manifests through kills, losses of power and failing disks: the last commit is there, whole."""
+"""A log and its manifests survive kills, losses of power and failing disks with their last commit."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import pytest
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.manifest import read_newest_manifest
 from oracles.failing_disk import FailingDisk
-from oracles.log_course import (
+from oracles.log_workload import (
     FILE_BYTES,
     KIND,
     VERSION,
+    blocks_at,
     found,
-    go_on,
-    held_at,
-    left_over,
     make_commit,
+    make_commits,
+    unneeded_files,
 )
 from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
 from oracles.raised_errors import error_of
 from oracles.watched_disk import WatchedDisk
 
-COMMITS_BEFORE, COMMITS = 3, 2  # the fourth compacts, both roll and remove
-ALL = pytest.param(1, marks=pytest.mark.exhaustive)  # every operation, of which `make test` tries some
-DISK = WatchedDisk()  # one that syncs nothing
+COMMITS_BEFORE, COMMITS = 3, 2  # the fourth compacts; both start and remove files
+ALL = pytest.param(1, marks=pytest.mark.exhaustive)  # every operation; `make test` tries some
+DISK = WatchedDisk()  # it syncs nothing
 
 
 @pytest.mark.parametrize("every", [9, ALL])
-def test_a_writer_killed_at_any_operation_leaves_what_it_had_promised(every, tmp_path: Path, record_property) -> None:
+def test_a_writer_killed_at_any_operation_leaves_the_last_commit(every, tmp_path: Path, record_property) -> None:
     script = Path(__file__).with_name("kill_log_writers.py")
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
     run = subprocess.run(
@@ -52,12 +52,12 @@ def test_a_writer_killed_at_any_operation_leaves_what_it_had_promised(every, tmp
 
 
 @pytest.mark.parametrize("every", [9, ALL])
-def test_whatever_a_loss_of_power_leaves_the_last_commit_is_there(every, tmp_path: Path, record_property) -> None:
+def test_the_last_commit_survives_any_loss_of_power(every, tmp_path: Path, record_property) -> None:
     folder, disk = tmp_path / "log", JournalledDisk()
-    go_on(folder, DISK, COMMITS_BEFORE, lambda _: None)
+    make_commits(folder, DISK, COMMITS_BEFORE, lambda _: None)
     played = PlayedDisk(tmp_path / "log")
-    promised_at: list[int] = []  # operations after which one more commit was promised
-    go_on(folder, disk, COMMITS, lambda _: promised_at.append(len(disk.journal)))
+    promised_at: list[int] = []  # number of operations when each commit returned
+    make_commits(folder, disk, COMMITS, lambda _: promised_at.append(len(disk.journal)))
     random, losses = np.random.default_rng(0), 0
 
     for number, operation in enumerate(disk.journal, 1):
@@ -72,20 +72,20 @@ def test_whatever_a_loss_of_power_leaves_the_last_commit_is_there(every, tmp_pat
             played.lay_out(after, survival, random)
 
             commit, blocks = found(after)
-            assert (0 <= commit - promised <= 1, held_at(commit)) == (True, blocks)
+            assert (0 <= commit - promised <= 1, blocks_at(commit)) == (True, blocks)
             if survival == "parts":
-                go_on(after, DISK, 1, lambda _: None)
-                assert (commit + 1, held_at(commit + 1)) == found(after)
-                assert [] == list(left_over(after))
+                make_commits(after, DISK, 1, lambda _: None)
+                assert (commit + 1, blocks_at(commit + 1)) == found(after)
+                assert [] == list(unneeded_files(after))
     assert COMMITS == len(promised_at)
     record_property("losses of power", losses // every)
 
 
-def test_a_first_commit_that_loses_power_leaves_nothing_or_itself(tmp_path: Path) -> None:
+def test_a_loss_of_power_in_the_first_commit_leaves_nothing_or_all_of_it(tmp_path: Path) -> None:
     root, disk, random = tmp_path / "root", JournalledDisk(), np.random.default_rng(1)
     root.mkdir()
     played = PlayedDisk(root)
-    go_on(root / "log", disk, 1, lambda _: None)
+    make_commits(root / "log", disk, 1, lambda _: None)
 
     for number, operation in enumerate(disk.journal):
         played.play(operation)
@@ -96,16 +96,16 @@ def test_a_first_commit_that_loses_power_leaves_nothing_or_itself(tmp_path: Path
 
             commit, blocks = found(after / "log")
             assert commit in (0, 1)
-            assert held_at(commit) == blocks
+            assert blocks_at(commit) == blocks
 
 
 @pytest.mark.parametrize("every", [9, ALL])
 @pytest.mark.parametrize(("error", "lasting"), [(errno.ENOSPC, True), (errno.EIO, False)])
-def test_a_writer_goes_on_after_any_operation_that_failed(every, error, lasting, tmp_path, record_property) -> None:
+def test_a_writer_continues_after_any_failed_operation(every, error, lasting, tmp_path, record_property) -> None:
     at, disk = 0, FailingDisk(-1, error)
     while at == 0 or disk.failed:
         folder = tmp_path / str(at)
-        go_on(folder, DISK, COMMITS_BEFORE, lambda _: None)
+        make_commits(folder, DISK, COMMITS_BEFORE, lambda _: None)
         disk = FailingDisk(-1, error, lasting=lasting)
         state = read_newest_manifest(folder, KIND, VERSION)["log"]
         with BlockLogWriter.open(folder, "frames", state, file_bytes=FILE_BYTES, files=disk) as writer:
@@ -118,12 +118,12 @@ def test_a_writer_goes_on_after_any_operation_that_failed(every, error, lasting,
                     assert (error, str(disk.failed.path)) == (raised.errno, str(raised.filename))
                     after_error, blocks = found(folder)
                     assert last <= after_error <= commit
-                    assert held_at(after_error) == blocks
+                    assert blocks_at(after_error) == blocks
                     disk.at, disk.lasting = -1, False
                     make_commit(folder, writer, commit, disk)
                 last = commit
-                assert (last, held_at(last)) == found(folder)
-        assert [] == list(left_over(folder))
+                assert (last, blocks_at(last)) == found(folder)
+        assert [] == list(unneeded_files(folder))
         at += every
     assert at > 50
     record_property("failed operations", at // every)

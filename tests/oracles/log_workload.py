@@ -1,4 +1,4 @@
-"""A short life of a log of blocks and its manifests, with everything that a store does with them."""
+"""Commits to a block log with manifests: appends, drops, compaction, new files and removals."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def payload_of(key: BlockKey) -> bytes:
 
 
 @cache
-def held_at(commit: int) -> Blocks:
-    """What the log holds at commit number ``commit``: the newest blocks, and a few old ones for compaction."""
+def blocks_at(commit: int) -> Blocks:
+    """Return the blocks of commit number ``commit``: the newest ones, and a few old ones for compaction."""
     newest = 6 * commit
     keys = [BlockKey(n % 2, n) for n in range(newest) if n >= newest - 8 or n % 7 == 0]
     return {key: payload_of(key) for key in keys}
 
 
-def go_on(folder: Path, files: FileSystem, num_commits: int, committed: Callable[[int], object]) -> None:
-    """Open what the folder holds, or begin; then make ``num_commits`` commits, each told to ``committed``."""
+def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: Callable[[int], object]) -> None:
+    """Open or create the log in ``folder``, make ``num_commits`` commits, and call ``committed`` after each."""
     files.make_folder(folder)
     remove_unfinished(folder, files)
     if generations(folder, files):
@@ -60,9 +60,9 @@ def go_on(folder: Path, files: FileSystem, num_commits: int, committed: Callable
 
 
 def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSystem) -> None:
-    held = held_at(commit)
-    writer.retain(held)
-    for key, payload in held.items():
+    blocks = blocks_at(commit)
+    writer.retain(blocks)
+    for key, payload in blocks.items():
         if key not in writer:
             writer.append(key, payload)
     writer.compact()
@@ -76,19 +76,19 @@ def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSy
 
 
 def found(folder: Path) -> tuple[int, Blocks]:
-    """Number of the commit that is in ``folder``, and its blocks, every byte of them verified; 0 if there is none."""
+    """Return the number of the commit in ``folder`` and its verified blocks; 0 without a commit."""
     if not generations(folder):
         return 0, {}
     manifest = read_newest_manifest(folder, KIND, VERSION)
     log: LogState = manifest["log"]
     with BlockLogReader.open(folder, "frames", log) as reader:
         assert reader.verify() == []
-        held = held_at(manifest["commit"])
-        return manifest["commit"], {key: reader.read(key) for key in held}
+        blocks = blocks_at(manifest["commit"])
+        return manifest["commit"], {key: reader.read(key) for key in blocks}
 
 
-def left_over(folder: Path) -> Iterator[str]:
-    """Names of the files that the newest manifest does not account for, after a writer has opened and committed."""
+def unneeded_files(folder: Path) -> Iterator[str]:
+    """Yield the files that the newest manifest does not name, after a writer has opened and committed."""
     manifest = read_newest_manifest(folder, KIND, VERSION)
     named = {f"MANIFEST.{manifest['generation']:06d}"}
     for file in manifest["log"]["files"]:

@@ -1,4 +1,4 @@
-"""Other processes in the folder of a writer: readers see one state whole, another writer is turned away."""
+"""Other processes in a writer's folder: readers see consistent snapshots, a second writer is refused."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 
 from framestow.replay.memory import ReplayMemory
-from oracles.recorded_course import RecordedCourse
+from oracles.fixed_play import FixedPlay
 from oracles.store_files import log_files_of, unaccounted
-from replay.store.crashes.saved_course import CAPACITY, LOG_BYTES, SAVED_AT, first_saved
+from replay.store.crashes.saved_play import CAPACITY, LOG_BYTES, SAVED_AT, first_save
 
 ALL = pytest.param(30, marks=pytest.mark.exhaustive)
 
 
 @pytest.mark.parametrize("seconds", [1, ALL])
 @pytest.mark.parametrize("how", [pytest.param("load", marks=pytest.mark.exhaustive), "open"])
-def test_readers_beside_a_writer_see_whole_states_and_keep_them(how, seconds, tmp_path, record_property) -> None:
-    """Beside a memory in RAM that is saved, and beside one that lives in the folder."""
+def test_readers_see_consistent_snapshots_while_another_process_writes(how, seconds, tmp_path, record_property) -> None:
+    """For a memory in RAM that is saved, and for a memory in the folder."""
     folder, num_steps = tmp_path / "memory", SAVED_AT[0] + 400 * seconds
-    course = RecordedCourse(num_steps)
-    command = [sys.executable, "-m", "replay.store.crashes.load_beside_a_writer", str(folder), str(num_steps), how]
+    play = FixedPlay(num_steps)
+    command = [sys.executable, "-m", "replay.store.crashes.load_during_writes", str(folder), str(num_steps), how]
     with log_files_of(LOG_BYTES), ExitStack() as ends:
-        memory = ends.enter_context(first_saved(course, folder))
+        memory = ends.enter_context(first_save(play, folder))
         if how == "open":
             memory = ends.enter_context(ReplayMemory.open(folder, read_only=False, flush_every=0.1))
         readers = [
@@ -41,14 +41,14 @@ def test_readers_beside_a_writer_see_whole_states_and_keep_them(how, seconds, tm
             assert reader.stdout.readline() == "ready\n"
         until, at, num_saves = time.monotonic() + seconds, SAVED_AT[0], 0
         while time.monotonic() < until and at + 40 <= num_steps:
-            course.record(memory, at, at + 40)
+            play.record(memory, at, at + 40)
             at += 40
             memory.save(folder) if how == "load" else memory.flush()
             num_saves += 1
-        told = [tuple(map(int, reader.communicate()[0].split())) for reader in readers]
+        report = [tuple(map(int, reader.communicate()[0].split())) for reader in readers]
         assert [0, 0] == [reader.returncode for reader in readers]
 
-    loads, states = map(sum, zip(*told, strict=True))
+    loads, states = map(sum, zip(*report, strict=True))
     record_property("loads beside a writer", loads)
     record_property("saves beside readers", num_saves)
     assert loads >= 2
@@ -58,8 +58,8 @@ def test_readers_beside_a_writer_see_whole_states_and_keep_them(how, seconds, tm
 
 
 @pytest.mark.parametrize("num_saves", [6, pytest.param(150, marks=pytest.mark.exhaustive)])
-def test_of_two_writers_one_is_turned_away_and_neither_does_harm(num_saves, tmp_path, record_property) -> None:
-    folder, script = tmp_path / "memory", "replay.store.crashes.save_against_another"
+def test_one_of_two_writers_is_refused_and_neither_does_harm(num_saves, tmp_path, record_property) -> None:
+    folder, script = tmp_path / "memory", "replay.store.crashes.save_from_two_processes"
     commands = [
         [sys.executable, "-m", script, str(folder), str(first), str(num_saves)] for first in (0, 40 * num_saves)
     ]
@@ -72,8 +72,8 @@ def test_of_two_writers_one_is_turned_away_and_neither_does_harm(num_saves, tmp_
         assert [0, 0] == [writer.returncode for writer in writers]
 
     assert 2 * num_saves == saved + turned_away
-    course = RecordedCourse(60 * num_saves)
-    assert course.check_newest(ReplayMemory.load(folder)) > 0
+    play = FixedPlay(60 * num_saves)
+    assert play.check_newest(ReplayMemory.load(folder)) > 0
     assert not unaccounted(folder)
     record_property("saves beside another writer", saved)
     record_property("turned away", turned_away)

@@ -1,4 +1,4 @@
-"""What is drawn from a damaged store is what it was, where a return looks beyond its own step's block."""
+"""Transitions of a damaged store keep their values, even if an n-step return spans several blocks."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def values_of(memory: ReplayMemory) -> dict[int, tuple]:
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("log", ["steps", "frames"])
-def test_no_return_is_drawn_of_which_a_step_or_a_frame_is_damaged(retention, log, tmp_path):
+def test_no_return_with_a_damaged_step_or_frame_is_sampled(retention, log, tmp_path):
     memory, whole = played(retention), tmp_path / "whole"
     memory.save(whole)
     before = values_of(memory)
 
-    for place in (1, 0) if retention == "fifo" else (20, 25, 30):  # in whose streams the blocks before are held
+    for place in (1, 0) if retention == "fifo" else (20, 25, 30):  # with stored blocks before them in their streams
         store = Path(shutil.copytree(whole, tmp_path / f"damaged {place}"))
         damage_block(store, log, 1, place)
         repair_store(store)

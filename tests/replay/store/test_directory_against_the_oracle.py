@@ -1,4 +1,4 @@
-"""Random courses of a memory that lives in a folder, with the list oracle beside it."""
+"""Random operations on a memory in a folder, compared with the list oracle."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SHAPE = (20, 30)
 NUM_ACTIONS = 4
 
 
-class LastingMachine(RuleBasedStateMachine):
-    """Steps, samples, flushes, saves, closes, drops without closing, opens again, goes back, loads, saves elsewhere."""
+class DirectoryMachine(RuleBasedStateMachine):
+    """Step, sample, flush, save, close, drop without closing, reopen, resume, load, save elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class LastingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.kept)
     @rule(which=st.integers(0, 10))
     def go_back(self, which):
-        """As after a crash: what was flushed since is given up."""
+        """As after a crash: later flushes are dropped."""
         generation = sorted(self.kept)[which % len(self.kept)]
         self.memory.close()
         self.memory = ReplayMemory.open(self.home, read_only=False, generation=generation, flush_every=None)
@@ -177,9 +177,9 @@ class LastingMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("max_examples", [8, pytest.param(200, marks=pytest.mark.exhaustive)])
-def test_a_memory_in_a_folder_is_what_the_oracle_holds_whatever_course_it_takes(max_examples):
+def test_a_memory_in_a_folder_equals_the_oracle_after_random_operations(max_examples):
     run_state_machine_as_test(
-        LastingMachine,
+        DirectoryMachine,
         settings=settings(
             max_examples=max_examples,
             stateful_step_count=20,

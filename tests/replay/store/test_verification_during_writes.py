@@ -1,4 +1,4 @@
-"""A store is verified while somebody writes to it."""
+"""A store is verified while another process writes to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from framestow.storage.files.file_system import FileSystem
 from oracles.stored_play import NUM_STREAMS, play
 
 
-def test_a_store_is_verified_beside_a_writer_that_commits_without_a_pause(tmp_path):
+def test_a_store_can_be_verified_while_a_writer_commits_without_pause(tmp_path):
     frame = FrameSpec((4, 5))
     memory = ReplayMemory(3_000, frame, 5, stack=3, num_envs=NUM_STREAMS, seed=0)
     random = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def test_a_store_is_verified_beside_a_writer_that_commits_without_a_pause(tmp_pa
     writer.start()
     try:
         verified = [verify_store(tmp_path) for _ in range(8)]
-        while verified[-1].generations[-1] == verified[0].generations[-1]:  # a busy machine keeps the writer waiting
+        while verified[-1].generations[-1] == verified[0].generations[-1]:  # on a busy machine the writer is slow
             verified.append(verify_store(tmp_path))
     finally:
         stop.set()
@@ -41,7 +41,7 @@ def test_a_store_is_verified_beside_a_writer_that_commits_without_a_pause(tmp_pa
 
 
 class CommittingDisk(FileSystem):
-    """A disk where a writer commits before the state is read, and then before each of some manifests is."""
+    """A disk on which a writer commits before the state file, and then before some manifests, are read."""
 
     def __init__(self, commit, num_manifests):
         self.commit, self.num_manifests, self.is_begun = commit, num_manifests, False
@@ -57,7 +57,7 @@ class CommittingDisk(FileSystem):
 
 
 @pytest.mark.parametrize("num_manifests", [0, 1, 2, 5])
-def test_a_generation_that_a_writer_removes_before_it_is_read_is_no_damage(tmp_path, num_manifests):
+def test_a_generation_removed_by_a_writer_is_not_damage(tmp_path, num_manifests):
     memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_STREAMS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)

@@ -1,6 +1,7 @@
-"""Saves memories to a folder that another process saves to as well; prints how often it did, and was turned away.
+"""Save memories to a folder that another process saves to as well.
 
-A script of its own, because the other writer is another process. Its memories have more than ``LEAST`` steps.
+A separate process, whose memories have more than ``first`` steps. Prints how often it saved and how often it was
+refused.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ import sys
 from pathlib import Path
 
 from framestow.errors import IncompatibleError
-from oracles.recorded_course import RecordedCourse, course_memory
+from oracles.fixed_play import FixedPlay, memory_of_play
 from oracles.store_files import log_files_of
 
 
 def main(folder: Path, first: int, num_saves: int) -> None:
-    course, memory = RecordedCourse(first + 20 * num_saves), course_memory(1000)
-    course.record(memory, 0, first)
-    saved = turned_away = 0
+    play, memory = FixedPlay(first + 20 * num_saves), memory_of_play(1000)
+    play.record(memory, 0, first)
+    saved = refused = 0
     for at in range(first, first + 20 * num_saves, 20):
-        course.record(memory, at, at + 20)
+        play.record(memory, at, at + 20)
         try:
             memory.save(folder)
             saved += 1
         except IncompatibleError as error:
             if "is being written by" not in str(error):
                 raise
-            turned_away += 1
-    sys.stdout.write(f"{saved} {turned_away}\n")
+            refused += 1
+    sys.stdout.write(f"{saved} {refused}\n")
 
 
 if __name__ == "__main__":
