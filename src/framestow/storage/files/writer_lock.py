@@ -52,8 +52,8 @@ class WriterLock:
             self.close()
             raise
         with suppress(OSError):  # a full disk does not affect the lock itself
-            holder = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
-            os.ftruncate(self._descriptor, os.write(self._descriptor, holder))
+            owner = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
+            os.ftruncate(self._descriptor, os.write(self._descriptor, owner))
         _locks.add(self)
 
     def close(self) -> None:

@@ -144,9 +144,8 @@ def test_a_store_that_cannot_be_loaded_is_refused_and_unchanged(tmp_path, monkey
         raise DamagedDataError("block 3 of stream 1 is not there")
 
     monkeypatch.setattr("framestow.replay.store.repair.repair_generation", refuse)
-    with pytest.raises(
-        DamagedDataError, match=r"makes no memory that can be loaded .*block 3 of stream 1.*nothing is changed"
-    ):
+    message = r"no generation can be loaded from the intact data .*block 3 of stream 1.*nothing was changed"
+    with pytest.raises(DamagedDataError, match=message):
         repair_store(tmp_path / "store")
 
     assert before == contents(tmp_path / "store")
