@@ -49,7 +49,7 @@ from framestow.storage.storages import make_storage
 
 @dataclass(frozen=True)
 class RepairResult:
-    """What a repair found and did."""
+    """Findings and actions of a repair."""
 
     found: Verification
     actions: list[str]

@@ -315,7 +315,7 @@ class SavedFolders:
         self._commits[Path(path).resolve()] = commit
 
     def save(self, path: str | PathLike[str], keep_previous: bool) -> int:
-        """Write what ``path`` lacks; return the generation. For ``ReplayMemory.save``."""
+        """Write the data that ``path`` lacks; return the generation."""
         folder = Path(path).resolve()
         with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
             try:

@@ -24,7 +24,9 @@ from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.storages import make_storage
 
 Progress = Callable[[int], None]  # called with the number of bytes read since the last call
-BlockCheck = Callable[[BlockKey, bytes], "str | None"]  # returns what is wrong with a block whose checksum is right
+BlockCheck = Callable[
+    [BlockKey, bytes], "str | None"
+]  # returns the problem of a block with a correct checksum, or None
 
 
 class Place(NamedTuple):
@@ -192,7 +194,7 @@ UNPACKED_BYTES = 8 * 2**20  # of frames, unpacked at a time
 
 
 class SegmentCheck:
-    """Unpack every frame of a segment, of any storage; return what is wrong with it."""
+    """Unpack every frame of a segment, of any storage; return the first problem."""
 
     def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
         self._settings, self._frames_per_segment = settings, frames_per_segment
@@ -200,12 +202,12 @@ class SegmentCheck:
         self._unpacked = [frame.empty(1, frames_at_once) for frame in settings.frame.leaf_frames]
 
     def __call__(self, key: BlockKey, segment: bytes) -> str | None:
-        """Check a sealed segment; return what is wrong with it, or ``None``."""
+        """Check a sealed segment; return its problem, or ``None``."""
         first = key.number * self._frames_per_segment
         return self.problem(key, segment, range(first, first + self._frames_per_segment))
 
     def problem(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
-        """Return what is wrong with a segment of the frames ``positions``, or ``None``."""
+        """Return the problem of a segment that must have the frames ``positions``, or ``None``."""
         settings = self._settings
         if key.stream >= settings.num_frame_streams:
             return f"the memory has {settings.num_frame_streams} streams of frames"
@@ -232,14 +234,14 @@ MAX_FLAGS = 7  # bits: terminated, truncated, slot is taken
 
 
 class StepsCheck:
-    """Check the fields of each step of a block; return what is wrong with them."""
+    """Check the fields of each step of a block; return the first problem."""
 
     def __init__(self, settings: MemorySettings) -> None:
         self._settings = settings
         self._record = slot_record(settings.num_envs, settings.action, settings.extras)
 
     def __call__(self, _key: BlockKey, block: bytes) -> str | None:
-        """Check a block of steps; return what is wrong with it, or ``None``."""
+        """Check a block of steps; return its problem, or ``None``."""
         settings = self._settings
         if len(block) % self._record.itemsize:
             return f"its {len(block)} bytes are not a multiple of {self._record.itemsize}, the bytes of a step"
@@ -298,7 +300,7 @@ class StoredFrames:
 
 
 def step_problems(timeline: Timeline, frames: StoredFrames, stack: int) -> Iterator[str]:
-    """Yield what is wrong between steps, then the transitions whose frames are missing."""
+    """Yield the problems between steps, then the transitions whose frames are missing."""
     yield from _step_order_problems(timeline, stack)
     runs = EpisodeRuns.of(timeline, stack).runs
     for stream in range(timeline.num_streams):

@@ -68,7 +68,7 @@ class Finding(NamedTuple):
 
 
 class VerifiedStore:
-    """All findings of a store, and what a repair can keep. Close it after use.
+    """All findings of a store, and the generations that a repair can keep. Close it after use.
 
     ``manifests`` are the intact manifests of generations that stay, oldest first. ``generations`` are those of them
     with an intact state file.
@@ -341,7 +341,7 @@ def _remove_lost_segments(verified: VerifiedGeneration, frames: LogView) -> None
 
 
 def _open_segment_problems(verified: VerifiedGeneration) -> Iterator[str]:
-    """Yield what is wrong with the open segments, which the state file contains."""
+    """Yield the problems of the open segments, which the state file contains."""
     length = verified.manifest.frames_per_segment
     check = SegmentCheck(verified.settings, length)
     arrays, start = verified.arrays, 0
@@ -374,7 +374,7 @@ class RebuiltState:
         self._settings, self._length = settings, frames_per_segment
         self._record = slot_record(settings.num_envs, settings.action, settings.extras)
         self._firsts = np.full(settings.num_envs, -1, np.int64)  # number of the first segment of each stream
-        self._nexts = np.zeros(settings.num_envs, np.int64)  # and of the one behind its last
+        self._nexts = np.zeros(settings.num_envs, np.int64)  # number after the last segment
 
     def arrays(self, segments: Iterable[BlockKey], steps: LogView) -> Arrays:
         """Return the state arrays for these segments and the intact blocks of steps."""

@@ -60,7 +60,7 @@ class StoreWriter:
         3. commit          append those blocks, sync the logs, write state file and manifest, remove unneeded files
 
     A block that is evicted between 1 and 2 is written, but no manifest names it. After an interruption at any line, the
-    next commit starts from the files on the disk and ignores what it knew in RAM.
+    next commit starts from the files on the disk and ignores its earlier state in RAM.
     """
 
     def __init__(self, folder: Path, *, file_bytes: int = FILE_BYTES, files: FileSystem = DISK) -> None:

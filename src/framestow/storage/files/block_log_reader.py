@@ -249,8 +249,8 @@ def _intact_entries(content: bytes, state: FileState) -> Entries:
     """Return the intact committed entries that lie within the file, by offset."""
     committed = content[FILE_HEADER_BYTES : FILE_HEADER_BYTES + state["blocks"] * ENTRY_BYTES]
     starts = range(0, len(committed) - ENTRY_BYTES + 1, ENTRY_BYTES)
-    whole = b"".join(entry for start in starts if is_intact_entry(entry := committed[start : start + ENTRY_BYTES]))
-    entries = np.frombuffer(whole, ENTRY)
+    intact = b"".join(entry for start in starts if is_intact_entry(entry := committed[start : start + ENTRY_BYTES]))
+    entries = np.frombuffer(intact, ENTRY)
     return np.extract(entries["offset"] + entries["size"] <= state["bytes"], entries)
 
 
