@@ -37,8 +37,8 @@ class Verification:
 def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, files: FileSystem = DISK) -> Verification:
     """Read every byte of a store, unpack every frame and compare every step; change nothing.
 
-    While another process writes, this verifies the generations at the start. Uses RAM for the steps, a dozen bytes each,
-    and for at most 8 MiB of frames at a time.
+    While another process writes, this verifies the generations at the start. RAM holds the steps, a dozen bytes each,
+    and at most 8 MiB of frames at a time.
 
     Raises:
         FileNotFoundError: the folder contains no store.
