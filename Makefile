@@ -78,7 +78,7 @@ quick: $(STAMPS)/test-$(NAMES)  ## lint, and the quick tests of core, frames, st
 exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process: five minutes
 	@mkdir -p build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive --junitxml=build/exhaustive.xml \
-		--ignore tests/storage/files --ignore tests/replay/saving/crashes \
+		--ignore tests/storage/files --ignore tests/replay/store/crashes \
 		--ignore tests/integrations/libraries  # make crashes and make libraries run those
 	$(BIN)/python tests/write_exhaustive_result.py build/exhaustive.xml tests/exhaustive.json
 
@@ -87,7 +87,7 @@ kills: $(STAMPS)/test-$(NAMES)  ## kill a training 200 times, resume it and comp
 
 crashes: $(STAMPS)/test-$(NAMES)  ## kill, cut the power, fill the disk, press Ctrl-C, flip bytes at every place of a store: a quarter of an hour
 	@mkdir -p build
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive tests/storage/files tests/replay/saving/crashes \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive tests/storage/files tests/replay/store/crashes \
 		-o junit_family=xunit1 --junitxml=build/crashes.xml  # the family that knows properties
 	$(BIN)/python tests/write_crash_figures.py build/crashes.xml tests/crashes.json
 

@@ -24,8 +24,8 @@ RESULTS = Path(__file__).parent / "results"
 CALLS = {
     "import": "pass",
     "inspect": "inspect_memory(folder)",
-    "verify": "assert verify_store(folder).is_whole",
-    "repair": "assert not repair_store(folder).found.is_whole",
+    "verify": "assert verify_store(folder).is_intact",
+    "repair": "assert not repair_store(folder).found.is_intact",
 }
 CODE = """
 import sys, time

@@ -51,11 +51,9 @@ def test_each_damage_is_named_by_file_and_offset_with_what_it_costs(saved, capsy
     assert DAMAGED == main(["verify", "run"])
 
     shown = capsys.readouterr().out
-    assert re.search(
-        r"^  frames\.000001\.log, offset 64: block 0 of stream 0 .* is not what was written", shown, re.MULTILINE
-    )
+    assert re.search(r"^  frames\.000001\.log, offset 64: block 0 of stream 0 .* is damaged", shown, re.MULTILINE)
     assert re.search(r"^  steps\.000001\.log, offset 64: .*\(1,024 transitions\)$", shown, re.MULTILINE)
-    assert re.search(r"^  steps\.000001\.index, offset 32: the entry .* is not the one", shown, re.MULTILINE)
+    assert re.search(r"^  steps\.000001\.index, offset 32: the entry .* is damaged", shown, re.MULTILINE)
     assert "damaged in 3 places: 1,076 transitions are whole and 1,024 are lost" in shown
     assert "keep those that are whole with: framestow repair run/memory" in shown
 
@@ -84,7 +82,7 @@ def test_a_dry_run_says_what_a_repair_then_does(saved, capsys):
     done = capsys.readouterr().out
 
     for line in (
-        "steps.000001.log: 1 whole block is copied into a new file, 1 is left out",
+        "steps.000001.log: 1 intact block is copied into a new file, 1 is dropped",
         "generation 1 keeps 1,076 transitions and loses 1,024",
     ):
         assert line in dry
@@ -117,4 +115,4 @@ def test_where_nothing_can_be_kept_repair_says_why(saved, capsys):
     assert DAMAGED == main(["verify", "run"])
     assert REFUSED == main(["repair", "run"])
 
-    assert "nothing tells what the memory was; take an older save" in " ".join(capsys.readouterr().err.split())
+    assert "so the settings of the memory are unknown; load an older save" in " ".join(capsys.readouterr().err.split())

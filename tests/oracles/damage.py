@@ -1,4 +1,4 @@
-"""Damages files as disks and people do."""
+"""Damage files in the ways of disks and people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def flip_bit(path: Path, random: np.random.Generator) -> None:
 
 
 def blank(path: Path, random: np.random.Generator) -> None:
-    """Zeros over up to 4 KiB, as where a page never reached the disk."""
+    """Overwrite up to 4 KiB with zeros, as if a page was never written."""
     content = bytearray(path.read_bytes())
     start = int(random.integers(len(content)))
     content[start : start + 4096] = bytes(len(content[start : start + 4096]))
@@ -26,7 +26,7 @@ def truncate(path: Path, random: np.random.Generator) -> None:
 
 
 def move_bytes(path: Path, random: np.random.Generator) -> None:
-    """Bytes in the middle are missing, all others follow on one another."""
+    """Remove bytes from the middle."""
     content = path.read_bytes()
     start, stop = sorted(random.integers(len(content) + 1, size=2))
     path.write_bytes(content[:start] + content[stop:])
@@ -48,11 +48,11 @@ KINDS = (flip_bit, flip_bit, flip_bit, blank, truncate, move_bytes, remove)
 
 
 def damage_at_random(folder: Path, random: np.random.Generator) -> list[str]:
-    """Damage one to three files of a store; tells how."""
+    """Damage one to three files of a store; return a description of each."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "LOCK")
-    told = []
+    damages = []
     for place in random.choice(len(files), random.integers(1, 4), replace=False):
         kind = KINDS[random.integers(len(KINDS))]
         kind(files[place], random)
-        told.append(f"{kind.__name__} {files[place].name}")
-    return told
+        damages.append(f"{kind.__name__} {files[place].name}")
+    return damages

@@ -1,4 +1,4 @@
-"""Small stores of several generations, of every kind, and every place of theirs that can be damaged."""
+"""Small stores of all kinds with several generations, and every way to damage them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Damage = Callable[[Path], None]
 
 
 class Observations(NamedTuple):
-    """How frames of ``NUM_BYTES`` bytes become the observations of a memory, and the bytes come back."""
+    """Convert frames of ``NUM_BYTES`` bytes to the observations of a memory and back."""
 
     space: Any
     encode: Callable[[np.ndarray], Any]
@@ -58,7 +58,7 @@ OBSERVATIONS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Which memory it is, and how many steps of each stream come before each of its generations."""
+    """Settings of a memory, and the steps of each stream before each of its generations."""
 
     steps: tuple[int, ...]
     observations: str = "pictures"
@@ -68,12 +68,12 @@ class Kind:
     n_step: int = 1
     num_envs: int = 2
     seed: int = 0
-    goes_back: bool = False
-    """Whether another generation comes last, which goes on from the first one."""
+    resumes_first: bool = False
+    """Whether a last generation resumes from the first one."""
 
     @property
     def capacity(self) -> int:
-        """Below the number of steps, so that some have left."""
+        """Less than the number of steps, so that some are evicted."""
         return 600 if self.retention == "random" else 2_500
 
     @property
@@ -97,9 +97,9 @@ class Kind:
 
 
 class StoredLife:
-    """A memory of some kind that was written to ``folder`` after each of its generations, and what it recorded.
+    """A memory that was saved to ``folder`` after each generation, and the recording in plain lists.
 
-    Each step has its number as an extra column; all that was recorded is in plain lists.
+    Each step has its number as an extra field.
     """
 
     def __init__(self, kind: Kind, folder: Path) -> None:
@@ -117,14 +117,14 @@ class StoredLife:
                 self.play(memory, num_steps)
                 manifest = writer.commit(memory._parts, kept=set(writer.generations), is_pinned=True, is_closed=True)
                 self.numbers[manifest.generation] = set(numbers_of(memory))
-        if kind.goes_back:
+        if kind.resumes_first:
             back = ReplayMemory.load(folder, generation=1)
-            self.follow(back)
+            self.close_episodes(back)
             self.play(back, kind.steps[-1])
             self.numbers[back.save(folder, keep_previous=True)] = set(numbers_of(back))
 
     def play(self, memory: ReplayMemory, num_steps: int) -> None:
-        """Steps of noise on all streams, with short episodes; those that are closed in ``memory`` begin anew."""
+        """Record random steps on all streams with short episodes; begin those that are closed in ``memory``."""
         self.begin(memory, np.flatnonzero(~memory._parts.timeline.is_open))
         for _ in range(num_steps):
             streams = np.arange(self.kind.num_envs)
@@ -144,12 +144,12 @@ class StoredLife:
             self.oracle.begin(frames, streams.tolist())
             memory.begin(self.observations.encode(frames), streams)
 
-    def follow(self, memory: ReplayMemory) -> None:
-        """Let all episodes end, so that the next steps belong to what ``memory`` holds, whichever generation it is."""
+    def close_episodes(self, memory: ReplayMemory) -> None:
+        """Close all episodes, so that the next steps follow any generation that ``memory`` has."""
         memory._parts.timeline.close_episodes()
 
     def read_all(self, memory: ReplayMemory) -> None:
-        """Ask for everything until no more damage is met."""
+        """Read every transition until no more damage is found."""
         while len(memory):
             try:
                 memory.get(memory.sampleable_indices())
@@ -158,9 +158,9 @@ class StoredLife:
             return
 
     def assert_is_part(self, memory: ReplayMemory) -> set[int]:
-        """Raise unless all that can be drawn is what was recorded; give the numbers of those transitions.
+        """Raise unless the sampleable transitions equal the recording; return their numbers.
 
-        A return may have fewer rewards than it had, where the step behind them is lost and its episode ends there.
+        A return may have fewer rewards than recorded, if its next step is lost and the episode ends there.
         """
         memory._check()
         indices = memory.sampleable_indices()
@@ -172,7 +172,7 @@ class StoredLife:
         there = set(numbers)
         seen, led_to = self.observations.decode(batch.observation), self.observations.decode(batch.next_observation)
         for row, number in enumerate(numbers):
-            told = (
+            returned = (
                 seen[row].tobytes(),
                 led_to[row].tobytes(),
                 *(float(batch.reward[row]), float(batch.discount[row]), bool(batch.terminated[row])),
@@ -184,11 +184,11 @@ class StoredLife:
                 for length in range(1, len(steps) + 1)
                 if length == len(steps) or int(steps[length].extras["number"]) not in there
             ]
-            assert told in [self._expected(number, length) for length in lengths], f"transition {number} is another"
+            assert returned in [self._expected(number, length) for length in lengths], f"transition {number} is another"
         return there
 
     def _expected(self, number: int, length: int) -> tuple[Any, ...]:
-        """What the transition of a step is with a return of so many rewards."""
+        """Return the transition of a step whose return has ``length`` rewards."""
         if (number, length) not in self._known:
             oracle, step = self.oracle, self.oracle.steps[number]
             steps = oracle.steps_of(number)[:length]
@@ -241,7 +241,7 @@ def both(*damages: Damage) -> Damage:
 
 
 def blocks_of(folder: Path, log: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
-    """By stream and number of a block, the files and offsets where it lies; the newest copy last."""
+    """Return the files and offsets of each block by stream and number, the newest copy last."""
     places: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for index in sorted(folder.glob(f"{log}.*.{INDEX}")):
         content = index.read_bytes()[FILE_HEADER_BYTES:]
@@ -251,7 +251,7 @@ def blocks_of(folder: Path, log: str) -> dict[tuple[int, int], list[tuple[str, i
 
 
 def damages_of(folder: Path) -> dict[str, Damage]:
-    """Every way in which a store is damaged here, by name."""
+    """Return every way to damage a store, by name."""
     damages: dict[str, Damage] = {"nothing": lambda _folder: None}
     newest_blocks: dict[str, Damage] = {}
     for log in ("frames", "steps"):
@@ -263,11 +263,11 @@ def damages_of(folder: Path) -> dict[str, Damage]:
             damages[f"{name} empty"] = cut_off(name, size)
         newest: dict[int, int] = {}
         for (stream, number), places in blocks_of(folder, log).items():
-            told = f"block {number} of stream {stream} in {log} flipped"
-            damages[told] = both(*(flip(name, offset + 3) for name, offset in places))
+            label = f"block {number} of stream {stream} in {log} flipped"
+            damages[label] = both(*(flip(name, offset + 3) for name, offset in places))
             if number >= newest.get(stream, -1):
                 newest[stream] = number
-                newest_blocks[f"newest of stream {stream} in {log} flipped"] = damages[told]
+                newest_blocks[f"newest of stream {stream} in {log} flipped"] = damages[label]
         for path in sorted(folder.glob(f"{log}.*.index")):
             damages[f"{path.name} gone"] = remove(path.name)
     states = [path.name for path in sorted(folder.glob("state.*"))]

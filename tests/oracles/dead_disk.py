@@ -1,4 +1,4 @@
-"""A disk as a process sees it that is killed at its n-th operation: from then on nothing happens any more."""
+"""A disk that ignores all operations from the n-th on, like the disk of a killed process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from oracles.watched_disk import Operation, Result, WatchedDisk
 
 
 class Killed(BaseException):
-    """No ``Exception``, so that nothing takes it for an error of the disk."""
+    """Not an ``Exception``, so that no code handles it as an error of the disk."""
 
 
 class DeadDisk(WatchedDisk):
-    """Does half of write ``at`` and nothing of any other operation; whatever tidies up afterwards changes nothing."""
+    """Does half of write ``at`` and none of the later operations, including cleanup."""
 
     def __init__(self, at: int) -> None:
         self.at = at

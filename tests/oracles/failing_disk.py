@@ -1,4 +1,4 @@
-"""A disk whose n-th operation fails, or every one from the n-th on."""
+"""A disk whose n-th operation fails, or every operation from the n-th on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from oracles.watched_disk import Operation, Result, WatchedDisk
 
 
 class FailingDisk(WatchedDisk):
-    """Raises ``OSError(error)`` at operation ``at``; a write has written the first half by then.
+    """Raises ``OSError(error)`` at operation ``at``; a failing write has written its first half.
 
-    A sync that fails has lost what it was to sync, as Linux may: the file reads as zeros from there on.
+    A failing sync loses its content, as Linux may: the unsynced part reads as zeros.
 
-    ``lasting``: whatever needs room fails from then on, as on a full disk; what gives room back, works.
+    ``lasting``: operations that need space fail from then on, as on a full disk; operations that free space work.
     """
 
     def __init__(self, at: int, error: int, *, lasting: bool = False) -> None:
@@ -35,7 +35,7 @@ class FailingDisk(WatchedDisk):
             act(operation._replace(content=operation.content[: len(operation.content) // 2]))
         if operation.name == "sync":
             self._lose(operation.path)
-        if operation.name in ("write", "cut", "sync"):  # the kernel knows a number there, no name
+        if operation.name in ("write", "cut", "sync"):  # the kernel knows a descriptor there, no name
             raise OSError(self.error, os.strerror(self.error))
         raise OSError(self.error, os.strerror(self.error), str(operation.path))
 

@@ -1,4 +1,4 @@
-"""A forked child that may be killed, and what it told before."""
+"""A forked child that may be killed, and the numbers that it reported before."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 
 def killed_child(run: Callable[[Callable[[int], object]], None]) -> tuple[int, bool]:
-    """Fork and run; return the last number that ``run`` told (0: none), and whether a signal killed it.
+    """Fork and run; return the last number that ``run`` reported (0: none), and whether a signal killed it.
 
-    Ends this process when the child ends with an error.
+    Exits this process if the child ends with an error.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -25,9 +25,9 @@ def killed_child(run: Callable[[Callable[[int], object]], None]) -> tuple[int, b
             os._exit(1)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        told = pipe.read().split()
+        reported = pipe.read().split()
     _, status = os.waitpid(child, 0)
     was_killed = os.WIFSIGNALED(status)
     if not was_killed and status:
         sys.exit("the child ended with an error, and was not killed")
-    return int(told[-1]) if told else 0, was_killed
+    return int(reported[-1]) if reported else 0, was_killed

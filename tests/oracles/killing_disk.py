@@ -13,7 +13,7 @@ MOMENTS = BEFORE, WITHIN
 
 
 class KillingDisk(WatchedDisk):
-    """Sends SIGKILL to its own process before operation ``at``, or within write ``at``: only writes have a middle."""
+    """Sends SIGKILL to its process before operation ``at``, or in the middle of write ``at``."""
 
     def __init__(self, at: int, moment: str) -> None:
         self.at, self.moment = at, moment

@@ -1,8 +1,8 @@
-"""What a disk may hold after the power went: what was synced, and of the rest whatever happened to get there.
+"""The possible contents of a disk after a loss of power: synced data, and any part of the rest.
 
-POSIX promises no more than this: ``fsync`` of a file is for its content, ``fsync`` of a folder for the names in it.
-What was not synced may be there wholly, not at all, or in part, in any order; sectors that were not written read as
-zeros or as what lay on the disk before.
+POSIX guarantees no more: ``fsync`` of a file covers its content, ``fsync`` of a folder the names in it. Unsynced data
+may survive completely, partly or not at all, in any order. Sectors that were not written read as zeros or as older
+content.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from oracles.watched_disk import Operation, Result, WatchedDisk
 
 SECTOR = 512
 SURVIVALS = ("nothing", "everything", "names", "contents", "parts")
-"""Of what was not synced: nothing; everything; names without contents; contents without names; any part of either."""
+"""Surviving unsynced data: nothing; everything; names without contents; contents without names; random parts."""
 
 
 class JournalledDisk(WatchedDisk):
-    """The real disk, which remembers what was done."""
+    """The real disk, with a journal of its operations."""
 
     def __init__(self) -> None:
         self.journal: list[Operation] = []
@@ -36,7 +36,7 @@ class JournalledDisk(WatchedDisk):
 
 @dataclass
 class _File:
-    """A file without a name: content on the disk, and the changes since."""
+    """A file without a name: synced content, and the changes since."""
 
     synced: bytes = b""
     changes: list[Operation] = field(default_factory=list)
@@ -51,7 +51,7 @@ class _File:
         self.synced, self.changes = self.content(), []
 
     def in_part(self, random: np.random.Generator) -> bytes:
-        """The content with some of the changes, and some sectors of those."""
+        """Return the content with some of the changes, and some sectors of each."""
         content = bytearray(self.synced)
         for change in self.changes:
             if random.random() < 0.7:
@@ -60,10 +60,10 @@ class _File:
 
 
 class PlayedDisk:
-    """What is on the disk under ``root`` for sure, and what may be, after each operation that is played to it."""
+    """The durable and the possible content under ``root`` after a replay of operations."""
 
     def __init__(self, root: Path) -> None:
-        """Begin with what lies under ``root``, all of it synced."""
+        """Start with the files under ``root``, all of them synced."""
         self.root = root
         self.folders = {path for path in (root, *root.rglob("*")) if path.is_dir()}
         self.new_folders: set[Path] = set()
@@ -72,7 +72,7 @@ class PlayedDisk:
         self.new_names: list[tuple[Path, Callable[[dict[Path, _File]], object]]] = []  # by folder, in order
 
     def play(self, operation: Operation) -> None:
-        """Do what ``operation`` did."""
+        """Replay an operation."""
         path = operation.path
         match operation.name:
             case "create" if path not in self.now:
@@ -100,7 +100,7 @@ class PlayedDisk:
                 self.new_names = [(folder, act) for folder, act in self.new_names if folder != path]
 
     def lay_out(self, folder: Path, survival: str, random: np.random.Generator) -> None:
-        """Write into an empty ``folder`` what is found under ``root`` after the power went now."""
+        """Write the content of ``root`` after a loss of power into the empty ``folder``."""
         names = dict(self.synced)
         for _, act in self.new_names:
             if survival in ("everything", "names") or (survival == "parts" and random.random() < 0.5):
@@ -128,7 +128,7 @@ class PlayedDisk:
 
 
 def _in_part(written: bytes, random: np.random.Generator) -> bytes:
-    """Some sectors of what was written; others are zeros or rubbish, and the end may be missing."""
+    """Return some written sectors; others are zeros or random bytes, and the end may be missing."""
     arrived = bytearray(written)
     for start in range(0, len(arrived), SECTOR):
         sector = arrived[start : start + SECTOR]

@@ -1,4 +1,4 @@
-"""What a call raised, where a test goes on after it."""
+"""Catch the error of a call, for tests that continue after it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def error_of(call: Callable[..., object], *arguments: object) -> OSError | None:
-    """The ``OSError`` that ``call(*arguments)`` raises, ``None`` if it raises nothing."""
+    """Return the ``OSError`` of ``call(*arguments)``, or ``None``."""
     try:
         call(*arguments)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A memory and the list oracle, told the same random steps."""
+"""A memory and the list oracle with the same random steps."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def recorded(
     } | settings
     memory = ReplayMemory(capacity, FrameSpec(SHAPE), 4, **settings)
     oracle = ListMemory(capacity, NUM_STREAMS, 4, DISCOUNT, stack_padding)
-    go_on(memory, oracle, num_steps, seed)
+    play_on(memory, oracle, num_steps, seed)
     return memory, oracle
 
 
-def go_on(memory: ReplayMemory, oracle: ListMemory, num_steps: int, seed: int) -> None:
-    """Record ``num_steps`` on both streams; an open episode goes on, an ended one begins anew."""
+def play_on(memory: ReplayMemory, oracle: ListMemory, num_steps: int, seed: int) -> None:
+    """Record ``num_steps`` steps on both streams; open episodes continue."""
     random = np.random.default_rng(seed)
     for _ in range(num_steps):
         closed = [stream for stream in range(NUM_STREAMS) if not oracle.is_open[stream]]
@@ -52,5 +52,5 @@ def go_on(memory: ReplayMemory, oracle: ListMemory, num_steps: int, seed: int) -
 
 
 def oracle_after(num_steps: int, *, capacity: int = 40, seed: int = 1) -> ListMemory:
-    """What ``recorded`` gives beside a memory, alone."""
+    """Return the oracle of ``recorded`` without the memory."""
     return recorded(num_steps, capacity=capacity, seed=seed)[1]

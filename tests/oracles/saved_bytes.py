@@ -1,4 +1,4 @@
-"""What a saved memory is, byte by byte, so that two can be compared."""
+"""The bytes of a saved memory, to compare two of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ DIFFERS = ("commit",)  # a random name
 
 
 def saved_bytes(folder: Path) -> dict[str, object]:
-    """By name, the bytes of each file, and of manifests all that they say but the random name of their commit."""
+    """Return the bytes of each file by name; of manifests all fields except the random name of the commit."""
     files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name != "LOCK"]
-    assert files, f"{folder} holds nothing"
-    return {file.name: _said(file) if file.name.startswith("MANIFEST") else file.read_bytes() for file in files}
+    assert files, f"{folder} is empty"
+    return {
+        file.name: _manifest_fields(file) if file.name.startswith("MANIFEST") else file.read_bytes() for file in files
+    }
 
 
-def _said(manifest: Path) -> dict[str, object]:
+def _manifest_fields(manifest: Path) -> dict[str, object]:
     content = json.loads(manifest.read_bytes().partition(b"\n")[2])
     return {name: value for name, value in content.items() if name not in DIFFERS}

@@ -1,4 +1,4 @@
-"""Which files of a store belong to what its newest manifest names, and which nobody accounts for."""
+"""Files of a store that its newest manifest does not account for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from framestow.storage.files.manifest import generations, manifest_path
 
 
 def unaccounted(folder: Path) -> set[str]:
-    """Names of files, and ends of files, that no generation which stays needs."""
+    """Return the names of files, and of overlong files, that no kept generation needs."""
     newest = checked_manifest(folder, generations(folder)[-1])
     ends = {LOCK: None}
     for generation in (*newest.kept, newest.generation):
@@ -33,7 +33,7 @@ def unaccounted(folder: Path) -> set[str]:
 
 @contextmanager
 def log_files_of(num_bytes: int) -> Iterator[None]:
-    """Let the logs of stores roll at ``num_bytes``, so that small ones roll, reclaim and compact."""
+    """Limit log files to ``num_bytes``, so that small stores have several files, removals and compaction."""
     usual, store_writer.FILE_BYTES = store_writer.FILE_BYTES, num_bytes
     try:
         yield

@@ -1,4 +1,4 @@
-"""A play kept in a store of several small files and two generations, and all that was recorded, in plain arrays."""
+"""A play in a store of several small files and two generations, and its recording in plain arrays."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FILE_BYTES = 40_000  # so that each log has several files
 
 
 class StoredPlay(NamedTuple):
-    """``recorded`` are all transitions that were ever appended, from the plain lists; a reward is its step's number."""
+    """``recorded`` has all transitions that were ever appended, from the list oracle. A reward is the step's number."""
 
     recorded: dict[str, np.ndarray]
     windows: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
-    """By generation, of the transitions held then: indices, streams, first and last position of their frames."""
+    """By generation, for its stored transitions: indices, streams, first and last positions of their frames."""
     frames_per_segment: int
 
 
 def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> StoredPlay:
-    """Play on three streams, commit a generation that stays, play on beyond the capacity, commit another."""
+    """Play on three streams and commit a kept generation; play beyond the capacity and commit another."""
     memory = ShadowedMemory(
         CAPACITY, frame or FrameSpec(SHAPE), 5, stack=STACK, num_envs=NUM_STREAMS, seed=0, **settings
     )
@@ -44,7 +44,7 @@ def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> Stor
 
 
 def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator, first_reward: int = 0) -> None:
-    """Steps of all streams with frames of noise, episodes of some 50 steps, now and then cut by a reset.
+    """Record random steps of all streams, with episodes of about 50 steps and occasional resets.
 
     Rewards count up from ``first_reward``.
     """
@@ -76,7 +76,7 @@ def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.
     if not spec.is_scaled:
         return pixels.astype(spec.dtype)
     frames = (pixels / np.float32(255)).astype(spec.dtype)
-    frames[random.random(count) < 0.05] += 1  # as of an environment that scales otherwise now and then
+    frames[random.random(count) < 0.05] += 1  # as from an environment with another scaling now and then
     return frames
 
 

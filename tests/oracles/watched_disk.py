@@ -1,6 +1,6 @@
-"""A disk that is told of each operation that changes it, before it does it.
+"""A disk with a hook that runs before each operation that changes it.
 
-Syncs are told of and not done: no test stops the kernel, and each would take milliseconds.
+Syncs call the hook and do nothing else: no test stops the kernel, and each sync would take milliseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class Operation(NamedTuple):
-    """One system call that changes a disk, or lets a change last."""
+    """A system call that changes a disk or makes a change durable."""
 
     name: str  # create · write · cut · sync · replace · remove · make folder · sync folder
     path: Path
@@ -26,9 +26,9 @@ class Operation(NamedTuple):
 
 
 class WatchedDisk(FileSystem):
-    """The disk, with every operation going through :meth:`perform`, which others of this kind change."""
+    """A disk whose operations all go through :meth:`perform`; subclasses override it."""
 
-    stands_in: WatchedDisk | None = None  # itself, while another object has become it
+    stands_in: WatchedDisk | None = None  # this disk, while DISK forwards to it
 
     def perform(self, operation: Operation, act: Callable[[Operation], Result]) -> Result:
         return act(operation)
@@ -78,9 +78,9 @@ class _WatchedFile(AppendFile):
 
 @contextmanager
 def as_the_disk(disk: WatchedDisk) -> Iterator[None]:
-    """Let everything in this process that writes to the disk write to ``disk``: the one object becomes it.
+    """Redirect all writes of this process to ``disk``: the ``DISK`` object takes its class and state.
 
-    Files that are opened here go on writing to ``disk`` afterwards.
+    Files opened inside the block keep writing to ``disk`` afterwards.
     """
     disk.stands_in = disk
     usual = DISK.__class__, DISK.__dict__

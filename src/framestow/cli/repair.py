@@ -37,7 +37,7 @@ class Repair:
         with ReadingBar(console, "verifying") as progress:
             repair = repair_store(folder, dry_run=self.dry_run, progress=progress)
         show_verification(repair.found, console)
-        if repair.found.is_whole:
+        if repair.found.is_intact:
             console.print("nothing to repair")
             return WHOLE
         console.print("what would be done:" if self.dry_run else "what was done:")

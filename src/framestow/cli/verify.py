@@ -45,7 +45,7 @@ class Verify:
             print(json.dumps(as_json(verification), indent=1))
         else:
             show_verification(verification, console)
-        return WHOLE if verification.is_whole else DAMAGED
+        return WHOLE if verification.is_intact else DAMAGED
 
 
 def show_verification(verification: Verification, console: Console) -> None:
@@ -67,7 +67,7 @@ def show_verification(verification: Verification, console: Console) -> None:
         say(f"  {place}: {finding.what}{cost}", "red")
     if len(verification.findings) > MAX_SHOWN:
         say(f"  and {len(verification.findings) - MAX_SHOWN:,} more", "red")
-    if verification.is_whole:
+    if verification.is_intact:
         say(f"all {verification.transitions:,} transitions are whole", "green")
     else:
         num_findings = len(verification.findings)
@@ -80,6 +80,6 @@ def show_verification(verification: Verification, console: Console) -> None:
 
 def as_json(verification: Verification) -> dict[str, Any]:
     """Everything as JSON-able values."""
-    told = dataclasses.asdict(verification) | {"folder": str(verification.folder), "is_whole": verification.is_whole}
+    told = dataclasses.asdict(verification) | {"folder": str(verification.folder), "is_whole": verification.is_intact}
     told["findings"] = [finding._asdict() | {"file": str(finding.file)} for finding in verification.findings]
     return told

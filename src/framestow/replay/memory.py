@@ -29,14 +29,14 @@ from framestow.replay.sampling import Gathering, HeldBatches, HeldSteps, Pending
 from framestow.replay.sequences import Borders, PendingSequences, Sequences, SequenceShape
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 from framestow.replay.store.session import (
-    Directory,
-    Saves,
-    begin_or_go_on,
-    built,
+    OpenStore,
+    SavedFolders,
+    build_memory,
     check_flush_every,
-    fill_to_read,
-    go_on,
+    create_or_resume,
+    fill_read_only,
     open_stored,
+    resume,
     stored_frames_per_segment,
 )
 
@@ -238,10 +238,10 @@ class LastingMemory:
         self, parts: MemoryParts, directory: str | PathLike[str] | None = None, flush_every: float | None = 5.0
     ) -> None:
         check_flush_every(flush_every)
-        self._parts, self._saves = parts, Saves(parts)
-        self._directory: Directory | None = None
+        self._parts, self._saves = parts, SavedFolders(parts)
+        self._directory: OpenStore | None = None
         if directory is not None:
-            self._live_in(begin_or_go_on(parts, Path(directory).resolve()), flush_every)
+            self._live_in(create_or_resume(parts, Path(directory).resolve()), flush_every)
 
     def save(self, path: str | PathLike[str], *, keep_previous: bool = False) -> int:
         """Write everything, generator and open episodes included, to the folder ``path``; return its generation.
@@ -321,7 +321,9 @@ class LastingMemory:
         folder, generation = _checked_place(path, generation)
         with open_stored(folder, generation) as stored:
             make: Callable[..., Self] = cls
-            memory = built(partial(make, sampler=sampler, threads=threads), stored.settings.held_to(max_bytes), path)
+            memory = build_memory(
+                partial(make, sampler=sampler, threads=threads), stored.settings.held_to(max_bytes), path
+            )
             with memory._parts.told.released_on_error():
                 stored.fill(memory._parts)
                 memory._parts.make_fit()
@@ -355,22 +357,22 @@ class LastingMemory:
         any_memory: Callable[..., Self] = cls
         make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage)
         if not truth_value("read_only", read_only):
-            with go_on(folder, generation) as (stored, take):
-                memory = built(make, stored.settings, path)
+            with resume(folder, generation) as (stored, take):
+                memory = build_memory(make, stored.settings, path)
                 with memory._parts.told.released_on_error():
                     memory._live_in(take(memory._parts), flush_every)
             return memory
         is_filled = False
         while not is_filled:
             with open_stored(folder, generation) as stored:
-                memory = built(make, stored.settings, path)
+                memory = build_memory(make, stored.settings, path)
                 with memory._parts.told.released_on_error():
-                    is_filled = fill_to_read(memory._parts, stored, folder)
+                    is_filled = fill_read_only(memory._parts, stored, folder)
                 if not is_filled:
                     memory._parts.told.release()
         return memory
 
-    def _live_in(self, directory: Directory, flush_every: float | None) -> None:
+    def _live_in(self, directory: OpenStore, flush_every: float | None) -> None:
         self._directory = directory
         self._parts.budget.count_files(self._parts.settings.retention == "random")
         with self._parts.lock:
@@ -522,7 +524,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             if is_over:
                 self._parts.make_fit()
         if is_over and self._directory is not None:
-            self._directory.flush_for_room()
+            self._directory.flush_for_budget()
 
     def append(
         self,
@@ -560,7 +562,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             if is_over:
                 self._parts.make_fit()
         if is_over and self._directory is not None:
-            self._directory.flush_for_room()
+            self._directory.flush_for_budget()
 
     def _checked_extras(
         self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int

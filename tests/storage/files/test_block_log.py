@@ -1,4 +1,4 @@
-"""A log of blocks against a dict: what was committed is there, whatever else happens."""
+"""A log of blocks compared with a dict: committed blocks survive everything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from framestow.storage.files.block_log_reader import BlockLogReader
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.watched_disk import WatchedDisk
 
-DISK = WatchedDisk()  # one that syncs nothing
+DISK = WatchedDisk()  # it syncs nothing
 KEYS = st.builds(BlockKey, st.integers(0, 3), st.integers(0, 40))
 
 
@@ -43,8 +43,8 @@ def read_all(folder: Path, state: LogState) -> dict[BlockKey, bytes]:
         return {key: reader.read(key) for key in reader}
 
 
-class AnyCourse(RuleBasedStateMachine):
-    """Appends, drops, commits, crashes and compactions in any order; the oracle is what each commit held."""
+class RandomOperations(RuleBasedStateMachine):
+    """Append, drop, commit, crash and compact in random order; the oracle has the blocks of each commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,65 +59,65 @@ class AnyCourse(RuleBasedStateMachine):
     def begin(self, file_bytes: int) -> None:
         self.file_bytes = file_bytes
         self.writer = BlockLogWriter.create(self.folder, "frames", file_bytes=file_bytes, files=DISK)
-        self.held: dict[BlockKey, bytes] = {}
+        self.blocks: dict[BlockKey, bytes] = {}
         self.generations: list[tuple[LogState, dict[BlockKey, bytes]]] = []
         self.commit(keep_previous=False)
 
     @rule(key=KEYS, size=st.integers(0, 300))
     def append(self, key: BlockKey, size: int) -> None:
-        self.held[key] = payload_of(key, size)
-        place = self.writer.append(key, self.held[key])
+        self.blocks[key] = payload_of(key, size)
+        place = self.writer.append(key, self.blocks[key])
         assert (place, True) == (self.writer.place(key), key in self.writer)
 
     @rule(keys=st.lists(KEYS, max_size=10))
     def drop(self, keys: list[BlockKey]) -> None:
         self.writer.drop(keys)
         for key in keys:
-            self.held.pop(key, None)
+            self.blocks.pop(key, None)
 
     @rule(keys=st.sets(KEYS))
     def retain(self, keys: set[BlockKey]) -> None:
         self.writer.retain(keys)
-        self.held = {key: payload for key, payload in self.held.items() if key in keys}
+        self.blocks = {key: payload for key, payload in self.blocks.items() if key in keys}
 
     @rule()
     def compact(self) -> None:
-        assert set(self.writer.compact()) <= set(self.held)
+        assert set(self.writer.compact()) <= set(self.blocks)
 
     @rule(keep_previous=st.booleans())
     def commit(self, keep_previous: bool) -> None:
         state: LogState = json.loads(json.dumps(self.writer.sync()))
-        self.generations = [*(self.generations if keep_previous else []), (state, dict(self.held))]
+        self.generations = [*(self.generations if keep_previous else []), (state, dict(self.blocks))]
         self.writer.remove_unneeded([state for state, _ in self.generations])
         on_disk = sum(path.stat().st_size for path in self.folder.iterdir())
         assert on_disk >= self.writer.live_bytes
-        if not keep_previous and not self.has_gone_back:  # what it went back behind stays until the file goes
+        if not keep_previous and not self.has_gone_back:  # skipped data stays until its file is removed
             assert on_disk == self.writer.file_bytes
 
     @rule(back_to=st.integers(0, 2))
     def crash(self, back_to: int) -> None:
-        """Go on with one of the generations that are kept, whatever was appended since."""
+        """Resume from a kept generation; drop later appends."""
         self.writer.close()
         self.has_gone_back |= back_to % len(self.generations) > 0
-        state, self.held = copy.deepcopy(self.generations[-1 - back_to % len(self.generations)])
+        state, self.blocks = copy.deepcopy(self.generations[-1 - back_to % len(self.generations)])
         kept = [state for state, _ in self.generations]
         self.writer = BlockLogWriter.open(self.folder, "frames", state, kept, file_bytes=self.file_bytes, files=DISK)
-        self.writer.retain(self.held)
+        self.writer.retain(self.blocks)
 
     @rule()
     def check(self) -> None:
-        assert len(self.held) == len(self.writer)
-        assert sorted(self.held) == [BlockKey(s, n) for s in range(4) for n in self.writer.numbers(s)]
-        for state, held in self.generations:
+        assert len(self.blocks) == len(self.writer)
+        assert sorted(self.blocks) == [BlockKey(s, n) for s in range(4) for n in self.writer.numbers(s)]
+        for state, blocks in self.generations:
             stored = read_all(self.folder, state)
-            assert held == {key: stored[key] for key in held}
+            assert blocks == {key: stored[key] for key in blocks}
 
 
-AnyCourse.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
-TestAnyCourse = AnyCourse.TestCase
+RandomOperations.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
+TestAnyCourse = RandomOperations.TestCase
 
 
-def test_what_a_crash_left_is_cut_off_and_told(tmp_path: Path) -> None:
+def test_uncommitted_data_of_a_crash_is_removed_and_listed(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 7)
     state = writer.sync()
     for number in range(100, 120):
@@ -126,15 +126,17 @@ def test_what_a_crash_left_is_cut_off_and_told(tmp_path: Path) -> None:
     (tmp_path / "frames.000001.index.new").write_bytes(b"unfinished")
 
     with BlockLogWriter.open(tmp_path, "frames", state) as again:
-        told = {path.name: size for path, size in again.left_over.items()}
+        left_over = {path.name: size for path, size in again.left_over.items()}
 
-        assert {"frames.000001.index.new", "frames.000003.log", "frames.000004.log", "frames.000004.index"} <= set(told)
+        assert {"frames.000001.index.new", "frames.000003.log", "frames.000004.log", "frames.000004.index"} <= set(
+            left_over
+        )
         assert sorted(blocks) == sorted(BlockKey(s, n) for s in (0, 1) for n in again.numbers(s))
         assert again.file_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
     assert blocks == read_all(tmp_path, state)
 
 
-def test_a_lost_index_is_made_anew_from_the_headers_in_the_log(tmp_path: Path) -> None:
+def test_a_lost_index_is_rebuilt_from_the_headers_in_the_log(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 20)
     state = writer.sync()
     writer.close()
@@ -155,7 +157,7 @@ def damaged_versions(content: bytes):
         yield place, content[:place]
 
 
-def test_every_flipped_and_cut_off_byte_is_found_and_never_read(tmp_path: Path) -> None:
+def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 3, file_bytes=10**6)
     state = writer.sync()
     writer.close()
@@ -181,7 +183,7 @@ def test_every_flipped_and_cut_off_byte_is_found_and_never_read(tmp_path: Path) 
         path.write_bytes(whole)
 
 
-def test_where_index_and_log_are_damaged_all_that_either_tells_of_is_kept(tmp_path: Path) -> None:
+def test_with_index_and_log_damaged_the_blocks_that_either_names_are_kept(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 6, file_bytes=10**6)
     state = writer.sync()
     writer.close()
@@ -199,7 +201,7 @@ def test_where_index_and_log_are_damaged_all_that_either_tells_of_is_kept(tmp_pa
     assert (log, 32 + 2 * 82, None) == gap[:3]
 
 
-def test_a_log_goes_on_in_a_new_file_behind_a_damaged_end(tmp_path: Path) -> None:
+def test_a_log_with_a_damaged_end_continues_in_a_new_file(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 3, file_bytes=10**6)
     state = writer.sync()
     writer.close()
@@ -214,7 +216,7 @@ def test_a_log_goes_on_in_a_new_file_behind_a_damaged_end(tmp_path: Path) -> Non
     assert blocks == read_all(tmp_path, state)
 
 
-def test_a_damaged_block_is_not_lost_by_compaction_but_stays_to_be_found(tmp_path: Path) -> None:
+def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
     writer.append(BlockKey(3, 3), b"x" * 1000)
     writer.drop([key for key in blocks if key.number not in (0, 1)])
@@ -240,26 +242,26 @@ def test_a_damaged_block_is_not_lost_by_compaction_but_stays_to_be_found(tmp_pat
 
 
 @pytest.mark.parametrize("num_between", [20, 400])
-def test_a_log_whose_blocks_leave_at_random_stays_below_twice_what_is_needed(num_between: int, tmp_path: Path) -> None:
-    random, held = np.random.default_rng(3), list(range(500))
+def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between: int, tmp_path: Path) -> None:
+    random, blocks = np.random.default_rng(3), list(range(500))
     file_bytes = 4000
     writer = BlockLogWriter.create(tmp_path, "frames", file_bytes=file_bytes, files=DISK)
     for number in range(2500):
         if number >= 500:
-            left = int(random.integers(len(held)))
-            writer.drop([BlockKey(0, held[left])])
-            held[left] = number
+            dropped = int(random.integers(len(blocks)))
+            writer.drop([BlockKey(0, blocks[dropped])])
+            blocks[dropped] = number
         writer.append(BlockKey(0, number), payload_of(BlockKey(0, 0), 40))
         if number % num_between == 0:
             writer.compact()
             writer.remove_unneeded([writer.sync()])
             assert writer.file_bytes <= 2 * writer.live_bytes + 2 * file_bytes
 
-    assert sorted(held) == writer.numbers(0)
+    assert sorted(blocks) == writer.numbers(0)
     writer.close()
 
 
-def test_a_reader_keeps_what_a_writer_removes_beside_it(tmp_path: Path) -> None:
+def test_a_reader_can_read_files_that_a_writer_removes(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
     with BlockLogReader.open(tmp_path, "frames", writer.sync()) as reader:
         writer.retain([])
@@ -270,19 +272,19 @@ def test_a_reader_keeps_what_a_writer_removes_beside_it(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_log_file_that_is_gone_says_so(tmp_path: Path) -> None:
+def test_a_missing_log_file_is_named(tmp_path: Path) -> None:
     writer, _ = filled(tmp_path, 12)
     state = writer.sync()
     writer.close()
     (tmp_path / "frames.000001.log").unlink()
 
-    with pytest.raises(DamagedDataError, match=r"frames\.000001\.log: it is gone, and 4 blocks with it"):
+    with pytest.raises(DamagedDataError, match=r"frames\.000001\.log: the file is missing, and 4 blocks with it"):
         BlockLogWriter.open(tmp_path, "frames", state)
     with pytest.raises(FileNotFoundError, match=r"frames\.000001\.log"):
         BlockLogReader.open(tmp_path, "frames", state)
 
 
-def test_a_log_beside_another_of_the_same_name_gives_no_number_twice(tmp_path: Path) -> None:
+def test_a_log_reuses_no_file_number_of_another_log_with_its_name(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 6)
     state = writer.sync()
     writer.close()
@@ -301,15 +303,15 @@ def test_out_of_bounds_keys_are_refused_before_anything_is_written(tmp_path: Pat
     state = writer.sync()
 
     for key in (BlockKey(-1, 0), BlockKey(0, -1), BlockKey(2**22, 0), BlockKey(0, 2**40)):
-        with pytest.raises(InvalidSettingsError, match="a log numbers up to"):
+        with pytest.raises(InvalidSettingsError, match="a log has at most"):
             writer.append(key, b"")
     assert state == writer.sync()
     writer.close()
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file")  # one that was opened and not yet kept anywhere
+@pytest.mark.filterwarnings("ignore:unclosed file")  # opened and not yet assigned
 @pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.exhaustive)])
-def test_a_log_goes_on_after_a_ctrl_c_at_any_line(every: int, tmp_path: Path) -> None:
+def test_a_log_stays_usable_after_a_ctrl_c_at_any_line(every: int, tmp_path: Path) -> None:
     wanted = {BlockKey(0, n): payload_of(BlockKey(0, n)) for n in range(2, 9)}
     line, was_interrupted = 0, True
     while was_interrupted:

@@ -1,4 +1,4 @@
-"""The index in RAM: as a dict, in a tenth of its bytes."""
+"""The block table equals a dict, in a tenth of its bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from framestow.storage.files.block_format import BlockKey, BlockTable, Row
 
 
-def test_a_table_is_a_dict_whatever_is_put_and_dropped() -> None:
+def test_a_table_equals_a_dict_after_random_puts_and_drops() -> None:
     random = np.random.default_rng(0)
     table, oracle = BlockTable(), {}
     for step in range(20_000):

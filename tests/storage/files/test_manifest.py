@@ -1,4 +1,4 @@
-"""Manifests: whole or found damaged, one a generation."""
+"""Manifests: intact or reported as damaged, one for each generation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from framestow.storage.files.manifest import (
 KIND, VERSION = "framestow test", 2
 
 
-def test_the_newest_generation_is_what_a_folder_holds(tmp_path: Path) -> None:
+def test_the_newest_generation_is_current(tmp_path: Path) -> None:
     for generation in (9, 10, 1_000_001, 999_999):
         write_manifest(tmp_path, KIND, VERSION, {"value": generation * 2}, generation=generation)
 
@@ -35,7 +35,7 @@ def test_the_newest_generation_is_what_a_folder_holds(tmp_path: Path) -> None:
     assert read_manifest(tmp_path, KIND, VERSION, generation=10)["value"] == 20
 
 
-def test_a_removed_generation_leaves_the_one_before(tmp_path: Path) -> None:
+def test_removing_a_generation_leaves_the_one_before(tmp_path: Path) -> None:
     for generation in (1, 2):
         write_manifest(tmp_path, KIND, VERSION, {}, generation=generation)
 
@@ -44,7 +44,7 @@ def test_a_removed_generation_leaves_the_one_before(tmp_path: Path) -> None:
     assert read_newest_manifest(tmp_path, KIND, VERSION)["generation"] == 1
 
 
-def test_a_number_is_not_given_again_to_a_generation_whose_writing_was_broken_off(tmp_path: Path) -> None:
+def test_the_number_of_an_interrupted_generation_is_not_reused(tmp_path: Path) -> None:
     write_manifest(tmp_path, KIND, VERSION, {}, generation=3)
     (tmp_path / "MANIFEST.000004.new").touch()
 
@@ -52,7 +52,7 @@ def test_a_number_is_not_given_again_to_a_generation_whose_writing_was_broken_of
     assert next_generation(tmp_path / "nowhere") == 1
 
 
-def test_a_damaged_newest_manifest_is_told_although_an_older_one_is_whole(tmp_path: Path) -> None:
+def test_a_damaged_newest_manifest_raises_even_if_an_older_one_is_intact(tmp_path: Path) -> None:
     for generation in (1, 2):
         write_manifest(tmp_path, KIND, VERSION, {}, generation=generation)
     path = manifest_path(tmp_path, 2)
@@ -67,7 +67,7 @@ def test_a_damaged_newest_manifest_is_told_although_an_older_one_is_whole(tmp_pa
             read_newest_manifest(tmp_path, KIND, VERSION)
 
 
-def test_a_manifest_under_the_name_of_another_generation_is_damage(tmp_path: Path) -> None:
+def test_a_manifest_under_the_name_of_another_generation_is_damaged(tmp_path: Path) -> None:
     write_manifest(tmp_path, KIND, VERSION, {}, generation=1)
     manifest_path(tmp_path, 1).rename(manifest_path(tmp_path, 2))
 
@@ -75,20 +75,20 @@ def test_a_manifest_under_the_name_of_another_generation_is_damage(tmp_path: Pat
         read_newest_manifest(tmp_path, KIND, VERSION)
 
 
-def test_another_version_is_told_apart_from_damage(tmp_path: Path) -> None:
+def test_another_version_is_not_reported_as_damage(tmp_path: Path) -> None:
     write_manifest(tmp_path, KIND, VERSION - 1, {})
 
     with pytest.raises(IncompatibleError, match="version 1 of a 'framestow test' and this framestow reads version 2"):
         read_newest_manifest(tmp_path, KIND, VERSION)
 
 
-def test_a_folder_without_a_manifest_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_refused_by_name(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(FileNotFoundError, match="no framestow test was saved in this folder"):
             read_newest_manifest(folder, KIND, VERSION)
 
 
-def test_what_a_killed_writer_began_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_unfinished_manifest_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
     write_manifest(tmp_path, KIND, VERSION, {}, generation=1)
     (tmp_path / "MANIFEST.000002.new").touch()
     (tmp_path / "MANIFEST.new").touch()
@@ -98,7 +98,7 @@ def test_what_a_killed_writer_began_is_removed_and_nothing_else(tmp_path: Path) 
     assert ["MANIFEST.000001", "other.new"] == DISK.names(tmp_path)
 
 
-def test_a_checked_file_is_read_back_or_named(tmp_path: Path) -> None:
+def test_a_checked_file_is_read_or_refused_by_name(tmp_path: Path) -> None:
     entry = write_checked(tmp_path / "state", b"content")
 
     assert read_checked(tmp_path, entry) == b"content"
@@ -107,5 +107,5 @@ def test_a_checked_file_is_read_back_or_named(tmp_path: Path) -> None:
         with pytest.raises(DamagedDataError, match="state: its checksum"):
             read_checked(tmp_path, entry)
     (tmp_path / "state").unlink()
-    with pytest.raises(DamagedDataError, match="state: it cannot be read"):
+    with pytest.raises(DamagedDataError, match="state: the file cannot be read"):
         read_checked(tmp_path, entry)

@@ -1,4 +1,4 @@
-"""One writer a folder, by a lock that a dead process does not keep."""
+"""A folder has one writer, by a lock that a dead process releases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import sys
 from framestow.storage.files.writer_lock import WriterLock
 from pathlib import Path
 lock = WriterLock(Path(sys.argv[1]), "memory", "stop it")
-print("held", flush=True)
+print("locked", flush=True)
 sys.stdin.read()
 """
 
@@ -30,7 +30,7 @@ lock = WriterLock(Path(sys.argv[1]), "memory", "stop it")
 reading, writing = os.pipe()
 child = os.fork()
 if child == 0:
-    os.write(writing, b"1")  # after it let go, which forking does
+    os.write(writing, b"1")  # after the fork released its copy
     time.sleep(60)
     os._exit(0)
 os.read(reading, 1)
@@ -43,20 +43,22 @@ def locked(path: Path) -> WriterLock:
     return WriterLock(path, "memory X", "stop that one")
 
 
-def test_a_second_writer_is_told_who_holds_the_lock_until_that_one_lets_go(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_until_the_first_unlocks(tmp_path: Path) -> None:
     with locked(tmp_path / "LOCK"):
-        message = rf"memory X is being written by process {os.getpid()} on .*: one may at a time; stop that one"
+        message = (
+            rf"memory X is being written by process {os.getpid()} on .*: one process may write at a time; stop that one"
+        )
         with pytest.raises(IncompatibleError, match=message):
             locked(tmp_path / "LOCK")
 
     locked(tmp_path / "LOCK").close()
 
 
-def test_a_killed_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_a_killed_process_releases_the_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "LOCK")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+        assert holder.stdout.readline() == b"locked\n"
         with pytest.raises(IncompatibleError, match=f"by process {holder.pid} on"):
             locked(tmp_path / "LOCK")
         holder.send_signal(signal.SIGKILL)
@@ -66,7 +68,7 @@ def test_a_killed_process_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
-def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKING_HOLDER, str(tmp_path / "LOCK")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -77,7 +79,7 @@ def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
             parent.send_signal(signal.SIGKILL)
             parent.wait()
 
-            os.kill(child, 0)  # it lives
+            os.kill(child, 0)  # raises unless it runs
             locked(tmp_path / "LOCK").close()
         finally:
             os.kill(child, signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""A memory on disk: what a store holds, how it is written, read, verified and repaired."""
+"""Stores: save a memory to a folder, keep it there, load, verify and repair it."""

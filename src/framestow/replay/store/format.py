@@ -1,12 +1,12 @@
-"""What a store is made of, and the checks of what its manifest says.
+"""The files of a store, and the checks of its manifest.
 
 ::
 
-    MANIFEST.000007            of generation 7: what the memory was, and how much of which files belongs to it
+    MANIFEST.000007            manifest of generation 7: settings, and how much of each file belongs to the generation
     frames.000001.log .index   sealed segments of frames, by (stream, number of the segment)
-    steps.000001.log .index    sealed blocks of steps, by what the timeline calls them
-    state.000007.npz           all that is small and changes: open segments, steps of no full block, one entry a stream
-    LOCK                       held by the one writer
+    steps.000001.log .index    sealed blocks of steps, by the timeline's key
+    state.000007.npz           small, changing state: open segments, steps of incomplete blocks, a value for each stream
+    LOCK                       locked by the one writer
 """
 
 from __future__ import annotations
@@ -23,105 +23,110 @@ from framestow.storage.files.block_format import INDEX, LOG, FileState, LogState
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import manifest_path, read_manifest
 
+KIND: Final = "framestow memory"
+VERSION: Final = 1
+FRAMES, STEPS = "frames", "steps"  # names of the logs
+LOCK: Final = "LOCK"
+WAY_OUT = "load an older save"
 
-class CheckedFields:
-    """The fields of one JSON object of a file; whoever asks for one says what it must be.
 
-    Raises ``DamagedDataError`` naming the file and the field for anything else.
+class Manifest(NamedTuple):
+    """A manifest with checked fields."""
 
-    >>> fields = CheckedFields({"frames": {"bytes": -1}}, "MANIFEST.000001")
-    >>> fields.inner("frames").integer("bytes")
-    Traceback (most recent call last):
-    ...
-    framestow.errors.DamagedDataError: MANIFEST.000001: frames.bytes is -1: it must be an integer from 0 to ...
+    generation: int
+    commit: str
+    """Random name of the commit. It tells apart two memories that save to one folder."""
+    memory: dict[str, Any]
+    """Settings, sampler and generator, from ``MemoryParts.state``."""
+    frames_per_segment: int
+    num_transitions: int
+    frames: LogState
+    steps: LogState
+    state: dict[str, Any]
+    """Name, size and checksum of the state file."""
+    kept: list[int]
+    """Older generations that later commits keep until ``prune``."""
+    is_pinned: bool
+    """Whether later commits keep this generation too."""
+    is_closed: bool
+    """Whether no later step is missing: the memory was closed with this commit, or saved to another folder."""
+
+
+def file_names(manifest: Manifest) -> set[str]:
+    """Return the names of all files that a manifest names, including the indices of the logs."""
+    logs = {FRAMES: manifest.frames, STEPS: manifest.steps}
+    return {manifest.state["name"]} | {
+        file_name(name, file["number"], ending)
+        for name, log in logs.items()
+        for file in log["files"]
+        for ending in (LOG, INDEX)
+    }
+
+
+def manifest_content(manifest: Manifest) -> dict[str, Any]:
+    """Return the fields of a manifest as ``write_manifest`` takes them."""
+    content = manifest._asdict()
+    del content["generation"]
+    return content
+
+
+def checked_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest:
+    """Read the manifest of a generation and check its fields.
+
+    Raises:
+        FileNotFoundError: the generation has no manifest.
+        DamagedDataError: the file is damaged or a field is invalid; the message names both.
+        IncompatibleError: another version wrote it.
     """
-
-    def __init__(self, values: Any, file: str, place: str = "") -> None:
-        if not isinstance(values, dict):
-            raise DamagedDataError(f"{file}: {place or 'it'} is {_shown(values)}: it must hold named fields; {WAY_OUT}")
-        self.values: dict[str, Any] = values
-        self._file, self._place = file, place
-
-    def inner(self, name: str) -> CheckedFields:
-        """Give the fields of the object that field ``name`` is."""
-        return CheckedFields(self.values.get(name), self._file, self._path(name))
-
-    def integer(self, name: str, low: int = 0, high: int = 2**62) -> int:
-        """Give field ``name``, an integer from ``low`` to ``high``."""
-        value = self.values.get(name)
-        if type(value) is not int or not low <= value <= high:
-            raise self._refused(name, f"an integer from {low} to {high}")
-        return value
-
-    def integers(self, name: str, count: int | None = None) -> list[int]:
-        """Give field ``name``, a list of integers from 0 on, of ``count`` if that is given."""
-        value: list[int] = self.values.get(name)  # type: ignore[assignment]  # as the next line checks
-        is_list = isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
-        if not is_list or count not in (None, len(value)):
-            raise self._refused(name, f"a list of {'' if count is None else f'{count} '}integers from 0 on")
-        return value
-
-    def each(self, name: str) -> list[CheckedFields]:
-        """Give the fields of each object of the list that field ``name`` is."""
-        value = self.values.get(name)
-        if not isinstance(value, list):
-            raise self._refused(name, "a list")
-        return [CheckedFields(one, self._file, f"{self._path(name)}[{place}]") for place, one in enumerate(value)]
-
-    def number(self, name: str) -> float:
-        """Give field ``name``, a number."""
-        value = self.values.get(name)
-        if type(value) not in (int, float):
-            raise self._refused(name, "a number")
-        return float(self.values[name])
-
-    def boolean(self, name: str) -> bool:
-        """Give field ``name``, true or false."""
-        value = self.values.get(name)
-        if not isinstance(value, bool):
-            raise self._refused(name, "true or false")
-        return value
-
-    def text(self, name: str) -> str:
-        """Give field ``name``, a string."""
-        value = self.values.get(name)
-        if not isinstance(value, str):
-            raise self._refused(name, "a string")
-        return value
-
-    def file_name(self, name: str) -> str:
-        """Give field ``name``, the name of a file in the same folder."""
-        value = self.text(name)
-        if not value or "/" in value or "\\" in value or "\0" in value or value in (".", ".."):
-            raise self._refused(name, "the name of a file beside it")
-        return value
-
-    def _path(self, name: str) -> str:
-        return f"{self._place}.{name}" if self._place else name
-
-    def _refused(self, name: str, rule: str) -> DamagedDataError:
-        shown = _shown(self.values.get(name)) if name in self.values else "missing"
-        return DamagedDataError(f"{self._file}: {self._path(name)} is {shown}: it must be {rule}; {WAY_OUT}")
+    file = str(manifest_path(folder, generation))
+    try:
+        content = read_manifest(folder, KIND, VERSION, generation=generation, files=files)
+    except FramestowError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedDataError(f"{file}: the file is not a valid manifest ({error}); {WAY_OUT}") from error
+    return manifest_of(content, file, generation)
 
 
-WAY_OUT = "take an older save"
-SHOWN = 60  # characters of a value that a message shows
+def manifest_of(content: Any, file: str, generation: int) -> Manifest:
+    """Build a ``Manifest`` from the JSON of ``file``; raise ``DamagedDataError`` naming an invalid field."""
+    fields = CheckedFields(content, file)
+    entry = fields.inner("state")
+    entry.file_name("name"), entry.integer("bytes"), entry.integer("checksum")
+    return Manifest(
+        generation=generation,
+        commit=fields.text("commit"),
+        memory=fields.inner("memory").values,
+        frames_per_segment=fields.integer("frames_per_segment", 1),
+        num_transitions=fields.integer("num_transitions"),
+        frames=_log_state(fields.inner("frames")),
+        steps=_log_state(fields.inner("steps")),
+        state=entry.values,
+        kept=fields.integers("kept"),
+        is_pinned=fields.boolean("is_pinned"),
+        is_closed=fields.boolean("is_closed"),
+    )
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+def _log_state(fields: CheckedFields) -> LogState:
+    """Check the state of a log."""
+    files = [
+        FileState(number=file.integer("number", 1), bytes=file.integer("bytes"), blocks=file.integer("blocks"))
+        for file in fields.each("files")
+    ]
+    return LogState(files=files, next_file=fields.integer("next_file", 1))
 
 
-MAX_STREAMS = 2**22  # as many as a log numbers
+MAX_STREAMS = 2**22  # limit of a log
 LARGEST_ACTION = 2**63 - 1
 
 
 def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
-    """Give the settings out of ``memory``, what ``MemoryParts.state`` gave, as it was read from ``file``.
+    """Return the settings in ``memory``, the field of that name of the manifest ``file``.
 
-    Raises ``DamagedDataError`` naming file and field for what cannot have been written there, and what
-    ``MemorySettings`` raises for values that this version does not know.
+    Raises:
+        DamagedDataError: a field is invalid; the message names file and field.
+        InvalidSettingsError: this version does not know a value.
     """
     settings = CheckedFields(memory, file).inner("settings")
     settings.integer("capacity", 1)
@@ -138,18 +143,18 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
         settings.inner("extras")
     try:
         if np.dtype(action.text("dtype")).kind not in "biuf":
-            raise ValueError("actions are numbers")
+            raise ValueError("actions must be numbers")
         for name in ("low", "high"):
             _check_bounds(action, name)
         return MemorySettings.from_state(settings.values)
     except FramestowError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DamagedDataError(f"{file}: settings cannot be what was written ({error}); {WAY_OUT}") from error
+        raise DamagedDataError(f"{file}: settings are damaged ({error}); {WAY_OUT}") from error
 
 
 def _check_bounds(action: CheckedFields, name: str) -> None:
-    """Let a bound be absent, or an integer, or one for each element of an action."""
+    """Check a bound of an action: absent, one integer, or one integer for each element."""
     bounds = action.values.get(name)
     if isinstance(bounds, list):
         if len(bounds) != math.prod(action.integers("shape")):
@@ -161,7 +166,7 @@ def _check_bounds(action: CheckedFields, name: str) -> None:
 
 
 def _check_frame(frame: CheckedFields) -> None:
-    """Check shapes, those of each leaf of a dict or tuple too; the rest is up to whoever reads them back."""
+    """Check the shapes of a frame, or of each leaf of a dict or tuple. ``from_state`` checks the rest."""
     if "dict" in frame.values:
         parts = frame.inner("dict")
         for key in parts.values:
@@ -173,92 +178,91 @@ def _check_frame(frame: CheckedFields) -> None:
         frame.integers("shape")
 
 
-KIND: Final = "framestow memory"
-VERSION: Final = 1
-FRAMES, STEPS = "frames", "steps"  # names of the logs
-LOCK: Final = "LOCK"
+class CheckedFields:
+    """The fields of one JSON object of a file; each getter checks type and range.
 
+    An invalid or missing field raises ``DamagedDataError`` naming the file and the field.
 
-class Manifest(NamedTuple):
-    """A manifest whose fields are of the right kinds."""
-
-    generation: int
-    commit: str
-    """Drawn at random for each commit, so that two memories that save to one folder are told apart."""
-    memory: dict[str, Any]
-    """Settings, sampler and generator, as ``MemoryParts.state`` gave them."""
-    frames_per_segment: int
-    num_transitions: int
-    frames: LogState
-    steps: LogState
-    state: dict[str, Any]
-    """Name, size and checksum of the file of small things."""
-    kept: list[int]
-    """Older generations that stay until they are told to go."""
-    is_pinned: bool
-    """Whether this one stays too, when it is no more the newest."""
-    is_closed: bool
-    """Whether nothing that came after is missing: a memory was closed with it, or saved from elsewhere."""
-
-
-def file_names(manifest: Manifest) -> set[str]:
-    """Names of the files that a manifest names; the logs' indices are among them."""
-    logs = {FRAMES: manifest.frames, STEPS: manifest.steps}
-    return {manifest.state["name"]} | {
-        file_name(name, file["number"], ending)
-        for name, log in logs.items()
-        for file in log["files"]
-        for ending in (LOG, INDEX)
-    }
-
-
-def manifest_content(manifest: Manifest) -> dict[str, Any]:
-    """What ``write_manifest`` takes."""
-    content = manifest._asdict()
-    del content["generation"]
-    return content
-
-
-def checked_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest:
-    """Read the manifest of a generation.
-
-    Raises ``FileNotFoundError`` without it, ``DamagedDataError`` naming it, and the field that cannot be what was
-    written, ``IncompatibleError`` for another version.
+    >>> fields = CheckedFields({"frames": {"bytes": -1}}, "MANIFEST.000001")
+    >>> fields.inner("frames").integer("bytes")
+    Traceback (most recent call last):
+    ...
+    framestow.errors.DamagedDataError: MANIFEST.000001: frames.bytes is -1: it must be an integer from 0 to ...
     """
-    file = str(manifest_path(folder, generation))
-    try:
-        content = read_manifest(folder, KIND, VERSION, generation=generation, files=files)
-    except FramestowError:
-        raise
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedDataError(f"{file}: it is no manifest ({error}); {WAY_OUT}") from error
-    return manifest_of(content, file, generation)
+
+    def __init__(self, values: Any, file: str, place: str = "") -> None:
+        if not isinstance(values, dict):
+            raise DamagedDataError(
+                f"{file}: {place or 'it'} is {_shown(values)}: it must be an object with named fields; {WAY_OUT}"
+            )
+        self.values: dict[str, Any] = values
+        self._file, self._place = file, place
+
+    def inner(self, name: str) -> CheckedFields:
+        """Return the fields of the JSON object in field ``name``."""
+        return CheckedFields(self.values.get(name), self._file, self._path(name))
+
+    def integer(self, name: str, low: int = 0, high: int = 2**62) -> int:
+        """Return field ``name``, an integer from ``low`` to ``high``."""
+        value = self.values.get(name)
+        if type(value) is not int or not low <= value <= high:
+            raise self._refused(name, f"an integer from {low} to {high}")
+        return value
+
+    def integers(self, name: str, count: int | None = None) -> list[int]:
+        """Return field ``name``, a list of integers >= 0; ``count`` of them unless it is ``None``."""
+        value: list[int] = self.values.get(name)  # type: ignore[assignment]  # the next line checks it
+        is_list = isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+        if not is_list or count not in (None, len(value)):
+            raise self._refused(name, f"a list of {'' if count is None else f'{count} '}integers >= 0")
+        return value
+
+    def each(self, name: str) -> list[CheckedFields]:
+        """Return the fields of each JSON object in the list in field ``name``."""
+        value = self.values.get(name)
+        if not isinstance(value, list):
+            raise self._refused(name, "a list")
+        return [CheckedFields(one, self._file, f"{self._path(name)}[{place}]") for place, one in enumerate(value)]
+
+    def number(self, name: str) -> float:
+        """Return field ``name``, a number."""
+        value = self.values.get(name)
+        if type(value) not in (int, float):
+            raise self._refused(name, "a number")
+        return float(self.values[name])
+
+    def boolean(self, name: str) -> bool:
+        """Return field ``name``, true or false."""
+        value = self.values.get(name)
+        if not isinstance(value, bool):
+            raise self._refused(name, "true or false")
+        return value
+
+    def text(self, name: str) -> str:
+        """Return field ``name``, a string."""
+        value = self.values.get(name)
+        if not isinstance(value, str):
+            raise self._refused(name, "a string")
+        return value
+
+    def file_name(self, name: str) -> str:
+        """Return field ``name``, the name of a file in the same folder."""
+        value = self.text(name)
+        if not value or "/" in value or "\\" in value or "\0" in value or value in (".", ".."):
+            raise self._refused(name, "the name of a file in the same folder")
+        return value
+
+    def _path(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place else name
+
+    def _refused(self, name: str, rule: str) -> DamagedDataError:
+        shown = _shown(self.values.get(name)) if name in self.values else "missing"
+        return DamagedDataError(f"{self._file}: {self._path(name)} is {shown}: it must be {rule}; {WAY_OUT}")
 
 
-def manifest_of(content: Any, file: str, generation: int) -> Manifest:
-    """Check the fields of a manifest that was read from ``file``; ``DamagedDataError`` names it and the field."""
-    fields = CheckedFields(content, file)
-    entry = fields.inner("state")
-    entry.file_name("name"), entry.integer("bytes"), entry.integer("checksum")
-    return Manifest(
-        generation=generation,
-        commit=fields.text("commit"),
-        memory=fields.inner("memory").values,
-        frames_per_segment=fields.integer("frames_per_segment", 1),
-        num_transitions=fields.integer("num_transitions"),
-        frames=_checked_log(fields.inner("frames")),
-        steps=_checked_log(fields.inner("steps")),
-        state=entry.values,
-        kept=fields.integers("kept"),
-        is_pinned=fields.boolean("is_pinned"),
-        is_closed=fields.boolean("is_closed"),
-    )
+MAX_SHOWN = 60  # characters of a value in an error message
 
 
-def _checked_log(fields: CheckedFields) -> LogState:
-    """The state of a log."""
-    files = [
-        FileState(number=file.integer("number", 1), bytes=file.integer("bytes"), blocks=file.integer("blocks"))
-        for file in fields.each("files")
-    ]
-    return LogState(files=files, next_file=fields.integer("next_file", 1))
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."

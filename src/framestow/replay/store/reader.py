@@ -1,4 +1,4 @@
-"""Reads a store: opens one generation, and fills a memory with what it holds."""
+"""Read a store: open one generation, and fill a memory with its data."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from framestow.replay.store.format import (
     checked_settings,
 )
 from framestow.replay.store.snapshot import (
-    HELD_RUNS,
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
     OPEN_SIZES,
     RUN_COUNTS,
+    SEGMENT_RUNS,
     Arrays,
+    sealed_segments,
     unpack_arrays,
 )
 from framestow.replay.timelines.timeline import StepKey, steps_in_pieces
@@ -40,33 +41,39 @@ from framestow.storage.files.manifest import generations, manifest_path, read_ch
 from framestow.storage.frame_storage import FrameStorage, StorageInFiles
 from framestow.storage.storages import make_storage
 
-MAX_NUMBER = 2**40  # of a segment; as many as a log numbers
-WINDOWS_AT_ONCE = 2**16
+MAX_NUMBER = 2**40  # of a segment; limit of a log
+WINDOWS_PER_PIECE = 2**16
 
 
-class Blocks(Protocol):
-    """The blocks of one log: a ``BlockLogReader``, or what a repair is going to keep of one."""
+class BlockSource(Protocol):
+    """The blocks of one log: a ``BlockLogReader``, or the subset that a repair keeps."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of blocks."""
 
     def place(self, key: BlockKey) -> BlockPlace:
-        """Where a block lies; ``KeyError`` where there is none."""
+        """Return the place of a block; raise ``KeyError`` if it does not exist."""
 
     def read(self, key: BlockKey) -> bytes:
-        """Give a block; ``KeyError`` where there is none, ``DamagedDataError`` where it is not as it was written."""
+        """Return a block; raise ``KeyError`` if it does not exist, ``DamagedDataError`` if it is damaged."""
 
     def close(self) -> None:
         """Close the files."""
 
 
-class StoredMemory:
-    """One generation of a store: what is small in RAM, and the logs open, so that what a writer removes stays readable.
+_EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
-    Nothing is written and no lock is taken. Close it when the memory is filled.
+
+class StoredMemory:
+    """One generation of a store: its small state in RAM, and its log files open.
+
+    A concurrent writer may remove open files; they stay readable. Reading writes nothing and takes no lock. Close it
+    once the memory is filled.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, arrays: Arrays, frames: Blocks, steps: Blocks) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, arrays: Arrays, frames: BlockSource, steps: BlockSource
+    ) -> None:
         self.manifest, self.frames, self.steps = manifest, frames, steps
         self._folder, self._arrays, self._file = folder, arrays, str(manifest_path(folder, manifest.generation))
         self.settings = checked_settings(manifest.memory, self._file)
@@ -74,10 +81,12 @@ class StoredMemory:
 
     @classmethod
     def open(cls, folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredMemory:
-        """Open a generation, the newest if ``None``, also beside a writer that takes away older ones meanwhile.
+        """Open a generation, the newest if ``None``; also while another process writes.
 
-        Raises ``FileNotFoundError`` where nothing was saved, ``DamagedDataError`` naming the file that is not as it was
-        written, ``IncompatibleError`` for another version.
+        Raises:
+            FileNotFoundError: the folder has no store or no such generation.
+            DamagedDataError: a file is damaged; the message names it.
+            IncompatibleError: another version wrote the store.
         """
         while True:
             wanted = _newest(folder, files) if generation is None else generation
@@ -106,19 +115,22 @@ class StoredMemory:
 
     @property
     def commit(self) -> str:
-        """Name of the commit that wrote it, which a later save goes on from."""
+        """Name of the commit that wrote the generation; a later save continues from it."""
         return self.manifest.commit
 
     def fill(self, parts: MemoryParts, *, in_files: bool = False) -> None:
-        """Put everything into the parts of a memory that was just built with ``settings``, a block at a time.
+        """Restore the stored data into the parts of a new memory that was built with ``settings``.
 
-        With ``in_files`` packed segments stay where they are, and nothing of them is read or verified before they are
-        asked for. Where the memory skips damage, damaged blocks are left out. Raises ``DamagedDataError`` naming the
-        file, and ``IncompatibleError`` where this version divides streams into other segments.
+        With ``in_files``, packed segments stay in their files and are first read and verified when a batch needs them.
+        If the memory skips damage, damaged blocks are left out.
+
+        Raises:
+            DamagedDataError: a file is damaged; the message names it.
+            IncompatibleError: this version divides streams into segments of another length.
         """
         if parts.storage.frames_per_segment != self.manifest.frames_per_segment:
             raise IncompatibleError(
-                f"{self._file}: its segments hold {self.manifest.frames_per_segment} frames and those of this version "
+                f"{self._file}: its segments have {self.manifest.frames_per_segment} frames and those of this version "
                 f"{parts.storage.frames_per_segment}; load it with the version that saved it"
             )
         try:
@@ -132,11 +144,11 @@ class StoredMemory:
         except DamagedDataError as error:
             if str(self._folder) in str(error):
                 raise
-            raise self._contradicted(str(error)) from error  # what is no damage of a file, but of what it says
+            raise self._inconsistency(str(error)) from error  # the bytes are intact, their meaning is not
         except FramestowError:
             raise
         except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise self._contradicted(str(error)) from error
+            raise self._inconsistency(str(error)) from error
 
     def close(self) -> None:
         """Close the files. Closing again does nothing."""
@@ -158,9 +170,9 @@ class StoredMemory:
             raise
 
     def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
-        """Put back the sealed segments; give those that are left out."""
+        """Restore the sealed segments; yield an error for each damaged one that is skipped."""
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
-        for key in self._held_segments():
+        for key in sealed_segments(self._arrays):
             try:
                 if in_files and isinstance(storage, StorageInFiles) and storage.lies_in_files(key.stream):
                     file, offset, size = self.frames.place(key)
@@ -173,7 +185,7 @@ class StoredMemory:
                 yield DamagedSegmentError(str(error), key.stream % self.settings.num_envs, key.number)
 
     def _fill_open(self, parts: MemoryParts) -> None:
-        """Put back the segments that were being filled, and where a stream goes on of which no frame is held."""
+        """Restore the open segments, and the next position of streams without stored frames."""
         storage, segments, start = parts.storage, self._arrays[OPEN_SEGMENTS], 0
         for stream, size in enumerate(self._arrays[OPEN_SIZES].tolist()):
             next_position = int(self._arrays[NEXT_POSITIONS][stream])
@@ -184,12 +196,12 @@ class StoredMemory:
                 storage.begin_at(stream, number)
             start += size
             if not size and storage.held(stream).stop < next_position:
-                self._end_with_a_hole(storage, stream, number - 1)
+                self._append_blank_segment(storage, stream, number - 1)
             if storage.held(stream).stop != next_position:
-                raise ValueError(f"stream {stream} goes on at {next_position}, not {storage.held(stream).stop}")
+                raise ValueError(f"stream {stream} continues at {next_position}, not {storage.held(stream).stop}")
 
-    def _end_with_a_hole(self, storage: FrameStorage, stream: int, number: int) -> None:
-        """Let a stream go on behind a sealed segment that is not there, since it was damaged and skipped."""
+    def _append_blank_segment(self, storage: FrameStorage, stream: int, number: int) -> None:
+        """Continue a stream after a sealed segment that was damaged and skipped."""
         frame, length = self.settings.frame.leaf_frames[stream // self.settings.num_envs], storage.frames_per_segment
         blank = make_storage(self.settings.storage, frame, 1, frames_per_segment=length)
         blank.begin_at(0, number)
@@ -198,63 +210,70 @@ class StoredMemory:
         storage.restore(stream, number, blank.segment(0, number))
         storage.evict(stream % self.settings.num_envs, (number + 1) * length, number * length)
 
-    def _held_segments(self) -> Iterator[BlockKey]:
-        """The sealed segments that the memory held, by stream and number."""
-        streams = np.repeat(np.arange(self.settings.num_frame_streams), self._arrays[RUN_COUNTS])
-        for stream, (first, last) in zip(streams.tolist(), self._arrays[HELD_RUNS].tolist(), strict=True):
-            for number in range(first, last + 1):
-                yield BlockKey(stream, number)
-
     def _check_arrays(self) -> None:
-        """Raise ``DamagedDataError`` unless the arrays are of as many streams, and name no more than there is.
+        """Raise ``DamagedDataError`` unless the arrays have one entry for each stream and name existing data only.
 
-        So a memory that is built by the settings is no larger than what was written for it, and filling it ends.
+        So a damaged or hostile store cannot make the memory larger than its files, and filling it ends.
         """
         streams = (self.settings.num_frame_streams,)
         self._check_integers(NEXT_POSITIONS, streams, MAX_NUMBER * self.manifest.frames_per_segment)
-        num_bytes = self._arrays.get(OPEN_SEGMENTS, _NONE).nbytes
+        num_bytes = self._arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
         sizes = self._check_integers(OPEN_SIZES, streams, num_bytes)
-        num_runs = len(self._arrays.get(HELD_RUNS, _NONE))
+        num_runs = len(self._arrays.get(SEGMENT_RUNS, _EMPTY))
         counts = self._check_integers(RUN_COUNTS, streams, num_runs)
-        runs = self._check_integers(HELD_RUNS, (num_runs, 2), MAX_NUMBER)
+        runs = self._check_integers(SEGMENT_RUNS, (num_runs, 2), MAX_NUMBER)
         lengths = runs[:, 1] - runs[:, 0] + 1
         if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_runs:
-            raise self._contradicted("its arrays are not those of the streams that it has")
+            raise self._inconsistency("its arrays do not match its streams")
         if (lengths < 1).any() or int(lengths.sum()) > len(self.frames):
-            raise self._contradicted(f"it names {int(lengths.sum())} segments and there are {len(self.frames)}")
+            raise self._inconsistency(f"it names {int(lengths.sum())} segments and the log has {len(self.frames)}")
 
     def _check_integers(self, name: str, shape: tuple[int, ...], highest: int) -> npt.NDArray[np.int64]:
-        array = self._arrays.get(name, _NONE)
+        array = self._arrays.get(name, _EMPTY)
         if array.dtype != np.int64 or array.shape != shape or (array < 0).any() or (array > highest).any():
-            raise self._contradicted(f"{name} does not hold integers of 0 to {highest} in the shape {shape}")
+            raise self._inconsistency(f"{name} must have integers from 0 to {highest} in the shape {shape}")
         return array
 
-    def _contradicted(self, why: str) -> DamagedDataError:
-        return DamagedDataError(f"{self._file}: what it names does not fit together: {why}; {WAY_OUT}")
+    def _inconsistency(self, why: str) -> DamagedDataError:
+        return DamagedDataError(f"{self._file}: the files of its generation are inconsistent: {why}; {WAY_OUT}")
+
+
+def _newest(folder: Path, files: FileSystem) -> int:
+    numbers = generations(folder, files)
+    return numbers[-1] if numbers else int(read_newest_manifest(folder, KIND, VERSION, files)["generation"])  # raises
+
+
+def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) -> BlockLogReader:
+    try:
+        return BlockLogReader.open(folder, name, manifest.frames if name == FRAMES else manifest.steps, files)
+    except FileNotFoundError as error:
+        raise DamagedDataError(
+            f"{error.filename}: the file is missing, and the newest manifest names it; {WAY_OUT}"
+        ) from error
 
 
 def check_windows(parts: MemoryParts) -> None:
-    """Raise ``ValueError`` unless the frames of every transition are held, so that none is drawn that cannot be read.
+    """Raise ``ValueError`` unless the frames of every transition are stored, so that every sampled one can be read.
 
-    A checksum tells what was changed on the disk; this, what nobody can have written.
+    Checksums find changed bytes. This check finds data that no memory can have written.
     """
     timeline, storage, num_streams = parts.timeline, parts.storage, parts.settings.num_envs
     frame_streams = range(parts.settings.num_frame_streams)
     stops = np.array([storage.held(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
     if (timeline.newest_positions != stops - 1).any():
-        raise ValueError("its streams have other frames than steps")
+        raise ValueError("frames and steps of its streams end at different positions")
     if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
-        raise ValueError("an episode begins where its stream has no frame")
+        raise ValueError("an episode begins at a position without a frame")
     numbers = [np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in frame_streams]
     of_leaves = [numbers[stream::num_streams] for stream in range(num_streams)]
-    for indices in steps_in_pieces(timeline, WINDOWS_AT_ONCE):
+    for indices in steps_in_pieces(timeline, WINDOWS_PER_PIECE):
         windows = timeline.resolve_steps(indices, with_columns=False)[0]
         if (windows[2] < 2).any() or (windows[2] > parts.settings.stack + 1).any():
-            raise ValueError("a transition has another window than any observation")
+            raise ValueError("a transition has a window that no observation has")
         _check_frames(windows, of_leaves, storage.frames_per_segment)
     if timeline.n_step > 1:
-        for first in range(0, len(timeline), WINDOWS_AT_ONCE):
-            ranks = np.arange(first, min(first + WINDOWS_AT_ONCE, len(timeline)))
+        for first in range(0, len(timeline), WINDOWS_PER_PIECE):
+            ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(timeline)))
             windows = timeline.resolve(timeline.held_at(ranks), with_columns=False)[0]
             _check_frames(windows, of_leaves, storage.frames_per_segment)
 
@@ -264,30 +283,15 @@ def _check_frames(
     of_leaves: list[list[npt.NDArray[np.int64]]],
     frames_per_segment: int,
 ) -> None:
-    """Raise ``ValueError`` unless the first and the last frame of each window lie in segments that are there.
+    """Raise ``ValueError`` unless the segments of the first and the last frame of each window are stored.
 
-    ``of_leaves``: by stream, the numbers of the segments that each leaf of its frames has.
+    ``of_leaves`` has for each stream the segment numbers of each leaf.
     """
     streams, last_positions, counts = windows
     if (last_positions < counts - 1).any():
-        raise ValueError("a transition has another window than any observation")
+        raise ValueError("a transition has a window that no observation has")
     for positions in (last_positions - counts + 1, last_positions):
         for stream in np.unique(streams).tolist():
             needed = np.unique(positions[streams == stream] // frames_per_segment)
             if not all(np.isin(needed, numbers).all() for numbers in of_leaves[stream]):
-                raise ValueError(f"a transition of stream {stream} leads to frames that are not there")
-
-
-_NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
-
-
-def _newest(folder: Path, files: FileSystem) -> int:
-    there = generations(folder, files)
-    return there[-1] if there else int(read_newest_manifest(folder, KIND, VERSION, files)["generation"])  # which raises
-
-
-def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) -> BlockLogReader:
-    try:
-        return BlockLogReader.open(folder, name, manifest.frames if name == FRAMES else manifest.steps, files)
-    except FileNotFoundError as error:
-        raise DamagedDataError(f"{error.filename}: it is gone, and the newest manifest names it; {WAY_OUT}") from error
+                raise ValueError(f"a transition of stream {stream} needs frames that are not stored")

@@ -1,4 +1,8 @@
-"""Repairs a store: keeps what is whole, and says what is lost."""
+"""Repair a damaged store: keep the intact blocks, and report the loss.
+
+``repair_store`` verifies the store, plans the repair, and carries it out in an order that a crash cannot harm: new
+files first, then the manifests, then removal of the old files.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +24,20 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import MADE
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.store.blocks import ExaminedLog, KeptBlocks, LogView
-from framestow.replay.store.examination import ExaminedGeneration, ExaminedStore, Progress, examine_generation
 from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, file_names, manifest_content
 from framestow.replay.store.reader import StoredMemory
-from framestow.replay.store.session import built
+from framestow.replay.store.session import build_memory
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
     OPEN_SIZES,
     Arrays,
-    held_runs,
+    segment_runs,
     state_name,
     write_state,
 )
+from framestow.replay.store.verified_log import BlockSubset, LogView, VerifiedLog
+from framestow.replay.store.verified_store import Progress, VerifiedGeneration, VerifiedStore, verify_generation
 from framestow.replay.store.verify import Verification, verification_of
 from framestow.storage.files.block_format import INDEX, LOG, BlockKey, BlockPlace, LogState, file_name
 from framestow.storage.files.block_log import BlockLogWriter
@@ -43,41 +47,232 @@ from framestow.storage.files.writer_lock import LOCK, WriterLock
 from framestow.storage.storages import make_storage
 
 
-class RepairedLog:
-    """What becomes of one log.
+@dataclass(frozen=True)
+class RepairResult:
+    """Findings and actions of a repair."""
 
-    ``replaced`` are the log files that no generation is to name any more; ``indices`` those of other files that have to
-    be written anew.
+    found: Verification
+    actions: list[str]
+    """One sentence for each action; of a dry run, the actions that a repair would take."""
+    moved_to: Path | None
+    """Folder with the files that were taken out; ``None`` if nothing was changed."""
+
+
+def repair_store(
+    folder: Path,
+    *,
+    dry_run: bool = False,
+    files: FileSystem = DISK,
+    progress: Progress = lambda _done, _all: None,
+) -> RepairResult:
+    """Keep the intact data of a damaged store: drop damaged blocks, rewrite lost indices, drop unreadable generations.
+
+    Generations that stay keep their numbers, so checkpoints can still refer to them. The repair copies intact blocks of
+    damaged files into new files, then replaces each manifest atomically. A crash leaves a store that can be repaired
+    again. Files that are taken out are moved into ``damaged-<time>/``. With ``dry_run`` nothing is changed and no lock
+    is taken.
+
+    Raises:
+        IncompatibleError: another process writes there, or another version wrote the store.
+        FileNotFoundError: the folder contains no store.
+        DamagedDataError: nothing can be kept.
+    """
+    with ExitStack() as stack:
+        if not dry_run:
+            stack.enter_context(WriterLock(folder / LOCK, f"memory {folder}", "stop that one, then repair"))
+        store = stack.enter_context(VerifiedStore(folder, files, progress))
+        found = verification_of(store)
+        if found.is_intact:
+            return RepairResult(found, [], None)
+        plan = _RepairPlan(store, files)
+        actions = list(plan.actions())
+        if dry_run:
+            return RepairResult(found, actions, None)
+        plan.carry_out()
+        return RepairResult(found, actions, plan.moved_to)
+
+
+_STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\.repaired)?\.npz")
+
+
+class _RepairPlan:
+    """The plan of a repair, and its execution."""
+
+    def __init__(self, store: VerifiedStore, files: FileSystem) -> None:
+        self._store, self._disk, self._folder = store, files, store.folder
+        self._unloadable: dict[int, str] = {}
+        """Readable generations whose intact data cannot be loaded, and why."""
+        self._generations = self._loadable()
+        self._is_rebuilt = not self._generations
+        if self._is_rebuilt:
+            store.salvage()
+            self._generations = self._loadable()
+        if not self._generations:
+            reasons = "; ".join(f"generation {number}: {why}" for number, why in self._unloadable.items())
+            raise DamagedDataError(
+                f"{self._folder}: no generation can be loaded from the intact data ({reasons}), and nothing was "
+                "changed; load an older save"
+            )
+        self._names = files.names(store.folder)
+        self.moved_to = _new_path(store.folder / f"damaged-{datetime.datetime.now():%Y%m%d-%H%M%S}", self._names)
+        self._logs = {name: RepairedLog(store.folder, log, files) for name, log in store.logs.items()}
+        self._changed = [one for one in self._generations if self._keep_blocks(one.verified)]
+        kept = {one.verified.manifest.generation for one in self._generations}
+        numbers = generations(self._folder, files)
+        self._dropped = [number for number in numbers if number not in kept]
+        self._needs_new_number = bool(self._dropped) and max(self._dropped) > max(kept)
+
+    def actions(self) -> Iterator[str]:
+        """Yield the planned actions as sentences."""
+        for log in self._logs.values():
+            yield from log.actions()
+        for number in self._dropped:
+            why = "its manifest or its state cannot be read"
+            if number in self._unloadable:
+                why = f"its intact data cannot be loaded ({self._unloadable[number]})"
+            yield f"generation {number} is dropped: {why}"
+        for number in self._store.recovered:
+            yield f"{manifest_path(self._folder, number).name} is rewritten from its state file"
+        if self._is_rebuilt:
+            yield "no state file is intact: complete segments and blocks of steps are kept from the logs"
+        for generation in self._generations:
+            number = generation.verified.manifest.generation
+            yield f"generation {number} keeps {generation.num_transitions:,} transitions and loses {generation.lost:,}"
+            if generation.streams_cut_short:
+                numbers = ", ".join(map(str, generation.streams_cut_short))
+                yield f"generation {number}: the newest frames of streams {numbers} are lost, so their episodes end"
+
+    def carry_out(self) -> None:
+        """Carry out the plan; after a crash each manifest is either unchanged or repaired."""
+        self._disk.make_folder(self.moved_to)
+        for log in self._logs.values():
+            log.copy_blocks()
+            for index in log.indices:
+                self._preserve(index)
+            log.write_indices()
+        manifests = [self._write_repaired(generation) for generation in self._generations]
+        if self._needs_new_number:
+            manifests = self._renumbered(manifests)
+        for number in self._dropped:
+            self._move(manifest_path(self._folder, number))
+        self._disk.sync_folder(self._folder)  # removes manifests before the files that they name
+        named = {name for manifest in manifests for name in file_names(manifest)}
+        for name in self._names:
+            if _STORE_FILE.fullmatch(name) and name not in named:
+                self._move(self._folder / name)
+        self._disk.sync_folder(self.moved_to)
+        self._disk.sync_folder(self._folder)
+
+    def _loadable(self) -> list[RepairedGeneration]:
+        """Return the repaired generations that can be loaded; note why others cannot."""
+        loadable = []
+        for verified in self._store.generations:
+            number = verified.manifest.generation
+            try:
+                loadable.append(repair_generation(verified, self._folder, *self._store.views(number)))
+            except DamagedDataError as error:
+                self._unloadable[number] = str(error)
+        return loadable
+
+    def _keep_blocks(self, generation: VerifiedGeneration) -> bool:
+        """Plan to keep the intact blocks of a generation; return whether its manifest must be rewritten."""
+        manifest = generation.manifest
+        has_moved = [
+            self._logs[FRAMES].keep(manifest.generation, manifest.frames, generation.intact_segments),
+            self._logs[STEPS].keep(manifest.generation, manifest.steps, generation.intact_steps),
+        ]
+        return self._is_rebuilt or any(has_moved) or bool(generation.lost_steps or generation.lost_segments)
+
+    def _write_repaired(self, generation: RepairedGeneration) -> Manifest:
+        """Write the manifest of a generation if it changes; return the current one."""
+        manifest = generation.verified.manifest
+        number = manifest.generation
+        if generation not in self._changed:
+            if number in self._store.recovered:
+                self._preserve(manifest_path(self._folder, number))
+                self._write(manifest)
+            return manifest
+        repaired = manifest._replace(
+            commit=secrets.token_hex(16),  # a memory of the old commit must not continue from the repaired one
+            num_transitions=generation.num_transitions,
+            frames=self._logs[FRAMES].state(number, manifest.frames),
+            steps=self._logs[STEPS].state(number, manifest.steps),
+            kept=[number for number in manifest.kept if number not in self._dropped],
+        )
+        name = state_name(number, is_repaired=manifest.state["name"] == state_name(number))
+        repaired = write_state(self._folder, name, repaired, generation.arrays, self._disk)
+        self._preserve(manifest_path(self._folder, number))
+        self._write(repaired)
+        return repaired
+
+    def _renumbered(self, manifests: list[Manifest]) -> list[Manifest]:
+        """Give the newest generation a number above all dropped ones, so that no reader confuses them."""
+        number = next_generation(self._folder, self._disk)
+        pinned = [manifest for manifest in manifests if manifest.is_pinned]
+        self._dropped += [manifest.generation for manifest in manifests if not manifest.is_pinned]
+        kept = [manifest.generation for manifest in pinned]
+        newest = manifests[-1]._replace(generation=number, commit=secrets.token_hex(16), kept=kept, is_pinned=False)
+        self._write(newest)
+        return [*pinned, newest]
+
+    def _write(self, manifest: Manifest) -> None:
+        number, content = manifest.generation, manifest_content(manifest)
+        write_manifest(self._folder, KIND, VERSION, content, generation=number, files=self._disk)
+
+    def _move(self, path: Path) -> None:
+        self._disk.replace(path, self.moved_to / path.name)
+
+    def _preserve(self, path: Path) -> None:
+        """Copy a file that is about to be replaced."""
+        if path.name in self._names:
+            with durable_file(self.moved_to / path.name, self._disk) as copy:
+                copy.append(self._disk.read(path))
+
+
+def _new_path(path: Path, names: list[str]) -> Path:
+    """Return ``path``, with a number appended if that name exists."""
+    return next(
+        candidate
+        for count in itertools.count(1)
+        if (candidate := path if count == 1 else path.with_name(f"{path.name}-{count}")).name not in names
+    )
+
+
+class RepairedLog:
+    """The plan for one log.
+
+    ``replaced`` are the log files that no generation may name any more. ``indices`` are indices of other files that
+    must be rewritten.
     """
 
-    def __init__(self, folder: Path, log: ExaminedLog, files: FileSystem = DISK) -> None:
+    def __init__(self, folder: Path, log: VerifiedLog, files: FileSystem = DISK) -> None:
         self._folder, self._log, self._disk = folder, log, files
         self.replaced = {*log.damaged_files, *log.missing}
         damaged_indices = {damage.file for damage in log.damages if damage.file.suffix == f".{INDEX}"}
         self.indices = sorted(path for path in damaged_indices if path.with_suffix(f".{LOG}") not in self.replaced)
-        self._copies: list[_Copies] = []
+        self._copies: list[_CopiedBlocks] = []
 
     def keep(self, generation: int, state: LogState, keys: Iterable[BlockKey]) -> bool:
-        """See to it that whole blocks of a generation stay; tell whether its manifest has to name other files then.
+        """Plan to keep intact blocks of a generation; return whether its manifest must name other files.
 
         Call it for older generations first.
         """
         named = {self._folder / name for name in _file_names(self._log.name, state)}
         view = self._log.view(state)
         try:
-            places = {key: place for key in keys if (place := view.whole_place(key)) is not None}
+            places = {key: place for key in keys if (place := view.intact_place(key)) is not None}
         finally:
             view.close()
         moving = {key: place for key, place in places.items() if place.file in self.replaced or place.file not in named}
         if moving:
-            copies = next((one for one in self._copies if one.fit(places)), None)
+            copies = next((one for one in self._copies if one.can_share(places)), None)
             if copies is None:
-                self._copies.append(copies := _Copies())
+                self._copies.append(copies := _CopiedBlocks())
             copies.add(generation, moving)
         return bool(moving or named & self.replaced)
 
     def copy_blocks(self) -> None:
-        """Copy what has to move into new files; they are on the disk when this returns."""
+        """Copy the blocks of replaced files into new files, and sync those."""
         for copies in self._copies:
             with BlockLogWriter.create(self._folder, self._log.name, files=self._disk) as writer:
                 for generation, moving in copies.moving.items():
@@ -86,54 +281,54 @@ class RepairedLog:
                             writer.append(key, file.read_at(place.offset, place.size))
                     copies.states[generation] = writer.sync()
 
-    def state(self, generation: int, former: LogState) -> LogState:
-        """What the manifest of a generation that said ``former`` has to say of the log now."""
-        names = _file_names(self._log.name, former)
+    def state(self, generation: int, before: LogState) -> LogState:
+        """Return the new log state of a generation whose manifest had the state ``before``."""
+        names = _file_names(self._log.name, before)
         kept = [
-            file for file, name in zip(former["files"], names, strict=True) if self._folder / name not in self.replaced
+            file for file, name in zip(before["files"], names, strict=True) if self._folder / name not in self.replaced
         ]
         copied = next((one.states[generation] for one in self._copies if generation in one.states), None)
         next_files = [state["next_file"] for one in self._copies for state in one.states.values()]
         return LogState(
-            files=kept + (copied["files"] if copied else []), next_file=max([former["next_file"], *next_files])
+            files=kept + (copied["files"] if copied else []), next_file=max([before["next_file"], *next_files])
         )
 
     def write_indices(self) -> None:
-        """Write the damaged and lost indices anew."""
+        """Rewrite the damaged and lost indices."""
         if self.indices:
             self._log.repair_indices()
 
-    def told(self) -> Iterator[str]:
-        """What is going to be done, in sentences."""
+    def actions(self) -> Iterator[str]:
+        """Yield the planned actions as sentences."""
         for path in sorted(self.replaced):
             places = {place for copies in self._copies for place in copies.places.values()}
             num_moving = sum(place.file == path for place in places)
             num_lost = len({damage.key for damage in self._log.damages if damage.file == path and damage.key})
             if path in self._log.missing:
-                yield f"{path.name} is gone, and named no more"
+                yield f"{path.name} is missing, and no generation names it any more"
             else:
-                moving = "1 whole block is" if num_moving == 1 else f"{num_moving:,} whole blocks are"
+                moving = "1 intact block is" if num_moving == 1 else f"{num_moving:,} intact blocks are"
                 left_out = "1 is" if num_lost == 1 else f"{num_lost:,} are"
-                yield f"{path.name}: {moving} copied into a new file, {left_out} left out"
+                yield f"{path.name}: {moving} copied into a new file, {left_out} dropped"
         for path in self.indices:
-            yield f"{path.name} is written anew from its log"
+            yield f"{path.name} is rewritten from its log"
 
 
-class _Copies:
-    """Blocks that are copied into one row of new files, by generation those that it names beside those before it.
+class _CopiedBlocks:
+    """Blocks to be copied into one series of new files; ``moving`` has the new ones of each generation.
 
-    So a generation names, as where no repair was, no block of what came after it: whoever goes on from it would take
-    that for its own of the same number. Nor a block of the same number that other steps led to.
+    A generation must not name blocks that were written after it: a memory that resumes from it would take them for its
+    own of the same number. Neither may it name a block of the same number with other content.
     """
 
     def __init__(self) -> None:
         self.places: dict[BlockKey, BlockPlace] = {}
         self.moving: dict[int, dict[BlockKey, BlockPlace]] = {}
         self.states: dict[int, LogState] = {}
-        """Of the new log, once it is written."""
+        """State of the new log for each generation; set once the blocks are copied."""
 
-    def fit(self, places: dict[BlockKey, BlockPlace]) -> bool:
-        """Whether a generation whose blocks lie at ``places`` may name all of these too."""
+    def can_share(self, places: dict[BlockKey, BlockPlace]) -> bool:
+        """Return whether a generation with blocks at ``places`` may name all of these blocks too."""
         newest: dict[int, int] = {}
         for key in places:
             newest[key.stream] = max(key.number, newest.get(key.stream, -1))
@@ -143,7 +338,7 @@ class _Copies:
         )
 
     def add(self, generation: int, moving: dict[BlockKey, BlockPlace]) -> None:
-        """Copy these for a generation, but for those that are copied already."""
+        """Plan to copy blocks for a generation, except those planned already."""
         self.moving[generation] = {key: place for key, place in moving.items() if key not in self.places}
         self.places |= moving
 
@@ -153,64 +348,67 @@ def _file_names(name: str, state: LogState) -> list[str]:
 
 
 class RepairedGeneration(NamedTuple):
-    """A generation as it is going to be."""
+    """A generation as it will be after the repair."""
 
-    examined: ExaminedGeneration
+    verified: VerifiedGeneration
     arrays: Arrays
-    """Of its state file, without what is lost."""
+    """Arrays of its state file, without lost data."""
     num_transitions: int
-    """How many a memory has that loads it."""
+    """Transitions of a memory that loads it."""
     lost: int
-    """How many more it had when it was written."""
+    """Transitions that it has lost since it was written."""
     streams_cut_short: list[int]
-    """Streams whose episodes end, since their newest frames are lost."""
+    """Streams whose open episodes end, because their newest frames are lost."""
 
 
-def repaired_generation(
-    examined: ExaminedGeneration, folder: Path, frames: LogView, steps: LogView
+def repair_generation(
+    verified: VerifiedGeneration, folder: Path, frames: LogView, steps: LogView
 ) -> RepairedGeneration:
-    """Leave out what is lost, then verify and load what is left, from the blocks of it that are whole.
+    """Remove lost data from a generation, then verify and load the result from its intact blocks.
 
-    Raises ``DamagedDataError`` where that cannot be loaded, ``IncompatibleError`` where there is too little memory for
-    it. Packed frames stay in their files meanwhile; others are read into RAM, as when it is loaded.
+    Packed frames stay in their files meanwhile. Other frames are read into RAM, as in a load.
+
+    Raises:
+        DamagedDataError: the result cannot be loaded.
+        IncompatibleError: this machine has too little memory to load it.
     """
-    cut_short = examined.streams_cut_short()
-    arrays, manifest, settings = _repaired_state(examined), examined.manifest, examined.settings
-    again = examine_generation(manifest, settings, arrays, frames, steps)
-    missing = [*again.lost_steps, *again.lost_segments]
-    if missing or again.contradictions:
-        lacking = [f"block {number} of stream {stream} is not there" for stream, number in missing]
-        raise DamagedDataError("; ".join([*again.contradictions, *lacking]))
+    cut_short = verified.streams_cut_short()
+    arrays, manifest, settings = _repair_state(verified), verified.manifest, verified.settings
+    check = verify_generation(manifest, settings, arrays, frames, steps)
+    missing = [*check.lost_steps, *check.lost_segments]
+    if missing or check.problems:
+        lacking = [f"block {number} of stream {stream} is missing" for stream, number in missing]
+        raise DamagedDataError("; ".join([*check.problems, *lacking]))
     sampler = None if manifest.memory["sampler"]["kind"] in MADE else Uniform()
-    parts = built(lambda **_: MemoryParts(settings, sampler), settings, folder)
-    kept = KeptBlocks(frames, examined.whole_segments), KeptBlocks(steps, examined.whole_steps)
+    parts = build_memory(lambda **_: MemoryParts(settings, sampler), settings, folder)
+    kept = BlockSubset(frames, verified.intact_segments), BlockSubset(steps, verified.intact_steps)
     StoredMemory(folder, manifest, arrays, *kept).fill(parts, in_files=True)
     num_transitions = len(parts.timeline)
-    return RepairedGeneration(examined, arrays, num_transitions, manifest.num_transitions - num_transitions, cut_short)
+    return RepairedGeneration(verified, arrays, num_transitions, manifest.num_transitions - num_transitions, cut_short)
 
 
-def _repaired_state(examined: ExaminedGeneration) -> Arrays:
-    """The arrays of its state file without what is lost.
+def _repair_state(verified: VerifiedGeneration) -> Arrays:
+    """Return the arrays of a state file without lost data.
 
-    A stream whose newest observation cannot be made any more has its episode closed, since nothing can follow that.
-    Where not even its newest frame is there, the stream goes on behind a blank one, which no transition shows. That may
-    seal a block of steps; the log lacks it, so it stays in the state.
+    A stream whose newest observation lacks a frame has its episode closed, since no step can follow. If its newest
+    frame is lost, the stream continues after a blank frame, which no transition shows. Closing may complete a block of
+    steps. The log lacks that block, so the state stores it.
     """
-    arrays = examined.arrays | held_runs(examined.sealed_numbers())
-    timeline, held = examined.timeline, examined.held_frames()
-    for stream in examined.streams_cut_short():
+    arrays = verified.arrays | segment_runs(verified.sealed_numbers())
+    timeline, frames = verified.timeline, verified.stored_frames()
+    for stream in verified.streams_cut_short():
         newest = timeline.newest_positions[stream : stream + 1]
-        if not held.holds(stream, newest, newest)[0]:
-            for leaf in range(stream, examined.settings.num_frame_streams, examined.settings.num_envs):
-                _add_blank_frame(arrays, leaf, examined.settings, examined.manifest.frames_per_segment)
+        if not frames.contain(stream, newest, newest)[0]:
+            for leaf in range(stream, verified.settings.num_frame_streams, verified.settings.num_envs):
+                _add_blank_frame(arrays, leaf, verified.settings, verified.manifest.frames_per_segment)
             timeline.begin(np.array([stream], np.int32))
         timeline.is_open[stream] = False
         timeline.episode_starts[stream] = timeline.newest_positions[stream]
-    return {**arrays, **timeline.state(stored=set(examined.whole_steps))}
+    return {**arrays, **timeline.state(stored=set(verified.intact_steps))}
 
 
 def _add_blank_frame(arrays: Arrays, stream: int, settings: MemorySettings, frames_per_segment: int) -> None:
-    """Let the stream of frames, of which no segment is open, go on in a new one."""
+    """Open a new segment with one blank frame in a stream of frames without an open segment."""
     next_position = int(arrays[NEXT_POSITIONS][stream])
     number = next_position // frames_per_segment
     frame = settings.frame.leaf_frames[stream // settings.num_envs]
@@ -225,192 +423,3 @@ def _add_blank_frame(arrays: Arrays, stream: int, settings: MemorySettings, fram
     positions = arrays[NEXT_POSITIONS].copy()
     positions[stream] += 1
     arrays[OPEN_SIZES], arrays[NEXT_POSITIONS] = sizes, positions
-
-
-_OF_A_STORE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\.repaired)?\.npz")
-
-
-@dataclass(frozen=True)
-class Repair:
-    """What was wrong, and what was done about it."""
-
-    found: Verification
-    actions: list[str]
-    """A sentence each; what would be done, where nothing was to be changed."""
-    moved_to: Path | None
-    """Folder of what was taken out; None where nothing was."""
-
-
-def repair_store(
-    folder: Path,
-    *,
-    dry_run: bool = False,
-    files: FileSystem = DISK,
-    progress: Progress = lambda _done, _all: None,
-) -> Repair:
-    """Leave out damaged blocks, write lost indices anew, give up generations that cannot be read.
-
-    Every generation that stays keeps its number, so what refers to it (a checkpoint) goes on doing so. Whole blocks of
-    a damaged file are copied into a new one, then each manifest is replaced in one step: whatever breaks a repair off
-    leaves a store that is as damaged as before or less, and can be repaired again. What is taken out is moved into
-    ``damaged-<time>/`` in the folder. With ``dry_run`` nothing is changed and no lock taken.
-
-    Raises ``IncompatibleError`` where another process writes there or the store is of another version,
-    ``FileNotFoundError`` where there is none, and ``DamagedDataError`` where nothing can be kept.
-    """
-    with ExitStack() as stack:
-        if not dry_run:
-            stack.enter_context(WriterLock(folder / LOCK, f"memory {folder}", "stop that one, then repair"))
-        store = stack.enter_context(ExaminedStore(folder, files, progress))
-        found = verification_of(store)
-        if found.is_whole:
-            return Repair(found, [], None)
-        repairing = _Repairing(store, files)
-        actions = list(repairing.told())
-        if dry_run:
-            return Repair(found, actions, None)
-        repairing.carry_out()
-        return Repair(found, actions, repairing.moved_to)
-
-
-class _Repairing:
-    """A repair under way: first everything that is new, then the manifests, then what only the former ones named."""
-
-    def __init__(self, store: ExaminedStore, files: FileSystem) -> None:
-        self._store, self._disk, self._folder = store, files, store.folder
-        self._unloadable: dict[int, str] = {}
-        """Generations that could be read, but whose whole blocks make no memory, and why."""
-        self._generations = self._loadable()
-        self._is_rebuilt = not self._generations
-        if self._is_rebuilt:
-            store.salvage()
-            self._generations = self._loadable()
-        if not self._generations:
-            reasons = "; ".join(f"generation {number}: {why}" for number, why in self._unloadable.items())
-            raise DamagedDataError(
-                f"{self._folder}: what is whole makes no memory that can be loaded ({reasons}), so nothing is changed; "
-                "take an older save"
-            )
-        self._there = files.names(store.folder)
-        self.moved_to = _unused(store.folder / f"damaged-{datetime.datetime.now():%Y%m%d-%H%M%S}", self._there)
-        self._logs = {name: RepairedLog(store.folder, log, files) for name, log in store.logs.items()}
-        self._changed = [one for one in self._generations if self._changes(one.examined)]
-        kept = {one.examined.manifest.generation for one in self._generations}
-        numbers = generations(self._folder, files)
-        self._given_up = [number for number in numbers if number not in kept]
-        self._is_succeeded = bool(self._given_up) and max(self._given_up) > max(kept)
-
-    def told(self) -> Iterator[str]:
-        """What is going to be done, in sentences."""
-        for log in self._logs.values():
-            yield from log.told()
-        for number in self._given_up:
-            why = "its manifest or its state cannot be read"
-            if number in self._unloadable:
-                why = f"what is whole of it cannot be loaded ({self._unloadable[number]})"
-            yield f"generation {number} is given up: {why}"
-        for number in self._store.recovered:
-            yield f"{manifest_path(self._folder, number).name} is written anew from its state file"
-        if self._is_rebuilt:
-            yield "no state file is whole: what its logs hold in whole segments and blocks of steps is kept"
-        for generation in self._generations:
-            number = generation.examined.manifest.generation
-            yield f"generation {number} keeps {generation.num_transitions:,} transitions and loses {generation.lost:,}"
-            if generation.streams_cut_short:
-                numbers = ", ".join(map(str, generation.streams_cut_short))
-                yield f"generation {number}: the newest frames of streams {numbers} are lost, so their episodes end"
-
-    def carry_out(self) -> None:
-        """Do it; whatever breaks this off leaves each manifest as it was, or repaired."""
-        self._disk.make_folder(self.moved_to)
-        for log in self._logs.values():
-            log.copy_blocks()
-            for index in log.indices:
-                self._preserve(index)
-            log.write_indices()
-        manifests = [self._written(generation) for generation in self._generations]
-        if self._is_succeeded:
-            manifests = self._succeeded(manifests)
-        for number in self._given_up:
-            self._move(manifest_path(self._folder, number))
-        self._disk.sync_folder(self._folder)  # manifests go before what they name
-        named = {name for manifest in manifests for name in file_names(manifest)}
-        for name in self._there:
-            if _OF_A_STORE.fullmatch(name) and name not in named:
-                self._move(self._folder / name)
-        self._disk.sync_folder(self.moved_to)
-        self._disk.sync_folder(self._folder)
-
-    def _loadable(self) -> list[RepairedGeneration]:
-        """What becomes of the generations that can be read, without those that could not be loaded then."""
-        loadable = []
-        for examined in self._store.generations:
-            number = examined.manifest.generation
-            try:
-                loadable.append(repaired_generation(examined, self._folder, *self._store.views(number)))
-            except DamagedDataError as error:
-                self._unloadable[number] = str(error)
-        return loadable
-
-    def _changes(self, generation: ExaminedGeneration) -> bool:
-        """See to it that its whole blocks stay; tell whether its manifest has to be written anew."""
-        manifest = generation.manifest
-        has_moved = [
-            self._logs[FRAMES].keep(manifest.generation, manifest.frames, generation.whole_segments),
-            self._logs[STEPS].keep(manifest.generation, manifest.steps, generation.whole_steps),
-        ]
-        return self._is_rebuilt or any(has_moved) or bool(generation.lost_steps or generation.lost_segments)
-
-    def _written(self, generation: RepairedGeneration) -> Manifest:
-        """Replace its manifest where it changes; give the one that is there now."""
-        manifest = generation.examined.manifest
-        number = manifest.generation
-        if generation not in self._changed:
-            if number in self._store.recovered:
-                self._preserve(manifest_path(self._folder, number))
-                self._write(manifest)
-            return manifest
-        repaired = manifest._replace(
-            commit=secrets.token_hex(16),  # a memory that saved the former one does not go on from this
-            num_transitions=generation.num_transitions,
-            frames=self._logs[FRAMES].state(number, manifest.frames),
-            steps=self._logs[STEPS].state(number, manifest.steps),
-            kept=[number for number in manifest.kept if number not in self._given_up],
-        )
-        name = state_name(number, is_repaired=manifest.state["name"] == state_name(number))
-        repaired = write_state(self._folder, name, repaired, generation.arrays, self._disk)
-        self._preserve(manifest_path(self._folder, number))
-        self._write(repaired)
-        return repaired
-
-    def _succeeded(self, manifests: list[Manifest]) -> list[Manifest]:
-        """Let the newest one go on under a number above those that are given up, which nobody may take for them."""
-        number = next_generation(self._folder, self._disk)
-        pinned = [manifest for manifest in manifests if manifest.is_pinned]
-        self._given_up += [manifest.generation for manifest in manifests if not manifest.is_pinned]
-        kept = [manifest.generation for manifest in pinned]
-        newest = manifests[-1]._replace(generation=number, commit=secrets.token_hex(16), kept=kept, is_pinned=False)
-        self._write(newest)
-        return [*pinned, newest]
-
-    def _write(self, manifest: Manifest) -> None:
-        number, content = manifest.generation, manifest_content(manifest)
-        write_manifest(self._folder, KIND, VERSION, content, generation=number, files=self._disk)
-
-    def _move(self, path: Path) -> None:
-        self._disk.replace(path, self.moved_to / path.name)
-
-    def _preserve(self, path: Path) -> None:
-        """Copy a file that is replaced in one step."""
-        if path.name in self._there:
-            with durable_file(self.moved_to / path.name, self._disk) as copy:
-                copy.append(self._disk.read(path))
-
-
-def _unused(path: Path, names: list[str]) -> Path:
-    """``path``, or where there is one of that name, with a number behind it."""
-    return next(
-        candidate
-        for count in itertools.count(1)
-        if (candidate := path if count == 1 else path.with_name(f"{path.name}-{count}")).name not in names
-    )

@@ -1,4 +1,8 @@
-"""Open, save and flush a memory in a folder."""
+"""Save a memory to folders, or keep it in one: create, resume, flush, save, prune, close.
+
+``OpenStore`` writes the directory of a memory, in the foreground and in the background. ``SavedFolders`` writes
+complete saves to any folder. Both write through ``StoreWriter``; ``StoredMemory`` reads.
+"""
 
 from __future__ import annotations
 
@@ -24,33 +28,167 @@ from framestow.storage.files.manifest import generations
 from framestow.storage.frame_storage import StorageInFiles
 
 
-class BackgroundFlush:
-    """A thread that calls ``flush`` every ``every_s`` seconds until it is stopped; it does not keep a process alive.
+class OpenStore:
+    """The store in the directory of a memory. One flush, save or prune runs at a time.
 
-    What ``flush`` raises goes to ``failed``, and the next time is another try. The thread refers to what these two
-    refer to, so they must not refer to what is to be collected.
+    An error of a background flush is raised by the memory's next step or its next ``flush``, whichever comes first. The
+    memory stores nothing of that step.
+    """
+
+    def __init__(self, parts: MemoryParts, writer: StoreWriter) -> None:
+        self._parts, self._writer = parts, writer
+        self._one_at_a_time = threading.Lock()
+        self._process = os.getpid()
+        self._background: BackgroundFlush | None = None
+        self._flushed: Any = None  # change marker at the beginning of the last flush
+        self.is_open = True
+
+    def flush_every(self, seconds: float | None, memory: object) -> None:
+        """Flush every ``seconds`` in the background (``None``: never); close once ``memory`` is collected."""
+        if seconds is not None:
+            self._background = BackgroundFlush(self._flush_if_changed, self._raise_later, seconds)
+        weakref.finalize(memory, self._close_at_collection)
+
+    @property
+    def path(self) -> Path:
+        """Folder of the store."""
+        return self._writer.folder
+
+    def flush_for_budget(self) -> None:
+        """Flush if files and RAM together exceed ``max_bytes``; the next step raises an ``OSError`` of it."""
+        parts = self._parts
+        ram_bytes = sum(parts.storage.nbytes.values()) + parts.timeline.nbytes
+        if parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
+            parts.budget.let_go_bytes = 0
+            try:
+                self.flush()
+            except OSError as error:
+                self._raise_later(error)
+
+    def flush(self) -> int:
+        """Write everything that was appended before; return the generation."""
+        with self._one_at_a_time:
+            self._check_is_open()
+            self._parts.raise_refusal()
+            return self._flush(self._writer.pinned)
+
+    def save(self, keep_previous: bool) -> int:
+        """Flush. With ``keep_previous``, later commits keep this generation and the older ones until ``prune``."""
+        with self._one_at_a_time:
+            self._check_is_open()
+            return self._flush(set(self._writer.generations) if keep_previous else set(), is_pinned=keep_previous)
+
+    def prune(self, generation: int) -> None:
+        """Remove the generations before ``generation`` and the files that only they need."""
+        with self._one_at_a_time:
+            self._check_is_open()
+            self._writer.prune_before(generation)
+
+    def close(self) -> None:
+        """Flush and unlock the folder, even if the flush fails.
+
+        Closing again does nothing, and neither does closing in a forked child.
+        """
+        if not self.is_open or self._process != os.getpid():
+            return
+        if self._background is not None and not self._background.is_current_thread:
+            self._background.stop()
+        with self._one_at_a_time:
+            self.is_open = False
+            self._parts.refuse_steps(
+                ClosedMemoryError(f"memory {self.path} is closed: it stores no steps; open it again"), for_good=True
+            )
+            try:
+                self._flush(self._writer.pinned, is_closed=True)
+            finally:
+                self._writer.close()
+
+    def _flush(self, kept: set[int], *, is_pinned: bool = False, is_closed: bool = False) -> int:
+        before = self._change_marker()
+        manifest = self._writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed)
+        self._flushed = before
+        self._move_to_files()
+        return manifest.generation
+
+    def _move_to_files(self) -> None:
+        """Release the RAM of segments that are on the disk now.
+
+        A Ctrl-C between two lines can at worst move a segment twice, which is harmless.
+        """
+        storage, keys = self._parts.storage, self._writer.new_places
+        if not isinstance(storage, StorageInFiles):
+            keys.clear()  # raw frames stay in RAM
+            return
+        while keys:
+            with self._parts.lock:
+                for key in filter(lambda key: storage.lies_in_files(key.stream), keys[:SEGMENTS_PER_LOCK]):
+                    with suppress(LookupError):  # evicted from the memory or the store meanwhile
+                        file, offset, size = self._writer.place(key)
+                        storage.move_to_file(*key, file, offset, size)
+            del keys[:SEGMENTS_PER_LOCK]
+
+    def _flush_if_changed(self) -> None:
+        with self._one_at_a_time:
+            if self.is_open and self._change_marker() != self._flushed:
+                self._flush(self._writer.pinned)
+
+    def _change_marker(self) -> Any:
+        """Return a value that differs after any change of the memory."""
+        timeline = self._parts.timeline
+        with self._parts.lock:
+            streams = timeline.newest_positions, timeline.episode_starts, timeline.is_open
+            drawn = self._parts.generator.bit_generator.state
+            return [array.tobytes() for array in streams], len(timeline), drawn, self._parts.told.num_updates
+
+    def _raise_later(self, error: Exception) -> None:
+        self._parts.refuse_steps(error, for_good=False)
+
+    def _close_at_collection(self) -> None:
+        """Close when the memory is collected or the interpreter exits; the collector may run in any thread."""
+        if self._background is not None and self._background.is_current_thread:
+            self._background.stop_from_within(self.close)
+        else:
+            self.close()
+
+    def _check_is_open(self) -> None:
+        if not self.is_open:
+            raise ClosedMemoryError(f"memory {self.path} is closed: it cannot be written; open it again")
+        if self._process != os.getpid():
+            raise ClosedMemoryError(
+                f"memory {self.path} belongs to process {self._process}: a forked child cannot write it; flush it there"
+            )
+
+
+SEGMENTS_PER_LOCK = 32  # moved to files while the memory's lock is locked once
+
+
+class BackgroundFlush:
+    """A daemon thread that calls ``flush`` every ``every_s`` seconds until it is stopped.
+
+    It passes an error of ``flush`` to ``failed`` and tries again at the next interval. The thread references both
+    functions, so they must not reference an object that has to be collected.
     """
 
     def __init__(self, flush: Callable[[], object], failed: Callable[[Exception], object], every_s: float) -> None:
         self._flush, self._failed, self._every_s = flush, failed, every_s
         self._stopped = threading.Event()
-        self._at_last: Callable[[], object] = lambda: None
+        self._then: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="framestow flush", daemon=True)
         self._thread.start()
 
     @property
-    def is_calling(self) -> bool:
-        """Whether it is this thread that asks."""
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
-        """Return when no flush is under way and none will begin. Stopping again does nothing."""
+        """Wait for the current flush, then start no other one. Stopping again does nothing."""
         self._stopped.set()
         self._thread.join()
 
-    def stop_soon(self, at_last: Callable[[], object]) -> None:
-        """Let the thread end after what it is doing, and call ``at_last`` then; for this thread itself."""
-        self._at_last = at_last
+    def stop_from_within(self, then: Callable[[], object]) -> None:
+        """Stop after the current flush, then call ``then``; for calls from this thread itself."""
+        self._then = then
         self._stopped.set()
 
     def _run(self) -> None:
@@ -59,17 +197,112 @@ class BackgroundFlush:
                 self._flush()
             except Exception as error:
                 self._failed(error)
-        self._at_last()
+        self._then()
+
+
+def check_flush_every(flush_every: float | None) -> None:
+    """Raise ``InvalidSettingsError`` unless ``flush_every`` is a positive number of seconds or ``None``."""
+    if flush_every is not None:
+        rule = "it must be a number of seconds above 0; give None to flush by hand"
+        real_number("flush_every", flush_every, 0, rule=rule, is_least_excluded=True)
+
+
+Attach = Callable[[MemoryParts], OpenStore]
+
+
+def create_or_resume(parts: MemoryParts, folder: Path) -> OpenStore:
+    """Fill a new memory from the store in ``folder``, or create the store there.
+
+    Closes the open episodes of a resumed memory, since no environment continues them. Warns if it was not closed.
+    """
+    with _writer(folder, parts.settings) as writer:
+        newest = writer.newest
+        if newest is None:
+            writer.begin(None)
+            writer.commit(parts, ())
+            return OpenStore(parts, writer)
+        with open_stored(folder) as stored:
+            _check_settings(parts.settings, stored.settings, folder)
+            stored.fill(parts, in_files=True)
+        parts.timeline.close_episodes()
+        parts.make_fit()
+        writer.begin(newest)
+        _warn_of_crash(writer, newest)
+        return OpenStore(parts, writer)
+
+
+@contextmanager
+def resume(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory, Attach]]:
+    """Lock ``folder`` to resume the memory of one generation (``None``: the newest), with its open episodes.
+
+    Yields the stored generation, whose settings build the memory, and a function that fills the memory's parts.
+    """
+    with open_stored(folder, generation) as there:  # raises for a missing folder before the lock creates it
+        settings = there.settings
+    with _writer(folder, settings) as writer, open_stored(folder, generation) as stored:
+
+        def attach(parts: MemoryParts) -> OpenStore:
+            stored.fill(parts, in_files=True)
+            base = writer.with_commit(stored.commit)
+            writer.begin(base)
+            if base is not None and generation is None:
+                _warn_of_crash(writer, base)
+            return OpenStore(parts, writer)
+
+        yield stored, attach
+
+
+def fill_read_only(parts: MemoryParts, stored: StoredMemory, folder: Path) -> bool:
+    """Fill a memory that refuses steps; return False if a writer removed a needed file meanwhile."""
+    try:
+        stored.fill(parts, in_files=True)
+    except FileNotFoundError:
+        if stored.manifest.generation not in generations(folder):
+            return False
+        raise
+    why = f"memory {folder} is open read-only: it stores no steps; open it with read_only=False"
+    parts.refuse_steps(ClosedMemoryError(why), for_good=True)
+    return True
+
+
+def open_stored(path: str | PathLike[str], generation: int | None = None) -> StoredMemory:
+    """Open a generation of the store in ``path``, the newest if ``None``. Raises as ``StoredMemory.open``."""
+    return StoredMemory.open(Path(path), generation)
+
+
+def stored_frames_per_segment(folder: Path) -> int | None:
+    """Return the frames per segment of the memory in ``folder``; ``None`` if there is none."""
+    if not generations(folder):
+        return None
+    with open_stored(folder) as stored:
+        return stored.settings.frames_per_segment
 
 
 Built = TypeVar("Built")
 
 
-class Saves:
-    """Which folders hold what a memory held, so that to save there again costs what is new since.
+def build_memory(make: Callable[..., Built], settings: MemorySettings, path: str | PathLike[str]) -> Built:
+    """Call ``make`` with the arguments of a memory of ``settings``.
 
-    A folder is known by the random name of its last commit: whoever saved or loaded another one there meanwhile gave
-    it another name, and everything is written anew. One save at a time; the memory goes on beside it.
+    Raises:
+        IncompatibleError: this machine has too little memory for it.
+    """
+    try:
+        return make(**settings.arguments())
+    except FramestowError:
+        raise
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise IncompatibleError(
+            f"{path}: this machine has too little memory for {settings.capacity:,} transitions ({error}); load it on a "
+            "larger one"
+        ) from error
+
+
+class SavedFolders:
+    """Folders that a memory was saved to or loaded from, so that another save there writes only new data.
+
+    The random name of its last commit identifies a folder's content. If another memory saved there meanwhile, the name
+    differs and a save writes everything. One save runs at a time, and the memory can be used meanwhile.
     """
 
     def __init__(self, parts: MemoryParts, files: FileSystem = DISK) -> None:
@@ -78,11 +311,11 @@ class Saves:
         self._one_at_a_time = threading.Lock()
 
     def remember(self, path: str | PathLike[str], commit: str) -> None:
-        """Note that the memory holds what this commit wrote to ``path``."""
+        """Note that the memory contains the data of this commit in ``path``."""
         self._commits[Path(path).resolve()] = commit
 
     def save(self, path: str | PathLike[str], keep_previous: bool) -> int:
-        """Write what ``path`` lacks and return the number of the generation (see ``ReplayMemory.save``)."""
+        """Write the data that ``path`` lacks; return the generation."""
         folder = Path(path).resolve()
         with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
             try:
@@ -97,253 +330,30 @@ class Saves:
             return manifest.generation
 
     def prune(self, path: str | PathLike[str], generation: int) -> None:
-        """Let go of what only generations before ``generation`` need (see ``ReplayMemory.prune``)."""
+        """Remove the generations before ``generation`` and the files that only they need."""
         folder = Path(path).resolve()
         with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
             writer.read_generations()
             writer.begin(writer.newest)
-            writer.forget_before(generation)
+            writer.prune_before(generation)
 
 
 def keep_only(path: str | PathLike[str], generation: int, files: FileSystem = DISK) -> None:
-    """Let go of what was saved to ``path`` before and after ``generation``, which must be there: ``FileNotFoundError``.
+    """Remove all generations but ``generation``, older and newer ones, from ``path``.
 
-    For whoever goes on from there, and has no use for what was saved after it and never came to count.
+    A run that resumes from a checkpoint calls this: later saves of the memory belong to no checkpoint.
+
+    Raises:
+        FileNotFoundError: the generation is not stored there.
     """
     with StoreWriter(Path(path).resolve(), files=files) as writer:
         writer.read_generations()
         writer.keep_only(generation)
 
 
-def open_stored(path: str | PathLike[str], generation: int | None = None) -> StoredMemory:
-    """Open what was saved to ``path``: of its generations the newest if ``generation`` is ``None``.
-
-    Raises as ``StoredMemory.open``.
-    """
-    return StoredMemory.open(Path(path), generation)
-
-
-def built(make: Callable[..., Built], settings: MemorySettings, path: str | PathLike[str]) -> Built:
-    """Call ``make`` with the arguments of a memory of ``settings``; ``IncompatibleError`` where it finds no room."""
-    try:
-        return make(**settings.arguments())
-    except FramestowError:
-        raise
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise IncompatibleError(
-            f"{path}: a memory of {settings.capacity:,} transitions cannot be built here ({error}); load it where "
-            "there is more memory"
-        ) from error
-
-
-MOVED_AT_ONCE = 32  # segments, in one hold of the memory's lock
-
-
-class Directory:
-    """Keeps the store of a memory up to date, in the foreground and in the background; one flush at a time.
-
-    What a flush in the background raises is raised by the memory's next step or by its next ``flush``, whichever comes
-    first; nothing of that step is stored then.
-    """
-
-    def __init__(self, parts: MemoryParts, writer: StoreWriter) -> None:
-        self._parts, self._writer = parts, writer
-        self._one_at_a_time = threading.Lock()
-        self._process = os.getpid()
-        self._background: BackgroundFlush | None = None
-        self._flushed: Any = None  # what the memory was at the beginning of the last flush
-        self.is_open = True
-
-    def flush_every(self, seconds: float | None, memory: object) -> None:
-        """Flush in the background from now on, unless ``seconds`` is ``None``; close when ``memory`` is collected."""
-        if seconds is not None:
-            self._background = BackgroundFlush(self._flush_what_is_new, self._failed, seconds)
-        weakref.finalize(memory, self._let_go)
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self._writer.folder
-
-    def flush_for_room(self) -> None:
-        """Flush where files and memory together are over the budget; what goes wrong the next step raises."""
-        parts = self._parts
-        ram_bytes = sum(parts.storage.nbytes.values()) + parts.timeline.nbytes
-        if parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
-            parts.budget.let_go_bytes = 0
-            try:
-                self.flush()
-            except OSError as error:
-                self._failed(error)
-
-    def flush(self) -> int:
-        """Return the generation on the disk that holds everything that was appended before."""
-        with self._one_at_a_time:
-            self._check_is_open()
-            self._parts.raise_refusal()
-            return self._flush(self._writer.pinned)
-
-    def save(self, keep_previous: bool) -> int:
-        """Flush; with ``keep_previous`` this generation and those before it stay until they are forgotten."""
-        with self._one_at_a_time:
-            self._check_is_open()
-            return self._flush(set(self._writer.generations) if keep_previous else set(), is_pinned=keep_previous)
-
-    def prune(self, generation: int) -> None:
-        """Let go of what only generations before ``generation`` need."""
-        with self._one_at_a_time:
-            self._check_is_open()
-            self._writer.forget_before(generation)
-
-    def close(self) -> None:
-        """Flush, and let go of the folder, also where the flush fails. Closing again, or in a fork, does nothing."""
-        if not self.is_open or self._process != os.getpid():
-            return
-        if self._background is not None and not self._background.is_calling:
-            self._background.stop()
-        with self._one_at_a_time:
-            self.is_open = False
-            self._parts.refuse_steps(
-                ClosedMemoryError(f"memory {self.path} is closed: no step goes into it; open it again"), for_good=True
-            )
-            try:
-                self._flush(self._writer.pinned, is_closed=True)
-            finally:
-                self._writer.close()
-
-    def _flush(self, kept: set[int], *, is_pinned: bool = False, is_closed: bool = False) -> int:
-        before = self._looks()
-        manifest = self._writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed)
-        self._flushed = before
-        self._move_to_files()
-        return manifest.generation
-
-    def _move_to_files(self) -> None:
-        """Let the segments that are on the disk now leave RAM.
-
-        A Ctrl-C between two lines moves a segment twice at worst, which is nothing.
-        """
-        storage, keys = self._parts.storage, self._writer.new_places
-        if not isinstance(storage, StorageInFiles):
-            keys.clear()  # columns and floats stay in RAM
-            return
-        while keys:
-            with self._parts.lock:
-                for key in filter(lambda key: storage.lies_in_files(key.stream), keys[:MOVED_AT_ONCE]):
-                    with suppress(LookupError):  # it has left the memory or the store meanwhile
-                        file, offset, size = self._writer.place(key)
-                        storage.move_to_file(*key, file, offset, size)
-            del keys[:MOVED_AT_ONCE]
-
-    def _flush_what_is_new(self) -> None:
-        with self._one_at_a_time:
-            if self.is_open and self._looks() != self._flushed:
-                self._flush(self._writer.pinned)
-
-    def _looks(self) -> Any:
-        """Something that is another after any change."""
-        timeline = self._parts.timeline
-        with self._parts.lock:
-            courses = timeline.newest_positions, timeline.episode_starts, timeline.is_open
-            drawn = self._parts.generator.bit_generator.state
-            return [course.tobytes() for course in courses], len(timeline), drawn, self._parts.told.num_updates
-
-    def _failed(self, error: Exception) -> None:
-        self._parts.refuse_steps(error, for_good=False)
-
-    def _let_go(self) -> None:
-        """Close when the memory is collected, or the interpreter ends; the collector may run in any thread."""
-        if self._background is not None and self._background.is_calling:
-            self._background.stop_soon(self.close)
-        else:
-            self.close()
-
-    def _check_is_open(self) -> None:
-        if not self.is_open:
-            raise ClosedMemoryError(f"memory {self.path} is closed: nothing is written there any more; open it again")
-        if self._process != os.getpid():
-            raise ClosedMemoryError(
-                f"memory {self.path} belongs to process {self._process}: a fork of it writes nothing; flush it there"
-            )
-
-
-Take = Callable[[MemoryParts], Directory]
-NOT_COMPARED = {"labels", "max_bytes"}  # only told, never read; transitions go until it fits
-
-
-def check_flush_every(flush_every: float | None) -> None:
-    """Raise ``InvalidSettingsError`` unless it is a time to wait, or ``None``."""
-    if flush_every is not None:
-        rule = "it must be a number of seconds above 0; give None to flush by hand"
-        real_number("flush_every", flush_every, 0, rule=rule, is_least_excluded=True)
-
-
-def begin_or_go_on(parts: MemoryParts, folder: Path) -> Directory:
-    """Take ``folder`` for a memory that was just built: fill it with what lies there, or make a store of the folder.
-
-    Episodes that were open are closed, since no environment goes on with them. Warns of what a crash left.
-    """
-    with _writer(folder, parts.settings) as writer:
-        newest = writer.newest
-        if newest is None:
-            writer.begin(None)
-            writer.commit(parts, ())
-            return Directory(parts, writer)
-        with open_stored(folder) as stored:
-            _check_settings(parts.settings, stored.settings, folder)
-            stored.fill(parts, in_files=True)
-        parts.timeline.close_episodes()
-        parts.make_fit()
-        writer.begin(newest)
-        _warn_of_a_crash(writer, newest)
-        return Directory(parts, writer)
-
-
-def stored_frames_per_segment(folder: Path) -> int | None:
-    """Frames of a segment of the memory that lies in ``folder``; ``None`` where there is none."""
-    if not generations(folder):
-        return None
-    with open_stored(folder) as stored:
-        return stored.settings.frames_per_segment
-
-
-@contextmanager
-def go_on(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory, Take]]:
-    """Take ``folder`` to go on exactly where that generation, or the newest, was.
-
-    Gives what is stored, to build a memory by its settings, and what fills its parts and takes the folder.
-    """
-    with open_stored(folder, generation) as there:  # raises before a folder is made where there is none
-        settings = there.settings
-    with _writer(folder, settings) as writer, open_stored(folder, generation) as stored:
-
-        def take(parts: MemoryParts) -> Directory:
-            stored.fill(parts, in_files=True)
-            base = writer.with_commit(stored.commit)
-            writer.begin(base)
-            if base is not None and generation is None:
-                _warn_of_a_crash(writer, base)
-            return Directory(parts, writer)
-
-        yield stored, take
-
-
-def fill_to_read(parts: MemoryParts, stored: StoredMemory, folder: Path) -> bool:
-    """Fill a memory that takes no steps; False where a writer meanwhile removed a file that no generation needs now."""
-    try:
-        stored.fill(parts, in_files=True)
-    except FileNotFoundError:
-        if stored.manifest.generation not in generations(folder):
-            return False
-        raise
-    why = f"memory {folder} was opened to be read: no step goes into it; open it with read_only=False"
-    parts.refuse_steps(ClosedMemoryError(why), for_good=True)
-    return True
-
-
 @contextmanager
 def _writer(folder: Path, settings: MemorySettings) -> Iterator[StoreWriter]:
-    """The lock of the folder, let go of if anything fails."""
+    """Lock the folder; unlock it if anything fails."""
     writer = StoreWriter(folder, file_bytes=file_bytes(settings))
     try:
         writer.read_generations()
@@ -353,18 +363,21 @@ def _writer(folder: Path, settings: MemorySettings) -> Iterator[StoreWriter]:
         raise
 
 
+NOT_COMPARED = {"labels", "max_bytes"}  # labels are informative; a smaller budget evicts transitions
+
+
 def _check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path) -> None:
     wanted, there = _flat(asked.state()), _flat(stored.state())
     for name in there | wanted:
         if wanted.get(name) != there.get(name) and name not in NOT_COMPARED:
             raise IncompatibleError(
-                f"{name} is {wanted.get(name)!r}: the memory in {folder} has {there.get(name)!r}; give the same, or "
-                "another directory"
+                f"{name} is {wanted.get(name)!r}: the memory in {folder} has {there.get(name)!r}; give the same value "
+                "or another directory"
             )
 
 
 def _flat(state: dict[str, Any]) -> dict[str, Any]:
-    """Settings by dotted names.
+    """Return settings with dotted names.
 
     >>> _flat({"capacity": 7, "frame": {"shape": [84, 84]}})
     {'capacity': 7, 'frame.shape': [84, 84]}
@@ -375,14 +388,14 @@ def _flat(state: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _warn_of_a_crash(writer: StoreWriter, base: Manifest) -> None:
-    """Say what is lost, if the memory was not closed."""
+def _warn_of_crash(writer: StoreWriter, base: Manifest) -> None:
+    """Warn if the memory was not closed: say which data is lost."""
     if base.is_closed and not writer.left_over:
         return
-    cut = f" and {sum(writer.left_over.values()):,} bytes behind it are cut off" if writer.left_over else ""
+    cut = f", and {sum(writer.left_over.values()):,} incomplete bytes are removed" if writer.left_over else ""
     warnings.warn(
-        f"memory {writer.folder} was not closed: it goes on from its last flush, with {base.num_transitions:,} "
-        f"transitions (generation {base.generation}); what came after is lost{cut}; close it, or use `with`, next time",
+        f"memory {writer.folder} was not closed: it resumes from its last flush, with {base.num_transitions:,} "
+        f"transitions (generation {base.generation}); later steps are lost{cut}; close it, or use `with`, next time",
         RuntimeWarning,
         stacklevel=5,
     )

@@ -1,4 +1,8 @@
-"""What a memory is at one moment: copied under its lock, in a time that does not depend on how much it holds."""
+"""Copy a memory's small, changing state and store it in the state file of a generation.
+
+A snapshot is taken under the memory's lock. Its time does not depend on the number of stored transitions: sealed
+segments of frames and sealed blocks of steps never change, and the logs store them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import math
 import re
 import secrets
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,15 +23,128 @@ from framestow.errors import DamagedDataError
 from framestow.frames.codec import checksum
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.store.format import Manifest, manifest_content, manifest_of
+from framestow.storage.files.block_format import BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import write_checked
 
 Arrays = dict[str, npt.NDArray[Any]]
-SUFFIX = ".npy"  # of each array's name inside the file
+
+# Names of arrays in the state file; they are part of the format.
+OPEN_SEGMENTS, OPEN_SIZES = "frames.open_segments", "frames.open_sizes"
+NEXT_POSITIONS, SEGMENT_RUNS, RUN_COUNTS = "frames.next_positions", "frames.held_runs", "frames.run_counts"
+
+
+class Snapshot(NamedTuple):
+    """A memory without its sealed segments of frames and sealed blocks of steps."""
+
+    memory: dict[str, Any]
+    """Settings, sampler and generator from ``MemoryParts.state``."""
+    arrays: Arrays
+    """Arrays of the timeline, of the sampler (names begin with ``sampler.``) and of the storage::
+
+        frames.next_positions   next position of each stream of frames (``MemorySettings.num_frame_streams``)
+        frames.open_sizes       bytes of each stream's open segment
+        frames.open_segments    the open segments, concatenated
+    """
+    num_transitions: int
+
+
+def take_snapshot(parts: MemoryParts) -> Snapshot:
+    """Copy the small state of a memory. The caller holds ``parts.lock``."""
+    storage, streams = parts.storage, range(parts.settings.num_frame_streams)
+    open_segments = [_open_segment(parts, stream) for stream in streams]
+    arrays: Arrays = {name: np.array(array) for name, array in parts.timeline.state().items()}
+    arrays[NEXT_POSITIONS] = np.array([storage.held(stream).stop for stream in streams], np.int64)
+    arrays[OPEN_SIZES] = np.array([len(segment) for segment in open_segments], np.int64)
+    arrays[OPEN_SEGMENTS] = np.frombuffer(b"".join(open_segments), np.uint8)
+    memory, sampler_arrays = parts.state()
+    return Snapshot(memory, arrays | sampler_arrays, len(parts.timeline))
+
+
+def _open_segment(parts: MemoryParts, stream: int) -> bytes:
+    """Return the packed frames of the stream's open segment; empty if it has no frames yet."""
+    number, stored = parts.storage.open_segment(stream), parts.storage.held(stream)
+    has_frames = stored.stop > number * parts.storage.frames_per_segment
+    return parts.storage.segment(stream, number) if has_frames else b""
+
+
+def segment_runs(numbers: list[npt.NDArray[np.int64]]) -> Arrays:
+    """Encode each stream's sealed segment numbers as runs of consecutive numbers, for the state file.
+
+    >>> arrays = segment_runs([np.array([3, 4, 5, 9]), np.array([], np.int64)])
+    >>> arrays["frames.held_runs"].tolist(), arrays["frames.run_counts"].tolist()
+    ([[3, 5], [9, 9]], [2, 0])
+    """
+    runs = [_runs_in(of_stream) for of_stream in numbers]
+    return {SEGMENT_RUNS: np.concatenate(runs), RUN_COUNTS: np.array([len(of_stream) for of_stream in runs], np.int64)}
+
+
+def sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
+    """Yield the sealed segments that a state file names, by stream of frames and number.
+
+    >>> [tuple(key) for key in sealed_segments(segment_runs([np.array([3, 4]), np.array([9])]))]
+    [(0, 3), (0, 4), (1, 9)]
+    """
+    streams = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])
+    for stream, (first, last) in zip(streams.tolist(), arrays[SEGMENT_RUNS].tolist(), strict=True):
+        yield from (BlockKey(stream, number) for number in range(first, last + 1))
+
+
+def _runs_in(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    if not len(numbers):
+        return np.empty((0, 2), np.int64)
+    borders = np.flatnonzero(np.diff(numbers) != 1)
+    return np.stack([numbers[np.append(0, borders + 1)], numbers[np.append(borders, len(numbers) - 1)]], axis=1)
+
+
+STATE_FILE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
+# Array with the manifest's JSON, without the entry of the state file and without the name of the commit.
+MANIFEST_ARRAY = "manifest"
+
+
+def state_name(generation: int, *, is_repaired: bool = False) -> str:
+    """Return the name of a generation's state file. A repaired one has another name, so that both can exist.
+
+    >>> state_name(7), state_name(7, is_repaired=True)
+    ('state.000007.npz', 'state.000007.repaired.npz')
+    """
+    return f"state.{generation:06d}{'.repaired' if is_repaired else ''}.npz"
+
+
+def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, files: FileSystem = DISK) -> Manifest:
+    """Write and sync the state file ``name``; return ``manifest`` with the entry of that file."""
+    fields = {"generation": manifest.generation} | manifest_content(manifest)
+    # The file's own entry is not known yet. The commit's name is random, and equal memories have equal state files.
+    del fields["state"], fields["commit"]
+    content = pack_arrays(arrays | {MANIFEST_ARRAY: np.frombuffer(json.dumps(fields).encode(), np.uint8)})
+    return manifest._replace(state=write_checked(folder / name, content, files))
+
+
+def generations_by_state(folder: Path, files: FileSystem = DISK) -> list[int]:
+    """Return the generations that have a state file in ``folder``, ascending; for folders without manifests."""
+    return sorted({int(name[1]) for name in map(STATE_FILE.fullmatch, files.names(folder)) if name})
+
+
+def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest | None:
+    """Rebuild a generation's manifest from its state file, under a new commit name.
+
+    Returns ``None`` if the state file is damaged or missing.
+    """
+    for is_repaired in (False, True):
+        name = state_name(generation, is_repaired=is_repaired)
+        try:
+            content = files.read(folder / name)
+            fields = json.loads(unpack_arrays(content, name)[MANIFEST_ARRAY].tobytes())
+            entry = {"name": name, "bytes": len(content), "checksum": checksum(content)}
+            if fields["generation"] == generation:
+                return manifest_of(fields | {"state": entry, "commit": secrets.token_hex(16)}, name, generation)
+        except (OSError, LookupError, TypeError, ValueError):
+            continue
+    return None
 
 
 def pack_arrays(arrays: Arrays) -> bytes:
-    """Bytes of an uncompressed .npz file that holds ``arrays``, which must not hold Python objects.
+    """Return the bytes of an uncompressed .npz file of ``arrays``, which must not contain Python objects.
 
     >>> unpack_arrays(pack_arrays({"rewards": np.array([0.5, 2.0])}), "state.npz")
     {'rewards': array([0.5, 2. ])}
@@ -35,17 +153,19 @@ def pack_arrays(arrays: Arrays) -> bytes:
     try:
         np.savez(stored, **arrays)  # type: ignore[arg-type]
     except ValueError as error:
-        # Ctrl-C within an array: then the archive cannot be closed, and what it raises hides KeyboardInterrupt.
+        # After a Ctrl-C within an array, closing the archive raises a ValueError that hides KeyboardInterrupt.
         raise error.__context__ or error from None
     return stored.getvalue()
 
 
 def unpack_arrays(stored: bytes, name: str) -> Arrays:
-    """Give the arrays that ``stored``, the bytes of the file ``name``, holds; they are read-only.
+    """Return the arrays in the bytes of the .npz file ``name``; they are read-only.
 
-    Nothing is unpickled, nothing is inflated, and no array is larger than the bytes that stand there for it, whatever
-    the headers say: so no more than twice the file's size is taken. Raises ``DamagedDataError`` naming the file for
-    anything else.
+    Safe for damaged or hostile files: nothing is unpickled or decompressed, and no array is larger than its bytes in
+    the file. Uses at most twice the file's size.
+
+    Raises:
+        DamagedDataError: the content is anything else; the message names the file.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(stored)) as archive:
@@ -53,11 +173,11 @@ def unpack_arrays(stored: bytes, name: str) -> Arrays:
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 raise ValueError("its arrays are compressed")
             if sum(member.file_size for member in members) > len(stored):
-                raise ValueError("its arrays are larger than it is")
-            return {member.filename.removesuffix(SUFFIX): _array_of(archive.read(member)) for member in members}
-    except Exception as error:  # what a parser raises for wrong bytes is up to the bytes
+                raise ValueError("its arrays are larger than the file")
+            return {member.filename.removesuffix(".npy"): _array_of(archive.read(member)) for member in members}
+    except Exception as error:  # zipfile and NumPy raise many types for damaged bytes
         raise DamagedDataError(
-            f"{name}: it does not hold arrays as they are written ({error}); take an older save"
+            f"{name}: the file does not contain arrays as framestow writes them ({error}); load an older save"
         ) from error
 
 
@@ -70,100 +190,3 @@ def _array_of(content: bytes) -> npt.NDArray[Any]:
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - start:
         raise ValueError(f"an array of {dtype} and shape {shape} does not have {len(content) - start} bytes")
     return np.frombuffer(content, dtype, math.prod(shape), start).reshape(shape, order="F" if is_fortran else "C")
-
-
-OPEN_SEGMENTS, OPEN_SIZES = "frames.open_segments", "frames.open_sizes"
-NEXT_POSITIONS, HELD_RUNS, RUN_COUNTS = "frames.next_positions", "frames.held_runs", "frames.run_counts"
-
-
-class Moment(NamedTuple):
-    """Everything of a memory but its sealed segments of frames and its sealed blocks of steps."""
-
-    memory: dict[str, Any]
-    """What ``MemoryParts.state`` gave."""
-    arrays: Arrays
-    """Those of the timeline, those of the sampler, whose names begin with ``sampler.``, and of the storage::
-
-        frames.next_positions   one a stream of frames (``MemorySettings.num_frame_streams``)
-        frames.open_sizes       bytes of each one's open segment
-        frames.open_segments    those, one behind the other
-    """
-    num_transitions: int
-
-
-def take_moment(parts: MemoryParts) -> Moment:
-    """Copy what is small; hold ``parts.lock``."""
-    storage, streams = parts.storage, range(parts.settings.num_frame_streams)
-    open_segments = [_open_segment(parts, stream) for stream in streams]
-    arrays: Arrays = {name: np.array(array) for name, array in parts.timeline.state().items()}
-    arrays[NEXT_POSITIONS] = np.array([storage.held(stream).stop for stream in streams], np.int64)
-    arrays[OPEN_SIZES] = np.array([len(segment) for segment in open_segments], np.int64)
-    arrays[OPEN_SEGMENTS] = np.frombuffer(b"".join(open_segments), np.uint8)
-    memory, sampler_arrays = parts.state()
-    return Moment(memory, arrays | sampler_arrays, len(parts.timeline))
-
-
-def _open_segment(parts: MemoryParts, stream: int) -> bytes:
-    """The packed frames of the segment of ``stream`` that is being filled; none where it has none yet."""
-    number, held = parts.storage.open_segment(stream), parts.storage.held(stream)
-    has_frames = held.stop > number * parts.storage.frames_per_segment
-    return parts.storage.segment(stream, number) if has_frames else b""
-
-
-def held_runs(numbers: list[npt.NDArray[np.int64]]) -> Arrays:
-    """Which sealed segments each stream holds: runs of consecutive numbers, as arrays of the state file.
-
-    >>> arrays = held_runs([np.array([3, 4, 5, 9]), np.array([], np.int64)])
-    >>> arrays["frames.held_runs"].tolist(), arrays["frames.run_counts"].tolist()
-    ([[3, 5], [9, 9]], [2, 0])
-    """
-    runs = [_runs_of(of_stream) for of_stream in numbers]
-    return {HELD_RUNS: np.concatenate(runs), RUN_COUNTS: np.array([len(of_stream) for of_stream in runs], np.int64)}
-
-
-def _runs_of(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    if not len(numbers):
-        return np.empty((0, 2), np.int64)
-    borders = np.flatnonzero(np.diff(numbers) != 1)
-    return np.stack([numbers[np.append(0, borders + 1)], numbers[np.append(borders, len(numbers) - 1)]], axis=1)
-
-
-_STATE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
-OF_MANIFEST = "manifest"  # array of the JSON of what a manifest says, without its state file and the commit's name
-
-
-def state_name(generation: int, *, is_repaired: bool = False) -> str:
-    """Name of the state file of a generation; another one for its repair, so that both are there for a moment.
-
-    >>> state_name(7), state_name(7, is_repaired=True)
-    ('state.000007.npz', 'state.000007.repaired.npz')
-    """
-    return f"state.{generation:06d}{'.repaired' if is_repaired else ''}.npz"
-
-
-def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, files: FileSystem = DISK) -> Manifest:
-    """Write the state file ``name``, lasting when this returns; give ``manifest`` with what it says of that file."""
-    told = {"generation": manifest.generation} | manifest_content(manifest)
-    del told["state"], told["commit"]  # not known yet; random, and equal memories are saved as equal bytes
-    content = pack_arrays(arrays | {OF_MANIFEST: np.frombuffer(json.dumps(told).encode(), np.uint8)})
-    return manifest._replace(state=write_checked(folder / name, content, files))
-
-
-def generations_by_state(folder: Path, files: FileSystem = DISK) -> list[int]:
-    """The generations whose state files lie in ``folder``, ascending: what is left where all manifests are gone."""
-    return sorted({int(name[1]) for name in map(_STATE.fullmatch, files.names(folder)) if name})
-
-
-def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest | None:
-    """Give the manifest of a generation by its state file, as another commit; None where that is damaged or gone."""
-    for is_repaired in (False, True):
-        name = state_name(generation, is_repaired=is_repaired)
-        try:
-            content = files.read(folder / name)
-            told = json.loads(unpack_arrays(content, name)[OF_MANIFEST].tobytes())
-            entry = {"name": name, "bytes": len(content), "checksum": checksum(content)}
-            if told["generation"] == generation:
-                return manifest_of(told | {"state": entry, "commit": secrets.token_hex(16)}, name, generation)
-        except (OSError, LookupError, TypeError, ValueError):
-            continue
-    return None

@@ -1,13 +1,13 @@
-"""Verifies a store: every byte of every file that a kept generation names, and that they fit together."""
+"""Verify a store: every byte of every file that a kept generation names, and that the files fit together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from framestow.replay.store.blocks import ExaminedLog
-from framestow.replay.store.examination import ExaminedGeneration, ExaminedStore, Finding, Progress
 from framestow.replay.store.format import FRAMES, checked_manifest, file_names
+from framestow.replay.store.verified_log import VerifiedLog
+from framestow.replay.store.verified_store import Finding, Progress, VerifiedGeneration, VerifiedStore
 from framestow.storage.files.block_format import INDEX, BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations
@@ -15,59 +15,61 @@ from framestow.storage.files.manifest import generations
 
 @dataclass(frozen=True)
 class Verification:
-    """What was gone through, and what of it is not as it was written."""
+    """Result of a verification."""
 
     folder: Path
     generations: list[int]
-    """Those whose manifests are whole."""
+    """Generations with an intact manifest."""
     num_bytes: int
     num_blocks: int
     transitions: int
-    """How many the newest readable generation still has."""
+    """Transitions of the newest readable generation that can still be read."""
     lost: int
-    """How many more it had when it was written."""
+    """Transitions of that generation that cannot be read any more."""
     findings: list[Finding]
 
     @property
-    def is_whole(self) -> bool:
-        """Whether everything is as it was written."""
+    def is_intact(self) -> bool:
+        """Whether everything is as framestow wrote it."""
         return not self.findings
 
 
 def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, files: FileSystem = DISK) -> Verification:
-    """Read everything, unpack every frame, compare every step; change nothing.
+    """Read every byte of a store, unpack every frame and compare every step; change nothing.
 
-    In RAM are a segment's frames at a time (8 MiB at most) and the steps, a dozen bytes each. Beside a writer this
-    verifies what was committed when it began. Raises ``FileNotFoundError`` for a folder without a store and
-    ``IncompatibleError`` for one of another version.
+    While another process writes, this verifies the generations at the start. RAM holds the steps, a dozen bytes each,
+    and at most 8 MiB of frames at a time.
+
+    Raises:
+        FileNotFoundError: the folder contains no store.
+        IncompatibleError: another version wrote the store.
     """
-    with ExaminedStore(folder, files, progress) as store:
+    with VerifiedStore(folder, files, progress) as store:
         verification = verification_of(store)
-    there = generations(folder, files)
-    if not there or there == store.there:
+    numbers = generations(folder, files)
+    if not numbers or numbers == store.numbers_at_start:
         return verification
-    # A writer went on meanwhile, and removed what its generations need no more: that is no damage.
+    # A concurrent writer removed files that its generations no longer need: that is not damage.
     if not verification.generations:
         return verify_store(folder, progress, files)
     needed = _needed_names(folder, files)
-    gone = {path for path in (finding.file for finding in verification.findings) if not path.exists()}
-    findings = [one for one in verification.findings if one.file not in gone or one.file.name in needed]
+    findings = [one for one in verification.findings if one.file.exists() or one.file.name in needed]
     return replace(verification, findings=findings)
 
 
 def _needed_names(folder: Path, files: FileSystem) -> set[str]:
-    """Names of the files that the generations of a folder need at one moment."""
+    """Return the names of the files that the folder's generations need, all read from one state."""
     while True:
-        there = generations(folder, files)
+        numbers = generations(folder, files)
         try:
-            return {name for number in there for name in file_names(checked_manifest(folder, number, files))}
-        except FileNotFoundError:  # a writer removed one between the listing and the reading
-            if generations(folder, files) == there:
+            return {name for number in numbers for name in file_names(checked_manifest(folder, number, files))}
+        except FileNotFoundError:  # a writer removed it between listing and reading
+            if generations(folder, files) == numbers:
                 raise
 
 
-def verification_of(store: ExaminedStore) -> Verification:
-    """Sum up what was found."""
+def verification_of(store: VerifiedStore) -> Verification:
+    """Summarize the findings of a verified store."""
     newest = store.newest
     return Verification(
         folder=store.folder,
@@ -80,22 +82,22 @@ def verification_of(store: ExaminedStore) -> Verification:
     )
 
 
-def _findings_of(log: ExaminedLog, newest: ExaminedGeneration | None) -> list[Finding]:
-    """What is wrong with a log, each with what it costs the newest generation."""
+def _findings_of(log: VerifiedLog, newest: VerifiedGeneration | None) -> list[Finding]:
+    """Return the damage of a log, each with the transitions of the newest generation that it costs."""
     costs: dict[BlockKey, int] = {}
     if newest is not None:
         costs = newest.lost_segments if log.name == FRAMES else newest.lost_steps
-    named = {damage.key for damage in log.damages}
-    unnamed = sum(cost for key, cost in costs.items() if key not in named)
-    nameless = [damage for damage in log.damages if damage.key is None and damage.file.suffix != f".{INDEX}"]
+    known = {damage.key for damage in log.damages}
+    unassigned = sum(cost for key, cost in costs.items() if key not in known)
+    without_block = [damage for damage in log.damages if damage.key is None and damage.file.suffix != f".{INDEX}"]
     findings = []
     cost: int | None
     for damage in log.damages:
         if damage.key is not None:
             cost = costs.get(damage.key, 0)
-        elif damage not in nameless:
-            cost = 0  # an index says nothing that its log does not
-        else:  # a block that nothing tells of any more lies somewhere in these bytes
-            cost = unnamed if len(nameless) == 1 else None
+        elif damage not in without_block:
+            cost = 0  # an index repeats its log
+        else:  # these bytes contain a block of unknown key
+            cost = unassigned if len(without_block) == 1 else None
         findings.append(Finding(damage.file, damage.offset, damage.message, cost))
     return findings

@@ -1,1 +1,1 @@
-"""Files that outlive the process: what touches the disk, manifests, logs of blocks, the lock of the one writer."""
+"""Durable files: operations on the disk, manifests, block logs, the lock of the one writer."""

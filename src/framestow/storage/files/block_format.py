@@ -1,4 +1,4 @@
-"""How blocks lie in the files of a log; all numbers little-endian, all checksums CRC-32C.
+"""The format of a block log's files, and the table of its blocks. All numbers little-endian, all checksums CRC-32C.
 
 ::
 
@@ -17,8 +17,9 @@
     block header   4 marker · 4 stream · 8 number · 8 bytes of the payload · 4 checksum of the payload · 4 of these
     index entry    4 stream · 8 number · 8 offset of the payload · 8 bytes of the payload · 4 checksum of these
 
-The blocks of a log file lie without gaps, so the entries of its index tile it: a lost, doubled or moved entry shows.
-The index says nothing that the log does not; it is there so that opening reads 32 bytes a block and seeks nowhere.
+The blocks of a log file have no gaps between them, so the entries of an index must tile it: a lost, doubled or moved
+entry is detected. The index only repeats the log. With it, opening a log reads 32 bytes for each block, without
+seeking.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ Entries = npt.NDArray[np.void]  # of ENTRY
 
 
 class BlockKey(NamedTuple):
-    """What a block holds: number ``number`` of the blocks of ``stream``."""
+    """Key of a block: block ``number`` of ``stream``."""
 
     stream: int
     number: int
 
 
 class BlockPlace(NamedTuple):
-    """Where the payload of a block lies: ``size`` bytes from ``offset`` on, in ``file``."""
+    """Place of a block's payload: ``size`` bytes from ``offset`` in ``file``."""
 
     file: Path
     offset: int
@@ -69,14 +70,14 @@ class BlockPlace(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes in a file of a log that are not what was written."""
+    """Bytes of a log's file that differ from what was written."""
 
     file: Path
     offset: int
     key: BlockKey | None
-    """The block that is lost by it, where one is known to be."""
+    """The block that is lost by it, or ``None`` if unknown."""
     message: str
-    """What a ``DamagedDataError`` about it says: it names file and offset."""
+    """Message for a ``DamagedDataError``; it names file and offset."""
 
 
 class FileState(TypedDict):
@@ -88,14 +89,14 @@ class FileState(TypedDict):
 
 
 class LogState(TypedDict):
-    """What a manifest says of a log: how much of which files belongs to it."""
+    """State of a log in a manifest: its files, and how much of each is committed."""
 
     files: list[FileState]
-    next_file: int  # number of the next file: none is ever given twice
+    next_file: int  # number of the next file; numbers are never reused
 
 
 class BlockHeader(NamedTuple):
-    """What stands before a payload, its own checksum verified."""
+    """Header of a block, with its own checksum verified."""
 
     key: BlockKey
     size: int
@@ -103,7 +104,7 @@ class BlockHeader(NamedTuple):
 
 
 def file_name(name: str, number: int, ending: str) -> str:
-    """Name a file of the log ``name``.
+    """Return the name of a file of the log ``name``.
 
     >>> file_name("frames", 7, LOG)
     'frames.000007.log'
@@ -112,14 +113,14 @@ def file_name(name: str, number: int, ending: str) -> str:
 
 
 def pack_file_header(name: str, number: int, ending: str) -> bytes:
-    """Make the first bytes of a file; ``name`` has at most 8 letters."""
-    return _checked(_FILE_HEADER.pack(_MAGIC[ending], FORMAT_VERSION, number, name.encode("ascii")))
+    """Return the header of a file; ``name`` has at most 8 letters."""
+    return _with_checksum(_FILE_HEADER.pack(_MAGIC[ending], FORMAT_VERSION, number, name.encode("ascii")))
 
 
 def check_file_header(path: Path, header: bytes, name: str, number: int, ending: str) -> None:
-    """Raise ``DamagedDataError`` unless ``header`` is that of ``path``; ``IncompatibleError`` for another version."""
-    if not _holds(header, FILE_HEADER_BYTES) or header[:8] != _MAGIC[ending]:
-        raise DamagedDataError(f"{path}: its header, at offset 0, is not the one that was written")
+    """Raise ``DamagedDataError`` unless ``header`` belongs to ``path``, ``IncompatibleError`` for another version."""
+    if not _is_intact(header, FILE_HEADER_BYTES) or header[:8] != _MAGIC[ending]:
+        raise DamagedDataError(f"{path}: its header, at offset 0, is damaged")
     _, version, stored_number, stored_name = _FILE_HEADER.unpack_from(header)
     if version != FORMAT_VERSION:
         raise IncompatibleError(
@@ -127,53 +128,53 @@ def check_file_header(path: Path, header: bytes, name: str, number: int, ending:
             "use the framestow that wrote it"
         )
     if (stored_number, stored_name.rstrip(b"\0")) != (number, name.encode("ascii")):
-        raise DamagedDataError(f"{path}: by its header, at offset 0, it is another file of a log")
+        raise DamagedDataError(f"{path}: its header, at offset 0, belongs to another file")
 
 
 def pack_block_header(key: BlockKey, payload: bytes) -> bytes:
-    """Make what stands before ``payload``."""
-    return _checked(_BLOCK_HEADER.pack(_BLOCK_MARKER, *key, len(payload), checksum(payload)))
+    """Return the header for a block with this payload."""
+    return _with_checksum(_BLOCK_HEADER.pack(_BLOCK_MARKER, *key, len(payload), checksum(payload)))
 
 
 def unpack_block_header(header: bytes) -> BlockHeader | None:
-    """Read what stands before a payload; ``None`` if it is not what a writer wrote.
+    """Read a block header; return ``None`` if it is damaged.
 
     >>> unpack_block_header(pack_block_header(BlockKey(1, 2), b"abc"))[:2]
     (BlockKey(stream=1, number=2), 3)
     """
-    if not _holds(header, BLOCK_HEADER_BYTES):
+    if not _is_intact(header, BLOCK_HEADER_BYTES):
         return None
     marker, stream, number, size, payload_checksum = _BLOCK_HEADER.unpack_from(header)
     return BlockHeader(BlockKey(stream, number), size, payload_checksum) if marker == _BLOCK_MARKER else None
 
 
 def pack_entry(key: BlockKey, offset: int, size: int) -> bytes:
-    """Make the index entry of a block."""
-    return _checked(_ENTRY.pack(*key, offset, size))
+    """Return the index entry of a block."""
+    return _with_checksum(_ENTRY.pack(*key, offset, size))
 
 
-def entry_holds(entry: bytes) -> bool:
-    """Tell whether the 32 bytes are an index entry as it was written."""
-    return _holds(entry, ENTRY_BYTES)
+def is_intact_entry(entry: bytes) -> bool:
+    """Return whether the 32 bytes are an intact index entry."""
+    return _is_intact(entry, ENTRY_BYTES)
 
 
-def _checked(fields: bytes) -> bytes:
+def _with_checksum(fields: bytes) -> bytes:
     return fields + _CHECKSUM.pack(checksum(fields))
 
 
-def _holds(content: bytes, size: int) -> bool:
+def _is_intact(content: bytes, size: int) -> bool:
     return len(content) == size and content[-4:] == _CHECKSUM.pack(checksum(content[:-4]))
 
 
 _NUMBER_BITS = 40
-_MAX_STREAM, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key is one int64, sorted as (stream, number)
+_MAX_STREAM, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key packs into one int64
 _MIN_RECENT = 256
-_SHARE_OF_RECENT = 64  # one recent block costs about 300 bytes in a dict: 5 more a block
+_SHARE_OF_RECENT = 64  # a block costs 300 bytes in the dict: 5 bytes for each block of the table
 _NOWHERE = -1
 
 
 class Row(NamedTuple):
-    """The place of a block: number of the file, offset and size of its payload."""
+    """Place of a block: number of the file, offset and size of the payload."""
 
     file: int
     offset: int
@@ -181,7 +182,7 @@ class Row(NamedTuple):
 
 
 class _Sorted(NamedTuple):
-    """Columns of the rows, sorted by packed key. One attribute, so that a Ctrl-C finds all of them old or all new."""
+    """Rows as columns, sorted by packed key. As one attribute, a Ctrl-C finds all columns old or all new."""
 
     keys: npt.NDArray[np.int64]
     files: npt.NDArray[np.int32]
@@ -195,7 +196,7 @@ class _Sorted(NamedTuple):
         return Row(int(self.files[place]), int(self.offsets[place]), int(self.sizes[place]))
 
     def joined(self, other: _Sorted) -> _Sorted:
-        """Both, sorted, without rows that are nowhere; of equal keys the last of ``other`` counts."""
+        """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
         both = _Sorted(
             np.concatenate([self.keys, other.keys]),
             np.concatenate([self.files, other.files]),
@@ -208,15 +209,15 @@ class _Sorted(NamedTuple):
 
 
 class BlockTable:
-    """Rows by key: sorted arrays, searched by halving, and a dict of what came since they were sorted.
+    """Rows by key: sorted arrays with binary search, and a dict of the rows added since the last sort.
 
-    50 million transitions are some 160,000 blocks of frames: 5 MB here, 50 MB as a dict.
+    50 million transitions have about 160,000 blocks of frames: 5 MB here, 50 MB as a dict.
     """
 
     def __init__(self) -> None:
         self._sorted = _columns([])
         self._recent: dict[int, Row] = {}
-        self._has_dropped = False  # whether some of the sorted rows are nowhere
+        self._has_dropped = False  # whether sorted rows were dropped (their file is _NOWHERE)
 
     def __len__(self) -> int:
         return len(self._all().keys)
@@ -238,24 +239,24 @@ class BlockTable:
         return None if place is None else self._sorted.row(place)
 
     def put(self, key: BlockKey, row: Row) -> Row | None:
-        """Set the row of ``key``; return the one that it had."""
-        former = self.drop(key)
+        """Set the row of ``key``; return its previous row, or ``None``."""
+        previous = self.drop(key)
         self._recent[pack_key(key)] = row
         if len(self._recent) > max(_MIN_RECENT, len(self._sorted.keys) // _SHARE_OF_RECENT):
             self._all()
-        return former
+        return previous
 
     def put_files(self, entries_by_file: dict[int, Entries]) -> None:
-        """Set the rows of whole files; of entries with the same key the last one of the last file counts."""
-        every = np.concatenate([np.empty(0, ENTRY), *entries_by_file.values()])
-        counts = [len(entries) for entries in entries_by_file.values()]
+        """Add the rows of whole files; of equal keys the last entry of the last file wins."""
+        entries = np.concatenate([np.empty(0, ENTRY), *entries_by_file.values()])
+        counts = [len(of_file) for of_file in entries_by_file.values()]
         files = np.repeat(np.array(list(entries_by_file), np.int32), counts)
-        keys = (every["stream"].astype(np.int64) << _NUMBER_BITS) | every["number"].astype(np.int64)
-        more = _Sorted(keys, files, every["offset"].astype(np.int64), every["size"].astype(np.uint32))
-        self._sorted = self._all().joined(more)
+        keys = (entries["stream"].astype(np.int64) << _NUMBER_BITS) | entries["number"].astype(np.int64)
+        added = _Sorted(keys, files, entries["offset"].astype(np.int64), entries["size"].astype(np.uint32))
+        self._sorted = self._all().joined(added)
 
     def drop(self, key: BlockKey) -> Row | None:
-        """Forget ``key``; return the row that it had."""
+        """Remove ``key``; return its row, or ``None``."""
         packed = pack_key(key)
         recent = self._recent.pop(packed, None)
         if recent is not None:
@@ -269,30 +270,30 @@ class BlockTable:
         return row
 
     def retain(self, keys: Iterable[BlockKey]) -> None:
-        """Forget all others."""
+        """Remove all keys but these."""
         wanted = np.fromiter(map(pack_key, keys), np.int64)
         every = self._all()
         self._sorted = every.select(np.isin(every.keys, wanted))
 
     def keys(self) -> Iterator[BlockKey]:
-        """All keys, sorted by stream and number."""
+        """Return all keys, sorted by stream and number."""
         return map(_unpack_key, self._all().keys.tolist())
 
     def numbers(self, stream: int) -> npt.NDArray[np.int64]:
-        """The numbers of the blocks of ``stream``, ascending."""
+        """Return the numbers of the blocks of ``stream``, ascending."""
         keys = self._all().keys
         first, last = keys.searchsorted([stream << _NUMBER_BITS, (stream + 1) << _NUMBER_BITS])
         numbers: npt.NDArray[np.int64] = keys[first:last] & (_MAX_NUMBER - 1)
         return numbers
 
     def in_file(self, file: int) -> list[tuple[BlockKey, Row]]:
-        """The blocks of one file, in the order in which they lie there."""
+        """Return the blocks of one file, in the order of their offsets."""
         every = self._all()
-        there = every.select(every.files == file)
-        return [(_unpack_key(int(there.keys[place])), there.row(place)) for place in np.argsort(there.offsets).tolist()]
+        rows = every.select(every.files == file)
+        return [(_unpack_key(int(rows.keys[place])), rows.row(place)) for place in np.argsort(rows.offsets).tolist()]
 
     def size_by_file(self) -> dict[int, tuple[int, int]]:
-        """Number of blocks, and bytes of their payloads, for each file that has any."""
+        """Return for each file with blocks their number and the bytes of their payloads."""
         every = self._all()
         first = int(every.files.min(initial=np.iinfo(np.int32).max))
         counts = np.bincount(every.files - first)
@@ -305,7 +306,7 @@ class BlockTable:
         return place if place < len(keys) and keys[place] == packed and files[place] != _NOWHERE else None
 
     def _all(self) -> _Sorted:
-        """Every row, sorted."""
+        """Return every row, sorted."""
         if self._recent or self._has_dropped:
             self._sorted = self._sorted.joined(_columns([(key, *row) for key, row in self._recent.items()]))
             self._recent.clear()
@@ -314,11 +315,11 @@ class BlockTable:
 
 
 def pack_key(key: BlockKey) -> int:
-    """Make one number of a key that sorts as the key does; ``InvalidSettingsError`` for one that is out of bounds."""
+    """Return a key as one integer of the same order; raise ``InvalidSettingsError`` if it is out of bounds."""
     stream, number = key
     if not (0 <= stream < _MAX_STREAM and 0 <= number < _MAX_NUMBER):
         raise InvalidSettingsError(
-            f"block {number} of stream {stream}: a log numbers up to {_MAX_NUMBER:,} blocks of up to {_MAX_STREAM:,} "
+            f"block {number} of stream {stream}: a log has at most {_MAX_NUMBER:,} blocks of {_MAX_STREAM:,} "
             "streams; divide the streams among several memories"
         )
     return stream << _NUMBER_BITS | number

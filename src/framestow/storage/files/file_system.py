@@ -1,8 +1,8 @@
-"""The few operations that touch a disk, so that everything above them can be tried with a disk that fails.
+"""All operations on the disk, in one place, so that tests can replace it with a disk that fails.
 
-Whatever writes a store takes ``files: FileSystem = DISK``. What lasts through a loss of power is what POSIX promises
-and no more: a file's content after :meth:`AppendFile.sync`; which files a folder has, and under which names, after
-:meth:`FileSystem.sync_folder`. An error always names its file.
+Every writer of a store takes ``files: FileSystem = DISK``. After a loss of power only two things are guaranteed, as by
+POSIX: the content of a file after :meth:`AppendFile.sync`, and the files and names of a folder after
+:meth:`FileSystem.sync_folder`. An ``OSError`` always names its file.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ if sys.platform == "darwin":
 
 
 class AppendFile:
-    """A file that grows at its end.
+    """A file that grows at its end, for one thread at a time.
 
-    An :meth:`append` that fails leaves :attr:`size` as it was, and what it wrote is cut off or written over. For one
-    thread at a time.
+    A failing :meth:`append` leaves :attr:`size` unchanged; its bytes are cut off or overwritten.
     """
 
     def __init__(self, path: Path, size: int, mode: str) -> None:
         self.path = path
         self.size = size
-        """Bytes that the file has by what was appended, synced or not."""
+        """Size of the file in bytes, with everything appended, synced or not."""
         with _naming(path):
             self._raw = FileIO(path, mode)
 
     def append(self, content: bytes) -> None:
-        """Write ``content`` behind what is there: to the page cache, not yet to the disk."""
+        """Write ``content`` at the end: to the page cache, not yet to the disk."""
         view = memoryview(content)
         written = 0
         with _naming(self.path):
@@ -43,28 +42,28 @@ class AppendFile:
                 while written < len(view):
                     written += self._write(view[written:], self.size + written)
             except OSError:
-                with suppress(OSError):  # a full disk gets its room back; where this fails too, it is written over
+                with suppress(OSError):  # frees a full disk; otherwise the next append overwrites these bytes
                     self._cut(self.size)
                 raise
         self.size += len(view)
 
     def sync(self) -> None:
-        """Return when everything that was appended is on the disk.
+        """Return once everything appended is on the disk.
 
-        After an error nobody knows what is: Linux forgets the pages that it could not write, and the next sync says
-        nothing of them. So what was appended since the last sync has to be written anew, into another file.
+        After an error the content on the disk is unknown: Linux drops pages that it could not write, and the next sync
+        does not report them. So the caller must write everything since the last sync again, to another file.
         """
         with _naming(self.path):
             self._sync()
 
     def cut(self, size: int) -> None:
-        """Let the file end at ``size``."""
+        """Truncate the file to ``size`` bytes."""
         with _naming(self.path):
             self._cut(size)
         self.size = size
 
     def close(self) -> None:
-        """Close the file, which syncs nothing. Closing it again does nothing."""
+        """Close the file without a sync. Closing again does nothing."""
         self._raw.close()
 
     def __enter__(self) -> AppendFile:
@@ -74,7 +73,7 @@ class AppendFile:
         self.close()
 
     def _write(self, content: memoryview, offset: int) -> int:
-        """Write some of ``content`` by one system call; return how much."""
+        """Write a part of ``content`` by one system call; return its size."""
         self._raw.seek(offset)
         return self._raw.write(content)
 
@@ -82,15 +81,15 @@ class AppendFile:
         self._raw.truncate(size)
 
     def _sync(self) -> None:
-        if sys.platform == "darwin":  # there fsync only hands the bytes to the drive, which may keep them in its cache
-            with suppress(OSError):  # network file systems know no F_FULLFSYNC
+        if sys.platform == "darwin":  # there fsync may leave the bytes in the cache of the drive
+            with suppress(OSError):  # network file systems lack F_FULLFSYNC
                 fcntl.fcntl(self._raw.fileno(), fcntl.F_FULLFSYNC)
                 return
         os.fsync(self._raw.fileno())
 
 
 class ReadFile:
-    """A file that is read at any place, by any number of threads."""
+    """A file that any number of threads can read, at any offset."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,11 +99,11 @@ class ReadFile:
 
     @property
     def size(self) -> int:
-        """Bytes that the file has now."""
+        """Current size of the file in bytes."""
         return os.fstat(self._raw.fileno()).st_size
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``offset`` on; fewer where the file ends before."""
+        """Return ``size`` bytes from ``offset``; fewer at the end of the file."""
         with _naming(self.path):
             if sys.platform != "win32":
                 return os.pread(self._raw.fileno(), size, offset)
@@ -113,7 +112,7 @@ class ReadFile:
                 return self._raw.read(size)
 
     def close(self) -> None:
-        """Close the file. Closing it again does nothing."""
+        """Close the file. Closing again does nothing."""
         self._raw.close()
 
     def __enter__(self) -> ReadFile:
@@ -124,14 +123,14 @@ class ReadFile:
 
 
 class FileSystem:
-    """The disk as a store sees it; the tests have others, which fail, kill and lose power."""
+    """The disk as stores see it. Tests derive disks that fail, kill the process or lose power."""
 
     def create(self, path: Path) -> AppendFile:
-        """Make an empty file, in the place of one that is there. Its name lasts from :meth:`sync_folder` on."""
+        """Create an empty file or replace an existing one. Its name is durable after :meth:`sync_folder`."""
         return AppendFile(path, 0, "wb")
 
     def open_at(self, path: Path, size: int) -> AppendFile:
-        """Open a file that exists to go on behind its first ``size`` bytes; what lies there is cut off."""
+        """Open an existing file to append after its first ``size`` bytes; the rest is cut off."""
         file = AppendFile(path, size, "rb+")
         try:
             file.cut(size)
@@ -141,7 +140,7 @@ class FileSystem:
         return file
 
     def open_to_read(self, path: Path) -> ReadFile:
-        """Open a file to read it; ``FileNotFoundError`` if it is not there."""
+        """Open a file to read; raise ``FileNotFoundError`` if it does not exist."""
         return ReadFile(path)
 
     def read(self, path: Path) -> bytes:
@@ -149,11 +148,11 @@ class FileSystem:
         return path.read_bytes()
 
     def replace(self, old: Path, new: Path) -> None:
-        """Give ``old`` the name ``new``, in the place of what had it, in one step."""
+        """Rename ``old`` to ``new`` atomically, replacing an existing file."""
         os.replace(old, new)
 
     def remove(self, path: Path) -> bool:
-        """Remove a file, one that is not there too; return False if it is in use, as only Windows minds."""
+        """Remove a file if it exists; return False if it is in use, which only Windows refuses."""
         try:
             path.unlink(missing_ok=True)
         except PermissionError:
@@ -163,15 +162,15 @@ class FileSystem:
         return True
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder, those above it that are missing too, and let them last."""
+        """Create a folder and its missing parents, and sync their names."""
         missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
         for folder in reversed(missing):
             self._make_folder(folder)
             self.sync_folder(folder.parent)
 
     def sync_folder(self, folder: Path) -> None:
-        """Return when it is on the disk which files ``folder`` has, and under which names."""
-        if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders; NTFS logs names by itself
+        """Return once the names of the files in ``folder`` are on the disk."""
+        if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders; NTFS journals names
             return
         with _naming(folder):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -181,14 +180,14 @@ class FileSystem:
                 os.close(descriptor)
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names of what lies in ``folder``, sorted; none where there is no such folder."""
+        """Return the sorted names in ``folder``; empty if it does not exist."""
         try:
             return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
 
     def size(self, path: Path) -> int:
-        """Return the bytes of a file; ``FileNotFoundError`` if it is not there."""
+        """Return the size of a file in bytes; raise ``FileNotFoundError`` if it does not exist."""
         return path.stat().st_size
 
     def _make_folder(self, path: Path) -> None:
@@ -196,12 +195,12 @@ class FileSystem:
 
 
 DISK = FileSystem()
-"""The real one."""
+"""The real disk."""
 
 
 @contextmanager
 def durable_file(path: Path, files: FileSystem = DISK) -> Iterator[AppendFile]:
-    """Make a new file whose content is on the disk when the block ends; after an error it is removed.
+    """Create a file whose content is on the disk when the block ends; after an error the file is removed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -223,7 +222,7 @@ def durable_file(path: Path, files: FileSystem = DISK) -> Iterator[AppendFile]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Put the file's name into an ``OSError`` that has none: a write knows a number only."""
+    """Add the file's name to an ``OSError`` without one: ``write`` and ``fsync`` know a descriptor only."""
     try:
         yield
     except OSError as error:

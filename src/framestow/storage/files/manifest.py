@@ -1,14 +1,14 @@
-"""Manifests: which files of a folder belong together, in which state, and whether a byte of them was changed.
+"""Manifests: the files of a folder that belong together, and the checksums of their content.
 
 ::
 
     MANIFEST            of a folder that is written once
-    MANIFEST.000007     of generation 7 of a folder that is written again and again; the newest is what the folder holds
-    MANIFEST….new       one being written; after a crash it is left over, and the next writer removes it
+    MANIFEST.000007     of generation 7 of a folder that is written repeatedly; the newest one is current
+    MANIFEST….new       a manifest being written; if the writer crashes, the next writer removes it
 
-A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. It
-is written under another name, synced and renamed, so whoever opens the folder finds the old one or the new one, whole.
-What it names has to be on the disk before: the writers sync the content, :func:`write_manifest` the names.
+A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. It is
+written under another name, synced and renamed, so readers find the old or the new one, complete. The files that it
+names must be durable before: the writers sync the content, :func:`write_manifest` syncs the names.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _UNFINISHED = re.compile(rf"{MANIFEST}(\.\d{{6,}})?{re.escape(_NEW)}")
 
 
 def write_checked(path: Path, content: bytes, files: FileSystem = DISK) -> dict[str, Any]:
-    """Write a file, on the disk when this returns, and describe it for a manifest: name, bytes, checksum."""
+    """Write and sync a file; return its entry for a manifest: name, bytes, checksum."""
     with durable_file(path, files) as file:
         file.append(content)
     return {"name": path.name, "bytes": len(content), "checksum": checksum(content)}
 
 
 def read_checked(folder: Path, entry: dict[str, Any], files: FileSystem = DISK) -> bytes:
-    """Read the file that ``entry`` describes; raise ``DamagedDataError`` naming it if it is not as it was written."""
+    """Read the file of a manifest's ``entry``; raise ``DamagedDataError`` naming it if it is damaged."""
     path = folder / entry["name"]
     try:
         content = files.read(path)
     except OSError as error:
-        raise DamagedDataError(f"{path}: it cannot be read ({error.strerror}); take an older save") from error
+        raise DamagedDataError(f"{path}: the file cannot be read ({error.strerror}); load an older save") from error
     if (len(content), checksum(content)) != (entry["bytes"], entry["checksum"]):
-        raise DamagedDataError(f"{path}: its checksum is not the one that was written; take an older save")
+        raise DamagedDataError(f"{path}: its checksum is not the one that was written; load an older save")
     return content
 
 
 def manifest_path(folder: Path, generation: int | None = None) -> Path:
-    """Return where the manifest of a generation lies.
+    """Return the path of a generation's manifest.
 
     >>> manifest_path(Path("memory"), 7).name
     'MANIFEST.000007'
@@ -58,14 +58,14 @@ def manifest_path(folder: Path, generation: int | None = None) -> Path:
 
 
 def generations(folder: Path, files: FileSystem = DISK) -> list[int]:
-    """Return the generations whose manifests lie in ``folder``, oldest first."""
+    """Return the generations with a manifest in ``folder``, oldest first."""
     return sorted(int(name[1]) for name in map(_NUMBERED.fullmatch, files.names(folder)) if name)
 
 
 def next_generation(folder: Path, files: FileSystem = DISK) -> int:
-    """Return the number for the next manifest, higher than any that was begun there.
+    """Return a number above every generation that was started in ``folder``.
 
-    Also than one whose writing ended with an error: its rename may have reached the disk.
+    Failed ones count too: their rename may have reached the disk.
     """
     begun = (re.match(rf"{MANIFEST}\.(\d{{6,}})", name) for name in files.names(folder))
     return 1 + max((int(name[1]) for name in begun if name), default=0)
@@ -80,10 +80,10 @@ def write_manifest(
     generation: int | None = None,
     files: FileSystem = DISK,
 ) -> None:
-    """Write the manifest of ``folder``, or of one generation of it, in one step, lasting when this returns.
+    """Write the manifest of ``folder``, or of one generation, atomically and durably.
 
-    After an error from the last sync of the folder the manifest may be there or not after a loss of power; until then
-    it is there. So go on with :func:`next_generation`.
+    If the last sync of the folder fails, the manifest exists, but a loss of power may remove it. Then continue with the
+    number of :func:`next_generation`.
     """
     numbered = {} if generation is None else {"generation": generation}
     body = json.dumps({"format": kind, "version": version, **numbered, **content}, indent=1).encode()
@@ -92,7 +92,7 @@ def write_manifest(
     with durable_file(new, files) as file:
         file.append(b"%08x\n" % checksum(body) + body)
     try:
-        files.sync_folder(folder)  # the names of what it names, before its own
+        files.sync_folder(folder)  # makes the named files durable before the manifest
         files.replace(new, path)
     except OSError:
         with suppress(OSError):
@@ -104,10 +104,12 @@ def write_manifest(
 def read_manifest(
     folder: Path, kind: str, version: int, *, generation: int | None = None, files: FileSystem = DISK
 ) -> dict[str, Any]:
-    """Read the manifest of ``folder``, or of one generation of it.
+    """Read the manifest of ``folder``, or of one generation.
 
-    Raises ``FileNotFoundError`` without one, ``DamagedDataError`` if a byte of it was changed, and
-    ``IncompatibleError`` for another format or version.
+    Raises:
+        FileNotFoundError: there is no manifest.
+        DamagedDataError: its bytes were changed.
+        IncompatibleError: it has another format or version.
     """
     path = manifest_path(folder, generation)
     try:
@@ -117,7 +119,7 @@ def read_manifest(
             f"{path}: no {kind} was saved in this folder; give the folder that it was saved to"
         ) from error
     if stored_checksum != b"%08x" % checksum(body):
-        raise DamagedDataError(f"{path}: its checksum is not the one that was written; take an older save")
+        raise DamagedDataError(f"{path}: its checksum is not the one that was written; load an older save")
     manifest: dict[str, Any] = json.loads(body)
     if (manifest["format"], manifest["version"]) != (kind, version):
         raise IncompatibleError(
@@ -126,8 +128,8 @@ def read_manifest(
         )
     if manifest.get("generation") != generation:
         raise DamagedDataError(
-            f"{path}: it is the manifest of generation {manifest.get('generation')} under another name; "
-            "take an older save"
+            f"{path}: the file is the manifest of generation {manifest.get('generation')} under another name; "
+            "load an older save"
         )
     return manifest
 
@@ -135,24 +137,27 @@ def read_manifest(
 def read_newest_manifest(folder: Path, kind: str, version: int, files: FileSystem = DISK) -> dict[str, Any]:
     """Read the manifest of the newest generation; its key ``generation`` has the number.
 
-    A damaged one raises, also where an older one is whole: no crash damages a manifest, so what it names was promised,
-    and going back is for whoever was told. Raises as :func:`read_manifest`; for a folder with a manifest without a
-    number ``IncompatibleError``. Beside a writer, ask again after ``FileNotFoundError``: it may just have been replaced
-    by the next.
+    A damaged newest manifest raises even if an older one is intact. A crash never damages a manifest, so committed data
+    is lost, and the user decides whether to load an older generation. While another process writes, retry after
+    ``FileNotFoundError``: the writer may have replaced the manifest.
+
+    Raises:
+        Errors of :func:`read_manifest`.
+        IncompatibleError: the folder has a manifest without a number.
     """
-    there = generations(folder, files)
-    if there:
-        return read_manifest(folder, kind, version, generation=there[-1], files=files)
-    return read_manifest(folder, kind, version, files=files)  # raises: there is none, or it is of another version
+    numbers = generations(folder, files)
+    if numbers:
+        return read_manifest(folder, kind, version, generation=numbers[-1], files=files)
+    return read_manifest(folder, kind, version, files=files)  # raises: no manifest, or another version
 
 
 def remove_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> None:
-    """Remove the manifest of a generation; what only it names may go afterwards, once the folder was synced."""
+    """Remove a generation's manifest. Sync the folder before removing files that only it names."""
     files.remove(manifest_path(folder, generation))
 
 
 def remove_unfinished(folder: Path, files: FileSystem = DISK) -> list[str]:
-    """Remove the manifests that a dead writer began; return their names. For the one writer."""
+    """Remove unfinished manifests of a dead writer; return their names. Only the writer may call it."""
     unfinished = [name for name in files.names(folder) if _UNFINISHED.fullmatch(name)]
     for name in unfinished:
         files.remove(folder / name)

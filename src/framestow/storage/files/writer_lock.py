@@ -1,4 +1,4 @@
-"""The lock of the one writer of a folder, which a dead process does not keep."""
+"""The lock of a folder's one writer. The lock of a dead process is released."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ else:
     import fcntl
 
 LOCK = "LOCK"
-_LOCKED_BYTE = 2**30  # Windows locks bytes and lets nobody read them, so it is one behind what the file says
+_LOCKED_BYTE = 2**30  # Windows makes locked bytes unreadable, so lock one after the content
 
 
 class WriterLock:
-    """Held from construction until :meth:`close`, or the death of this process.
+    """A ``flock`` on a file, from construction until :meth:`close` or the death of this process.
 
-    ``flock`` on a file that stays: the kernel lets go of it when the process is gone, whatever killed it, so a file
-    that is left over keeps nobody out. What it contains is who holds it. A forked child lets go of it at once:
-    otherwise it would keep the lock of a parent that died. On network file systems it is as good as their ``flock``.
+    The file stays, and contains the process that locked it last. The kernel releases the lock when the process dies, so
+    a leftover file locks nobody out. A forked child releases its copy at once; otherwise it would keep the lock of a
+    dead parent. On a network file system the lock is as reliable as its ``flock``.
     """
 
-    _descriptor: int | None = None  # also where an interrupt comes before the file is opened
+    _descriptor: int | None = None  # also if an interrupt comes before the file is open
 
     def __init__(self, path: Path, what: str, way_out: str) -> None:
-        """Lock ``path``, a file in a folder that exists.
+        """Lock the file ``path`` in an existing folder.
 
-        Raises :class:`~framestow.errors.IncompatibleError`, ``{what} is being written by process … on …: one may at a
-        time; {way_out}``, where another process has it, or another object of this one.
+        Raises:
+            IncompatibleError: another process, or another object of this one, has the lock. The message is
+                ``{what} is being written by process … on …: one process may write at a time; {way_out}``.
         """
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -44,17 +45,19 @@ class WriterLock:
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             holder = os.read(self._descriptor, 300).decode(errors="replace").strip() or "another process"
             self.close()
-            raise IncompatibleError(f"{what} is being written by {holder}: one may at a time; {way_out}") from error
+            raise IncompatibleError(
+                f"{what} is being written by {holder}: one process may write at a time; {way_out}"
+            ) from error
         except BaseException:
             self.close()
             raise
-        with suppress(OSError):  # on a full disk it holds all the same
-            who = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
-            os.ftruncate(self._descriptor, os.write(self._descriptor, who))
-        _held.add(self)
+        with suppress(OSError):  # a full disk does not affect the lock itself
+            owner = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
+            os.ftruncate(self._descriptor, os.write(self._descriptor, owner))
+        _locks.add(self)
 
     def close(self) -> None:
-        """Let go of it. Closing again does nothing."""
+        """Release the lock. Closing again does nothing."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -79,13 +82,13 @@ def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-_held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
-def _let_go_in_a_forked_child() -> None:
-    for lock in list(_held):
+def _release_in_forked_child() -> None:
+    for lock in list(_locks):
         lock.close()  # closes the child's copy; the parent's keeps the lock
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_let_go_in_a_forked_child)
+    os.register_at_fork(after_in_child=_release_in_forked_child)

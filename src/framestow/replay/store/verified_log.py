@@ -1,0 +1,339 @@
+"""Verify one log of a store: every byte of its files, then the content of every block.
+
+``VerifiedLog`` covers all generations together, ``LogView`` the intact blocks of one of them. ``SegmentCheck`` and
+``StepsCheck`` check one block; ``step_problems`` checks that all steps and frames of a memory fit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedDataError
+from framestow.replay.columns import slot_record
+from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
+from framestow.storage.files.block_format import LOG, BlockKey, BlockPlace, Damage, FileState, LogState, file_name
+from framestow.storage.files.block_log_reader import BlockLogReader
+from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.storages import make_storage
+
+Progress = Callable[[int], None]  # called with the number of bytes read since the last call
+BlockCheck = Callable[
+    [BlockKey, bytes], "str | None"
+]  # returns the problem of a block with a correct checksum, or None
+
+
+class Place(NamedTuple):
+    """File and offset of a block's payload."""
+
+    file: Path
+    offset: int
+
+
+class VerifiedLog:
+    """The files of one log that any generation names, each up to its last committed byte.
+
+    ``damages`` lists all damage; ``missing`` lists the files that do not exist. Close it after use.
+    """
+
+    def __init__(self, folder: Path, name: str, states: Iterable[LogState], files: FileSystem = DISK) -> None:
+        self.name, self._folder, self._disk = name, folder, files
+        self.union = union_of(states)
+        names = set(files.names(folder))
+        self.missing = [
+            folder / file_name(name, state["number"], LOG)
+            for state in self.union["files"]
+            if file_name(name, state["number"], LOG) not in names
+        ]
+        self.damages = [Damage(path, 0, None, f"{path}: the file is missing") for path in self.missing]
+        self._reader = BlockLogReader.open(folder, name, self.present(self.union), files)
+        self._bad: set[Place] = set()
+
+    def verify(self, check: BlockCheck, progress: Progress) -> None:
+        """Verify every byte, then check every intact block with ``check``."""
+        self.damages += self._reader.damages(progress)
+        self._bad = {Place(damage.file, damage.offset) for damage in self.damages if damage.key is not None}
+        self._check_blocks(check, progress)
+
+    def present(self, state: LogState) -> LogState:
+        """Return ``state`` without the missing files."""
+        missing = {path.name for path in self.missing}
+        files = [file for file in state["files"] if file_name(self.name, file["number"], LOG) not in missing]
+        return LogState(files=files, next_file=state["next_file"])
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks, without copies of the same key."""
+        return len(self._reader)
+
+    @property
+    def damaged_files(self) -> list[Path]:
+        """Existing log files with a damaged byte: a repair must replace them."""
+        logs = {damage.file for damage in self.damages if damage.file.suffix == f".{LOG}"} - set(self.missing)
+        return sorted(logs)
+
+    def explains_loss(self, key: BlockKey) -> bool:
+        """Whether known damage explains a missing block: its own, or bytes whose blocks are unknown."""
+        return any(
+            damage.key == key or (damage.key is None and damage.file.suffix == f".{LOG}") for damage in self.damages
+        )
+
+    def view(self, state: LogState) -> LogView:
+        """Open the blocks of a generation whose manifest has ``state``."""
+        return LogView(self, BlockLogReader.open(self._folder, self.name, self.present(state), self._disk))
+
+    def intact_copy(self, key: BlockKey, reader: BlockLogReader) -> tuple[BlockLogReader, BlockPlace] | None:
+        """Return a reader and the place of an intact copy of a block, or ``None``.
+
+        ``reader`` is preferred, then the newest block of that key in the log. That one may have other content, written
+        by a memory that resumed from an older generation. It counts as a copy if its header equals the damaged block's
+        header.
+        """
+        if key not in reader:
+            return None
+        place = reader.place(key)
+        if Place(place.file, place.offset) not in self._bad:
+            return reader, place
+        newest = self._reader.place(key)
+        header = reader.header(key)
+        is_copy = header is not None and header == self._reader.header(key)
+        return (self._reader, newest) if is_copy and Place(newest.file, newest.offset) not in self._bad else None
+
+    def repair_indices(self) -> list[Path]:
+        """Rewrite damaged and lost indices; return them. Only the writer may call it."""
+        return self._reader.repair_indices()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+
+    def _check_blocks(self, check: BlockCheck, progress: Progress) -> None:
+        for key in self._reader:
+            file, offset, size = self._reader.place(key)
+            if Place(file, offset) not in self._bad:
+                problem = check(key, self._reader.read(key))
+                if problem:
+                    message = f"{file}: block {key.number} of stream {key.stream} at offset {offset}: {problem}"
+                    self.damages.append(Damage(file, offset, key, message))
+                    self._bad.add(Place(file, offset))
+            progress(size)
+
+
+class LogView:
+    """The intact blocks of a log that one generation names."""
+
+    def __init__(self, log: VerifiedLog, reader: BlockLogReader) -> None:
+        self._log, self._reader = log, reader
+
+    def intact_place(self, key: BlockKey) -> BlockPlace | None:
+        """Return the place of a block, or ``None`` if it is damaged or missing."""
+        copy = self._log.intact_copy(key, self._reader)
+        return None if copy is None else copy[1]
+
+    def intact_keys(self) -> Iterator[BlockKey]:
+        """Yield all intact blocks by stream and number, including blocks that no generation needs."""
+        return (key for key in self._reader if self.intact_place(key))
+
+    def read(self, key: BlockKey) -> bytes | None:
+        """Return a block's payload, or ``None`` if it is damaged or missing."""
+        copy = self._log.intact_copy(key, self._reader)
+        return None if copy is None else copy[0].read(key)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+
+
+class BlockSubset:
+    """Selected intact blocks of a view, with the interface of a log reader."""
+
+    def __init__(self, view: LogView, keys: Iterable[BlockKey]) -> None:
+        self._view, self._keys = view, set(keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def place(self, key: BlockKey) -> BlockPlace:
+        """Return the place of a block; raise ``KeyError`` if it is not selected."""
+        place = self._view.intact_place(key) if key in self._keys else None
+        if place is None:
+            raise KeyError(f"block {key.number} of stream {key.stream} is not selected")
+        return place
+
+    def read(self, key: BlockKey) -> bytes:
+        """Return a block's payload; raise ``KeyError`` if it is not selected."""
+        block = self._view.read(key) if key in self._keys else None
+        if block is None:
+            raise KeyError(f"block {key.number} of stream {key.stream} is not selected")
+        return block
+
+    def close(self) -> None:
+        """Do nothing: the owner of the view closes its files."""
+
+
+def union_of(states: Iterable[LogState]) -> LogState:
+    """Return a log state with the longest committed part of each file."""
+    longest: dict[int, FileState] = {}
+    next_file = 1
+    for state in states:
+        next_file = max(next_file, state["next_file"])
+        for file in state["files"]:
+            known = longest.get(file["number"])
+            if known is None or known["bytes"] < file["bytes"]:
+                longest[file["number"]] = file
+    return LogState(files=[longest[number] for number in sorted(longest)], next_file=next_file)
+
+
+UNPACKED_BYTES = 8 * 2**20  # of frames, unpacked at a time
+
+
+class SegmentCheck:
+    """Unpack every frame of a segment, of any storage; return the first problem."""
+
+    def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
+        self._settings, self._frames_per_segment = settings, frames_per_segment
+        frames_at_once = max(1, min(UNPACKED_BYTES // settings.frame.nbytes, frames_per_segment))
+        self._unpacked = [frame.empty(1, frames_at_once) for frame in settings.frame.leaf_frames]
+
+    def __call__(self, key: BlockKey, segment: bytes) -> str | None:
+        """Check a sealed segment; return its problem, or ``None``."""
+        first = key.number * self._frames_per_segment
+        return self.problem(key, segment, range(first, first + self._frames_per_segment))
+
+    def problem(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
+        """Return the problem of a segment that must have the frames ``positions``, or ``None``."""
+        settings = self._settings
+        if key.stream >= settings.num_frame_streams:
+            return f"the memory has {settings.num_frame_streams} streams of frames"
+        leaf = key.stream // settings.num_envs
+        frame, unpacked = settings.frame.leaf_frames[leaf], self._unpacked[leaf]
+        # A new storage for each segment: a segment must not depend on others.
+        storage = make_storage(settings.storage, frame, 1, frames_per_segment=self._frames_per_segment)
+        try:
+            storage.restore(0, key.number, segment)
+            if (found := storage.held(0)) != positions:
+                return f"it has frames {found.start} to {found.stop - 1}, not {positions.start} to {positions.stop - 1}"
+            length = unpacked.shape[1]
+            for start in range(positions.start, positions.stop, length):
+                count = min(length, positions.stop - start)
+                window = unpacked[:, :count]
+                last = np.array([start + count - 1])
+                storage.windows(np.zeros(1, np.int32), last, np.array([count], np.int32), window)
+        except (DamagedDataError, ValueError, IndexError) as error:
+            return str(error)
+        return None
+
+
+MAX_FLAGS = 7  # bits: terminated, truncated, slot is taken
+
+
+class StepsCheck:
+    """Check the fields of each step of a block; return the first problem."""
+
+    def __init__(self, settings: MemorySettings) -> None:
+        self._settings = settings
+        self._record = slot_record(settings.num_envs, settings.action, settings.extras)
+
+    def __call__(self, _key: BlockKey, block: bytes) -> str | None:
+        """Check a block of steps; return its problem, or ``None``."""
+        settings = self._settings
+        if len(block) % self._record.itemsize:
+            return f"its {len(block)} bytes are not a multiple of {self._record.itemsize}, the bytes of a step"
+        steps = np.frombuffer(block, self._record)
+        for name, is_wrong in {
+            "stream": steps["stream"] >= settings.num_envs,
+            "reward": ~np.isfinite(steps["reward"]),
+            "history": steps["history"] >= settings.stack,
+            "flags": steps["flags"] > MAX_FLAGS,
+            "action": settings.action.are_outside(steps["action"]).reshape(len(steps), -1).any(1),
+        }.items():
+            if is_wrong.any():
+                place = int(np.flatnonzero(is_wrong)[0])
+                return f"step {place} has the invalid {name} {steps[name][place]}"
+        return None
+
+
+Numbers = npt.NDArray[np.int64]
+
+
+class StoredFrames:
+    """Index of the frames of a memory: by stream, the numbers of its segments and its next position.
+
+    ``sealed``, ``next_positions`` and ``has_open`` have one entry for each stream of frames, ``num_streams`` for each
+    leaf.
+    """
+
+    def __init__(
+        self,
+        frames_per_segment: int,
+        sealed: list[Numbers],
+        next_positions: Numbers,
+        has_open: npt.NDArray[np.bool_],
+        num_streams: int,
+    ) -> None:
+        self.frames_per_segment, self._num_streams = frames_per_segment, num_streams
+        self._next_positions = next_positions
+        open_numbers = next_positions // frames_per_segment
+        self._numbers = [
+            np.append(numbers, open_number) if is_open else numbers
+            for numbers, open_number, is_open in zip(sealed, open_numbers.tolist(), has_open.tolist(), strict=True)
+        ]
+
+    def contain(self, stream: int, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
+        """Return for each span of frames, ``firsts`` to ``lasts`` inclusive, whether all of it is stored.
+
+        All leaves of ``stream`` must have the frames.
+        """
+        first_numbers, last_numbers = firsts // self.frames_per_segment, lasts // self.frames_per_segment
+        has_all: npt.NDArray[np.bool_] = firsts >= 0
+        for leaf in range(stream, len(self._numbers), self._num_streams):
+            numbers = self._numbers[leaf]
+            found = np.searchsorted(numbers, last_numbers, "right") - np.searchsorted(numbers, first_numbers, "left")
+            has_all = has_all & (lasts < self._next_positions[leaf]) & (found == last_numbers - first_numbers + 1)
+        return has_all
+
+
+def step_problems(timeline: Timeline, frames: StoredFrames, stack: int) -> Iterator[str]:
+    """Yield the problems between steps, then the transitions whose frames are missing."""
+    yield from _step_order_problems(timeline, stack)
+    runs = EpisodeRuns.of(timeline, stack).runs
+    for stream in range(timeline.num_streams):
+        of_stream = runs[runs["stream"] == stream]
+        firsts = of_stream["first"] - of_stream["history"]
+        lasts = of_stream["first"] + of_stream["length"]
+        for run in np.flatnonzero(~frames.contain(stream, firsts, lasts)):
+            yield f"stream {stream}: transitions need frames {firsts[run]} to {lasts[run]}, and some are missing"
+
+
+def _step_order_problems(timeline: Timeline, stack: int) -> Iterator[str]:
+    """Within a stream, positions ascend, an end has no successor, and each history has one frame more than the last."""
+    newest_steps = np.empty((4, 0), np.int64)
+    for indices in steps_in_pieces(timeline, STEPS_PER_PIECE):
+        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_columns=False)
+        streams, lasts, counts = windows
+        piece = np.stack([streams, lasts, counts, terminated | truncated])
+        steps = np.concatenate([newest_steps, piece], axis=1)
+        steps = steps[:, np.lexsort((steps[1], steps[0]))]
+        streams, lasts, counts, ended = steps
+        is_same = streams[1:] == streams[:-1]
+        apart = lasts[1:] - lasts[:-1]
+        follows = is_same & (apart == 1)
+        for problem, is_wrong in (
+            ("two transitions end at this frame", is_same & (apart == 0)),
+            ("a step follows the end of its episode", follows & (ended[:-1] == 1)),
+            (
+                "its history has another length than its episode",
+                follows & (counts[1:] != np.minimum(counts[:-1] + 1, stack + 1)),
+            ),
+        ):
+            for place in np.flatnonzero(is_wrong) + 1:
+                yield f"stream {streams[place]}, frame {lasts[place]}: {problem}"
+        if not np.isfinite(rewards).all():
+            yield "a reward is not finite"
+        newest_steps = steps[:, np.append(~is_same, True)]

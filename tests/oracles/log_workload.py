@@ -1,0 +1,99 @@
+"""Commits to a block log with manifests: appends, drops, compaction, new files and removals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from framestow.storage.files.block_format import BlockKey, LogState
+from framestow.storage.files.block_log import BlockLogWriter
+from framestow.storage.files.block_log_reader import BlockLogReader
+from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.manifest import (
+    generations,
+    next_generation,
+    read_newest_manifest,
+    remove_manifest,
+    remove_unfinished,
+    write_manifest,
+)
+
+KIND, VERSION = "framestow log course", 1
+FILE_BYTES = 700
+Blocks = dict[BlockKey, bytes]
+
+
+@cache
+def payload_of(key: BlockKey) -> bytes:
+    return np.random.default_rng(list(key)).bytes(60 + 40 * (key.number % 3))
+
+
+@cache
+def blocks_at(commit: int) -> Blocks:
+    """Return the blocks of commit number ``commit``: the newest ones, and a few old ones for compaction."""
+    newest = 6 * commit
+    keys = [BlockKey(n % 2, n) for n in range(newest) if n >= newest - 8 or n % 7 == 0]
+    return {key: payload_of(key) for key in keys}
+
+
+def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: Callable[[int], object]) -> None:
+    """Open or create the log in ``folder``, make ``num_commits`` commits, and call ``committed`` after each."""
+    files.make_folder(folder)
+    remove_unfinished(folder, files)
+    if generations(folder, files):
+        manifest = read_newest_manifest(folder, KIND, VERSION, files)
+        for older in generations(folder, files)[:-1]:
+            remove_manifest(folder, older, files)
+        first = manifest["commit"] + 1
+        writer = BlockLogWriter.open(folder, "frames", manifest["log"], file_bytes=FILE_BYTES, files=files)
+    else:
+        first = 1
+        writer = BlockLogWriter.create(folder, "frames", file_bytes=FILE_BYTES, files=files)
+        writer.remove_unneeded([])
+    with writer:
+        for commit in range(first, first + num_commits):
+            make_commit(folder, writer, commit, files)
+            committed(commit)
+
+
+def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSystem) -> None:
+    blocks = blocks_at(commit)
+    writer.retain(blocks)
+    for key, payload in blocks.items():
+        if key not in writer:
+            writer.append(key, payload)
+    writer.compact()
+    state = writer.sync()
+    generation = next_generation(folder, files)
+    write_manifest(folder, KIND, VERSION, {"commit": commit, "log": state}, generation=generation, files=files)
+    for older in generations(folder, files)[:-1]:
+        remove_manifest(folder, older, files)
+    files.sync_folder(folder)
+    writer.remove_unneeded([state])
+
+
+def found(folder: Path) -> tuple[int, Blocks]:
+    """Return the number of the commit in ``folder`` and its verified blocks; 0 without a commit."""
+    if not generations(folder):
+        return 0, {}
+    manifest = read_newest_manifest(folder, KIND, VERSION)
+    log: LogState = manifest["log"]
+    with BlockLogReader.open(folder, "frames", log) as reader:
+        assert reader.verify() == []
+        blocks = blocks_at(manifest["commit"])
+        return manifest["commit"], {key: reader.read(key) for key in blocks}
+
+
+def unneeded_files(folder: Path) -> Iterator[str]:
+    """Yield the files that the newest manifest does not name, after a writer has opened and committed."""
+    manifest = read_newest_manifest(folder, KIND, VERSION)
+    named = {f"MANIFEST.{manifest['generation']:06d}"}
+    for file in manifest["log"]["files"]:
+        named |= {f"frames.{file['number']:06d}.{ending}" for ending in ("log", "index")}
+        size = DISK.size(folder / f"frames.{file['number']:06d}.log")
+        if size != file["bytes"]:
+            yield f"{size - file['bytes']} bytes of frames.{file['number']:06d}.log"
+    yield from set(DISK.names(folder)) - named

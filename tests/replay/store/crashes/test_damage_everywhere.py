@@ -1,0 +1,111 @@
+"""Flips and cuts at every offset of a small store: each is found or harmless, and no content differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.errors import DamagedDataError, NothingToSampleError
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.format import LOCK
+from framestow.storage.files.block_format import FILE_HEADER_BYTES
+from oracles.fixed_play import NUM_STREAMS, FixedPlay, memory_of_play
+
+STEPS, CAPACITY = 520, 1100  # for each stream a sealed segment and a sealed block of steps, and some more
+EVERY_THIRD = pytest.param(
+    3, marks=pytest.mark.exhaustive
+)  # tests/storage/files tries every byte of logs and manifests
+
+
+@pytest.mark.parametrize("every", [1597, EVERY_THIRD])
+def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Path, record_property) -> None:
+    play, memory, folder = FixedPlay(STEPS), memory_of_play(CAPACITY), tmp_path / "memory"
+    play.record(memory, 0, STEPS)
+    memory.save(folder)
+    outcomes: Counter[str] = Counter()
+
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        for place, damaged in versions(whole, every):
+            path.write_bytes(damaged)
+            loaded = loaded_or_error(folder)
+            if isinstance(loaded, DamagedDataError):
+                assert str(folder) in str(loaded)
+                outcomes["found"] += 1
+            else:
+                assert STEPS == play.check_newest(loaded)
+                is_read = path.name != LOCK and path.suffix != ".index"
+                assert not is_read or (path.suffix == ".log" and place < FILE_HEADER_BYTES), f"{path}, {place}"
+                outcomes["harmless"] += 1
+        path.write_bytes(whole)
+        path.unlink()
+        if path.name != LOCK and path.suffix != ".index":
+            with pytest.raises((DamagedDataError, FileNotFoundError), match="memory"):
+                ReplayMemory.load(folder)
+        path.write_bytes(whole)
+    for outcome, number in outcomes.items():
+        record_property(f"changed and cut off bytes that were {outcome}", number)
+    assert outcomes["found"] > outcomes["harmless"] > 0
+
+
+@pytest.mark.parametrize("every", [1597, EVERY_THIRD])
+def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_path: Path, record_property) -> None:
+    play, memory, folder = FixedPlay(STEPS), memory_of_play(CAPACITY), tmp_path / "memory"
+    play.record(memory, 0, STEPS)
+    memory.save(folder)
+    outcomes: Counter[str] = Counter()
+    num_kept = 0
+
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        for _, damaged in versions(whole, every):
+            path.write_bytes(damaged)
+            numbers = numbers_or_error(play, folder, "raise")
+            outcome = "found" if isinstance(numbers, DamagedDataError) else "harmless"
+            assert outcome == "found" or numbers == list(range(STEPS * NUM_STREAMS))
+            assert outcome == "harmless" or str(folder) in str(numbers)
+            outcomes[outcome] += 1
+            left = numbers_or_error(play, folder, "skip")
+            if outcome == "harmless":
+                assert left == numbers
+            elif isinstance(left, list):
+                assert len(left) < STEPS * NUM_STREAMS
+                outcomes["found, and all else was kept"] += 1
+                num_kept += len(left)
+        path.write_bytes(whole)
+    for outcome, number in outcomes.items():
+        record_property(f"changed and cut off bytes that were {outcome}", number)
+    record_property("transitions that were kept then", num_kept)
+    assert outcomes["found"] > outcomes["found, and all else was kept"] > 0
+
+
+def numbers_or_error(play: FixedPlay, folder: Path, on_damage: str) -> list[int] | DamagedDataError:
+    """Return the numbers of all transitions that a reader returns, each compared with the play."""
+    try:
+        memory = ReplayMemory.open(folder, on_damage=on_damage)
+        while True:
+            try:
+                return play.check_any(memory)
+            except NothingToSampleError:  # evicted meanwhile, with the rest of its segment
+                assert on_damage == "skip"
+    except DamagedDataError as error:
+        return error
+
+
+def loaded_or_error(folder: Path) -> ReplayMemory | DamagedDataError:
+    try:
+        return ReplayMemory.load(folder)
+    except DamagedDataError as error:
+        return error
+
+
+def versions(whole: bytes, every: int) -> Iterator[tuple[int, bytes]]:
+    """Yield ``whole`` with one bit flipped, and truncated, at each offset."""
+    random = np.random.default_rng(len(whole))
+    for place in range(0, len(whole), min(every, 1 + len(whole) // 3)):
+        yield place, whole[:place] + bytes([whole[place] ^ (1 << random.integers(8))]) + whole[place + 1 :]
+        yield place, whole[:place]

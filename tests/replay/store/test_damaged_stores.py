@@ -1,0 +1,234 @@
+"""Changed files are found and named; files with impossible content build no memory."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from framestow.errors import DamagedDataError, FramestowError, IncompatibleError, InvalidSettingsError
+from framestow.frames.codec import checksum
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.snapshot import pack_arrays, unpack_arrays
+
+MANIFEST, STATE = "MANIFEST.000001", "state.000001.npz"
+LOG_HEADER_BYTES = 32
+GIB = 2**30
+
+
+def load_everything(folder: Path) -> None:
+    memory = ReplayMemory.load(folder)
+    if len(memory):
+        memory.get(memory.sampleable_indices())
+
+
+@pytest.fixture(scope="module")
+def small_store(tmp_path_factory) -> Path:
+    """A store of a few KB with all parts: sealed segments and steps, an open segment, steps of an incomplete block."""
+    folder = tmp_path_factory.mktemp("store") / "memory"
+    memory = ReplayMemory(5000, FrameSpec((2, 2)), 4, stack=2, num_envs=1, seed=0)
+    frame = np.zeros((1, 2, 2), np.uint8)
+    memory.begin(frame)
+    for step in range(4200):
+        memory.append([0], [step], [False], [False], frame)
+    memory.save(folder)
+    return folder
+
+
+@pytest.fixture
+def store(small_store, tmp_path) -> Path:
+    return Path(shutil.copytree(small_store, tmp_path / "memory"))
+
+
+def flips(file: Path, most: int | None) -> Iterator[int]:
+    """Flip a bit at every offset of the file, or at ``most`` random ones, one at a time; restore it."""
+    good = file.read_bytes()
+    first = LOG_HEADER_BYTES if file.suffix == ".log" else 0  # loading does not read it; `verify` does
+    places = np.arange(first, len(good))
+    if most is not None and most < len(places):
+        places = np.random.default_rng(0).choice(places, most, replace=False)
+    for place in places.tolist():
+        damaged = bytearray(good)
+        damaged[place] ^= 1 << (place % 8)
+        file.write_bytes(damaged)
+        yield place
+    file.write_bytes(good)
+
+
+@pytest.mark.parametrize("most", [100, pytest.param(None, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("name", [MANIFEST, STATE, "frames.000001.log", "steps.000001.log"])
+def test_any_changed_byte_is_found_and_its_file_named(name, most, store):
+    for _ in flips(store / name, most):
+        with pytest.raises((DamagedDataError, IncompatibleError), match=re.escape(name)):
+            load_everything(store)
+
+    load_everything(store)
+
+
+@pytest.mark.parametrize("name", ["frames.000001.index", "steps.000001.index"])
+def test_a_changed_byte_of_an_index_costs_nothing(name, store):
+    """The block headers replace the entries of a damaged index."""
+    for _ in flips(store / name, 20):
+        load_everything(store)
+
+
+@pytest.mark.parametrize("name", ["frames.000001.log", "steps.000001.log", STATE])
+@pytest.mark.parametrize("harm", ["cut short", "missing"])
+def test_a_truncated_or_missing_file_is_named(name, harm, store):
+    file = store / name
+    if harm == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1])
+
+    with pytest.raises(DamagedDataError, match=file.name):
+        load_everything(store)
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object], name: str = MANIFEST) -> None:
+    """Rewrite the manifest with a correct checksum."""
+    manifest = folder / name
+    content = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    change(content)
+    body = json.dumps(content).encode()
+    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+
+
+def test_a_memory_of_a_later_version_is_refused(store):
+    change_manifest(store, lambda content: content.update(version=3))
+
+    with pytest.raises(IncompatibleError, match="it is version 3"):
+        ReplayMemory.load(store)
+
+
+def test_a_memory_with_an_unknown_stack_padding_is_refused(store):
+    change_manifest(store, lambda content: content["memory"]["settings"].update(stack_padding="mirror"))
+
+    with pytest.raises(InvalidSettingsError, match="stack_padding is 'mirror': it must be one of"):
+        ReplayMemory.load(store)
+
+
+def test_a_memory_with_segments_of_another_length_is_refused(store):
+    change_manifest(store, lambda content: content.update(frames_per_segment=content["frames_per_segment"] // 2))
+
+    with pytest.raises(IncompatibleError, match="load it with the version that saved it"):
+        ReplayMemory.load(store)
+
+
+def places_in(value: Any, path: tuple = ()) -> Iterator[tuple]:
+    """Yield the path of every value in nested dicts and lists."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in items:
+        yield from places_in(child, (*path, key))
+
+
+def put(content: Any, path: tuple, value: Any) -> None:
+    for key in path[:-1]:
+        content = content[key]
+    content[path[-1]] = value
+
+
+@contextmanager
+def at_most(num_bytes: int):
+    """Limit the address space of the process to ``num_bytes`` more than now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+HOSTILE = [
+    None,
+    True,
+    -1,
+    0,
+    2**31,
+    2**62,
+    10**30,
+    0.5,
+    float("nan"),
+    "",
+    "../../etc/passwd",
+    "O",
+    [],
+    [-1],
+    [2**40],
+    {},
+]
+
+
+@pytest.mark.parametrize("values", [[None, -1, 2**62], pytest.param(HOSTILE, marks=pytest.mark.exhaustive)])
+def test_a_manifest_with_any_value_in_any_field_loads_or_is_refused_by_name(values, store):
+    original = (store / MANIFEST).read_bytes()
+    content = json.loads(original.partition(b"\n")[2])
+    refused = []
+
+    with at_most(2 * GIB):
+        for path in list(places_in(content))[1:]:
+            for value in values:
+                change_manifest(store, lambda changed, path=path, value=value: put(changed, path, value))
+                try:
+                    load_everything(store)
+                except FramestowError as error:
+                    refused.append((path, value, error))
+                (store / MANIFEST).write_bytes(original)
+
+    assert 30 * len(values) < len(refused)
+    assert [] == [one for one in refused if isinstance(one[-1], DamagedDataError) and str(store) not in str(one[-1])]
+
+
+def test_arrays_with_any_value_load_or_are_refused_by_name(store):
+    state = store / STATE
+    arrays = unpack_arrays(state.read_bytes(), STATE)
+    entry = {"name": STATE}
+    refused = []
+
+    with at_most(2 * GIB):
+        for name, array in arrays.items():
+            for changed in hostile_arrays(array):
+                content = pack_arrays(arrays | {name: changed})
+                state.write_bytes(content)
+                entry |= {"bytes": len(content), "checksum": checksum(content)}
+                change_manifest(store, lambda manifest, entry=entry: manifest.update(state=entry))
+                try:
+                    load_everything(store)
+                except FramestowError as error:
+                    refused.append((name, changed, error))
+
+    assert 50 < len(refused)
+    assert [] == [one for one in refused if isinstance(one[-1], DamagedDataError) and str(store) not in str(one[-1])]
+
+
+def hostile_arrays(array: np.ndarray) -> Iterator[np.ndarray]:
+    yield array[:0]
+    yield np.concatenate([array, array])
+    yield array.astype(np.float32) if array.dtype.kind in "biu" else array.astype(np.int64)
+    yield array.reshape(1, *array.shape)
+    if array.size and array.dtype.kind in "iu":
+        limits = np.iinfo(array.dtype)
+        for value in (limits.min, limits.max, limits.max // 2, 2**20):
+            changed = array.copy()
+            changed.flat[-1] = min(value, limits.max)
+            yield changed
+
+
+def test_an_array_file_that_claims_more_bytes_than_it_has_allocates_nothing(tmp_path):
+    stored = bytearray(pack_arrays({"rewards": np.zeros(4)}))
+    start = stored.index(b"(4,)")
+    stored[start : start + 4] = b"(9**"
+
+    with at_most(GIB), pytest.raises(DamagedDataError, match=r"rewards\.npz: the file does not contain arrays"):
+        unpack_arrays(bytes(stored), "rewards.npz")

@@ -1,0 +1,368 @@
+"""A memory in a folder: flushed, closed, killed, resumed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.errors import (
+    ClosedMemoryError,
+    DamagedSegmentError,
+    IncompatibleError,
+    InvalidSettingsError,
+)
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
+from oracles.damage import damage_a_segment
+from oracles.list_memory import ListMemory
+from oracles.recorded_play import SHAPE, play_on, recorded
+
+BY_HAND = {"flush_every": None}
+
+
+def closed(oracle: ListMemory) -> ListMemory:
+    """Return a copy of the oracle with its open episodes closed, as after a resume without environments."""
+    oracle = copy.deepcopy(oracle)
+    oracle.is_open = [False] * len(oracle.is_open)
+    return oracle
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("num_steps", [0, 3, 900])
+def test_a_closed_memory_is_resumed_and_its_open_episodes_end(num_steps, storage, tmp_path):
+    with recorded(num_steps, capacity=1500, storage=storage, directory=tmp_path / "memory")[0]:
+        pass
+    _, oracle = recorded(num_steps, capacity=1500)
+
+    memory, _ = recorded(0, capacity=1500, storage=storage, directory=tmp_path / "memory", seed=None)
+
+    oracle = closed(oracle)
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    play_on(memory, oracle, 400, seed=3)
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    memory.close()
+
+
+def test_flushed_segments_move_from_ram_to_files(tmp_path):
+    memory, oracle = recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)
+    before = memory.report()
+
+    memory.flush()
+
+    after = memory.report()
+    assert (0, after.disk_bytes > 100_000) == (before.disk_bytes, True)
+    assert after.parts["frames"] < before.parts["frames"] - 900_000  # the newest segments stay in RAM
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    memory.close()
+
+
+def test_flushed_steps_survive_a_kill_and_a_warning_says_what_is_lost(tmp_path):
+    script = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from oracles.recorded_play import play_on, recorded
+memory, oracle = recorded(800, capacity=3000, directory=sys.argv[1], flush_every=None)
+memory.flush()
+play_on(memory, oracle, 500, seed=2)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / "memory")], check=False)
+    assert -signal.SIGKILL == killed.returncode
+    _, oracle = recorded(800, capacity=3000)
+
+    with pytest.warns(RuntimeWarning, match="was not closed: it resumes from its last flush, with 1,600 transitions"):
+        memory, _ = recorded(0, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
+
+    assert_memory_is_what_the_oracle_holds(memory, closed(oracle))
+    memory.close()
+
+
+def test_bytes_after_the_last_flush_are_removed_with_a_warning(tmp_path):
+    memory, oracle = recorded(800, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
+    memory.close()
+    log = tmp_path / "memory" / "frames.000001.log"
+    size = log.stat().st_size
+    with log.open("ab") as file:
+        file.write(b"x" * 1234)
+
+    with pytest.warns(RuntimeWarning, match=re.escape("later steps are lost, and 1,234 incomplete bytes are removed")):
+        memory, _ = recorded(0, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
+
+    assert size == log.stat().st_size
+    assert_memory_is_what_the_oracle_holds(memory, closed(oracle))
+    memory.close()
+
+
+def test_an_opened_memory_resumes_exactly_with_its_open_episodes(tmp_path):
+    memory, oracle = recorded(800, capacity=1000, directory=tmp_path / "memory", **BY_HAND)
+    memory.sample(7)
+    memory.close()
+
+    again = ReplayMemory.open(tmp_path / "memory", read_only=False, **BY_HAND)
+
+    assert memory.sample(9).index.tolist() == again.sample(9).index.tolist()
+    play_on(again, oracle, 300, seed=5)
+    assert_memory_is_what_the_oracle_holds(again, oracle)
+    again.close()
+
+
+def test_a_kept_generation_can_be_resumed_after_later_flushes(tmp_path):
+    memory, oracle = recorded(700, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
+    checkpoint = memory.save(tmp_path / "memory", keep_previous=True)
+    then = copy.deepcopy(oracle)
+    for step in range(3):
+        play_on(memory, oracle, 300, seed=step)
+        memory.flush()
+    memory.close()
+
+    back = ReplayMemory.open(tmp_path / "memory", read_only=False, generation=checkpoint, **BY_HAND)
+
+    assert_memory_is_what_the_oracle_holds(back, then)
+    play_on(back, then, 500, seed=9)
+    newest = back.flush()
+    back.prune(tmp_path / "memory", newest)
+    back.close()
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), then)
+    assert 1 == len(list((tmp_path / "memory").glob("MANIFEST.*")))
+
+
+def test_a_reader_sees_the_flushed_generation_while_another_process_writes(tmp_path):
+    memory, oracle = recorded(700, capacity=900, directory=tmp_path / "memory", **BY_HAND)
+    memory.flush()
+    reader, then = ReplayMemory.open(tmp_path / "memory"), copy.deepcopy(oracle)
+
+    for step in range(4):
+        play_on(memory, oracle, 700, seed=step)
+        memory.flush()
+
+    assert_memory_is_what_the_oracle_holds(reader, then)
+    with pytest.raises(ClosedMemoryError, match="is open read-only: it stores no steps"):
+        reader.begin(np.zeros((2, *SHAPE), np.uint8))
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.open(tmp_path / "memory"), oracle)
+    memory.close()
+
+
+def test_a_second_writer_is_refused_with_the_name_of_the_first(tmp_path):
+    memory, _ = recorded(10, directory=tmp_path / "memory", **BY_HAND)
+
+    for attempt in (
+        lambda: recorded(0, directory=tmp_path / "memory"),
+        lambda: ReplayMemory.open(tmp_path / "memory", read_only=False),
+        lambda: recorded(5)[0].save(tmp_path / "memory"),
+    ):
+        with pytest.raises(IncompatibleError, match=f"is being written by process {os.getpid()}"):
+            attempt()
+
+    memory.close()
+    recorded(5)[0].save(tmp_path / "memory")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"capacity": 50}, "capacity is 50"), ({"stack_padding": "zeros"}, "stack_padding is 'zeros'")],
+)
+def test_a_folder_with_other_settings_is_refused_and_the_setting_named(changed, named, tmp_path):
+    recorded(10, directory=tmp_path / "memory")[0].close()
+
+    with pytest.raises(IncompatibleError, match=re.escape(f"{named}: the memory in {tmp_path / 'memory'} has")):
+        recorded(0, **{"directory": tmp_path / "memory"} | changed)
+
+    recorded(0, directory=tmp_path / "memory")[0].close()
+
+
+def test_a_closed_memory_can_be_sampled_and_stores_nothing(tmp_path):
+    memory, oracle = recorded(700, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
+    memory.close()
+    memory.close()
+
+    assert_batch_is_what_the_oracle_holds(memory.sample(20), oracle)
+    with pytest.raises(ClosedMemoryError, match="is closed: it stores no steps"):
+        memory.begin(np.zeros((2, *SHAPE), np.uint8))
+    with pytest.raises(ClosedMemoryError, match="is closed: it cannot be written"):
+        memory.flush()
+
+
+def test_a_memory_without_a_folder_cannot_flush_and_closing_does_nothing(tmp_path):
+    with recorded(10)[0] as memory, pytest.raises(InvalidSettingsError, match="does not live in a directory"):
+        memory.flush()
+
+
+def test_a_memory_in_a_folder_can_be_saved_to_another_folder(tmp_path):
+    memory, oracle = recorded(900, capacity=1200, directory=tmp_path / "memory", **BY_HAND)
+    memory.flush()
+    play_on(memory, oracle, 100, seed=4)
+
+    memory.save(tmp_path / "copy")
+    memory.close()
+
+    for name in ("memory", "copy"):
+        assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / name), oracle)
+
+
+def test_the_background_flushes_without_a_call(tmp_path):
+    memory, oracle = recorded(300, directory=tmp_path / "memory", flush_every=0.02)
+    deadline = time.monotonic() + 20
+
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+        if np.array_equal(ReplayMemory.load(tmp_path / "memory").sampleable_indices(), memory.sampleable_indices()):
+            break
+
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+    memory.close()
+
+
+def test_the_next_step_raises_the_error_of_a_background_flush_and_a_later_flush_works(tmp_path):
+    memory, oracle = recorded(3, directory=tmp_path / "memory", flush_every=0.02)
+    (tmp_path / "memory").rename(tmp_path / "elsewhere")
+    frames = np.zeros((2, *SHAPE), np.uint8)
+
+    with pytest.raises(FileNotFoundError):  # noqa: PT012 - one of these steps, the first after the flush
+        for _ in range(2000):
+            memory.begin(frames)
+            oracle.begin(frames, [0, 1])
+            time.sleep(0.01)
+    (tmp_path / "elsewhere").rename(tmp_path / "memory")
+
+    memory.close()
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_a_collected_memory_and_one_open_at_exit_are_closed(tmp_path):
+    memory, oracle = recorded(30, directory=tmp_path / "memory", flush_every=1000)
+    del memory
+    gc.collect()
+
+    recorded(0, directory=tmp_path / "memory")[0].close()  # without a warning, and the lock is free
+
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from oracles.recorded_play import recorded
+memory, _ = recorded(30, directory=sys.argv[1], flush_every=1000)
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "other")], check=True)
+    again, _ = recorded(0, directory=tmp_path / "other")
+    assert_memory_is_what_the_oracle_holds(again, closed(oracle))
+    again.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_neither_flushes_nor_closes_nor_locks(tmp_path):
+    memory, oracle = recorded(30, directory=tmp_path / "memory", **BY_HAND)
+    child = os.fork()
+    if child == 0:
+        try:
+            memory.flush()
+        except ClosedMemoryError:
+            memory.close()
+            os._exit(7)
+        os._exit(1)
+
+    assert 7 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    memory.close()
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_opening_a_missing_folder_does_not_create_it(tmp_path):
+    for read_only in (True, False):
+        with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
+            ReplayMemory.open(tmp_path / "nothing", read_only=read_only)
+
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("flush_every", [0, -1.0, float("nan")])
+def test_an_invalid_flush_every_is_refused(flush_every, tmp_path):
+    with pytest.raises(InvalidSettingsError, match="flush_every is"):
+        recorded(0, directory=tmp_path / "memory", flush_every=flush_every)
+
+    assert not (tmp_path / "memory").exists()
+
+
+def test_sampling_a_damaged_segment_raises_with_file_and_offset(tmp_path):
+    recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)[0].close()
+    damage_a_segment(tmp_path / "memory")
+    memory = ReplayMemory.open(tmp_path / "memory")
+
+    with pytest.raises(DamagedSegmentError, match=r"frames\.000001\.log.*offset"):
+        memory.get(memory.sampleable_indices())
+    with pytest.raises(DamagedSegmentError):
+        memory.sample(3000)
+
+
+def test_a_skipped_segment_is_counted_and_the_rest_is_sampled_uniformly(tmp_path):
+    memory, oracle = recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)
+    memory.close()
+    damage_a_segment(tmp_path / "memory")
+    memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+
+    batches = [memory.sample(1000) for _ in range(40)]
+
+    assert {1000} == {len(batch.index) for batch in batches}
+    assert 1 == memory.report().skipped_segments
+    assert 3400 - 320 - 5 <= len(memory) <= 3400 - 200  # the last frame of an episode starts no transition
+    assert_batch_is_what_the_oracle_holds(batches[0], oracle)
+    counts = np.bincount(np.concatenate([batch.index for batch in batches]), minlength=3400)
+    indices = memory.sampleable_indices()
+    assert 0 == np.delete(counts, indices).sum()
+    chi_square = ((counts[indices] - 40_000 / len(indices)) ** 2 / (40_000 / len(indices))).sum()
+    assert abs(chi_square - len(indices)) < 5 * np.sqrt(2 * len(indices))  # five standard deviations
+    assert "1 damaged segments were skipped" in str(memory.report())
+
+
+def test_a_writer_that_skips_a_damaged_segment_continues_without_it(tmp_path):
+    memory, oracle = recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)
+    memory.close()
+    damage_a_segment(tmp_path / "memory")
+    memory = ReplayMemory.open(tmp_path / "memory", read_only=False, on_damage="skip", **BY_HAND)
+    memory.sample(5000)
+    play_on(memory, oracle, 100, seed=8)
+    memory.close()
+
+    loaded = ReplayMemory.load(tmp_path / "memory")
+
+    assert memory.sampleable_indices().tolist() == loaded.sampleable_indices().tolist()
+    assert_batch_is_what_the_oracle_holds(loaded.get(loaded.sampleable_indices()), oracle)
+
+
+def test_an_unknown_on_damage_is_refused(tmp_path):
+    with pytest.raises(InvalidSettingsError, match="on_damage is 'ignore': it must be one of 'raise', 'skip'"):
+        ReplayMemory(10, FrameSpec(SHAPE), 4, on_damage="ignore")
+
+
+def test_a_saved_memory_opens_without_a_warning(tmp_path):
+    memory, oracle = recorded(50)
+    memory.save(tmp_path / "memory")
+
+    again = ReplayMemory.open(tmp_path / "memory", read_only=False, **BY_HAND)
+
+    assert_memory_is_what_the_oracle_holds(again, oracle)
+    again.close()
+
+
+@pytest.mark.parametrize("name", ["./memory/", "deep/new/memory"])
+def test_a_relative_path_stays_relative_to_the_first_working_directory(name, tmp_path, monkeypatch):
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path)
+    memory, oracle = recorded(300, capacity=1500, directory=name)
+
+    monkeypatch.chdir(tmp_path / "deep")
+    memory.save("copy")
+    play_on(memory, oracle, 200, seed=3)
+    memory.close()
+    monkeypatch.chdir(tmp_path)
+
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(name), oracle)
+    assert 0 < len(ReplayMemory.load("deep/copy")) < len(ReplayMemory.open(Path(name)))

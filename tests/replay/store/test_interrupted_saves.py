@@ -1,0 +1,67 @@
+"""Ctrl-C at any line of a save or a flush: memory and folder stay usable, without leftover files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.snapshot import pack_arrays
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
+from oracles.recorded_play import play_on, recorded
+
+EVERY = [83, pytest.param(5, marks=pytest.mark.exhaustive)]  # lines
+
+
+# If the interrupt comes right after a file is opened, the garbage collector closes it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("every", EVERY)
+@pytest.mark.parametrize("lives_there", [False, True])
+def test_a_save_interrupted_at_any_line_can_be_repeated(lives_there, every, tmp_path):
+    folder = tmp_path / "memory"
+    memory, oracle = recorded(400, capacity=900, **({"directory": folder, "flush_every": None} if lives_there else {}))
+    save = memory.flush if lives_there else lambda: memory.save(folder)
+    save()
+    line, num_interrupted, was_interrupted = 1, 0, True
+
+    while was_interrupted:
+        play_on(memory, oracle, 40, seed=line)
+        try:
+            with ctrl_c_at_line(line):
+                save()
+        except KeyboardInterrupt:
+            num_interrupted += 1
+        else:
+            was_interrupted = False
+        line += every
+        if num_interrupted % 5 == 0:
+            save()
+            assert_memory_is_what_the_oracle_holds(ReplayMemory.load(folder), oracle)
+
+    assert 10 <= num_interrupted
+    save()
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(folder), oracle)
+    names = {file.name.partition(".")[0] for file in folder.iterdir()}
+    assert {"LOCK", "MANIFEST", "state", "frames", "steps"} >= names
+    assert 1 == len(list(folder.glob("MANIFEST*"))) == len(list(folder.glob("state*")))
+    memory.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_while_packing_arrays_raises_keyboard_interrupt():
+    arrays = {"rewards": np.arange(10.0), "actions": np.arange(3)}
+    counted, interrupts = NumberedPlaces(0), 0
+    with counted:
+        packed = pack_arrays(arrays)
+
+    for place in range(1, counted.num_seen, 3):
+        try:
+            with NumberedPlaces(place):
+                pack_arrays(arrays)
+        except KeyboardInterrupt:  # any other error fails; Python swallows interrupts during garbage collection
+            interrupts += 1
+
+    assert interrupts > 100
+    assert packed == pack_arrays(arrays)

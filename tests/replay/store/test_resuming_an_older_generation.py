@@ -1,0 +1,55 @@
+"""A memory that resumes from an older generation leaves no bytes of the newer ones."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+
+from framestow.replay.inspection import stored_files
+from framestow.replay.memory import ReplayMemory
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.recorded_play import play_on, recorded
+
+BY_HAND = {"flush_every": None}
+
+
+def with_two_generations(folder):
+    """Return a closed memory, the number of its generation of 700 steps, and the oracle of then; a newer one exists."""
+    memory, oracle = recorded(700, capacity=3000, directory=folder, **BY_HAND)
+    checkpoint = memory.save(folder, keep_previous=True)
+    then = copy.deepcopy(oracle)
+    play_on(memory, oracle, 700, seed=7)
+    memory.close()
+    return checkpoint, then
+
+
+@pytest.mark.parametrize("num_steps", [0, 500])
+def test_removing_newer_generations_also_removes_their_bytes_without_a_warning(num_steps, tmp_path):
+    checkpoint, then = with_two_generations(tmp_path)
+    back = ReplayMemory.open(tmp_path, read_only=False, generation=checkpoint, **BY_HAND)
+    play_on(back, then, num_steps, seed=9)
+    back.flush()
+
+    assert {} == stored_files(tmp_path).left_over
+    back.close()
+    assert {} == stored_files(tmp_path).left_over
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = ReplayMemory.open(tmp_path, read_only=False, **BY_HAND)
+    assert_memory_is_what_the_oracle_holds(again, then)
+    again.close()
+
+
+def test_newer_generations_stay_intact_until_a_commit_removes_them(tmp_path):
+    checkpoint, then = with_two_generations(tmp_path)
+    newest = stored_files(tmp_path).generation
+
+    back = ReplayMemory.open(tmp_path, read_only=False, generation=checkpoint, **BY_HAND)
+    play_on(back, then, 100, seed=9)
+
+    there = ReplayMemory.load(tmp_path, generation=newest)
+    assert 2 * (700 + 700) == len(there)
+    there._check()
+    back.close()

@@ -1,0 +1,263 @@
+"""Saving and loading: everything is restored, only new data is written, and damage is found."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framestow.errors import IncompatibleError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import STACK_PADDINGS
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.store.session import keep_only
+from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.list_memory import ListMemory
+from oracles.recorded_play import SHAPE, play_on, recorded
+
+
+@pytest.mark.parametrize("stack_padding", STACK_PADDINGS)
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("num_steps", [0, 1, 15, 40, 400])
+def test_a_loaded_memory_equals_the_saved_one_and_resumes_there(storage, num_steps, stack_padding, tmp_path):
+    memory, oracle = recorded(num_steps, storage=storage, stack_padding=stack_padding)
+    memory.save(tmp_path / "memory")
+
+    loaded = ReplayMemory.load(tmp_path / "memory")
+
+    assert_memory_is_what_the_oracle_holds(loaded, oracle)
+    play_on(loaded, oracle, 50, seed=2)
+    assert_memory_is_what_the_oracle_holds(loaded, oracle)
+
+
+def test_a_loaded_memory_samples_like_the_saved_one(tmp_path):
+    memory, _ = recorded(60)
+    memory.sample(5)
+    memory.save(tmp_path / "memory")
+    loaded = ReplayMemory.load(tmp_path / "memory")
+
+    expected = [memory.sample(8).index.tolist() for _ in range(3)]
+
+    assert expected == [loaded.sample(8).index.tolist() for _ in range(3)]
+
+
+def frames_log(folder: Path) -> bytes:
+    return (folder / "frames.000001.log").read_bytes()
+
+
+def test_a_loaded_memory_packs_later_frames_like_the_saved_one(tmp_path):
+    memory, oracle = recorded(370, capacity=2000)
+    memory.save(tmp_path / "memory")
+    loaded = ReplayMemory.load(tmp_path / "memory")
+
+    for target, number in ((memory, 0), (loaded, 1)):
+        play_on(target, copy.deepcopy(oracle), 600, seed=4)
+        target.save(tmp_path / f"after {number}")
+
+    assert frames_log(tmp_path / "after 0") == frames_log(tmp_path / "after 1")
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_saving_again_replaces_the_generation_and_leaves_no_other_file(tmp_path):
+    memory, oracle = recorded(20)
+    for step in range(3):
+        play_on(memory, oracle, 20, seed=step)
+        memory.save(tmp_path / "memory")
+
+    assert ["LOCK", "MANIFEST.000003", "state.000003.npz"] == names_in(tmp_path / "memory")
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+@pytest.mark.parametrize("through_a_load", [False, True])
+def test_saving_again_appends_only_new_data(through_a_load, tmp_path):
+    memory, oracle = recorded(1000, capacity=10_000)
+    memory.save(tmp_path / "memory")
+    first = {path.name: path.read_bytes() for path in (tmp_path / "memory").glob("*.log")}
+    if through_a_load:
+        memory = ReplayMemory.load(tmp_path / "memory")
+
+    play_on(memory, oracle, 500, seed=7)
+    memory.save(tmp_path / "memory")
+
+    assert {"frames.000001.log", "steps.000001.log"} == first.keys()
+    for name, content in first.items():
+        grown = (tmp_path / "memory" / name).read_bytes()
+        assert content == grown[: len(content)]
+        assert 1.2 < len(grown) / len(content) <= 2  # 1.5 times, rounded to blocks
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_a_folder_with_the_save_of_another_memory_is_rewritten(tmp_path):
+    memory, oracle = recorded(700, capacity=2000)
+    memory.save(tmp_path / "memory")
+    recorded(700, capacity=2000, seed=5)[0].save(tmp_path / "memory")
+    play_on(memory, oracle, 10, seed=6)
+
+    memory.save(tmp_path / "memory")
+
+    memory.save(tmp_path / "alone")
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+    assert len(names_in(tmp_path / "alone")) == len(names_in(tmp_path / "memory"))
+
+
+def test_kept_generations_load_until_they_are_pruned(tmp_path):
+    memory, oracle = recorded(0, capacity=900)
+    kept = {}
+    for step in range(4):
+        play_on(memory, oracle, 300, seed=step)
+        kept[memory.save(tmp_path / "memory", keep_previous=True)] = oracle.held
+
+    found = {generation: ReplayMemory.load(tmp_path / "memory", generation=generation) for generation in kept}
+
+    assert {number: list(steps) for number, steps in kept.items()} == {
+        number: loaded.sampleable_indices().tolist() for number, loaded in found.items()
+    }
+    memory.prune(tmp_path / "memory", 3)
+    assert ["MANIFEST.000003", "MANIFEST.000004"] == [name for name in names_in(tmp_path / "memory") if "MAN" in name]
+    with pytest.raises(FileNotFoundError, match=r"MANIFEST\.000002"):
+        ReplayMemory.load(tmp_path / "memory", generation=2)
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_pruning_at_a_missing_generation_is_refused(tmp_path):
+    memory, _ = recorded(10)
+    memory.save(tmp_path / "memory")
+
+    with pytest.raises(FileNotFoundError, match=r"there is no generation 2, so nothing is removed; give one of \[1\]"):
+        memory.prune(tmp_path / "memory", 2)
+
+    assert 20 == len(ReplayMemory.load(tmp_path / "memory"))
+
+
+def test_a_memory_loaded_from_an_older_generation_resumes_there(tmp_path):
+    memory, oracle = recorded(700, capacity=5000)
+    first = memory.save(tmp_path / "memory")
+    log = frames_log(tmp_path / "memory")
+    play_on(memory, copy.deepcopy(oracle), 700, seed=11)
+    memory.save(tmp_path / "memory", keep_previous=True)
+
+    back = ReplayMemory.load(tmp_path / "memory", generation=first)
+    play_on(back, oracle, 700, seed=12)
+    back.save(tmp_path / "memory")
+
+    assert log == frames_log(tmp_path / "memory")[: len(log)]
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_keep_only_removes_older_and_newer_generations(tmp_path):
+    memory, oracle = recorded(700, capacity=5000)
+    first = memory.save(tmp_path / "memory")
+    alone = names_in(tmp_path / "memory")
+    later = copy.deepcopy(oracle)
+    for _ in range(2):
+        play_on(memory, later, 700, seed=11)
+        memory.save(tmp_path / "memory", keep_previous=True)
+
+    with pytest.raises(FileNotFoundError, match=r"no generation 4, so nothing is removed; give one of \[1, 2, 3\]"):
+        keep_only(tmp_path / "memory", 4)
+    keep_only(tmp_path / "memory", first)
+
+    assert alone == names_in(tmp_path / "memory")
+    loaded = ReplayMemory.load(tmp_path / "memory")
+    play_on(loaded, oracle, 700, seed=12)
+    loaded.save(tmp_path / "memory")
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+class Newest(Uniform):
+    """A custom sampler."""
+
+
+def test_a_custom_sampler_is_passed_to_load(tmp_path):
+    memory, _ = recorded(20, sampler=Newest())
+    memory.save(tmp_path / "memory")
+
+    with pytest.raises(IncompatibleError, match="sampler is not given: the memory was saved with a Newest, which is"):
+        ReplayMemory.load(tmp_path / "memory")
+
+    loaded = ReplayMemory.load(tmp_path / "memory", sampler=Newest())
+    assert memory.sample(8).index.tolist() == loaded.sample(8).index.tolist()
+
+
+def test_a_folder_without_a_memory_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
+        ReplayMemory.load(tmp_path)
+
+
+def test_a_moved_folder_loads(tmp_path):
+    memory, oracle = recorded(10)
+    memory.save(tmp_path / "memory")
+    shutil.move(tmp_path / "memory", tmp_path / "elsewhere")
+
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "elsewhere"), oracle)
+
+
+def test_a_stream_without_stored_steps_resumes_at_its_position(tmp_path):
+    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, num_envs=2, seed=0)
+    oracle = ListMemory(50, 2, 4, 0.99)
+    blank = np.zeros((1, *SHAPE), np.uint8)
+    for target in (memory, oracle):
+        target.begin(blank, [1])
+        for step in range(319):  # with the first frame a complete segment
+            target.append([0], [0.0], [step == 318], [False], blank, [1])
+        target.begin(blank, [0])
+        for _ in range(60):
+            target.append([1], [0.0], [False], [False], blank, [0])
+    memory.save(tmp_path / "memory")
+
+    loaded = ReplayMemory.load(tmp_path / "memory")
+
+    for target in (loaded, oracle):
+        target.begin(blank + 1, [1])
+        target.append([2], [0.0], [False], [False], blank + 2, [1])
+    assert_memory_is_what_the_oracle_holds(loaded, oracle)
+
+
+MEASURE_PEAK = """
+import resource, sys
+import numpy as np
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory import ReplayMemory
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def record(num_steps):
+    memory = ReplayMemory(num_steps, FrameSpec((84, 84)), 4)
+    noise = np.random.default_rng(0).integers(0, 256, (256, 84, 84), dtype=np.uint8)
+    memory.begin(noise[:1])
+    for step in range(num_steps):
+        memory.append([0], [0.0], [False], [False], noise[step % 256][None])
+    return memory
+
+folder = sys.argv[2]
+record(200).save(folder + "-warm")
+ReplayMemory.load(folder + "-warm")
+if sys.argv[1] == "save":
+    memory = record(15_000)
+    before = peak()
+    memory.save(folder)
+else:
+    before = peak()
+    memory = ReplayMemory.load(folder)
+    before += memory.nbytes
+print((peak() - before) / 2**20)
+"""
+
+
+def test_saving_and_loading_need_no_second_copy_of_the_memory(tmp_path):
+    over = {}
+    for what in ("save", "load"):
+        command = [sys.executable, "-c", MEASURE_PEAK, what, str(tmp_path / "memory")]
+        over[what] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert max(over.values()) < 12, over  # MiB, of 101 MiB of noise: a few segments of 2.2 MiB
