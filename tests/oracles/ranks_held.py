@@ -14,15 +14,15 @@ class RanksHeld:
     def __len__(self) -> int:
         return self.num_held
 
-    def held_at(self, ranks: np.ndarray) -> np.ndarray:
+    def sampleable_at(self, ranks: np.ndarray) -> np.ndarray:
         assert ranks.dtype == np.int64
         assert ranks.size == 0 or (0 <= ranks.min() and ranks.max() < self.num_held)
         return ranks
 
-    def held_indices(self) -> np.ndarray:
+    def sampleable_indices(self) -> np.ndarray:
         return np.arange(self.num_held)
 
-    def is_held(self, indices: np.ndarray) -> np.ndarray:
+    def is_sampleable(self, indices: np.ndarray) -> np.ndarray:
         return (indices >= 0) & (indices < self.num_held)
 
     def slots_of(self, indices: np.ndarray) -> np.ndarray:

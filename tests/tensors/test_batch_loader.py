@@ -94,7 +94,7 @@ def test_the_next_batches_are_unpacked_while_the_learner_is_busy():
         def __init__(self, batch_size: int) -> None:
             self._pending = memory._draw_ahead(batch_size)
             threads.add(("draw", threading.current_thread()))
-            self.draw_anew, self.stop = self._pending.draw_anew, self._pending.stop
+            self.redraw, self.stop = self._pending.redraw, self._pending.stop
 
         def unpack(self):
             threads.add(("unpack", threading.current_thread()))
@@ -168,7 +168,7 @@ class UnpacksTo:
     def unpack(self):
         return self.given
 
-    def draw_anew(self, error):
+    def redraw(self, error):
         raise error
 
     def stop(self):

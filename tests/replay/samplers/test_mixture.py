@@ -28,7 +28,7 @@ class Always(Sampler):
         self.priorities: list[tuple[list[int], list[float]]] = []
 
     def draw(self, batch_size, held, generator):
-        indices = held.held_at(np.full(batch_size, self.rank, np.int64))
+        indices = held.sampleable_at(np.full(batch_size, self.rank, np.int64))
         return Draw(indices, np.full(batch_size, self.weight, np.float32))
 
     def slots_changed(self, slots, held):

@@ -57,7 +57,7 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
 
     assert not failures
     memory._check()
-    _, arrays = memory._parts.told.state()
+    _, arrays = memory._parts.notified_sampler.state()
     indices = np.concatenate([np.arange(first, first + count) for first, count in arrays["sampler.runs"].tolist()])
     assert memory.sampleable_indices().tolist() == indices.tolist()
     assert {1.0, TOLD} >= set(arrays["sampler.weights"].tolist())

@@ -103,7 +103,7 @@ def test_a_new_transition_has_the_largest_priority_so_far_and_the_first_ones_one
 
 def priorities_of(memory: ReplayMemory) -> dict[int, float]:
     """Weights of all that are held, by index, as a save has them."""
-    _, arrays = memory._parts.told.state()
+    _, arrays = memory._parts.notified_sampler.state()
     indices = [index for first, count in arrays["sampler.runs"].tolist() for index in range(first, first + count)]
     return dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
 
@@ -123,7 +123,7 @@ def test_an_update_of_what_has_left_a_segment_at_random_is_ignored(tmp_path):
     memory = with_holes(tmp_path, lambda: Prioritized(alpha=1.0, epsilon=0.0))
     ever = np.arange(memory.sampleable_indices()[-1] + 1)
 
-    memory.update_priorities(ever, np.where(memory._parts.timeline.is_held(ever), 2.0, 50.0))
+    memory.update_priorities(ever, np.where(memory._parts.timeline.is_sampleable(ever), 2.0, 50.0))
 
     assert dict.fromkeys(memory.sampleable_indices().tolist(), 2.0) == priorities_of(memory)
 

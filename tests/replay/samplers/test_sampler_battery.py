@@ -21,28 +21,28 @@ class UniformBattery(SamplerBattery):
 class NeverTheNewest(Sampler):
     def draw(self, batch_size, held, generator):
         ranks = generator.integers(0, max(1, len(held) - 1), batch_size)
-        return Draw(held.held_at(ranks), np.ones(batch_size, np.float32))
+        return Draw(held.sampleable_at(ranks), np.ones(batch_size, np.float32))
 
 
 class NewestTwiceAsOften(Sampler):
     def draw(self, batch_size, held, generator):
         ranks = np.minimum(generator.integers(0, len(held) + 1, batch_size), len(held) - 1)
-        return Draw(held.held_at(ranks), np.ones(batch_size, np.float32))
+        return Draw(held.sampleable_at(ranks), np.ones(batch_size, np.float32))
 
 
 class NewerHalfATenthOftener(Sampler):
     def draw(self, batch_size, held, generator):
         chances = np.where(np.arange(len(held)) < len(held) // 2, 1.0, 1.1)
         ranks = generator.choice(len(held), batch_size, p=chances / chances.sum())
-        return Draw(held.held_at(ranks), np.ones(batch_size, np.float32))
+        return Draw(held.sampleable_at(ranks), np.ones(batch_size, np.float32))
 
 
 class FromTheWholeSpan(Sampler):
     """Draws an index, and the nearest that is held: what stands beside a gap comes too often."""
 
     def draw(self, batch_size, held, generator):
-        first, last = held.held_at(np.array([0, len(held) - 1]))
-        indices = held.held_at(np.arange(len(held)))
+        first, last = held.sampleable_at(np.array([0, len(held) - 1]))
+        indices = held.sampleable_at(np.arange(len(held)))
         drawn = np.searchsorted(indices, generator.integers(first, last + 1, batch_size))
         return Draw(indices[drawn], np.ones(batch_size, np.float32))
 
@@ -70,7 +70,7 @@ class Forgets(Sampler):
     def draw(self, batch_size, held, generator):
         ranks = (self.next_rank + np.arange(batch_size)) % len(held)
         self.next_rank += batch_size
-        return Draw(held.held_at(ranks), np.ones(batch_size, np.float32))
+        return Draw(held.sampleable_at(ranks), np.ones(batch_size, np.float32))
 
 
 class DoubleWeights(Uniform):

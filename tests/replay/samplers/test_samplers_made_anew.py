@@ -19,7 +19,7 @@ SAMPLERS = {
 
 class Oldest(Sampler):
     def draw(self, batch_size, held, generator):
-        return Draw(held.held_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
+        return Draw(held.sampleable_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
 
 
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS.keys())

@@ -21,13 +21,13 @@ class Tally(Sampler):
         self.was_restored = False
 
     def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
-        indices = held.held_at(np.full(batch_size, len(held) - 1))
+        indices = held.sampleable_at(np.full(batch_size, len(held) - 1))
         self.drawn = np.append(self.drawn, indices)
         return Draw(indices, np.ones(batch_size, np.float32))
 
     def state(self, held: Held) -> dict[str, Any]:
         parts = [{"drawn": self.drawn}, {"drawn": self.drawn.reshape(-1, 1) * 2, "count": np.int64(len(self.drawn))}]
-        return {"held": held.held_runs(), "parts": parts, "word": "tally"}
+        return {"held": held.sampleable_runs(), "parts": parts, "word": "tally"}
 
     def restore(self, state: dict[str, Any], held: Held) -> None:
         one, two = state["parts"]
@@ -35,7 +35,7 @@ class Tally(Sampler):
         assert state["word"] == "tally"
         assert two["count"] == len(self.drawn)
         assert two["drawn"].tolist() == [[2 * index] for index in self.drawn.tolist()]
-        assert state["held"].tolist() == held.held_runs().tolist()
+        assert state["held"].tolist() == held.sampleable_runs().tolist()
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -65,7 +65,7 @@ def test_a_sampler_of_another_class_begins_afresh(tmp_path):
 def test_a_sampler_that_writes_draw_alone_says_what_it_cannot_do():
     class Oldest(Sampler):
         def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
-            return Draw(held.held_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
+            return Draw(held.sampleable_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
 
     memory, _ = recorded(30, sampler=Oldest())
 

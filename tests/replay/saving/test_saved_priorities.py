@@ -19,7 +19,7 @@ from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 
 def weights_of(memory: ReplayMemory) -> dict[int, float]:
     """What is saved of each transition that is held."""
-    _, arrays = memory._parts.told.state()
+    _, arrays = memory._parts.notified_sampler.state()
     names = [name.removesuffix("runs") for name in arrays if name.endswith("runs")]
     runs, weights = arrays[f"{names[0]}runs"].tolist(), arrays[f"{names[0]}weights"].tolist()
     return dict(zip([index for first, count in runs for index in range(first, first + count)], weights, strict=True))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.samplers.notified_sampler import MADE
+from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.blocks import ExaminedLog, KeptBlocks, LogView
 from framestow.replay.store.examination import ExaminedGeneration, ExaminedStore, Progress, examine_generation
@@ -181,7 +181,7 @@ def repaired_generation(
     if missing or again.contradictions:
         lacking = [f"block {number} of stream {stream} is not there" for stream, number in missing]
         raise DamagedDataError("; ".join([*again.contradictions, *lacking]))
-    sampler = None if manifest.memory["sampler"]["kind"] in MADE else Uniform()
+    sampler = None if manifest.memory["sampler"]["kind"] in SAMPLERS else Uniform()
     parts = built(lambda **_: MemoryParts(settings, sampler), settings, folder)
     kept = KeptBlocks(frames, examined.whole_segments), KeptBlocks(steps, examined.whole_steps)
     StoredMemory(folder, manifest, arrays, *kept).fill(parts, in_files=True)

@@ -246,7 +246,12 @@ class Directory:
         with self._parts.lock:
             courses = timeline.newest_positions, timeline.episode_starts, timeline.is_open
             drawn = self._parts.generator.bit_generator.state
-            return [course.tobytes() for course in courses], len(timeline), drawn, self._parts.told.num_updates
+            return (
+                [course.tobytes() for course in courses],
+                len(timeline),
+                drawn,
+                self._parts.notified_sampler.num_updates,
+            )
 
     def _failed(self, error: Exception) -> None:
         self._parts.refuse_steps(error, for_good=False)
@@ -384,5 +389,5 @@ def _warn_of_a_crash(writer: StoreWriter, base: Manifest) -> None:
         f"memory {writer.folder} was not closed: it goes on from its last flush, with {base.num_transitions:,} "
         f"transitions (generation {base.generation}); what came after is lost{cut}; close it, or use `with`, next time",
         RuntimeWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
