@@ -100,7 +100,7 @@ class SamplerBattery:
         assert ((batch_size,), (batch_size,)) == (batch.index.shape, batch.weight.shape)
         assert ((batch.weight > 0) & (batch.weight <= 1)).all()
 
-    def test_saved_and_loaded_it_goes_on_with_the_same_draws(self, tmp_path: Path):
+    def test_after_a_load_it_continues_with_the_same_draws(self, tmp_path: Path):
         memory = five_streams_at_different_rates(tmp_path, self.make)
         self.prepare(memory)
         self.batches(memory, num_batches=3, batch_size=9)

@@ -152,7 +152,7 @@ class InterruptedLife:
                 calls[self.random.integers(len(calls))]()
         for _ in range(2 * SEGMENT_FRAMES):  # the memory goes on
             self.step(is_interrupted=False)
-        self._check()
+        self.check()
 
     def step(self, *, is_interrupted: bool = True) -> None:
         """Begin episodes where they ended, now and then elsewhere too, and append a step."""

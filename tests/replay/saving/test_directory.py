@@ -194,7 +194,7 @@ def test_a_closed_memory_can_be_sampled_and_takes_nothing_any_more(tmp_path):
 
 
 def test_a_memory_without_a_folder_has_nothing_to_flush_and_closes_as_nothing(tmp_path):
-    with recorded(10)[0] as memory, pytest.raises(InvalidSettingsError, match="does not live in a directory"):
+    with recorded(10)[0] as memory, pytest.raises(InvalidSettingsError, match="the memory has no directory"):
         memory.flush()
 
 

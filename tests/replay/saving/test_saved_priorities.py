@@ -261,5 +261,5 @@ def test_an_empty_memory_is_saved_with_its_sampler(tmp_path):
     loaded = ReplayMemory.load(tmp_path)
 
     assert loaded.sampler.alpha == 0.3
-    with pytest.raises(NothingToSampleError, match="the memory holds no transition"):
+    with pytest.raises(NothingToSampleError, match="the memory has no transition"):
         loaded.sample(1)
