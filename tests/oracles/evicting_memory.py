@@ -15,9 +15,7 @@ class EvictingListMemory(ListMemory):
         super().__init__(capacity, num_envs, **settings)
         self.newest = [-1] * num_envs
         self.starts = [0] * num_envs
-        self.windows: list[
-            tuple[int, int, int]
-        ] = []  # stream, first frame of the observation, frame that the step starts at
+        self.windows: list[tuple[int, int, int]] = []  # stream, first frame, start
         self.sampleable: set[int] = set()
 
     @property

@@ -258,18 +258,18 @@ def test_after_skipped_damage_goals_are_drawn_again_with_their_transitions(tmp_p
 @pytest.mark.parametrize(
     ("settings", "arguments", "message"),
     [
-        ({}, {"share": "all"}, "share is 'all': it must be a number; it must be a part of the batch"),
-        ({}, {"share": np.nan}, "share is nan: it must be a part of the batch"),
+        ({}, {"share": "all"}, "share is 'all': it must be a number; it is a share of the batch"),
+        ({}, {"share": np.nan}, "share is nan: it is a share of the batch"),
         ({}, {"compute_terminated": True}, "compute_terminated is True: it must be a function; give compute(achieved_"),
-        ({}, {"share": 1.5}, "share is 1.5: it must be a part of the batch, 0 to 1"),
+        ({}, {"share": 1.5}, "share is 1.5: it is a share of the batch, 0 to 1"),
         ({}, {"strategy": "past"}, "strategy is 'past': it must be one of 'future', 'final', 'episode'"),
-        ({"n_step": 3}, {}, "n_step is 3: rewards of several steps cannot be computed anew"),
-        ({"observation_space": GOAL}, {}, "observations are of one array: hindsight needs 'achieved_goal'"),
-        ({"observation_space": {"achieved_goal": GOAL}}, {}, "observations are of achieved_goal: hindsight needs"),
+        ({"n_step": 3}, {}, "n_step is 3: hindsight computes rewards of single steps"),
+        ({"observation_space": GOAL}, {}, "observations have one array: hindsight needs an array for each of "),
+        ({"observation_space": {"achieved_goal": GOAL}}, {}, "observations have achieved_goal: hindsight needs"),
         (
             {"observation_space": SPACE | {"desired_goal": FrameSpec((3,), np.dtype(np.int64))}},
             {},
-            "one takes the place of the other; give both one shape and dtype",
+            "one replaces the other; give both the same shape and dtype",
         ),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_reward_that_is_not_one_number_a_transition_is_refused(given):
     play = GoalPlay().play(20)
 
     with pytest.raises(
-        InvalidSettingsError, match=r"compute_reward gave shape .* for 8 transitions: it must give \(8,"
+        InvalidSettingsError, match=r"compute_reward returned shape .* it must return numbers of shape \(8,"
     ):
         HindsightGoals(play.memory, given, share=1.0).sample(8)
 
@@ -293,7 +293,7 @@ def test_a_reward_that_is_not_one_number_a_transition_is_refused(given):
 def test_a_reward_that_is_not_finite_is_refused():
     play = GoalPlay().play(20)
 
-    with pytest.raises(InvalidSettingsError, match="compute_reward gave nan for row 0: numbers must be finite"):
+    with pytest.raises(InvalidSettingsError, match="compute_reward returned nan for row 0: its values must be finite"):
         HindsightGoals(play.memory, lambda achieved, *_: np.full(len(achieved), np.nan), share=1.0).sample(8)
 
 

@@ -129,7 +129,7 @@ def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
     memory._timeline.let_go()
     memory._timeline.forget_unneeded()
 
-    for call in (memory.check, lambda: memory.save(tmp_path)):
+    for call in (memory._check, lambda: memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"has frames of segments \[\d+\], and no block of steps for them"):
             call()
     life.check_stored(ReplayMemory.load(tmp_path), len(life.steps))
@@ -143,7 +143,7 @@ def test_steps_without_their_frames_are_detected_and_not_saved(kind, tmp_path):
     storage: Any = life.memory._storage
     (storage._storages[1] if kind == "Dict" else storage).evict(1, 32, 16)
 
-    for call in (life.memory.check, lambda: life.memory.save(tmp_path)):
+    for call in (life.memory._check, lambda: life.memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"stream 1 has steps of block \d+, and no frames for them"):
             call()
     assert not list(tmp_path.glob("MANIFEST*"))

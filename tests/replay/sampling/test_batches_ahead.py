@@ -272,7 +272,7 @@ def test_ctrl_c_at_any_line_loses_no_reading_and_the_loader_continues(tmp_path):
         with loader_of(memory, ahead=1, batch_size=200) as loader:
             is_interrupted, interrupts = False, []
             try:
-                with ctrl_c_at_line(number, ("drawing/batches_ahead", "drawing/gathering")):
+                with ctrl_c_at_line(number, ("framestow/replay/batches_ahead", "framestow/replay/sampling")):
                     next(loader)
             except KeyboardInterrupt as interrupt:
                 is_interrupted = True
