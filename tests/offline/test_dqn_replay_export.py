@@ -157,7 +157,7 @@ def nothing() -> ReplayMemory:
         (floats, "frames have dtype float32"),
         (several_arrays, "observations are of eye, pose: the layout of the DQN Replay Dataset holds one array a frame"),
         (box_actions, "the layout holds numbers from 0 on"),
-        (nothing, "the memory has no transition"),
+        (nothing, "the memory holds no transition"),
     ],
 )
 def test_a_memory_that_does_not_fit_the_layout_is_refused(

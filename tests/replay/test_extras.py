@@ -1,4 +1,4 @@
-"""Extras: declared by name, stored with the step, given back with every batch, and kept for ever."""
+"""Extra fields: declared by name, stored with each step, and returned with every batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hindsight: a share of the goals replaced by what the same episode achieved, rewards computed anew."""
+"""Hindsight: a share of the goals is replaced by achieved goals, and their rewards are recomputed."""
 
 from __future__ import annotations
 

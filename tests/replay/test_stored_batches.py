@@ -1,4 +1,4 @@
-"""What is held is gone through once, and what followed on each step is added up."""
+"""``batches`` returns each stored transition once; ``returns_to_go`` sums later rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every held transition is equally likely, reproducibly."""
+"""Every stored transition is equally likely, reproducibly."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from oracles.numbered_transitions import NumberedTransitions
 
 
 class Always(Sampler):
-    """Draws one rank, with one weight, and keeps what it is told."""
+    """Draws one rank, with one weight, and records its notifications."""
 
     watches_slots = True
     nbytes = 10
@@ -38,10 +38,10 @@ class Always(Sampler):
         self.priorities.append((indices.tolist(), priorities.tolist()))
 
     def state(self, transitions) -> dict[str, Any]:
-        return {"rank": self.rank, "told": np.array(self.slots)}
+        return {"rank": self.rank, "slots": np.array(self.slots)}
 
     def restore(self, state, transitions):
-        self.rank, self.slots = state["rank"], state["told"].tolist()
+        self.rank, self.slots = state["rank"], state["slots"].tolist()
 
 
 TRANSITIONS = NumberedTransitions(10)

@@ -66,8 +66,8 @@ class PriorityMachine(RuleBasedStateMachine):
 
     def keep_up(self) -> None:
         """What came has the largest priority so far, what left has none."""
-        held = self.memory.sampleable_indices().tolist()
-        self.expected = {index: self.expected.get(index, self.largest) for index in held}
+        stored = self.memory.sampleable_indices().tolist()
+        self.expected = {index: self.expected.get(index, self.largest) for index in stored}
 
     @rule(num_steps=st.integers(1, 60))
     def step(self, num_steps):

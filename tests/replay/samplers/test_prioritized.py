@@ -25,10 +25,10 @@ def law(indices: np.ndarray, alpha: float, epsilon: float = 1e-6) -> np.ndarray:
 
 
 def with_errors(memory: ReplayMemory) -> np.ndarray:
-    """Tell all errors; give the indices that are held."""
-    held = memory.sampleable_indices()
-    memory.update_priorities(held, error_of(held))
-    return held
+    """Update all priorities; return the indices of the stored transitions."""
+    stored = memory.sampleable_indices()
+    memory.update_priorities(stored, error_of(stored))
+    return stored
 
 
 class TestPrioritized(SamplerBattery):
@@ -39,8 +39,8 @@ class TestPrioritized(SamplerBattery):
     def prepare(self, memory):
         with_errors(memory)
 
-    def law(self, held):
-        return law(held, alpha=0.7)
+    def law(self, stored):
+        return law(stored, alpha=0.7)
 
 
 class TestHalfPrioritized(SamplerBattery):
@@ -51,32 +51,32 @@ class TestHalfPrioritized(SamplerBattery):
     def prepare(self, memory):
         with_errors(memory)
 
-    def law(self, held):
-        return (law(held, alpha=1.0) + 1 / len(held)) / 2
+    def law(self, stored):
+        return (law(stored, alpha=1.0) + 1 / len(stored)) / 2
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_draws_are_in_proportion_to_the_power_of_the_errors(alpha):
     memory = numbered_memory(200, sampler=Prioritized(alpha=alpha))
     play_episode(memory, 0, length=230)
-    held = with_errors(memory)
+    stored = with_errors(memory)
 
     drawn = np.concatenate([memory.sample(32).index for _ in range(1000)])
 
-    assert_drawn_by(law(held, alpha), ranks_of(drawn, held))
+    assert_drawn_by(law(stored, alpha), ranks_of(drawn, stored))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 0.5, 1.0])
 def test_weights_are_those_of_the_paper_with_the_maximum_over_all_stored_transitions(beta):
     memory = numbered_memory(50, sampler=Prioritized(alpha=0.6, beta=beta))
     play_episode(memory, 0, length=70)
-    held = with_errors(memory)
+    stored = with_errors(memory)
 
     batch = memory.sample(64)
 
-    chances = law(held, alpha=0.6)
-    weights = (len(held) * chances) ** -beta
-    expected = (weights / weights.max())[np.searchsorted(held, batch.index)]
+    chances = law(stored, alpha=0.6)
+    weights = (len(stored) * chances) ** -beta
+    expected = (weights / weights.max())[np.searchsorted(stored, batch.index)]
     np.testing.assert_allclose(batch.weight, expected, rtol=1e-5)
 
 
@@ -102,7 +102,7 @@ def test_a_new_transition_has_the_largest_priority_so_far_and_the_first_ones_one
 
 
 def priorities_of(memory: ReplayMemory) -> dict[int, float]:
-    """Weights of all that are held, by index, as a save has them."""
+    """Return the saved weights of all stored transitions, by index."""
     _, arrays = memory._parts.notified_sampler.state()
     indices = [index for first, count in arrays["sampler.runs"].tolist() for index in range(first, first + count)]
     return dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
@@ -323,16 +323,16 @@ def take_steps(memory: ReplayMemory, count: int) -> None:
 
 
 def test_a_budget_includes_the_priorities():
-    held = {}
+    stored = {}
     for sampler in (Uniform(), Prioritized()):
         memory = memory_of_vectors(10**6, sampler, max_bytes="1 MiB", frames_per_segment=64)
         take_steps(memory, 40_000)
-        held[type(sampler).__name__] = len(memory)
+        stored[type(sampler).__name__] = len(memory)
 
-    assert 0.6 * held["Uniform"] < held["Prioritized"] < 0.95 * held["Uniform"]
+    assert 0.6 * stored["Uniform"] < stored["Prioritized"] < 0.95 * stored["Uniform"]
     memory.sampler = Uniform()
     take_steps(memory, 20_000)
-    assert abs(held["Uniform"] - len(memory)) <= 8 * 64
+    assert abs(stored["Uniform"] - len(memory)) <= 8 * 64
 
 
 def test_switching_to_priorities_under_a_budget_evicts_transitions_at_once():
@@ -351,11 +351,11 @@ def test_drawn_transitions_have_their_frames():
     memory = numbered_memory(40, sampler=Prioritized(alpha=1.0, epsilon=0.0))
     for episode in range(20):
         play_episode(memory, episode, length=5, truncated=True)
-    held = memory.sampleable_indices()
-    memory.update_priorities(held, np.where(held == held[7], 1.0, 0.0))
+    stored = memory.sampleable_indices()
+    memory.update_priorities(stored, np.where(stored == stored[7], 1.0, 0.0))
 
     batch = memory.sample(3)
 
-    episode, step = divmod(int(held[7]), 5)
+    episode, step = divmod(int(stored[7]), 5)
     expected = [numbered_frame(0, episode, max(0, step - 1)), numbered_frame(0, episode, step)]
     assert (batch.observation == np.stack(expected)).all()

@@ -1,4 +1,4 @@
-"""A sampler is saved with its settings: a memory that is loaded without one makes it anew."""
+"""A sampler is saved with its settings: a memory that is loaded without a sampler recreates it."""
 
 from __future__ import annotations
 

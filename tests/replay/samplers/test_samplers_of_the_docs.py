@@ -32,9 +32,9 @@ def written_in_the_docs(name: str) -> type[Sampler]:
 class TestNewestInEveryBatch(SamplerBattery):
     make = written_in_the_docs("NewestInEveryBatch")
 
-    def law(self, held: np.ndarray) -> np.ndarray:
+    def law(self, stored: np.ndarray) -> np.ndarray:
         newest_of_a_batch = 1 / 1000
-        chances = np.full(len(held), (1 - newest_of_a_batch) / len(held))
+        chances = np.full(len(stored), (1 - newest_of_a_batch) / len(stored))
         chances[-1] += newest_of_a_batch
         return chances
 
@@ -43,10 +43,10 @@ SeldomDrawn = written_in_the_docs("SeldomDrawn")
 
 
 def times_drawn(memory: ReplayMemory, num_batches: int = 200, batch_size: int = 50) -> np.ndarray:
-    held = memory.sampleable_indices()
+    stored = memory.sampleable_indices()
     drawn = np.concatenate([memory.sample(batch_size).index for _ in range(num_batches)])
-    assert set(drawn.tolist()) <= set(held.tolist())
-    return np.bincount(np.searchsorted(held, drawn), minlength=len(held))
+    assert set(drawn.tolist()) <= set(stored.tolist())
+    return np.bincount(np.searchsorted(stored, drawn), minlength=len(stored))
 
 
 @pytest.mark.parametrize("make_memory", [with_holes, with_lost_frames], ids=lambda make: make.__name__)

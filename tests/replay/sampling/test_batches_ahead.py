@@ -1,4 +1,4 @@
-"""Batches that threads prepare are those that ``sample`` would have given, and leave nobody waiting."""
+"""Batches that threads prepare are those of ``sample``, and block neither writer nor caller."""
 
 from __future__ import annotations
 

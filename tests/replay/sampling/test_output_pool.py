@@ -1,4 +1,4 @@
-"""Output arrays are used again, and only once nobody looks at them."""
+"""Output arrays are reused once no view of them is alive."""
 
 from __future__ import annotations
 
