@@ -44,7 +44,7 @@ LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktra
     --ignore tests/storage/files --ignore tests/replay/store --ignore tests/replay/test_interrupted_calls.py \
     --ignore tests/replay/keeping/test_budget.py --ignore tests/storage/test_incompressible_frames.py \
     --ignore tests/replay/test_source_inspection.py --ignore tests/replay/episodes/test_held_episodes.py \
-    --ignore tests/storage/test_scaled_pixels.py -k 'not ScaledPixels' --ignore tests/replay/drawing \
+    --ignore tests/storage/test_scaled_pixels.py -k 'not ScaledPixels' --ignore tests/replay/sampling \
     --ignore tests/replay/samplers/test_samplers.py --ignore tests/replay/samplers/test_samplers_of_the_docs.py \
     --ignore tests/replay/samplers/test_mixture.py --ignore tests/replay/samplers/test_by_age.py \
     --ignore tests/replay/test_hindsight.py \

@@ -1,23 +1,23 @@
 """Replay memory for deep reinforcement learning from pixels.
 
-A million transitions in a few hundred megabytes, losslessly, sampled as fast as uncompressed memory.
+A million transitions in a few hundred megabytes, losslessly, sampled as fast as from uncompressed memory.
 
 ==========================  ===============================================================
-``ReplayMemory``            keeps transitions, hands out batches
-``Uniform``                 draws every transition with the same probability
-``Prioritized``             draws in proportion to priorities (TD errors)
-``EmphasizeRecent``         draws from the newest, from fewer of them with every update (ERE)
-``ByAge``                   draws the newer the likelier, by a half-life
-``Mixture``                 draws a share of each batch by each of several samplers
-``Sampler``                 what a sampler of your own derives from; ``Draw`` is what it draws
-``Batch``                   what a sample is
-``SequenceBatch``           what a sample of sequences is, or of whole episodes
-``HindsightGoals``          samples of a goal environment, a share of their goals replaced (HER)
-``MemoryReport``            where the bytes are
-``FrameSpec``               shape and dtype of one frame, where there is no Gymnasium space
+``ReplayMemory``            stores transitions and samples batches
+``Batch``                   a batch of transitions
+``SequenceBatch``           a batch of sequences or of whole episodes
+``Uniform``                 samples every transition with the same probability
+``Prioritized``             samples in proportion to priorities (TD errors)
+``EmphasizeRecent``         samples from fewer and fewer of the newest transitions (ERE)
+``ByAge``                   samples newer transitions more often, by a half-life
+``Mixture``                 samples a share of each batch by each of several samplers
+``Sampler``, ``Draw``       base class of your own samplers, and the result of its ``draw``
+``HindsightGoals``          samples batches with a share of the goals replaced (HER)
+``MemoryReport``            number of bytes of each part of a memory
+``FrameSpec``               shape and dtype of one frame, without Gymnasium
 ``envs``                    environments that feed a memory (``pip install "framestow[atari]"``)
 ``torch``, ``jax``          batches as tensors on the device (``framestow[torch]``, ``framestow[jax]``)
-``offline``                 datasets of Minari and Dopamine, in and out (``framestow[offline]``)
+``offline``                 import and export of Minari and Dopamine datasets (``framestow[offline]``)
 ``training``                the DQN trainer (``framestow[train]``)
 ``integrations``            buffers for Stable-Baselines3, CleanRL, Tianshou, TorchRL, Gymnasium
 ``errors``                  every error that framestow raises
@@ -64,7 +64,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Imported when first asked for: packages may need an extra, and the command can be interrupted before NumPy loads.
+# Imported on first use: packages may need an extra, and the command line can handle Ctrl-C before NumPy is loaded.
 _PACKAGES = ("envs", "integrations", "jax", "offline", "torch", "training")
 _MODULES = {
     "Batch": "replay.batch",
@@ -84,7 +84,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public class or module ``name`` when it is first asked for."""
+    """Import the public class or module ``name`` on first use."""
     if name in _PACKAGES:
         return import_module(f"framestow.{name}")
     if name not in _MODULES:
@@ -95,5 +95,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, imported or not."""
+    """Return the public names, imported or not."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,7 @@
-"""Checks of arguments, one for each kind of value: each error names the argument, its value and the rule."""
+"""Checks of arguments, one function for each kind of value.
+
+Each returns the checked value or raises an error with the argument's name, its value and the rule.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,9 @@ INT64_MAX = np.iinfo(np.int64).max
 
 
 def whole_number(name: str, value: Any, least: int, most: float = math.inf, *, rule: str) -> int:
-    """Give ``value`` as an ``int``; NumPy's integers are fine, truth values and floats are not.
+    """Return ``value`` as an ``int``; NumPy integers are accepted, booleans and floats are not.
 
-    Raises ``InvalidSettingsError`` with the ``rule`` for anything else, and for a number below ``least`` or above
-    ``most``.
+    Raises ``InvalidSettingsError`` with the ``rule`` for another type, or a number below ``least`` or above ``most``.
 
     >>> whole_number("stack", np.int64(4), 1, rule="an observation has at least 1 frame")
     4
@@ -50,11 +52,11 @@ def real_number(
     is_least_excluded: bool = False,
     may_be_infinite: bool = False,
 ) -> float:
-    """Give ``value`` as a ``float``; integers and NumPy's numbers are fine, truth values are not.
+    """Return ``value`` as a ``float``; integers and NumPy numbers are accepted, booleans are not.
 
-    Raises ``InvalidSettingsError`` with the ``rule`` for anything else, for NaN, and for a number out of range.
+    Raises ``InvalidSettingsError`` with the ``rule`` for another type, for NaN, and for a number out of range.
 
-    >>> real_number("discount", 1, 0, 1, rule="it lies in 0 to 1")
+    >>> real_number("discount", 1, 0, 1, rule="it is 0 to 1")
     1.0
     """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
@@ -67,22 +69,22 @@ def real_number(
 
 
 def truth_value(name: str, value: Any) -> bool:
-    """Give ``value`` as a ``bool``; raise ``InvalidSettingsError`` unless it is ``True`` or ``False``."""
+    """Return ``value`` as a ``bool``; raise ``InvalidSettingsError`` unless it is ``True`` or ``False``."""
     if not isinstance(value, (bool, np.bool_)):
         raise InvalidSettingsError(f"{name} is {value!r}: it must be True or False")
     return bool(value)
 
 
 def one_of(name: str, value: Any, choices: Sequence[str], way_out: str = "") -> None:
-    """Raise ``InvalidSettingsError`` unless ``value`` is one of the texts in ``choices``."""
+    """Raise ``InvalidSettingsError`` unless ``value`` is one of the strings in ``choices``."""
     if not isinstance(value, str) or value not in choices:
         wanted = ", ".join(map(repr, choices))
         raise InvalidSettingsError(f"{name} is {value!r}: it must be one of {wanted}{way_out and '; ' + way_out}")
 
 
 def checked_seed(seed: Any) -> int | None:
-    """Give ``seed`` as an ``int`` or ``None``; raise ``InvalidSettingsError`` for anything else."""
-    rule = "it must be a whole number from 0 up; None takes a random one"
+    """Return ``seed`` as an ``int`` or ``None``; raise ``InvalidSettingsError`` for another value."""
+    rule = "it must be a whole number from 0 up, or None for a random one"
     if seed is None:
         return None
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)) or seed < 0:
@@ -91,7 +93,7 @@ def checked_seed(seed: Any) -> int | None:
 
 
 def folder_path(name: str, value: Any) -> Path:
-    """Give ``value`` as a path; raise ``InvalidSettingsError`` for what is none, and for an empty one."""
+    """Return ``value`` as a path; raise ``InvalidSettingsError`` unless it is a path that is not empty."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise InvalidSettingsError(
             f"{name} is {value!r}: it must be the path of a folder; give '.' for the current one"
@@ -100,7 +102,7 @@ def folder_path(name: str, value: Any) -> Path:
 
 
 def check_callable(name: str, value: Any, form: str) -> None:
-    """Raise ``InvalidSettingsError`` unless ``value`` can be called; ``form`` says what it is to look like."""
+    """Raise ``InvalidSettingsError`` unless ``value`` is a function; ``form`` shows what to give."""
     if not callable(value):
         raise InvalidSettingsError(f"{name} is {value!r}: it must be a function; give {form}")
 
@@ -108,31 +110,31 @@ def check_callable(name: str, value: Any, form: str) -> None:
 def as_array(
     name: str, given: Any, error_class: Callable[[str], FramestowError] = InvalidSettingsError
 ) -> npt.NDArray[Any]:
-    """Give ``given`` as a NumPy array; raise ``error_class`` for what is none: ragged lists, tensors of a device."""
+    """Return ``given`` as a NumPy array; raise ``error_class`` for ragged lists and tensors on a device."""
     try:
         return np.asarray(given)
     except (RuntimeError, TypeError, ValueError) as error:
         raise error_class(
-            f"{name} are no array ({error}): they must be one, or a tensor of the CPU without a gradient, of a dtype "
-            f"that NumPy has; give {name}.detach().cpu(), bfloat16 as .float()"
+            f"{name} cannot be converted to an array ({error}): a tensor must be on the CPU, without a gradient, of a "
+            f"dtype of NumPy; give {name}.detach().cpu(), and bfloat16 as .float()"
             if hasattr(given, "detach")
-            else f"{name} are no array ({error}): they must be one, with rows of one shape"
+            else f"{name} cannot be converted to an array ({error}): give an array, with rows of one shape"
         ) from error
 
 
 def checked_indices(indices: Any, most_axes: int | None = None) -> npt.NDArray[np.int64]:
-    """Give numbers of transitions as a contiguous ``int64`` array; a single number becomes an array of one.
+    """Return indices of transitions as a contiguous ``int64`` array; a single number becomes an array of one.
 
-    Raises ``InvalidSettingsError`` for anything but integers, and for more than ``most_axes`` axes.
+    Raises ``InvalidSettingsError`` unless they are integers, and for more than ``most_axes`` axes.
 
     >>> checked_indices([3, 5]).tolist(), checked_indices([]).tolist()
     ([3, 5], [])
     """
     array = as_array("indices", indices)
     if array.dtype.kind not in "iu" and array.size:
-        raise InvalidSettingsError(f"indices are of {array.dtype}: they must be integers; cast them")
+        raise InvalidSettingsError(f"indices have dtype {array.dtype}: they must be integers; cast them")
     if array.size and array.dtype == np.uint64 and array.max() > INT64_MAX:
-        raise InvalidSettingsError(f"indices hold {array.max()}: they must fit into int64; take them from a batch")
+        raise InvalidSettingsError(f"an index is {array.max()}: indices must fit into int64; take them from a batch")
     if most_axes is not None and array.ndim > most_axes:
         raise InvalidSettingsError(
             f"indices have shape {array.shape}: they must have {most_axes} axis; flatten them with .ravel()"

@@ -1,105 +1,106 @@
-"""Every error that framestow raises on purpose.
+"""Every error that framestow raises.
 
-The tree; each class also derives from the builtin that a caller would guess::
+Each class also derives from a built-in error, so ``except ValueError`` works too::
 
     FramestowError
-    ├── InvalidSettingsError (ValueError)      an argument that cannot work, refused at construction
-    │   └── UnknownGameError                   no such game; names the nearest ones
-    ├── InvalidStepError (ValueError)          a step refused before anything of it was stored
-    ├── EnvironmentFailedError (RuntimeError)  an environment raised; names which one, and the action
-    │   └── WorkerLostError                    a worker process died or hangs; names its environments
-    ├── StepTimeoutError (TimeoutError)        a step that is not done in the time given; it goes on
-    ├── ClosedMemoryError (ValueError)         a step or a flush of a memory that is closed, or opened to be read
-    ├── NothingToSampleError (LookupError)     a sample was asked of a memory without transitions
-    ├── DamagedDataError (OSError)             bytes that are not what was written
-    │   └── DamagedSegmentError                those of a segment of frames; says of which stream, and which one
-    ├── CheckpointError (OSError)              a checkpoint not written; the one before it is still there
-    ├── IncompatibleError (ValueError)         a saved memory or run that belongs to other settings
-    ├── ForkedLoaderError (RuntimeError)       a loader asked for a batch in a process that was forked after it
-    └── MissingExtraError (ImportError)        a part of framestow whose extra is not installed
+    ├── InvalidSettingsError (ValueError)      an argument is wrong; nothing was changed
+    │   └── UnknownGameError                   no game has this name; suggests similar names
+    ├── InvalidStepError (ValueError)          a step is wrong; nothing of it was stored
+    ├── EnvironmentFailedError (RuntimeError)  an environment raised an error; has its number and the action
+    │   └── WorkerLostError                    a worker process died or hangs; has its environments
+    ├── StepTimeoutError (TimeoutError)        a step took longer than the timeout; it is still running
+    ├── ClosedMemoryError (ValueError)         a step or a flush of a memory that is closed or read-only
+    ├── NothingToSampleError (LookupError)     the memory does not have the requested transitions
+    ├── DamagedDataError (OSError)             stored bytes differ from what was written
+    │   └── DamagedSegmentError                bytes of a segment of frames; has its stream and number
+    ├── CheckpointError (OSError)              a checkpoint could not be written; the previous one is intact
+    ├── IncompatibleError (ValueError)         a saved memory or run has other settings
+    ├── ForkedLoaderError (RuntimeError)       a loader was used in a forked process
+    └── MissingExtraError (ImportError)        an optional dependency is not installed
 
-A warning has one class of its own: ``UntestedVersionWarning`` (UserWarning).
+The only warning class is ``UntestedVersionWarning`` (UserWarning).
 
-Messages read ``what: rule; way out`` and carry the value and its place.
+A message has the wrong value, the rule, and what to do: ``capacity is 0: a memory stores at least 1 transition``.
 """
 
 
 class FramestowError(Exception):
-    """Root of the tree: catches whatever framestow raises on purpose."""
+    """Base class of all errors of framestow."""
 
 
 class InvalidSettingsError(FramestowError, ValueError):
-    """An argument that cannot work, refused before anything is built."""
+    """An argument is wrong. Nothing was changed."""
 
 
 class UnknownGameError(InvalidSettingsError):
-    """No game of that name; the message names the nearest ones."""
+    """No game has this name. The message suggests similar names."""
 
 
 class InvalidStepError(FramestowError, ValueError):
-    """A step that breaks a rule, refused before anything of it was stored."""
+    """A step is wrong. Nothing of it was stored."""
 
 
 class EnvironmentFailedError(FramestowError, RuntimeError):
-    """An environment raised; the message names which one and the action.
+    """An environment raised an error. The message has the number of the environment and the action.
 
-    In this process ``__cause__`` is what it raised; in a worker process ``remote_traceback`` tells where.
+    ``__cause__`` is the error, if the environment is in this process. For a worker process, ``remote_traceback`` has
+    its traceback.
     """
 
     def __init__(self, message: str, environment: int | None = None, remote_traceback: str | None = None) -> None:
         super().__init__(message)
         self.environment = environment
-        """Number of the environment that failed; ``None`` where it is not one alone."""
+        """Number of the environment that failed; ``None`` if there are several."""
         self.remote_traceback = remote_traceback
-        """Traceback of the worker process as text; ``None`` where the environment was in this process."""
+        """Traceback in the worker process as text; ``None`` if the environment was in this process."""
 
 
 class WorkerLostError(EnvironmentFailedError):
-    """A worker process died or gave no answer in time; the message names its environments and why."""
+    """A worker process died or did not answer in time. The message has its environments and the reason."""
 
 
 class StepTimeoutError(FramestowError, TimeoutError):
-    """A step is not done in the time that the caller gave; it goes on, and may be waited for again."""
+    """A step took longer than the caller's timeout. It is still running; the caller can wait for it again."""
 
 
 class ClosedMemoryError(FramestowError, ValueError):
-    """A step or a flush of a memory that was closed, or that was opened only to be read."""
+    """A step or a flush of a memory that was closed or opened read-only."""
 
 
 class NothingToSampleError(FramestowError, LookupError):
-    """A sample was asked of a memory that holds no transition yet."""
+    """The memory does not have the requested transitions, or none at all."""
 
 
 class DamagedDataError(FramestowError, OSError):
-    """Bytes that are not what was written: a checksum, a bound or a header does not hold."""
+    """Stored bytes differ from what was written: a checksum, a bound or a header is wrong."""
 
 
 class DamagedSegmentError(DamagedDataError):
-    """Bytes of a segment of frames that are not what was written; the message names the file and offset, if any."""
+    """The bytes of a segment of frames differ from what was written. The message has the file and offset, if any."""
 
     def __init__(self, message: str, stream: int, segment: int) -> None:
         super().__init__(message)
         self.stream = stream
-        """Number of the stream whose frames are lost."""
+        """Number of the stream of frames; for observations of one array, the number of the environment."""
         self.segment = segment
-        """Number of the segment: its first position divided by the storage's ``frames_per_segment``."""
+        """Number of the segment: its first frame's position divided by ``frames_per_segment``."""
 
 
 class CheckpointError(FramestowError, OSError):
-    """A checkpoint that could not be written; what was saved before it is untouched."""
+    """A checkpoint could not be written. The previous one is intact."""
 
 
 class IncompatibleError(FramestowError, ValueError):
-    """A saved memory or run that belongs to other settings than those asked for."""
+    """A saved memory or run has other settings than the requested ones, or cannot be used here."""
 
 
 class ForkedLoaderError(FramestowError, RuntimeError):
-    """A loader that was asked for a batch in a forked process: its threads stayed in the one that made it."""
+    """A loader was used in a forked process, which does not have its threads."""
 
 
 class MissingExtraError(FramestowError, ImportError):
-    """A part of framestow whose extra is not installed; the message gives the ``pip install`` line."""
+    """An optional dependency is not installed. The message has the ``pip install`` command."""
 
 
 class UntestedVersionWarning(UserWarning):
-    """A library of another version than those that its drop-in was tested with; given once a library."""
+    """A library has a version that its drop-in was not tested with. Warned once for each library."""

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from framestow.errors import MissingExtraError
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch, SequenceBatch
-from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
-from framestow.replay.memory import DrawnMemory, checked_batch_size
+from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
+from framestow.replay.memory import ReplayMemory, checked_batch_size
 from framestow.replay.sampling import aligned_empty
 from framestow.replay.sequences import Borders
 
@@ -203,7 +203,7 @@ class BatchLoader(Loader[JaxBatch]):
         draw: Callable[[int], Pending[Batch]] | None = None,
     ) -> None:
         batch_size = checked_batch_size(batch_size)
-        super().__init__(partial(draw_of(memory, draw), batch_size), device, ahead, threads)
+        super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads)
 
 
 class SequenceLoader(Loader[JaxSequenceBatch]):
@@ -211,7 +211,7 @@ class SequenceLoader(Loader[JaxSequenceBatch]):
 
     def __init__(
         self,
-        memory: DrawnMemory,
+        memory: ReplayMemory,
         batch_size: int,
         length: int,
         device: jax.Device | None = None,
@@ -222,7 +222,7 @@ class SequenceLoader(Loader[JaxSequenceBatch]):
         ahead: int = 2,
         threads: int = 1,
     ) -> None:
-        draw_of(memory)
+        draw_function(memory)
         asked = partial(memory._draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
         super().__init__(partial(asked, batch_size, length), device, ahead, threads)
 

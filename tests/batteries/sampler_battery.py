@@ -34,17 +34,17 @@ def assert_drawn_by(chances: np.ndarray, ranks: np.ndarray) -> None:
     assert kolmogorov_smirnov(newest - ranks, chances[::-1]) < kolmogorov_smirnov_bound(len(ranks))
 
 
-def ranks_of(drawn: np.ndarray, held: np.ndarray) -> np.ndarray:
-    assert set(drawn.tolist()) <= set(held.tolist())
-    return np.searchsorted(held, drawn)
+def ranks_of(drawn: np.ndarray, stored: np.ndarray) -> np.ndarray:
+    assert set(drawn.tolist()) <= set(stored.tolist())
+    return np.searchsorted(stored, drawn)
 
 
 class SamplerBattery:
     make: MakeSampler
     num_batches = 20  # a whole number of phases, where a sampler has them
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        """How likely each held transition is, by their indices, ascending; of ``num_batches`` together."""
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        """How likely each stored transition is, by their indices, ascending; of ``num_batches`` together."""
         raise NotImplementedError
 
     def prepare(self, memory: ReplayMemory) -> None:
@@ -58,14 +58,14 @@ class SamplerBattery:
     def test_what_is_drawn_follows_the_law_of_the_sampler(self, make_memory, tmp_path: Path):
         memory = make_memory(tmp_path / "memory", self.make)
         self.prepare(memory)
-        held = memory.sampleable_indices()
+        stored = memory.sampleable_indices()
 
         drawn = np.concatenate([memory.sample(BATCH_SIZE).index for _ in range(self.num_batches)])
 
-        chances = self.law(held)
-        assert len(held) == len(memory) == len(chances)
+        chances = self.law(stored)
+        assert len(stored) == len(memory) == len(chances)
         assert abs(chances.sum() - 1) < 1e-12
-        assert_drawn_by(chances, ranks_of(drawn, held))
+        assert_drawn_by(chances, ranks_of(drawn, stored))
 
     def test_it_goes_on_by_its_law_while_the_memory_does(self, tmp_path: Path):
         memory = five_streams_at_different_rates(tmp_path, self.make)
@@ -73,11 +73,11 @@ class SamplerBattery:
         for episode in range(30):
             play_episode(memory, episode, length=2, stream=episode % 5, truncated=True)
         self.prepare(memory)
-        held = memory.sampleable_indices()
+        stored = memory.sampleable_indices()
 
         drawn = np.concatenate([memory.sample(BATCH_SIZE).index for _ in range(self.num_batches)])
 
-        assert_drawn_by(self.law(held), ranks_of(drawn, held))
+        assert_drawn_by(self.law(stored), ranks_of(drawn, stored))
 
     def test_the_same_seed_draws_the_same_and_another_does_not(self, tmp_path: Path):
         drawn = []
@@ -100,7 +100,7 @@ class SamplerBattery:
         assert ((batch_size,), (batch_size,)) == (batch.index.shape, batch.weight.shape)
         assert ((batch.weight > 0) & (batch.weight <= 1)).all()
 
-    def test_saved_and_loaded_it_goes_on_with_the_same_draws(self, tmp_path: Path):
+    def test_after_a_load_it_continues_with_the_same_draws(self, tmp_path: Path):
         memory = five_streams_at_different_rates(tmp_path, self.make)
         self.prepare(memory)
         self.batches(memory, num_batches=3, batch_size=9)

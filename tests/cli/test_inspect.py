@@ -58,7 +58,7 @@ class Newest(Sampler):
     """A sampler that framestow does not know."""
 
     def draw(self, batch_size, held, generator):
-        newest = held.held_at(np.full(batch_size, len(held) - 1))
+        newest = held.sampleable_at(np.full(batch_size, len(held) - 1))
         return Draw(newest, np.ones(batch_size, np.float32))
 
 

@@ -131,7 +131,7 @@ class PlayedTimeline:
     def held_numbers(self) -> list[int]:
         """The numbers of all transitions that may be drawn, by their index."""
         self.timeline.check()
-        return self.numbers_of(self.timeline.held_indices())
+        return self.numbers_of(self.timeline.sampleable_indices())
 
     def whole_numbers(self) -> list[int]:
         """The numbers of all transitions ever that wait for no step."""

@@ -140,7 +140,7 @@ class NumberedSteps:
             if length < batch.mask.shape[1]:
                 assert borders != "inside"
                 follower = self.follower(last, borders)
-                assert follower is None or not self.is_held(follower)
+                assert follower is None or not self.is_sampleable(follower)
             for values in (batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated, numbers):
                 assert not values[row, length:].any()
             for ahead, observation in enumerate((batch.observation, batch.next_observation)):  # last frames move out
@@ -168,12 +168,12 @@ class NumberedSteps:
         """A whole stride from its episode's beginning, or nothing before it is held."""
         step = self.steps[number]
         before = step.episode.numbers[step.place - 1] if step.place else None
-        assert step.place % stride == 0 or not self.is_held(self.steps[before])
+        assert step.place % stride == 0 or not self.is_sampleable(self.steps[before])
 
     def follows(self, step: Step, other: Step, borders: str) -> bool:
         return self.follower(step, borders) is other
 
-    def is_held(self, step: Step) -> bool:
+    def is_sampleable(self, step: Step) -> bool:
         """Whether its record is there, pending or not; of random retention only what may be drawn is known."""
         number = step.episode.numbers[step.place]
         if self.memory._settings.retention == "fifo":

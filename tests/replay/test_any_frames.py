@@ -84,7 +84,7 @@ def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("padding", STACK_PADDINGS)
 @pytest.mark.parametrize("name", SPACES)
-def test_frames_of_any_space_are_sampled_as_they_came_before_and_after_saving(name, padding, storage, tmp_path):
+def test_frames_of_any_space_are_sampled_unchanged_before_and_after_saving(name, padding, storage, tmp_path):
     options = {"stack": 3, "stack_padding": padding, "num_envs": 2, "storage": storage, "seed": 0}
     memory = ReplayMemory(90, SPACES[name], 5, **options)
     frames = random_frames(np.random.default_rng(0), memory._settings.frame, 80).reshape(40, 2, *SPACES[name].shape)
@@ -107,7 +107,7 @@ def test_frames_of_any_space_are_sampled_as_they_came_before_and_after_saving(na
     capacity=st.integers(2, 60),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_frames_of_any_shape_and_dtype_are_sampled_as_they_came(
+def test_frames_of_any_shape_and_dtype_are_sampled_unchanged(
     shape, dtype, is_scaled, padding, storage, num_steps, capacity, seed
 ):
     spec = FrameSpec(shape, dtype, is_scaled and dtype.startswith("float"))
@@ -119,7 +119,7 @@ def test_frames_of_any_shape_and_dtype_are_sampled_as_they_came(
     assert_holds(memory, frames)
 
 
-def test_pictures_of_a_megapixel_are_sampled_as_they_came():
+def test_pictures_of_a_megapixel_are_sampled_unchanged():
     memory = ReplayMemory(20, Box(0, 255, (600, 800, 3), np.uint8), 5, stack=2, seed=0)
     frames = np.random.default_rng(0).integers(0, 256, (12, 1, 600, 800, 3), dtype=np.uint8)
     frames[1::2] = frames[:1]
@@ -154,7 +154,7 @@ def test_floats_of_another_length_are_refused_and_not_cast():
         memory.begin(np.zeros((1, 20, 30)))
 
 
-def test_scaled_frames_take_as_much_as_pixels_and_the_report_tells_which_were_not():
+def test_scaled_frames_take_the_bytes_of_pixels_and_the_report_counts_other_floats():
     pixels = np.random.default_rng(0).integers(0, 256, (256, 1, 84, 84), dtype=np.uint8)
     frames = pixels.astype(np.float32) / 255
     frames[100] = 0.3

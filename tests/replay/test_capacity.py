@@ -25,7 +25,7 @@ def test_the_newest_transitions_are_kept_with_the_stack_that_was_acted_on(num_st
 
 
 @pytest.mark.parametrize(("capacity", "num_envs"), [(10, 3), (7, 4), (5, 5), (100, 7)])
-def test_a_capacity_that_the_streams_do_not_divide_is_exactly_what_was_asked_for(capacity, num_envs):
+def test_a_capacity_that_is_no_multiple_of_num_envs_is_exact(capacity, num_envs):
     memory = numbered_memory(capacity, num_envs)
     frames = np.stack([numbered_frame(stream, 0, 0) for stream in range(num_envs)])
     memory.begin(frames)
@@ -37,7 +37,7 @@ def test_a_capacity_that_the_streams_do_not_divide_is_exactly_what_was_asked_for
         assert min(capacity, (step + 1) * num_envs) == len(memory)
 
 
-def test_an_index_is_never_given_twice_and_names_the_same_transition_for_as_long_as_it_is_held():
+def test_an_index_is_never_reused_and_names_the_same_transition_while_it_is_stored():
     memory = numbered_memory(5)
     seen: dict[int, int] = {}
 
@@ -51,11 +51,11 @@ def test_an_index_is_never_given_twice_and_names_the_same_transition_for_as_long
     assert list(range(24)) == sorted(seen)
 
 
-def test_a_transition_that_has_left_is_refused_by_name():
+def test_an_evicted_transition_is_refused_by_its_index():
     memory = numbered_memory(5)
     play_episode(memory, episode=0, length=9)
 
-    with pytest.raises(NothingToSampleError, match="transition 3 is not held: it has gone or never was"):
+    with pytest.raises(NothingToSampleError, match="transition 3 is not stored: it was evicted or never appended"):
         memory.get([5, 3])
 
 
@@ -63,7 +63,7 @@ def test_an_empty_memory_says_that_there_is_nothing_to_sample():
     memory = numbered_memory(5)
     memory.begin(numbered_frame(0, 0, 0)[None])
 
-    with pytest.raises(NothingToSampleError, match="holds no transition"):
+    with pytest.raises(NothingToSampleError, match="has no transition"):
         memory.sample(1)
 
 
@@ -71,7 +71,10 @@ def test_an_empty_memory_says_that_there_is_nothing_to_sample():
     ("settings", "message"),
     [
         ({"capacity": 0}, "capacity is 0"),
-        ({"capacity": 2, "num_envs": 3}, "capacity is 2: it must hold one transition of each of the 3 environments"),
+        (
+            {"capacity": 2, "num_envs": 3},
+            "capacity is 2: one transition of each of the 3 environments must fit; raise it to 3",
+        ),
         ({"capacity": 5, "num_envs": 0}, "num_envs is 0"),
         ({"capacity": 5, "stack": 0}, "stack is 0"),
         ({"capacity": 5, "discount": 1.5}, "discount is 1.5"),

@@ -26,7 +26,7 @@ def test_a_truncated_episode_bootstraps_from_its_true_last_frame(storage):
     assert np.float32(0.9) == batch.discount[0]
 
 
-def test_a_terminated_episode_does_not_bootstrap_and_still_shows_its_last_frame(storage):
+def test_a_terminated_episode_does_not_bootstrap_and_still_has_its_last_frame(storage):
     memory = numbered_memory(10, storage=storage)
     play_episode(memory, episode=1, length=3, terminated=True)
     play_episode(memory, episode=2, length=2)
@@ -65,7 +65,7 @@ def test_nothing_crosses_a_reset_in_the_middle_of_an_episode(storage):
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 12])
-def test_episodes_of_any_length_never_show_frames_of_one_another(length, storage):
+def test_episodes_of_any_length_never_mix_their_frames(length, storage):
     memory = numbered_memory(10, stack=4, storage=storage)
     for episode in range(9):
         play_episode(memory, episode, length, terminated=episode % 2 == 0, truncated=episode % 3 == 0)

@@ -184,7 +184,7 @@ class Everything:
 
 
 @pytest.mark.parametrize("max_examples", [12, pytest.param(300, marks=pytest.mark.exhaustive)])
-def test_whatever_is_called_what_comes_back_is_what_was_stored(max_examples, tmp_path):
+def test_after_any_calls_sampled_transitions_are_those_that_were_stored(max_examples, tmp_path):
     @settings(max_examples=max_examples)
     @given(
         asked=settings_of_a_memory,

@@ -83,7 +83,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("place", "values", "name", "form"), FORMS, ids=[f"{form[0]}-{form[2]}" for form in FORMS])
-def test_a_step_is_stored_alike_in_every_form(place, values, name, form):
+def test_a_step_is_stored_equally_in_every_form(place, values, name, form):
     step = [np.array(part) for part in (ACTIONS, REWARDS, TERMINATED, TRUNCATED, FRAMES, [0, 1])]
     step[place] = form(values)
     memory = begun()
@@ -114,7 +114,7 @@ BAD = [
     ("rewards", [0.0, 1.0, 2.0], "rewards have shape (3,)"),
     ("terminated", [0, 1], "terminated has shape (2,) and dtype int64"),
     ("truncated", [False], "truncated has shape (1,)"),
-    ("env_ids", [0, 0], "name each once"),
+    ("env_ids", [0, 0], "give each number once"),
     ("env_ids", [0, 2], "this memory has environments 0 to 1"),
     ("env_ids", [0, 2**32], "this memory has environments 0 to 1"),
     ("env_ids", [True, False], "flatnonzero(mask)"),
@@ -123,7 +123,7 @@ BAD = [
 
 @pytest.mark.parametrize("form", ["arrays", "lists"])
 @pytest.mark.parametrize(("name", "values", "message"), BAD)
-def test_what_breaks_a_rule_is_refused_alike_in_every_form(name, values, message, form):
+def test_a_wrong_step_is_refused_equally_in_every_form(name, values, message, form):
     memory = begun()
     step = {"actions": ACTIONS, "rewards": REWARDS, "terminated": TERMINATED, "truncated": TRUNCATED, "frames": FRAMES}
     step |= {"env_ids": [0, 1], name: ANY_FORMS[form](values)}
@@ -146,7 +146,7 @@ def test_what_breaks_a_rule_is_refused_alike_in_every_form(name, values, message
         (-(2**40), 2**41 + 1, [2**40, -(2**40)]),
     ],
 )
-def test_counted_actions_come_back_whatever_their_range(start, num_actions, chosen):
+def test_discrete_actions_of_any_range_are_sampled_unchanged(start, num_actions, chosen):
     memory = begun(Space(n=num_actions, start=start))
 
     memory.append(chosen, REWARDS, TERMINATED, TRUNCATED, FRAMES)
@@ -180,7 +180,7 @@ MANY_INTEGERS = {
 
 @pytest.mark.parametrize("form", ACTION_FORMS.values(), ids=ACTION_FORMS)
 @pytest.mark.parametrize(("space", "chosen", "kept"), MANY_INTEGERS.values(), ids=MANY_INTEGERS)
-def test_actions_of_several_integers_come_back_in_every_form(space, chosen, kept, form):
+def test_actions_of_several_integers_are_sampled_unchanged_in_every_form(space, chosen, kept, form):
     memory = begun(space)
     given = form(np.array(chosen))
     if np.array_equal(given, chosen):  # the form holds them
@@ -213,7 +213,7 @@ def test_actions_of_several_integers_that_break_a_bound_are_refused_by_element(a
     assert 0 == len(memory)
 
 
-def test_an_action_that_no_int64_holds_is_refused_however_wide_the_bounds_are():
+def test_an_action_beyond_int64_is_refused_for_any_bounds():
     memory = begun(multi_discrete([2**62, 2**62], [2**62, 2**62]))
     actions = np.array([[2**62, 2**62], [2**62, 2**63]], np.uint64)
 
@@ -221,7 +221,7 @@ def test_an_action_that_no_int64_holds_is_refused_however_wide_the_bounds_are():
         memory.append(actions, REWARDS, TERMINATED, TRUNCATED, FRAMES)
 
 
-def test_the_largest_actions_come_back():
+def test_the_largest_actions_are_sampled_unchanged():
     memory = begun(multi_discrete([2**62, 2**63 - 1], [2**62, 0]))
     actions = np.array([[2**63 - 1, 2**63 - 2], [2**62, 0]])
 
@@ -238,7 +238,7 @@ def test_the_largest_actions_come_back():
         (Space(spaces=(), shape=None), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
     ],
 )
-def test_action_spaces_that_no_memory_keeps_are_refused(space, message):
+def test_unsupported_action_spaces_are_refused(space, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         begun(space)
 
@@ -254,7 +254,7 @@ def test_bounds_an_element_are_saved(space, tmp_path):
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int32])
-def test_actions_of_a_box_come_back_in_their_own_dtype(dtype, shape):
+def test_actions_of_a_box_are_sampled_in_the_dtype_of_the_box(dtype, shape):
     memory = begun(Space(shape=shape, dtype=dtype, low=0, high=9))
     actions = np.arange(NUM_STREAMS * np.prod(shape, dtype=int)).reshape(NUM_STREAMS, *shape)
 
@@ -270,7 +270,7 @@ def test_actions_of_a_box_come_back_in_their_own_dtype(dtype, shape):
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("form", [every_other, unaligned, read_only, memoryview])
 @pytest.mark.parametrize("dtype", [np.float32, np.int16])
-def test_frames_of_longer_elements_are_stored_alike_in_every_form(dtype, form, storage):
+def test_frames_of_longer_elements_are_stored_equally_in_every_form(dtype, form, storage):
     memory = ReplayMemory(6, FrameSpec(SHAPE, dtype), 4, stack=2, num_envs=NUM_STREAMS, storage=storage)
     frames = FRAMES.astype(dtype)
     memory.begin(form(frames + 1))
@@ -295,7 +295,7 @@ def test_an_action_of_a_box_that_is_not_finite_as_it_is_kept_is_refused(given, k
 
 
 @pytest.mark.parametrize("num_envs", [256, 257, 65_537])
-def test_every_stream_of_many_gets_its_own_step_back(num_envs):
+def test_every_one_of_many_environments_gets_its_step_back(num_envs):
     memory = ReplayMemory(2 * num_envs, FrameSpec((1, 1)), num_envs, stack=1, num_envs=num_envs)
     frames = (np.arange(num_envs) % 251).astype(np.uint8).reshape(-1, 1, 1)
     memory.begin(frames)
@@ -308,7 +308,7 @@ def test_every_stream_of_many_gets_its_own_step_back(num_envs):
     np.testing.assert_array_equal(batch.observation.ravel(), frames.ravel())
 
 
-def test_a_step_of_no_stream_changes_nothing():
+def test_a_step_of_no_environment_changes_nothing():
     memory = begun()
 
     memory.append(np.zeros(0, int), [], np.zeros(0, bool), np.zeros(0, bool), FRAMES[:0], [])

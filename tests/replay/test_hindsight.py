@@ -1,4 +1,4 @@
-"""Hindsight: a share of the goals replaced by what the same episode achieved, rewards computed anew."""
+"""Hindsight: a share of the goals is replaced by achieved goals, and their rewards are recomputed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def steps_a_goal_may_be_of(play: GoalPlay, strategy: str, stream: int, episode: 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_goals_are_what_the_same_episode_achieved_in_frames_that_are_held(strategy, retention):
+def test_goals_are_achieved_in_stored_frames_of_the_same_episode(strategy, retention):
     settings = {"capacity": 700, "frames_per_segment": 16} if retention == "random" else {"capacity": 83}
     play = GoalPlay(longest=40, retention=retention, **settings).play(600)
     hindsight = HindsightGoals(play.memory, reward_of, share=1.0, strategy=strategy)
@@ -66,7 +66,7 @@ def test_goals_are_what_the_same_episode_achieved_in_frames_that_are_held(strate
 
 
 @pytest.mark.parametrize("strategy", ["future", "episode"])
-def test_each_frame_is_as_likely_a_goal(strategy):
+def test_each_frame_is_equally_likely_as_a_goal(strategy):
     play = GoalPlay(num_envs=1).play(3)
     play.begin(0, 9)
     play.play(9)
@@ -101,7 +101,7 @@ def test_the_share_of_relabelled_transitions_is_exact_but_for_rounding(share, ba
         assert 0.5 * share < relabelled.mean(0).min() <= relabelled.mean(0).max() < (1 + share) / 2
 
 
-def test_rewards_of_new_goals_are_computed_and_all_else_is_what_was_stored():
+def test_rewards_of_new_goals_are_computed_and_nothing_else_changes():
     play = GoalPlay(extras={"weight_of_it": np.float32}).play(
         100, weight_of_it=lambda stream, step: np.array([10 * stream + step], np.float32)
     )
@@ -131,7 +131,7 @@ def test_rewards_of_new_goals_are_computed_and_all_else_is_what_was_stored():
     assert (stored.observation["desired_goal"] == NO_GOAL).all(), "the memory keeps what was recorded"
 
 
-def test_whoever_says_where_a_new_goal_ends_the_episode_says_the_discount_too():
+def test_compute_terminated_also_determines_the_discount():
     play = GoalPlay(discount=0.9).play(100)
     is_reached = lambda achieved, desired, info: (achieved == desired).all(-1)  # noqa: E731
 
@@ -162,7 +162,7 @@ def test_a_relabelled_step_that_fell_never_bootstraps():
     np.testing.assert_array_equal(np.where(fell | reached, np.float32(0), np.float32(0.9)), batch.discount)
 
 
-def test_a_step_that_terminated_by_reaching_its_recorded_goal_goes_on_where_it_has_another():
+def test_a_step_that_terminated_at_its_recorded_goal_does_not_terminate_with_another_goal():
     space = {"achieved_goal": FrameSpec((1,), np.float32), "desired_goal": FrameSpec((1,), np.float32)}
     memory = ReplayMemory(500, space, 2, stack=1, seed=0, extras={"fell": np.bool_}, discount=0.9)
 
@@ -194,7 +194,7 @@ def test_a_step_that_terminated_by_reaching_its_recorded_goal_goes_on_where_it_h
     assert [(int(ended.sum()), {"fell"}), (400, {"fell"})] == calls
 
 
-def test_the_new_goal_stands_in_every_frame_of_a_stack():
+def test_the_new_goal_is_in_every_frame_of_a_stack():
     play = GoalPlay(stack=3).play(60)
 
     batch = HindsightGoals(play.memory, reward_of, share=1.0).sample(40)
@@ -238,7 +238,7 @@ def test_the_same_seed_gives_the_same_goals_also_after_a_load(tmp_path):
         np.testing.assert_array_equal(goals_of(batches[0]), goals_of(other))
 
 
-def test_where_damage_is_skipped_goals_are_drawn_anew_with_their_transitions(tmp_path):
+def test_after_skipped_damage_goals_are_drawn_again_with_their_transitions(tmp_path):
     settings = {"capacity": 5000, "frames_per_segment": 64, "directory": tmp_path / "memory", "flush_every": None}
     with GoalPlay(longest=40, on_damage="skip", **settings).play(700).memory as memory:
         memory.flush()
@@ -258,22 +258,22 @@ def test_where_damage_is_skipped_goals_are_drawn_anew_with_their_transitions(tmp
 @pytest.mark.parametrize(
     ("settings", "arguments", "message"),
     [
-        ({}, {"share": "all"}, "share is 'all': it must be a number; it must be a part of the batch"),
-        ({}, {"share": np.nan}, "share is nan: it must be a part of the batch"),
+        ({}, {"share": "all"}, "share is 'all': it must be a number; it is a share of the batch"),
+        ({}, {"share": np.nan}, "share is nan: it is a share of the batch"),
         ({}, {"compute_terminated": True}, "compute_terminated is True: it must be a function; give compute(achieved_"),
-        ({}, {"share": 1.5}, "share is 1.5: it must be a part of the batch, 0 to 1"),
+        ({}, {"share": 1.5}, "share is 1.5: it is a share of the batch, 0 to 1"),
         ({}, {"strategy": "past"}, "strategy is 'past': it must be one of 'future', 'final', 'episode'"),
-        ({"n_step": 3}, {}, "n_step is 3: rewards of several steps cannot be computed anew"),
-        ({"observation_space": GOAL}, {}, "observations are of one array: hindsight needs 'achieved_goal'"),
-        ({"observation_space": {"achieved_goal": GOAL}}, {}, "observations are of achieved_goal: hindsight needs"),
+        ({"n_step": 3}, {}, "n_step is 3: hindsight computes rewards of single steps"),
+        ({"observation_space": GOAL}, {}, "observations have one array: hindsight needs an array for each of "),
+        ({"observation_space": {"achieved_goal": GOAL}}, {}, "observations have achieved_goal: hindsight needs"),
         (
             {"observation_space": SPACE | {"desired_goal": FrameSpec((3,), np.dtype(np.int64))}},
             {},
-            "one takes the place of the other; give both one shape and dtype",
+            "one replaces the other; give both the same shape and dtype",
         ),
     ],
 )
-def test_what_cannot_be_relabelled_is_refused_at_construction(settings, arguments, message):
+def test_a_memory_that_cannot_be_relabelled_is_refused_at_construction(settings, arguments, message):
     memory = ReplayMemory(10, **{"observation_space": SPACE, "action_space": 4, "stack": 1} | settings)
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
@@ -285,7 +285,7 @@ def test_a_reward_that_is_not_one_number_a_transition_is_refused(given):
     play = GoalPlay().play(20)
 
     with pytest.raises(
-        InvalidSettingsError, match=r"compute_reward gave shape .* for 8 transitions: it must give \(8,"
+        InvalidSettingsError, match=r"compute_reward returned shape .* it must return numbers of shape \(8,"
     ):
         HindsightGoals(play.memory, given, share=1.0).sample(8)
 
@@ -293,7 +293,7 @@ def test_a_reward_that_is_not_one_number_a_transition_is_refused(given):
 def test_a_reward_that_is_not_finite_is_refused():
     play = GoalPlay().play(20)
 
-    with pytest.raises(InvalidSettingsError, match="compute_reward gave nan for row 0: numbers must be finite"):
+    with pytest.raises(InvalidSettingsError, match="compute_reward returned nan for row 0: its values must be finite"):
         HindsightGoals(play.memory, lambda achieved, *_: np.full(len(achieved), np.nan), share=1.0).sample(8)
 
 
@@ -303,7 +303,7 @@ def test_there_is_nothing_to_relabel_in_an_empty_memory():
 
 
 @pytest.mark.exhaustive
-def test_bit_flipping_is_learnt_with_hindsight_and_not_without():
+def test_bit_flipping_is_learned_with_hindsight_and_not_without():
     """The paper's own demonstration (its figure 1), at 10 bits: 9,600 steps, of 1,024 states one is the goal."""
     with_hindsight = share_solved(
         10, 60, lambda memory: HindsightGoals(memory, bits.reward_of, compute_terminated=bits.is_reached)

@@ -67,7 +67,7 @@ def begin(spec: FrameSpec | str, number: int) -> Callable[[ReplayMemory | ListMe
         pytest.param(KEYED, "packed", marks=pytest.mark.exhaustive),  # tests/storage has the quick one
     ],
 )
-def test_ctrl_c_at_any_line_leaves_a_step_whole_or_away_and_the_memory_goes_on(spec, storage, call):
+def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, call):
     outcomes, is_interrupted = [], True
     while is_interrupted:
         memory, oracle = filled(spec, storage)
@@ -96,7 +96,7 @@ def test_ctrl_c_at_any_line_leaves_a_step_whole_or_away_and_the_memory_goes_on(s
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # places
-def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_in_agreement(every, kind, storage, tmp_path):
+def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(every, kind, storage, tmp_path):
     life = InterruptedLife(kind, storage, "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
@@ -120,7 +120,7 @@ def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_in_agreement
     assert place > 9
 
 
-def test_frames_that_no_block_of_steps_names_are_found_and_not_saved(tmp_path):
+def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
     life = InterruptedLife("pictures", "raw", "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
@@ -136,7 +136,7 @@ def test_frames_that_no_block_of_steps_names_are_found_and_not_saved(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["vectors", "Dict"])
-def test_steps_whose_frames_are_gone_are_found_and_not_saved(kind, tmp_path):
+def test_steps_without_their_frames_are_detected_and_not_saved(kind, tmp_path):
     life = InterruptedLife(kind, "raw", "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)

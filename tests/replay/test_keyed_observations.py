@@ -79,7 +79,7 @@ def filled(
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_every_key_comes_back_from_a_folder_that_a_memory_lived_in(retention, tmp_path):
+def test_every_key_is_restored_from_the_directory_of_a_memory(retention, tmp_path):
     settings = {"retention": retention, "frames_per_segment": 16, "capacity": 400}
     memory, _ = filled(directory=tmp_path / "lived", flush_every=None, **settings)
     held = memory.get(memory.sampleable_indices())
@@ -98,7 +98,7 @@ def test_every_key_comes_back_from_a_folder_that_a_memory_lived_in(retention, tm
             np.testing.assert_array_equal(expected, join(episode.frames()))
 
 
-def test_a_memory_in_a_folder_is_gone_on_with_and_its_pictures_lie_in_the_files(tmp_path):
+def test_a_memory_in_a_folder_is_resumed_with_its_pictures_in_files(tmp_path):
     memory, oracle = filled(50, directory=tmp_path / "lived", flush_every=None, frames_per_segment=16)
     memory.close()
 
@@ -124,7 +124,7 @@ def test_a_directory_of_other_keys_is_refused(tmp_path):
         ReplayMemory(10, other, 3, directory=tmp_path / "lived")
 
 
-def test_keys_come_back_whatever_order_the_space_and_the_frames_name_them_in():
+def test_keys_are_restored_for_any_order_in_the_space_and_the_frames():
     memory = ReplayMemory(10, {"b": FrameSpec((2, 2)), "a": FrameSpec((1,))}, 2, stack=2)
     memory.begin({"b": np.full((1, 2, 2), 7, np.uint8), "a": np.full((1, 1), 3, np.uint8)})
     memory.append(
@@ -138,7 +138,7 @@ def test_keys_come_back_whatever_order_the_space_and_the_frames_name_them_in():
     assert [7, 8] == batch.next_observation["b"][0, :, 1, 1].tolist()
 
 
-def test_numbers_without_axes_come_back_without_them():
+def test_numbers_without_axes_are_sampled_without_axes():
     space = gym.Dict({"image": gym.Box(0, 255, (7, 7, 3), np.uint8), "direction": gym.Discrete(4)})  # as of MiniGrid
     memory = ReplayMemory(10, space, 3, stack=2, num_envs=2)
     image = np.zeros((2, 7, 7, 3), np.uint8)
@@ -151,7 +151,7 @@ def test_numbers_without_axes_come_back_without_them():
     assert [1, 2] == next(memory.episodes()).frames()["direction"].tolist()
 
 
-def test_a_batch_stays_as_it_is_while_it_is_looked_at_and_its_arrays_are_used_again_after():
+def test_the_arrays_of_a_batch_are_reused_only_when_no_view_is_alive():
     memory, _ = filled(60)
     batch = memory.inner.sample(8)
     camera, before = (
@@ -174,7 +174,7 @@ if hasattr(gym, "OneOf"):
 
 
 @pytest.mark.parametrize("space", NOT_KEPT, ids=lambda space: type(space).__name__)
-def test_spaces_that_cannot_be_kept_are_refused_at_construction_by_their_key(space):
+def test_unsupported_spaces_are_refused_at_construction_by_their_key(space):
     nested = {"camera": SMALL["camera"], "told": (SMALL["pose"], space)}
 
     with pytest.raises(InvalidSettingsError, match=re.escape(f"observation_space['told'][1] is {space!r}: ")):
@@ -184,7 +184,7 @@ def test_spaces_that_cannot_be_kept_are_refused_at_construction_by_their_key(spa
 
 
 @pytest.mark.parametrize("space", [{}, (), gym.Dict({}), {"a": {}}, {3: FrameSpec((4,))}])
-def test_an_observation_of_nothing_or_with_keys_that_are_no_strings_is_refused(space):
+def test_an_empty_observation_or_keys_that_are_not_strings_are_refused(space):
     with pytest.raises(InvalidSettingsError, match=r"^observation_space"):
         ReplayMemory(10, space, 3)
 
@@ -233,7 +233,7 @@ def test_frames_that_do_not_fit_are_refused_by_their_key_and_leave_no_trace(chan
     assert [1, 2] == memory.get([2]).next_observation["camera"][0, :, 0, 0].tolist()
 
 
-def test_frames_that_are_right_in_another_form_are_taken():
+def test_frames_in_another_valid_form_are_accepted():
     memory = ReplayMemory(10, (FrameSpec((2, 3)), FrameSpec((2,), np.int64)), 3, stack=1, num_envs=2)
     turned = np.arange(12, dtype=np.uint8).reshape(3, 2, 2).T  # not in C order
 
@@ -267,7 +267,7 @@ def test_split_and_join_of_this_test_are_each_others_inverse():
     np.testing.assert_array_equal(frames, join(split(frames)))
 
 
-def test_all_keys_of_what_is_sampled_beside_a_writer_are_of_one_moment():
+def test_all_keys_of_a_batch_sampled_beside_a_writer_are_of_one_moment():
     space = {"a": FrameSpec((9, 8)), "b": (FrameSpec((3,), np.int32), FrameSpec((4, 4), np.int16))}
     memory = ReplayMemory(100, space, 2, stack=2, num_envs=2, frames_per_segment=8, seed=0)
     failures: list[BaseException] = []

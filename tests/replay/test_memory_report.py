@@ -14,7 +14,7 @@ from framestow.replay.memory_report import MemoryReport
 from oracles.numbered_steps import numbered_memory, play_episode
 
 
-def test_the_report_counts_every_part_and_says_what_was_saved():
+def test_the_report_counts_every_part_and_the_ratio():
     memory = ReplayMemory(1000, FrameSpec((84, 84)), 4)
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     for step in range(900):
@@ -31,7 +31,7 @@ def test_the_report_counts_every_part_and_says_what_was_saved():
     assert "900 of 1,000 transitions" in str(report)
 
 
-def test_a_report_says_where_every_byte_is_and_fits_a_terminal_of_80_columns():
+def test_a_report_lists_every_part_and_fits_a_terminal_of_80_columns():
     report = MemoryReport(
         transitions=12_345_678,
         capacity=50_000_000,
@@ -72,7 +72,7 @@ budget 2.0 GiB"""
         (4_000, 1.1, 100, 5_000),  # more than is allowed: what it holds is all that it will
     ],
 )
-def test_the_capacity_to_expect_is_what_the_budget_holds_at_the_ratio_so_far(
+def test_the_expected_capacity_is_what_fits_into_the_budget_at_the_current_ratio(
     max_bytes, share_used, expected_capacity, expected_bytes
 ):
     parts = {"frames": 1_800, "index": 200, "steps": 1_000, "stacks": 500, "open segments": 1_500}
@@ -83,7 +83,7 @@ def test_the_capacity_to_expect_is_what_the_budget_holds_at_the_ratio_so_far(
     assert expected_bytes == report.expected_bytes
 
 
-def test_what_open_segments_hold_does_not_count_towards_the_size_of_later_transitions():
+def test_open_segments_do_not_count_in_the_expected_size_of_later_transitions():
     parts = {"frames": 1_800, "index": 200, "steps": 1_000, "open segments": 40_000}
 
     report = MemoryReport(100, 1000, parts, 7056, 56_448, frames={"packed": 100}, open_frames=40)

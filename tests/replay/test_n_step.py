@@ -27,7 +27,7 @@ def step(memory: ReplayMemory, number: int, stream: int = 0, *, terminated=False
 
 @pytest.mark.parametrize("n_step", ALL_N)
 @pytest.mark.parametrize("ending", ["terminated", "truncated", "both", "cut off", "open"])
-def test_episodes_of_every_length_and_end_give_what_the_oracle_gives(n_step, ending):
+def test_episodes_of_every_length_and_end_equal_the_oracle(n_step, ending):
     for length in (1, 2, n_step - 1, n_step, n_step + 1, 2 * n_step + 1):
         memory = shadowed(80, n_step)
         flags = {"terminated": ending in ("terminated", "both"), "truncated": ending in ("truncated", "both")}
@@ -42,7 +42,7 @@ def test_episodes_of_every_length_and_end_give_what_the_oracle_gives(n_step, end
 
 
 @pytest.mark.parametrize("n_step", ALL_N)
-def test_the_cursor_never_changes_what_a_transition_was_while_it_sweeps_the_ring(n_step):
+def test_the_write_cursor_never_changes_a_stored_transition(n_step):
     memory = shadowed(40, n_step, num_envs=3)
     random, first_seen = np.random.default_rng(n_step), {}
     memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(3)]))
@@ -61,14 +61,14 @@ def test_the_cursor_never_changes_what_a_transition_was_while_it_sweeps_the_ring
                 assert seen == first_seen.setdefault(index, seen), f"transition {index}"
 
 
-def test_a_transition_waits_for_its_steps_and_is_neither_counted_nor_given_until_then():
+def test_a_pending_transition_is_neither_counted_nor_sampled():
     memory = numbered_memory(20, n_step=3)
     play_episode(memory, 0, length=2)
 
     assert 0 == len(memory)
-    with pytest.raises(NothingToSampleError, match="holds no transition"):
+    with pytest.raises(NothingToSampleError, match="has no transition"):
         memory.sample(1)
-    with pytest.raises(NothingToSampleError, match="transition 0 is not held"):
+    with pytest.raises(NothingToSampleError, match="transition 0 is not stored"):
         memory.get([0])
 
     step(memory, 2)
@@ -77,7 +77,7 @@ def test_a_transition_waits_for_its_steps_and_is_neither_counted_nor_given_until
     assert [0] == memory.sample(1).index.tolist()
 
 
-def test_the_next_observation_is_n_steps_on_and_the_rest_is_the_first_steps():
+def test_the_next_observation_is_n_steps_later_and_the_other_fields_are_of_the_first_step():
     memory = numbered_memory(20, n_step=3, discount=0.5)
     play_episode(memory, 0, length=6)
 
@@ -115,7 +115,7 @@ def test_sampling_changes_no_shared_state():
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_what_waited_when_it_was_saved_waits_when_it_is_loaded_and_goes_on(retention, tmp_path):
+def test_pending_transitions_are_pending_after_a_load_and_then_complete(retention, tmp_path):
     memory = numbered_memory(700, num_envs=2, n_step=5, retention=retention)
     memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(2)]))
     for number in range(30):
@@ -136,7 +136,7 @@ def test_what_waited_when_it_was_saved_waits_when_it_is_loaded_and_goes_on(reten
     np.testing.assert_array_equal(memory.get(indices).reward, loaded.get(indices).reward)
 
 
-def test_a_memory_that_is_gone_on_with_from_a_folder_bootstraps_from_where_it_stopped(tmp_path):
+def test_a_memory_resumed_from_a_folder_bootstraps_from_its_last_frame(tmp_path):
     arguments = {"capacity": 50, "n_step": 4, "directory": tmp_path, "flush_every": None}
     with numbered_memory(**arguments) as memory:
         play_episode(memory, 0, length=6)
@@ -149,7 +149,7 @@ def test_a_memory_that_is_gone_on_with_from_a_folder_bootstraps_from_where_it_st
     assert [np.float32(0.99**power) for power in (4, 4, 4, 3, 2, 1)] == batch.discount.tolist()
 
 
-def test_steps_that_wait_are_told_of_and_exported_with_their_episode():
+def test_pending_steps_are_reported_and_exported_with_their_episode():
     memory = numbered_memory(50, n_step=4)
     play_episode(memory, 0, length=5, terminated=True)
     play_episode(memory, 1, length=6)
@@ -162,7 +162,7 @@ def test_steps_that_wait_are_told_of_and_exported_with_their_episode():
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
-def test_under_a_budget_what_waits_leaves_like_everything_else(storage):
+def test_under_a_budget_pending_steps_are_evicted_as_others(storage):
     random = np.random.default_rng(0)
     memory = ReplayMemory(
         50_000, FrameSpec((40, 40)), 4, n_step=10, num_envs=2, max_bytes="4 MiB", storage=storage, seed=0
@@ -187,7 +187,7 @@ def test_another_number_of_steps_is_refused(n_step, message):
         numbered_memory(1000, n_step=n_step)
 
 
-def test_a_ring_that_could_never_hold_a_whole_return_of_every_stream_is_refused():
+def test_a_capacity_below_one_whole_return_of_every_environment_is_refused():
     with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of the 3 environments must fit"):
         numbered_memory(14, num_envs=3, n_step=5)
     memory = shadowed(15, n_step=5, num_envs=3)

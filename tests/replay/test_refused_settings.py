@@ -72,7 +72,7 @@ def test_a_discount_that_is_no_number_in_its_range_is_refused(value):
 
 
 @pytest.mark.parametrize("value", [-1, 2.0, "7", True, [1], NAN], ids=repr)
-def test_a_seed_that_is_no_whole_number_from_0_is_refused(value):
+def test_a_seed_that_is_not_a_whole_number_from_0_is_refused(value):
     with refused("seed", value):
         made(seed=value)
     with refused("seed", value):
@@ -103,13 +103,13 @@ def test_other_settings_of_a_memory_are_refused_by_name(name, values, tmp_path, 
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128, (np.complex64, (3,))])
-def test_a_column_of_complex_numbers_is_refused_with_the_way_out(dtype):
+def test_an_extra_of_complex_numbers_is_refused_with_the_way_out(dtype):
     with pytest.raises(InvalidSettingsError, match=r"extra 'wave' is .*give its real and its imaginary part"):
         made(extras={"wave": dtype})
 
 
 @pytest.mark.parametrize(("stack", "n_step"), [(1, 1), (4, 1), (8, 1)])
-def test_random_retention_takes_segments_that_show_a_transition_alone(stack, n_step):
+def test_random_retention_needs_segments_that_contain_a_whole_transition(stack, n_step):
     settings = {"capacity": 3000, "retention": "random", "stack": stack, "n_step": n_step}
     least = stack + 1
 
@@ -162,13 +162,13 @@ def test_sequences_that_are_no_whole_numbers_are_refused(value):
 
 
 @pytest.mark.parametrize("value", ["wrap", None, 5, ["mask"]])
-def test_borders_that_are_none_are_refused(value):
+def test_unknown_borders_are_refused(value):
     with refused("borders", value):
         filled().sample_sequences(2, 4, borders=value)
 
 
 @pytest.mark.parametrize("name", ["shuffled", "drop_last"])
-def test_what_is_true_or_false_is_refused_otherwise(name):
+def test_a_flag_that_is_not_a_boolean_is_refused(name):
     for value in ("no", 1, None):
         with refused(name, value):
             filled().batches(5, **{name: value})
@@ -177,12 +177,12 @@ def test_what_is_true_or_false_is_refused_otherwise(name):
 @pytest.mark.parametrize(
     ("indices", "fault"),
     [
-        ([0.9], "indices are of float64: they must be integers; cast them"),
-        ([True], "indices are of bool: they must be integers; cast them"),
-        (["a"], "indices are of <U1: they must be integers; cast them"),
-        ([[0], [1, 2]], "indices are no array ("),
-        (None, "indices are of object: they must be integers; cast them"),
-        (np.array([2**63], np.uint64), "indices hold 9223372036854775808: they must fit into int64; "),
+        ([0.9], "indices have dtype float64: they must be integers; cast them"),
+        ([True], "indices have dtype bool: they must be integers; cast them"),
+        (["a"], "indices have dtype <U1: they must be integers; cast them"),
+        ([[0], [1, 2]], "indices cannot be converted to an array ("),
+        (None, "indices have dtype object: they must be integers; cast them"),
+        (np.array([2**63], np.uint64), "an index is 9223372036854775808: indices must fit into int64; "),
     ],
 )
 def test_indices_that_are_no_integers_are_refused(indices, fault):
@@ -241,7 +241,7 @@ def test_samplers_take_no_count_that_is_no_whole_number(name, make):
 
 
 @pytest.mark.parametrize("value", ["", 5, None, b"memory"], ids=repr)
-def test_a_path_that_is_none_is_refused_before_anything_is_written(value, tmp_path, monkeypatch):
+def test_a_wrong_path_is_refused_before_anything_is_written(value, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     memory = filled()
 
@@ -272,7 +272,7 @@ def test_a_generation_that_is_no_whole_number_is_refused(value, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [84, None, "84", (84.0, 84), (True, 2), (), (0,), (-1, 4)], ids=repr)
-def test_a_frame_shape_that_is_none_is_refused(shape):
+def test_a_wrong_frame_shape_is_refused(shape):
     with pytest.raises(InvalidSettingsError, match=re.escape(f"frame shape is {shape!r}: every side must be a whole ")):
         FrameSpec(shape)
 
@@ -280,7 +280,7 @@ def test_a_frame_shape_that_is_none_is_refused(shape):
 def test_ragged_arguments_of_a_step_are_refused_before_anything_is_stored():
     memory = made(extras={"state": (np.float32, (2,))})
     ragged = [[1, 2], [3]]
-    with pytest.raises(InvalidStepError, match=r"^frames are no array \("):
+    with pytest.raises(InvalidStepError, match=r"^frames cannot be converted to an array \("):
         memory.begin([[[1, 2], [3]]])
     assert [False] == memory.open_episodes.tolist()
 
@@ -296,9 +296,9 @@ def test_ragged_arguments_of_a_step_are_refused_before_anything_is_stored():
     for name in step:
         wrong = {"state": ragged} if name == "extras" else ragged
         shown = "extra 'state'" if name == "extras" else name
-        with pytest.raises(InvalidStepError, match=rf"^{shown} are no array \("):
+        with pytest.raises(InvalidStepError, match=rf"^{shown} cannot be converted to an array \("):
             memory.append(**step | {name: wrong})
-    with pytest.raises(InvalidStepError, match=r"^streams are no array \("):
+    with pytest.raises(InvalidStepError, match=r"^env_ids cannot be converted to an array \("):
         memory.append(**step, env_ids=ragged)
 
     assert 0 == len(memory)

@@ -32,7 +32,7 @@ BAD = {
     "signed frames": ({"frames": np.zeros((2, *SHAPE), np.int8)}, "never casts"),
     "a stream that does not exist": ({"env_ids": [0, 3]}, "this memory has environments 0 to 2"),
     "a negative stream": ({"env_ids": [0, -1]}, "this memory has environments 0 to 2"),
-    "a stream named twice": ({"env_ids": [1, 1]}, "name each once"),
+    "a stream named twice": ({"env_ids": [1, 1]}, "give each number once"),
     "a mask for streams": ({"env_ids": [True, False]}, "flatnonzero(mask)"),
     "a NaN reward": ({"rewards": [0.0, np.nan]}, "reward is nan at row 1"),
     "an infinite reward": ({"rewards": [np.inf, 0.0]}, "reward is inf at row 0"),
@@ -92,12 +92,12 @@ class Space:
         ("pixels", "must describe one frame"),
     ],
 )
-def test_an_observation_space_that_is_no_picture_is_refused_at_construction(space, message):
+def test_an_unsupported_observation_space_is_refused_at_construction(space, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         ReplayMemory(10, space, 4)
 
 
 @pytest.mark.parametrize(("space", "message"), [(0, "0 actions"), ("left", "action_space is 'left'")])
-def test_an_action_space_that_cannot_be_kept_is_refused_at_construction(space, message):
+def test_an_unsupported_action_space_is_refused_at_construction(space, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         ReplayMemory(10, FrameSpec((4, 4)), space)

@@ -112,7 +112,7 @@ def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, leng
 
 
 @pytest.mark.parametrize("borders", ["mask", "cross"])
-def test_every_transition_that_may_be_drawn_starts_a_sequence_equally_often(borders):
+def test_every_sampleable_transition_starts_a_sequence_equally_often(borders):
     course = SequenceCourse("random", 2, 2, 4)
     course.play(400, 0.1)
     held = course.memory.sampleable_indices()
@@ -124,7 +124,7 @@ def test_every_transition_that_may_be_drawn_starts_a_sequence_equally_often(bord
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_whole_episodes_are_equally_likely_whatever_their_length(retention):
+def test_whole_episodes_of_any_length_are_equally_likely(retention):
     course = SequenceCourse(retention, 3, 2, 5)
     course.play(500, 0.15)
     whole = {steps[0]: steps for steps in course.lists().whole_episodes()}
@@ -143,7 +143,7 @@ def test_whole_episodes_are_equally_likely_whatever_their_length(retention):
     assert chi_square(np.array(list(counts.values()))) < chi_square_bound(len(counts) - 1)
 
 
-def test_nothing_that_is_appended_changes_a_sequence_that_was_drawn():
+def test_later_steps_do_not_change_a_drawn_sequence():
     course = SequenceCourse("fifo", 2, 3, 6)
     course.play(300)
     batch = course.memory.sample_sequences(8, 20)
@@ -158,7 +158,7 @@ def test_nothing_that_is_appended_changes_a_sequence_that_was_drawn():
         lists.assert_shows(batch, row, steps)
 
 
-def test_a_short_episode_is_masked_behind_its_end_and_ends_in_its_true_last_frame():
+def test_a_short_episode_is_masked_after_its_end_and_has_its_true_last_frame():
     memory = numbered_memory(50, stack=2)
     play_episode(memory, 0, 3, terminated=True)
 
@@ -174,7 +174,7 @@ def test_a_short_episode_is_masked_behind_its_end_and_ends_in_its_true_last_fram
     np.testing.assert_array_equal(np.float32([0.99, 0.99, 0.0, 0.0]), batch.discount[row])
 
 
-def test_across_borders_a_sequence_goes_on_with_the_first_step_of_the_next_episode():
+def test_across_borders_a_sequence_continues_with_the_first_step_of_the_next_episode():
     memory = numbered_memory(50, stack=2)
     play_episode(memory, 0, 2, truncated=True)
     play_episode(memory, 1, 1, terminated=True)
@@ -222,12 +222,12 @@ def test_the_same_seed_draws_the_same_sequences():
         ({"length": 65_537}, "length is 65537: a sequence has 1 to 65_536 steps"),
         ({"length": 8, "overlap": 8}, "overlap is 8: sequences of 8 steps share 0 to 7 with the next one"),
         ({"length": 8, "overlap": -1}, "overlap is -1: sequences of 8 steps share 0 to 7 with the next one"),
-        ({"length": 8, "burn_in": 8}, "burn_in is 8: of 8 steps 0 to 7 can be left to it"),
+        ({"length": 8, "burn_in": 8}, "burn_in is 8: it is 0 to 7 of the 8 steps"),
         ({"length": 8, "borders": "wrap"}, "borders is 'wrap': it must be one of 'mask', 'inside', 'cross'"),
         ({"length": 8, "batch_size": 0}, "batch_size is 0: a batch has at least 1 transition"),
     ],
 )
-def test_sequences_that_cannot_be_are_refused_by_name(settings, message):
+def test_impossible_sequences_are_refused_by_name(settings, message):
     memory = numbered_memory(10)
     play_episode(memory, 0, 5, terminated=True)
 
@@ -237,30 +237,30 @@ def test_sequences_that_cannot_be_are_refused_by_name(settings, message):
 
 @pytest.mark.parametrize("borders", BORDERS)
 def test_an_empty_memory_has_no_sequence(borders):
-    with pytest.raises(NothingToSampleError, match="the memory holds no transition"):
+    with pytest.raises(NothingToSampleError, match="the memory has no transition"):
         numbered_memory(10).sample_sequences(2, length=3, borders=borders)
 
 
-def test_where_no_episode_is_long_enough_the_longest_is_named():
+def test_if_no_episode_is_long_enough_the_error_has_the_longest():
     memory = numbered_memory(30)
     for episode in range(4):
         play_episode(memory, episode, 3 + episode % 2, terminated=True)
 
-    with pytest.raises(NothingToSampleError, match="length is 5: the longest run of steps of one episode has 4"):
+    with pytest.raises(NothingToSampleError, match="length is 5: the longest run of stored steps in one episode has 4"):
         memory.sample_sequences(2, length=5, borders="inside")
     assert [True] == memory.sample_sequences(1, length=4, borders="inside").mask.all(1).tolist()
 
 
-def test_an_episode_that_goes_on_or_whose_beginning_has_left_is_not_whole():
+def test_an_open_or_partly_evicted_episode_is_not_whole():
     memory = numbered_memory(6)
     play_episode(memory, 0, 4, terminated=True)
     play_episode(memory, 1, 3)
 
-    with pytest.raises(NothingToSampleError, match="none of the episodes of 6 transitions is whole"):
+    with pytest.raises(NothingToSampleError, match="none of the episodes in 6 transitions is whole"):
         memory.sample_episodes(2)
 
 
-def test_a_stack_of_sequences_holds_each_frame_once_and_the_array_is_taken_back():
+def test_a_batch_of_sequences_has_each_frame_once_and_its_array_is_reused():
     course = SequenceCourse("fifo", 1, 4, 8)
     course.play(200, 0.0)
 

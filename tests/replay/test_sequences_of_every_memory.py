@@ -17,7 +17,7 @@ BORDERS = ["mask", "inside", "cross"]
 
 
 @pytest.mark.parametrize("borders", BORDERS)
-def test_every_key_of_a_sequence_is_what_its_transitions_show(borders):
+def test_every_key_of_a_sequence_equals_its_transitions(borders):
     space = {"camera": FrameSpec((4, 5)), "arm": (FrameSpec((2,), np.float32), FrameSpec((3,), np.float64))}
     memory = ReplayMemory(400, space, 5, stack=3, num_envs=2, seed=0)
     random = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def test_every_key_of_a_sequence_is_what_its_transitions_show(borders):
             np.testing.assert_array_equal(part, of_part[batch.mask])
 
 
-def test_sequences_start_where_priorities_say_and_an_overlap_lets_all_steps_of_a_start_share_its_own():
+def test_sequences_start_in_proportion_to_priorities_and_with_overlap_to_their_sums():
     memory = numbered_memory(200, sampler=Prioritized(alpha=1.0, beta=0.0, epsilon=0.0))
     play_episode(memory, 0, 60, terminated=True)
     memory.update_priorities(np.arange(60), np.zeros(60))
@@ -80,7 +80,7 @@ def test_inside_episodes_those_that_fit_keep_their_priorities():
     assert chi_square(counts, priorities[fitting] / priorities[fitting].sum()) < chi_square_bound(len(fitting) - 1)
 
 
-def test_where_a_sampler_draws_none_that_fits_those_that_do_are_drawn_alike():
+def test_if_a_sampler_draws_none_that_fits_those_that_do_are_equally_likely():
     memory = numbered_memory(100, sampler=Prioritized(alpha=1.0, epsilon=0.0))
     play_episode(memory, 0, 20, terminated=True)
     memory.update_priorities(np.arange(20), np.where(np.arange(20) == 19, 1.0, 0.0))
@@ -93,7 +93,7 @@ def test_where_a_sampler_draws_none_that_fits_those_that_do_are_drawn_alike():
     assert {1.0} == set(batch.weight.tolist())
 
 
-def test_a_budget_leaves_room_for_sequences():
+def test_a_budget_includes_the_buffers_of_sequences():
     memory = ReplayMemory(100_000, FrameSpec((20, 20)), 4, stack=4, max_bytes="2 MiB", seed=0)
     random = np.random.default_rng(0)
     memory.begin(np.zeros((1, 20, 20), np.uint8))
@@ -135,7 +135,7 @@ def damaged_folder(tmp_path):
     return folder, frames
 
 
-def test_a_damaged_segment_is_skipped_and_ends_the_sequences_that_come_to_it(damaged_folder):
+def test_a_damaged_segment_is_skipped_and_ends_the_sequences_that_reach_it(damaged_folder):
     folder, frames = damaged_folder
     memory = ReplayMemory.open(folder, on_damage="skip")
     for borders in BORDERS * 30:
@@ -155,7 +155,7 @@ def test_a_damaged_segment_is_skipped_and_ends_the_sequences_that_come_to_it(dam
     assert episode not in (whole.index[:, 0] // 500).tolist()
 
 
-def test_a_damaged_segment_raises_where_nobody_asked_to_skip(damaged_folder):
+def test_a_damaged_segment_raises_unless_damage_is_skipped(damaged_folder):
     memory = ReplayMemory.open(damaged_folder[0])
 
     with pytest.raises(DamagedSegmentError, match="repair the store, or skip what is damaged"):

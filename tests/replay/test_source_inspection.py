@@ -87,7 +87,7 @@ def test_with_a_stack_of_one_frame_no_cut_episode_is_taken_for_a_whole_one():
     assert sum(run[4] for run in told) >= sum(run[4] for run in truth) - memory.num_envs - 1  # a stream's first one
 
 
-def test_each_game_is_told_apart_with_its_episodes_returns_and_ages():
+def test_each_label_has_its_episodes_returns_and_ages():
     memory = numbered_memory(1000, num_envs=3, label=["Pong", "Qbert", "Pong"])
     play_episode(memory, 0, 4, stream=0, terminated=True)  # rewards 0 to 3
     play_episode(memory, 0, 2, stream=2, truncated=True)
@@ -107,7 +107,7 @@ def test_each_game_is_told_apart_with_its_episodes_returns_and_ages():
     assert Spread(0.0, 0.0, 0.0) == qbert.returns
 
 
-def test_a_memory_that_holds_nothing_has_no_returns_and_no_ages():
+def test_an_empty_memory_has_no_returns_and_no_ages():
     (told,) = inspect_labels(numbered_memory(10)._parts)
 
     assert ("(not named)", 0, 0) == (told.label, told.transitions, told.frames)

@@ -50,7 +50,7 @@ PICTURES = {
 @pytest.mark.parametrize("stack_padding", PICTURES)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("kind", SPECS)
-def test_what_the_policy_saw_is_what_is_sampled_under_either_padding(kind, storage, stack_padding):
+def test_sampled_observations_are_those_of_the_policy_under_either_padding(kind, storage, stack_padding):
     spec = SPECS[kind]
     memory = ReplayMemory(30, spec, 2, stack=4, storage=storage, stack_padding=stack_padding, seed=0)
     play(memory, spec, 10, num_steps=7)  # an episode before, so that there are frames behind what is padded

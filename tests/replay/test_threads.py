@@ -98,7 +98,7 @@ def make_memory(storage: str = "packed", **settings) -> ReplayMemory:
 
 
 @pytest.mark.parametrize(("storage", "n_step"), [("packed", 1), ("raw", 1), ("packed", 3)])
-def test_every_batch_is_what_the_oracle_holds_while_the_writer_sweeps_the_ring(storage, n_step):
+def test_every_batch_equals_the_oracle_while_the_writer_sweeps_the_ring(storage, n_step):
     memory = make_memory(storage, n_step=n_step)
     player = Player(memory, seed=1)
     while not len(memory):
@@ -120,7 +120,7 @@ def test_every_batch_is_what_the_oracle_holds_while_the_writer_sweeps_the_ring(s
 
 
 @STORAGES
-def test_batches_held_by_several_samplers_stay_as_they_are(storage):
+def test_batches_of_several_sampling_threads_do_not_change(storage):
     memory = make_memory(storage)
     player = Player(memory, seed=2)
     player.step()
@@ -139,7 +139,7 @@ def test_batches_held_by_several_samplers_stay_as_they_are(storage):
         assert_batch_is_what_the_oracle_holds(batch, player.oracle)
 
 
-def test_a_memory_saved_beside_writer_and_sampler_holds_what_it_held_between_two_steps(tmp_path):
+def test_a_memory_saved_beside_writer_and_sampler_is_its_state_between_two_steps(tmp_path):
     memory = make_memory()
     player = Player(memory, seed=3)
     for _ in range(CAPACITY):
@@ -166,7 +166,7 @@ def test_a_memory_saved_beside_writer_and_sampler_holds_what_it_held_between_two
 
 
 @STORAGES
-def test_the_writer_goes_on_while_a_batch_is_unpacked(storage):
+def test_the_writer_continues_while_a_batch_is_unpacked(storage):
     memory = make_memory(storage)
     player = Player(memory, seed=4)
     for _ in range(CAPACITY):
@@ -206,7 +206,7 @@ def test_a_number_of_threads_that_cannot_be_is_refused(threads):
         make_memory(threads=threads)
 
 
-def test_how_many_threads_unpack_is_not_part_of_what_is_saved(tmp_path):
+def test_the_number_of_threads_is_not_saved(tmp_path):
     memory = make_memory(threads=2)
     Player(memory, seed=6).step()
     memory.save(tmp_path)

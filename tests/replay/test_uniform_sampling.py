@@ -1,4 +1,4 @@
-"""Every held transition is equally likely, reproducibly."""
+"""Every stored transition is equally likely, reproducibly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oracles.numbered_steps import numbered_memory, play_episode
     [(50, 1, 2), (50, 1, 40), (64, 3, 9), (1000, 2, 3)],
     ids=["not yet full", "wrapped", "three streams", "nearly every slot empty"],
 )
-def test_every_held_transition_is_equally_likely(capacity, num_envs, num_episodes):
+def test_every_stored_transition_is_equally_likely(capacity, num_envs, num_episodes):
     memory = numbered_memory(capacity, num_envs, seed=3)
     for episode in range(num_episodes):
         for stream in range(num_envs):
@@ -50,7 +50,7 @@ def test_memories_without_a_seed_differ():
     assert first != second
 
 
-def test_a_batch_has_the_shapes_and_dtypes_that_its_docstring_promises():
+def test_a_batch_has_the_shapes_and_dtypes_of_its_docstring():
     memory = numbered_memory(100, stack=3)
     play_episode(memory, episode=0, length=20)
 

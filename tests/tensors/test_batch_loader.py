@@ -94,7 +94,7 @@ def test_the_next_batches_are_unpacked_while_the_learner_is_busy():
         def __init__(self, batch_size: int) -> None:
             self._pending = memory._draw_ahead(batch_size)
             threads.add(("draw", threading.current_thread()))
-            self.draw_anew, self.stop = self._pending.draw_anew, self._pending.stop
+            self.redraw, self.stop = self._pending.redraw, self._pending.stop
 
         def unpack(self):
             threads.add(("unpack", threading.current_thread()))
@@ -150,8 +150,8 @@ def test_a_loader_ends_with_its_block():
     ("settings", "message"),
     [
         ({"batch_size": 0}, "batch_size is 0: a batch has at least 1 transition"),
-        ({"ahead": 0}, "ahead is 0: at least 1 batch is prepared ahead; without, call sample()"),
-        ({"threads": 0}, "threads is 0: batches are prepared on at least 1 thread; give 1"),
+        ({"ahead": 0}, "ahead is 0: at least 1 batch is prepared ahead; to prepare none, call sample()"),
+        ({"threads": 0}, "threads is 0: at least 1 thread prepares batches; give 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
@@ -168,7 +168,7 @@ class UnpacksTo:
     def unpack(self):
         return self.given
 
-    def draw_anew(self, error):
+    def redraw(self, error):
         raise error
 
     def stop(self):
@@ -180,7 +180,7 @@ def test_a_draw_that_gives_no_batch_is_named_and_the_loader_can_be_closed(given)
     loader = BatchLoader(filled(), 8, draw=lambda _: given)
 
     for _ in range(2):
-        with pytest.raises(InvalidSettingsError, match=re.escape(f"draw gave {given!r}: it must give what is drawn ")):
+        with pytest.raises(InvalidSettingsError, match=re.escape(f"draw returned {given!r}: it must return a draw ")):
             next(loader)
     loader.close()
 
@@ -196,7 +196,7 @@ def test_a_draw_that_unpacks_to_no_batch_is_named_and_the_loader_can_be_closed()
 
     loader = BatchLoader(filled(), 8, draw=draw)
 
-    with pytest.raises(InvalidSettingsError, match="draw gave what unpacks to None: it must be a Batch or a Sequence"):
+    with pytest.raises(InvalidSettingsError, match="the draw was unpacked to None: it must be a Batch or a Sequence"):
         next(loader)
     loader.close()
 
@@ -211,7 +211,7 @@ def test_a_memory_is_not_drawn_from_wrongly_where_a_draw_fails_once():
         return None if len(calls) == 2 else memory._draw_ahead(batch_size)
 
     with BatchLoader(memory, 8, draw=draw) as loader:
-        with pytest.raises(InvalidSettingsError, match="draw gave None"):
+        with pytest.raises(InvalidSettingsError, match="draw returned None"):
             next(loader)
         assert len(next(loader).reward) == 8
 
@@ -222,12 +222,12 @@ def test_a_memory_is_not_drawn_from_wrongly_where_a_draw_fails_once():
         ({"batch_size": 2.0}, "batch_size is 2.0: it must be a whole number, write 2; a batch has at least 1"),
         ({"batch_size": "a"}, "batch_size is 'a': it must be a whole number; a batch has at least 1 transition"),
         ({"ahead": 1.5}, "ahead is 1.5: it must be a whole number; at least 1 batch is prepared ahead"),
-        ({"threads": True}, "threads is True: it must be a whole number; batches are prepared on at least 1 thread"),
+        ({"threads": True}, "threads is True: it must be a whole number; at least 1 thread prepares batches"),
         ({"device": "gpu"}, "device is 'gpu': PyTorch knows no such device: "),
         ({"device": 1.5}, "device is 1.5: PyTorch knows no such device: "),
         ({"pin_memory": "yes"}, "pin_memory is 'yes': it must be True or False"),
         ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory._draw_"),
-        ({"memory": None}, "memory is None: batches are drawn from a ReplayMemory; give one"),
+        ({"memory": None}, "memory is None: it must be a ReplayMemory; give one"),
     ],
 )
 def test_what_is_no_setting_of_a_loader_is_refused_by_name(settings, message):

@@ -278,10 +278,10 @@ class _Steps:
     def n_step(self) -> int:
         """How many rewards a return has."""
 
-    def held_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sampleable_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Give indices by rank among the steps that may be drawn, 0 being the oldest; IndexError for no such rank."""
 
-    def is_held(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_sampleable(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of ``indices`` name a step that may be drawn."""
 
     @property
@@ -463,7 +463,7 @@ class StepBlocks(_Steps):
         Steps beside it that look at those are not drawn any more.
         """
 
-    def held_indices(self) -> NDArray[np.int64]:
+    def sampleable_indices(self) -> NDArray[np.int64]:
         """Give the index of every step that may be drawn, ascending."""
 
     def lost_indices(self) -> NDArray[np.int64]:

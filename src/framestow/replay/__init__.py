@@ -1,1 +1,1 @@
-"""Steps, episodes, and what may be drawn."""
+"""The replay memory: steps, episodes, samplers, batches, and the store on disk."""

@@ -1,4 +1,4 @@
-"""What sampling returns: a batch of transitions, and a batch of sequences."""
+"""The results of sampling: ``Batch`` of transitions and ``SequenceBatch`` of sequences."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, init=False)
 class Batch:
-    """Transitions drawn from a memory, ``B`` of them.
+    """A batch of ``B`` transitions.
 
     ================  ==========================  =======  =======================================================
     field             shape                       dtype    meaning
     ================  ==========================  =======  =======================================================
     observation       ``(B, stack, *frame)``      frame's  what the policy saw
-    action            ``(B, *action)``            int64    what it did (of a Box: its own dtype)
-    reward            ``(B,)``                    float32  what that gave; with n steps, Σ γᵏ rₖ over them
-    discount          ``(B,)``                    float32  weight of the bootstrap value: 0 only after termination
-    next_observation  ``(B, stack, *frame)``      frame's  what it saw after them; ends in the true last frame
-    index             ``(B,)``                    int64    number of the transition, never given twice
-    weight            ``(B,)``                    float32  importance weight, 1 under uniform sampling
-    terminated        ``(B,)``                    bool     the episode ended by its own rules, at the last of them
+    action            ``(B, *action)``            int64    what it did (of a Box: the Box's dtype)
+    reward            ``(B,)``                    float32  Σ γᵏ rₖ of the m rewards, m at most ``n_step``
+    discount          ``(B,)``                    float32  weight of the bootstrap value, γᵐ; 0 after termination
+    next_observation  ``(B, stack, *frame)``      frame's  observation m steps later, or the episode's true last one
+    index             ``(B,)``                    int64    number of the transition, never reused
+    weight            ``(B,)``                    float32  importance weight; 1 with uniform sampling
+    terminated        ``(B,)``                    bool     the episode ended by its own rules at the m-th step
     truncated         ``(B,)``                    bool     the episode was cut off there
-    extras           ``(B, *shape)`` each        its own  what else was declared, by name
+    extras            ``(B, *shape)`` each        any      extra fields of the step, by name
     ================  ==========================  =======  =======================================================
 
-    ``observation`` and ``next_observation`` look at one recycled array and share its frames: treat them as read-only.
-    Their dtype is that of the observation space. They stay as they are for as long as anything looks at them, and are
-    used again only after that.
+    ``observation`` and ``next_observation`` are views of one array and share its frames: do not write to them. With a
+    ``Dict`` or ``Tuple`` space they are dicts or tuples of such views. The memory reuses the array for a later batch
+    once no view of it is alive.
     """
 
     observation: npt.NDArray[Any]
@@ -58,7 +58,7 @@ class Batch:
         truncated: npt.NDArray[np.bool_],
         extras: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
-        # What the dataclass would do through object.__setattr__, in half the time: a batch is made for every sample.
+        # The dataclass would use object.__setattr__, which takes twice the time, for every sample.
         fields = self.__dict__
         fields["observation"] = observation
         fields["action"] = action
@@ -77,32 +77,32 @@ class Batch:
 
 @dataclass(frozen=True)
 class SequenceBatch:
-    """Sequences of steps that follow on one another, ``B`` of them, each of up to ``L`` steps.
+    """A batch of ``B`` sequences, each of up to ``L`` consecutive steps.
 
     ================  ============================  =======  =====================================================
     field             shape                         dtype    meaning
     ================  ============================  =======  =====================================================
     observation       ``(B, L, stack, *frame)``     frame's  what the policy saw at each step
-    action            ``(B, L, *action)``           int64    what it did (of a Box: its own dtype)
-    reward            ``(B, L)``                    float32  what that one step gave, whatever ``n_step`` is
+    action            ``(B, L, *action)``           int64    what it did (of a Box: the Box's dtype)
+    reward            ``(B, L)``                    float32  reward of that one step, for any ``n_step``
     discount          ``(B, L)``                    float32  γ; 0 where the step terminated
-    next_observation  ``(B, L, stack, *frame)``     frame's  what it saw then; at an episode's end its true last frame
+    next_observation  ``(B, L, stack, *frame)``     frame's  observation after the step; ends in the true last frame
     terminated        ``(B, L)``                    bool     the episode ended there by its own rules
-    truncated         ``(B, L)``                    bool     it was cut off there
+    truncated         ``(B, L)``                    bool     the episode was cut off there
     is_first          ``(B, L)``                    bool     the step is the first of its episode
-    mask              ``(B, L)``                    bool     there is such a step; never False before a True
-    index             ``(B, L)``                    int64    numbers of the steps; -1 where there is none
-    weight            ``(B,)``                      float32  importance weights of the draws, 1 under uniform sampling
-    extras           ``(B, L, *shape)`` each       its own  what else was declared, by name
+    mask              ``(B, L)``                    bool     True for steps, then False for padding at the end
+    index             ``(B, L)``                    int64    numbers of the steps; -1 where masked
+    weight            ``(B,)``                      float32  importance weights of the draws; 1 with uniform sampling
+    extras            ``(B, L, *shape)`` each       any      extra fields of the steps, by name
     burn_in                                         int      steps at the front that only warm up recurrent state
     ================  ============================  =======  =====================================================
 
-    Where ``mask`` is False, there is nothing to learn: numbers are 0 and flags False. Frames behind a sequence's end
-    are zeros, so the first stacks there still show its last frames, moving out.
+    Where ``mask`` is False, numbers are 0, flags are False and frames are zeros. The first masked stacks still contain
+    the last frames of the sequence.
 
-    ``observation`` and ``next_observation`` share the frames of one recycled array, in which each frame of a sequence
-    stands once (but for borders that are crossed): treat them as read-only, and copy them to wherever they are needed.
-    They stay as they are for as long as anything looks at them. With several keys they are what ``Batch`` has.
+    ``observation`` and ``next_observation`` are views of one array and share its frames: do not write to them. Each
+    frame of a sequence is there once, except with ``borders="cross"``. The memory reuses the array for a later batch
+    once no view of it is alive. With a ``Dict`` or ``Tuple`` space they are dicts or tuples of such views.
     """
 
     observation: Any
@@ -124,7 +124,7 @@ class SequenceBatch:
 
     @property
     def learns(self) -> npt.NDArray[np.bool_]:
-        """Steps that a loss is for, ``(B, L)``: ``mask`` without the first ``burn_in``."""
+        """Steps to compute a loss for, ``(B, L)``: ``mask`` without the first ``burn_in`` steps."""
         learns = self.mask.copy()
         learns[:, : self.burn_in] = False
         return learns

@@ -294,10 +294,10 @@ def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
     for start in range(0, num_held, TRANSITIONS_AT_ONCE):
         with parts.lock:
             # By ranks and not by all indices, of which fifty million would take 400 MB.
-            if start and not np.array_equal(parts.timeline.held_at(np.array([start - 1])), last_seen):
+            if start and not np.array_equal(parts.timeline.sampleable_at(np.array([start - 1])), last_seen):
                 raise _has_left(before=int(last_seen[0]))
             stop = min(start + TRANSITIONS_AT_ONCE, num_held, len(parts.timeline))
-            indices = parts.timeline.held_at(np.arange(start, stop))
+            indices = parts.timeline.sampleable_at(np.arange(start, stop))
             run = _steps_of(parts, indices, stream)
         last_seen = indices[-1:]
         if len(run.indices):
@@ -319,5 +319,5 @@ def _looked_up(parts: MemoryParts, indices: Indices, with_columns: bool) -> tupl
     try:
         return parts.timeline.resolve_steps(indices, with_columns)
     except IndexError:
-        missing = np.setdiff1d(indices[~parts.timeline.is_held(indices)], parts.timeline.pending)
+        missing = np.setdiff1d(indices[~parts.timeline.is_sampleable(indices)], parts.timeline.pending)
         raise _has_left(before=int(missing[0]) + 1) from None

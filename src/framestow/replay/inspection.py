@@ -308,7 +308,7 @@ def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
     if not len(memory):
         raise NothingToSampleError("the memory holds no transition: there is nothing to draw; append steps first")
     rank = int(np.random.default_rng(seed).integers(len(memory)))
-    index = timeline.held_at(np.array([rank]))
+    index = timeline.sampleable_at(np.array([rank]))
     (streams, first_step, counts), _ = timeline.resolve_steps(index, with_columns=False)
     (_, last_positions, _), _ = timeline.resolve(index, with_columns=False)
     num_steps = int(last_positions[-1] - first_step[0]) + 1

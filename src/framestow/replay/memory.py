@@ -1,4 +1,4 @@
-"""ReplayMemory: the facade of the replay floor."""
+"""``ReplayMemory``: store steps of environments, sample batches of transitions, save and load both."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.samplers.sampler import Sampler, checked_priorities
-from framestow.replay.sampling import Gathering, HeldBatches, HeldSteps, PendingBatch, held_steps
-from framestow.replay.sequences import Borders, PendingSequences, Sequences, SequenceShape
+from framestow.replay.sampling import BatchGatherer, PendingBatch, StepSequences, StoredBatches, step_sequences
+from framestow.replay.sequences import Borders, PendingSequences, SequenceGatherer, SequenceShape
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 from framestow.replay.store.session import (
     OpenStore,
@@ -45,352 +45,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-
-class DrawnMemory:
-    """Draws, looks up and goes through the transitions of a memory."""
-
-    def __init__(self, parts: MemoryParts) -> None:
-        self._parts = parts
-        self._gathering = Gathering(parts)
-        self._sequences = Sequences(parts, self._gathering)
-
-    def sample(self, batch_size: int) -> Batch:
-        """Draw ``batch_size`` transitions, with replacement, by the memory's sampler and generator.
-
-        Raises ``NothingToSampleError`` while there is none.
-        """
-        batch_size = checked_batch_size(batch_size)
-        return self._gathering.drawn(batch_size)
-
-    def _draw_ahead(self, batch_size: int) -> PendingBatch:
-        """Draw as ``sample`` does, now, and unpack later: what loaders build on, so that a learner need not wait.
-
-        The same draws give the same batches, whoever gathers them, and when. See ``PendingBatch`` for what is owed.
-        """
-        batch_size = checked_batch_size(batch_size)
-        return self._gathering.draw_ahead(batch_size)
-
-    @property
-    def sampler(self) -> Sampler:
-        """What draws. Another one can be set at any time; it begins with all that is held, in the same generator.
-
-        Raises ``InvalidSettingsError`` for one that another memory draws by, alone or as a part of a `Mixture`.
-        """
-        return self._parts.told.sampler
-
-    @sampler.setter
-    def sampler(self, sampler: Sampler) -> None:
-        self._parts.switch_sampler(sampler)
-
-    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Tell the sampler the TD errors, of any sign, of the transitions with these indices (``Batch.index``).
-
-        Both have the same shape; CPU tensors are taken as arrays are. Transitions that have left meanwhile, and indices
-        of -1, are left out; where one comes twice, the last error counts. Raises ``InvalidSettingsError``, before
-        anything is changed, for shapes that differ, for what is not finite, and for a sampler without priorities.
-        """
-        self._parts.update_priorities(*checked_priorities(indices, priorities))
-
-    def sample_sequences(
-        self,
-        batch_size: int,
-        length: int,
-        *,
-        overlap: int | None = None,
-        burn_in: int = 0,
-        borders: Borders = "mask",
-    ) -> SequenceBatch:
-        """Draw ``batch_size`` sequences of ``length`` steps that follow on one another, for recurrent and world models.
-
-        Each starts at a transition that the memory's sampler draws. Its steps are single ones, whatever ``n_step`` is,
-        and they go on to the newest step. docs/sampling.md has what R2D2 and DreamerV3 ask for.
-
-        Arguments:
-            batch_size: how many sequences.
-            length: steps of a sequence, 1 to 65,536, those of the burn-in among them.
-            overlap: if given, sequences start only at multiples of ``length - overlap`` steps from the beginning of an
-                episode: a drawn transition is taken back to the start before it (Kapturowski et al. 2019, R2D2). Where
-                that has left the memory, to the first behind it that is held.
-            burn_in: how many steps at the front are only to warm up recurrent state: ``learns`` leaves them out.
-            borders: ``"mask"``: what is behind the end of an episode is masked; ``"inside"``: only starts from which
-                ``length`` steps of one episode follow; ``"cross"``: goes on into the stream's next episode, whose first
-                step ``is_first`` tells (Hafner et al. 2023, DreamerV3). Steps that left or were lost end a sequence
-                everywhere.
-
-        Raises ``NothingToSampleError`` where the memory has no such sequence.
-        """
-        batch_size = checked_batch_size(batch_size)
-        shape = SequenceShape(length, overlap, burn_in, borders)
-        shape.check()
-        return self._sequences.drawn(batch_size, shape)
-
-    def _draw_sequences_ahead(
-        self,
-        batch_size: int,
-        length: int,
-        *,
-        overlap: int | None = None,
-        burn_in: int = 0,
-        borders: Borders = "mask",
-    ) -> PendingSequences:
-        """Draw as ``sample_sequences`` does, now, and unpack later: ``_draw_ahead`` of sequences."""
-        batch_size = checked_batch_size(batch_size)
-        shape = SequenceShape(length, overlap, burn_in, borders)
-        shape.check()
-        return self._sequences.draw_ahead(batch_size, shape)
-
-    def sample_episodes(self, batch_size: int) -> SequenceBatch:
-        """Draw ``batch_size`` whole episodes with replacement, each equally likely, however long it is.
-
-        One is whole if all of its steps are held and it has ended, be it that the next began before its end. They come
-        as sequences as long as the longest of them, so a batch takes the bytes of that for each; ``episodes`` gives
-        frames piece by piece. Raises ``NothingToSampleError`` where none is whole.
-        """
-        batch_size = checked_batch_size(batch_size)
-        return self._sequences.episodes(batch_size)
-
-    def batches(
-        self, batch_size: int, *, shuffled: bool = False, seed: int | None = None, drop_last: bool = False
-    ) -> HeldBatches:
-        """Go once through all transitions that are held now, each in exactly one batch: for offline learning.
-
-        In the order of their indices, or ``shuffled`` by a generator of their own with this ``seed`` (fresh entropy if
-        ``None``), which takes 8 bytes a transition. The memory's generator is not touched. What leaves meanwhile is
-        left out, what comes is not taken in. ``drop_last`` leaves out a last batch that is not full. The iterator's
-        ``len()`` tells how many batches are to come.
-        """
-        batch_size = checked_batch_size(batch_size)
-        shuffled, drop_last = truth_value("shuffled", shuffled), truth_value("drop_last", drop_last)
-        seed = checked_seed(seed)
-        return HeldBatches(self._parts, self._gathering.chosen_by, batch_size, shuffled, seed, drop_last)
-
-    def returns_to_go(self, indices: npt.ArrayLike, discount: float = 1.0) -> npt.NDArray[np.float64]:
-        """Give what followed on steps: the rewards from each to the end of its episode, the k-th times ``discount**k``.
-
-        ``indices``: of steps, of any shape, as any batch's ``index`` has them; -1, where a sequence is masked, gives 0.
-        Of an episode that goes on it is what has come so far, as it is of one that was cut off. NaN where a step that
-        comes before the end has left the memory or was lost; with the default retention none leaves there. Summed in
-        double; takes a time that grows with the steps up to the ends of these episodes. Raises
-        ``NothingToSampleError`` for a step that is not held.
-        """
-        discount = real_number("discount", discount, 0, 1, rule="must be 0 to 1; 1 adds the rewards up as they are")
-        asked = checked_indices(indices)
-        is_step = asked != -1
-        steps, returns = asked[is_step], np.zeros(asked.shape)
-        with self._parts.lock:
-            gone = steps[self._parts.timeline.places(steps)[0] < 0]
-            if gone.size:
-                raise NothingToSampleError(
-                    f"step {gone[0]} is not held: it has gone or never was; ask before more is appended"
-                )
-            returns[is_step] = self._parts.timeline.returns_to_go(steps, discount)
-        return returns
-
-    def get(self, indices: npt.ArrayLike) -> Batch:
-        """Give exactly the transitions with these indices (as ``Batch.index`` gives them), all with weight 1.
-
-        Raises ``NothingToSampleError`` for one that is not held, ``InvalidSettingsError`` for what are no integers with
-        one axis.
-        """
-        return self._gathering.chosen(checked_indices(indices, most_axes=1))
-
-    def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> HeldSteps:
-        """Give what ``length`` steps from each of ``indices``, ``(B,)``, on carry; no frame is unpacked.
-
-        They are single steps, whatever ``n_step`` is, and end with their episode or with the newest step. Raises
-        ``NothingToSampleError`` for a step that is not held.
-        """
-        return held_steps(self._parts, checked_indices(indices, most_axes=1), length)
-
-    def sampleable_indices(self) -> npt.NDArray[np.int64]:
-        """Give the index of every transition that may be drawn, oldest first."""
-        with self._parts.lock:
-            return self._parts.timeline.held_indices()
-
-    def episodes(self) -> Iterator[HeldEpisode]:
-        """Give what is held episode by episode, stream by stream; frames are read when they are asked for.
-
-        Nothing may be appended to a full memory meanwhile: ``NothingToSampleError``.
-        """
-        return held_episodes(self._parts)
-
-
-def checked_batch_size(batch_size: int) -> int:
-    """Give ``batch_size`` as an ``int``; ``InvalidSettingsError`` unless it is a whole number of at least 1."""
-    return whole_number("batch_size", batch_size, 1, rule="a batch has at least 1 transition")
-
-
 GENERATION_RULE = "it is the number that save() or flush() returned"
 
 
-class LastingMemory:
-    """Saves, loads, opens, flushes and closes a memory.
+class ReplayMemory:
+    """Replay memory of transitions from ``num_envs`` environments; stores each frame once, losslessly.
 
-    ::
-
-                       lives in        what it holds is on the disk
-        save, load     RAM             when ``save`` returned
-        directory=     the folder      when ``flush`` or ``close`` returned; in the background every few seconds
-        open           the folder      the same; or nothing is written, where it is opened to be read
-    """
-
-    def __init__(
-        self, parts: MemoryParts, directory: str | PathLike[str] | None = None, flush_every: float | None = 5.0
-    ) -> None:
-        check_flush_every(flush_every)
-        self._parts, self._saves = parts, SavedFolders(parts)
-        self._directory: OpenStore | None = None
-        if directory is not None:
-            self._live_in(create_or_resume(parts, Path(directory).resolve()), flush_every)
-
-    def save(self, path: str | PathLike[str], *, keep_previous: bool = False) -> int:
-        """Write everything, generator and open episodes included, to the folder ``path``; return its generation.
-
-        Costs what is new since this memory was last saved to, or loaded from, the same folder; anything else that lies
-        there is replaced. With ``keep_previous`` what was saved before can still be loaded, by its generation, until
-        ``prune``; in the directory that a memory lives in, this generation too stays until then. A crash at
-        any moment leaves what was saved there before, or the new state. Other threads may go on; what is saved is the
-        memory between two of their calls. Takes no more than a few MiB of memory.
-
-        Raises ``OSError`` if the disk refuses, ``IncompatibleError`` if somebody else is writing there.
-        """
-        folder, keep_previous = folder_path("path", path), truth_value("keep_previous", keep_previous)
-        if self._directory is not None and folder.resolve() == self._directory.path:
-            return self._directory.save(keep_previous)
-        return self._saves.save(folder, keep_previous)
-
-    def prune(self, path: str | PathLike[str], generation: int) -> None:
-        """Remove what was saved to ``path`` before ``generation``, which must be there: ``FileNotFoundError``."""
-        folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
-        if self._directory is not None and folder.resolve() == self._directory.path:
-            self._directory.prune(generation)
-        else:
-            self._saves.prune(folder, generation)
-
-    def flush(self) -> int:
-        """Put on the disk what a memory that lives in a directory holds; return the generation.
-
-        Everything that was appended before survives from then on whatever becomes of the process, and, as far as the
-        disk keeps what it says (fsync), of the machine's power. Raises what a flush in the background failed with,
-        ``OSError`` if the disk refuses, ``ClosedMemoryError`` if the memory was closed.
-        """
-        if self._directory is None:
-            raise InvalidSettingsError(
-                "the memory does not live in a directory: there is nothing to flush it to; save it, or build it with "
-                "directory=..."
-            )
-        return self._directory.flush()
-
-    def close(self) -> None:
-        """Flush, and let go of the directory and of the sampler, which another memory may then take.
-
-        What is stored can still be sampled until the sampler is taken. A memory in a directory takes no more steps; one
-        without goes on as before. Closing again does nothing.
-        """
-        self._parts.told.release()
-        if self._directory is not None:
-            self._directory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    @classmethod
-    def load(
-        cls,
-        path: str | PathLike[str],
-        sampler: Sampler | None = None,
-        threads: int = 1,
-        generation: int | None = None,
-        max_bytes: int | str | None = None,
-    ) -> Self:
-        """Read what was saved or flushed to ``path`` into RAM: the same transitions, generator and open episodes.
-
-        ``sampler``: a new one, which takes over the state of the saved one if it is of the same class, and begins
-        afresh if not; ``None`` makes the one that the memory was saved with, if that is one of framestow's.
-        ``threads``: as for a new memory. ``generation``: an older one that was kept, the newest by default.
-        ``max_bytes``: another budget than it was saved with; transitions go until it fits, once all is read. Every byte
-        is verified. A writer may go on beside it.
-
-        Raises ``IncompatibleError`` for no ``sampler`` where the saved one is not framestow's, ``DamagedDataError``,
-        naming the file, if a byte is not what was written, ``FileNotFoundError`` if nothing was saved there,
-        ``InvalidSettingsError`` for a budget that cannot hold what the streams are filling.
-        """
-        folder, generation = _checked_place(path, generation)
-        with open_stored(folder, generation) as stored:
-            make: Callable[..., Self] = cls
-            memory = build_memory(
-                partial(make, sampler=sampler, threads=threads), stored.settings.held_to(max_bytes), path
-            )
-            with memory._parts.told.released_on_error():
-                stored.fill(memory._parts)
-                memory._parts.make_fit()
-                memory._saves.remember(path, stored.commit)
-        return memory
-
-    @classmethod
-    def open(
-        cls,
-        path: str | PathLike[str],
-        *,
-        read_only: bool = True,
-        generation: int | None = None,
-        sampler: Sampler | None = None,
-        threads: int = 1,
-        flush_every: float | None = 5.0,
-        on_damage: OnDamage = "raise",
-    ) -> Self:
-        """Open a memory where it lies: packed segments stay in its files, and are verified when they are asked for.
-
-        With ``read_only`` it is what it was at that generation, for as long as it is looked at, whatever a writer
-        beside it does; nothing is written, and it takes no steps (``ClosedMemoryError``). Without, it goes on exactly
-        where it was, open episodes and all, and what came after that generation goes with the next flush. The other
-        arguments are those of ``load`` and of a new memory.
-
-        Raises as ``load``, and ``IncompatibleError`` if somebody else is writing there.
-        """
-        check_flush_every(flush_every)
-        folder, generation = _checked_place(path, generation)
-        folder = folder.resolve()
-        any_memory: Callable[..., Self] = cls
-        make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage)
-        if not truth_value("read_only", read_only):
-            with resume(folder, generation) as (stored, take):
-                memory = build_memory(make, stored.settings, path)
-                with memory._parts.told.released_on_error():
-                    memory._live_in(take(memory._parts), flush_every)
-            return memory
-        is_filled = False
-        while not is_filled:
-            with open_stored(folder, generation) as stored:
-                memory = build_memory(make, stored.settings, path)
-                with memory._parts.told.released_on_error():
-                    is_filled = fill_read_only(memory._parts, stored, folder)
-                if not is_filled:
-                    memory._parts.told.release()
-        return memory
-
-    def _live_in(self, directory: OpenStore, flush_every: float | None) -> None:
-        self._directory = directory
-        self._parts.budget.count_files(self._parts.settings.retention == "random")
-        with self._parts.lock:
-            self._parts.make_fit()
-        directory.flush_every(flush_every, memory=self)
-
-
-def _checked_place(path: str | PathLike[str], generation: int | None) -> tuple[Path, int | None]:
-    """Give both checked; ``InvalidSettingsError`` for what is no path, and for what is no number of a generation."""
-    if generation is not None:
-        generation = whole_number("generation", generation, 0, rule=GENERATION_RULE)
-    return folder_path("path", path), generation
-
-
-class ReplayMemory(DrawnMemory, LastingMemory):
-    """``capacity`` transitions of ``num_envs`` environments, each frame kept once, losslessly.
-
-    >>> from framestow import FrameSpec
+    >>> from framestow import FrameSpec, ReplayMemory
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
@@ -399,47 +60,48 @@ class ReplayMemory(DrawnMemory, LastingMemory):
     ((1, 3, 2, 2), [[1, 1], [1, 1]], 0.9900000095367432)
 
     Arguments:
-        capacity: transitions to keep at most; ``retention`` says who leaves for those that come then.
-        observation_space: one frame as the environment gives it (not a stack): a Gymnasium ``Box`` or a ``FrameSpec``,
-            or a ``Dict`` or ``Tuple`` of them (a dict or tuple will do), nested as you like: then frames and
-            observations are dicts or tuples of arrays. What comes back is bit for bit what came, of any dtype;
-            docs/observations.md says what it takes.
+        capacity: Maximum number of transitions. When full, ``retention`` decides which are evicted.
+        observation_space: Space of one frame, not of a stack: a Gymnasium ``Box``, a ``FrameSpec``, or a ``Dict`` or
+            ``Tuple`` of them (a Python dict or tuple works too), nested to any depth. With a ``Dict`` or ``Tuple``,
+            frames and observations are dicts or tuples of arrays. Any dtype is stored bit for bit
+            (docs/observations.md).
         action_space: Gymnasium ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``, or the number of actions.
-        stack: frames an observation.
-        stack_padding: what stands before an episode's first frame f0, in what the policy sees and in what is sampled:
-            ``"first_frame"``, ``f0 f0 f0 f0 | f0 f0 f0 f1 | ...``, or ``"zeros"``, ``0 0 0 f0 | 0 0 f0 f1 | ...``.
-            The default is Gymnasium's, and shows a policy nothing that no environment emitted.
-        num_envs: environments that feed this memory.
-        n_step: rewards that a transition's return has, 1 to 255; fewer where its episode ends before. Until they are
-            there, a transition waits: it is not counted, and cannot be drawn. docs/sampling.md has the rules.
-        discount: γ; a transition's ``discount`` is γ to the power of its rewards' number, 0 if its episode terminated.
-        sampler: what draws the transitions of a batch; ``Uniform()`` by default. An object draws for one memory alone.
-        storage: ``"packed"`` (compressed) or ``"raw"`` (a byte for a byte).
-        retention: ``"fifo"``: the oldest transition leaves; ``"random"``: all of a random segment's, so that every
-            experience has a chance to stay and recent ones have more. docs/saving.md has the granularity, and the
-            capacity that it takes.
-        seed: of the memory's own generator; ``None`` takes fresh entropy.
-        threads: how many threads unpack one batch, 1 to 64; small batches stay on one. Not kept by ``save``.
-        max_bytes: what it may take, a number of bytes or ``"1 GiB"``: where it would take more, transitions go before
-            there are ``capacity`` of them. docs/saving.md says what counts.
-        label: what feeds the memory, a game's name for instance, or one for each environment; only told, never read.
-        directory: a folder that the memory lives in: packed segments lie in files there, so that it may be larger than
-            RAM, and what was flushed survives any crash. A folder that holds a memory of the same settings is gone on
-            with, by its own generator and with all episodes closed; docs/saving.md has the promises.
-        flush_every: seconds between two flushes in the background; ``None`` leaves it to ``flush``.
-        on_damage: ``"raise"`` an error when a damaged segment is asked for, or ``"skip"`` it: it leaves the memory, and
-            ``report()`` counts it.
-        extras: what every step has besides, by name: ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}``;
-            what else ``numpy.dtype`` takes of numbers and booleans. docs/sampling.md has what they are for.
+        stack: Number of frames in an observation, 1 to 256.
+        stack_padding: Fills the stack before an episode's first frame f0. ``"first_frame"`` repeats it, as Gymnasium
+            does: ``f0 f0 f0 f0 | f0 f0 f0 f1``. ``"zeros"`` gives ``0 0 0 f0 | 0 0 f0 f1``.
+        num_envs: Number of environments that feed the memory.
+        n_step: Number of rewards in a transition's return, 1 to 255; fewer at the end of an episode. A transition can
+            be sampled, and is counted by ``len``, when its return is complete (docs/sampling.md).
+        discount: γ. A transition with m rewards has the ``discount`` γᵐ, or 0 if its episode terminated.
+        sampler: Draws the transitions of a batch; ``Uniform()`` by default. A sampler belongs to one memory at a time.
+        storage: ``"packed"`` compresses frames; ``"raw"`` stores them uncompressed.
+        retention: Which transitions are evicted: ``"fifo"`` the oldest; ``"random"`` those of a random segment, so that
+            some old experience stays. docs/saving.md has the minimum capacity.
+        seed: Seed of the memory's random generator; ``None`` takes fresh entropy.
+        threads: Number of threads that unpack a batch, 1 to 64. Small batches use one. ``save`` does not store it.
+        max_bytes: Maximum size in RAM and files, as a number of bytes or as ``"1 GiB"``. Transitions are evicted to
+            stay below it, even with fewer than ``capacity`` stored (docs/saving.md).
+        label: Name of what feeds the memory, such as a game's, or one name for each environment. Only reported.
+        frames_per_segment: Number of frames of one environment that are compressed, and later evicted, together.
+            ``None`` chooses what compresses best within ``capacity``, ``retention`` and ``max_bytes``. More frames
+            compress better; fewer let less be evicted at once.
+        directory: Folder that the memory lives in. Packed frames move to files there, so the memory can be larger than
+            RAM, and flushed data survives a crash. If the folder already holds a memory with the same settings, it is
+            resumed: its random generator continues and open episodes are closed as truncated (docs/saving.md).
+        flush_every: Seconds between two flushes in the background, with a ``directory``; ``None`` leaves flushing to
+            ``flush``.
+        on_damage: What happens when a damaged segment is read: ``"raise"`` raises ``DamagedSegmentError``; ``"skip"``
+            evicts the segment, and ``report()`` counts it.
+        extras: Extra fields of every step by name, each a NumPy number or boolean dtype, with a shape if it has one:
+            ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}`` (docs/sampling.md).
 
-    Raises ``InvalidSettingsError`` for an argument that cannot work, ``IncompatibleError`` for a directory that holds a
-    memory of other settings, or that somebody else is writing to.
+    Raises ``InvalidSettingsError`` for an argument that cannot work, and ``IncompatibleError`` if ``directory`` has a
+    memory with other settings or if another process writes to it.
 
-    Threads: one may write (``begin``, ``append``) while any number call everything else. A call sees the memory as it
-    is between two of the writer's calls, and what it gives does not change afterwards. A batch is drawn under the
-    memory's lock (microseconds) and unpacked beside it, so neither the writer nor another sampler waits for that.
-    Draws happen in the order in which the samplers come, so with several of them that order decides who draws what.
-    ``save`` keeps the others waiting only while it copies small pieces. docs/threads.md says why this holds.
+    Threads: one thread may write (``begin``, ``append``) while any number of threads call the other methods. A call
+    sees the memory between two calls of the writer. A batch is drawn under a lock, in microseconds, and unpacked
+    without it. With several sampling threads, the order of their calls decides which gets which draw
+    (docs/threads.md).
     """
 
     def __init__(
@@ -489,23 +151,36 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         )
         self._settings = settings
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
-        parts = MemoryParts(settings, sampler, seed, on_damage)
-        with parts.told.released_on_error():
-            LastingMemory.__init__(self, parts, folder, flush_every)
-        DrawnMemory.__init__(self, parts)
-        # What every step goes through, without a second look-up.
-        self._lock, self._timeline, self._storage = self._parts.lock, self._parts.timeline, self._parts.storage
-        self._stacker, self._budget = self._parts.stacker, self._parts.budget
+        self._parts = parts = MemoryParts(settings, sampler, seed, on_damage)
+        self._directory: OpenStore | None = None
+        with parts.notified_sampler.released_on_error():
+            check_flush_every(flush_every)
+            self._saves = SavedFolders(parts)
+            if folder is not None:
+                self._live_in(create_or_resume(parts, folder.resolve()), flush_every)
+        self._batches = BatchGatherer(parts)
+        self._sequences = SequenceGatherer(parts, self._batches)
+        # Every step uses these: one attribute look-up instead of two.
+        self._lock, self._timeline, self._storage = parts.lock, parts.timeline, parts.storage
+        self._stacker, self._budget = parts.stacker, parts.budget
 
-    def __len__(self) -> int:
-        return len(self._timeline)
+    # Storing steps
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Start an episode on ``env_ids`` (all if ``None``) with the frames that ``reset`` returned.
+        """Start an episode in each of ``env_ids`` with the frames that ``reset`` returned.
 
-        ``frames``: ``(len(env_ids), *frame)`` of the space's dtype; of a Dict or Tuple, one such array for each key or
-        part. They are copied. An episode that is still open there ends as cut off: its transitions
-        stay, and nothing crosses the seam. Raises ``InvalidStepError`` before anything is stored.
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, num_envs=2)
+        >>> memory.begin(np.zeros((2, 2, 2), np.uint8))
+        >>> memory.begin(np.ones((1, 2, 2), np.uint8), env_ids=[1])  # environment 1 starts again
+
+        Arguments:
+            frames: Array ``(len(env_ids), *frame)`` of the space's dtype; of a ``Dict`` or ``Tuple`` one such array
+                for each key or part. Copied.
+            env_ids: Numbers of the environments, from 0 up; ``None`` means all.
+
+        An open episode of these environments ends as truncated; its transitions stay. Raises ``InvalidStepError``
+        before anything is stored.
         """
         with self._lock:
             if self._parts.refusal is not None:
@@ -517,7 +192,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
                 charged_bytes = self._storage.append(checked, new_frames)
                 self._stacker.begin(checked, new_frames)
                 self._timeline.begin(checked)
-            except BaseException:  # Ctrl-C comes between any two of them
+            except BaseException:  # Ctrl-C can interrupt between any two of them
                 self._parts.finish_step(checked, new_frames, lambda: self._timeline.begin(checked))
                 raise
             is_over = charged_bytes > self._budget.most_charged
@@ -536,12 +211,25 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
         extras: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
-        """Store one step of each of ``env_ids`` (all if ``None``) and the frame that it led to.
+        """Store one step of each of ``env_ids``, with the frame that it led to.
 
-        ``frames``: as ``begin`` takes them, the true last frame where an episode ended; copied. The other arguments
-        have one entry for each environment; rewards are stored as ``float32``. ``extras`` has what was declared with
-        the memory, by name, ``(len(env_ids), *shape)`` each. Where an episode ended, ``begin`` is next.
-        Raises ``InvalidStepError`` before anything is stored.
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, extras={"log_prob": np.float32})
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8), extras={"log_prob": [-1.5]})
+        >>> len(memory), memory.open_episodes.tolist()  # the episode is truncated: call begin next
+        (1, [False])
+
+        Arguments:
+            actions: One action for each environment.
+            rewards: One number for each environment, stored as ``float32``.
+            terminated: One boolean for each environment: the episode ended by its own rules.
+            truncated: One boolean for each environment: the episode was cut off, by a time limit for instance.
+            frames: As in ``begin``; the true last frame where an episode ended. Copied.
+            env_ids: Numbers of the environments; ``None`` means all. Each needs an open episode.
+            extras: The extra fields that the memory was built with, by name, each ``(len(env_ids), *shape)``.
+
+        Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
         with self._lock:
             if self._parts.refusal is not None:
@@ -555,7 +243,7 @@ class ReplayMemory(DrawnMemory, LastingMemory):
                 charged_bytes = self._storage.append(numbers, new_frames)
                 self._stacker.append(numbers, new_frames)
                 self._timeline.append_staged()
-            except BaseException:  # Ctrl-C comes between any two of them
+            except BaseException:  # Ctrl-C can interrupt between any two of them
                 self._parts.finish_step(numbers, new_frames, self._timeline.append_staged)
                 raise
             is_over = charged_bytes > self._budget.most_charged
@@ -564,44 +252,466 @@ class ReplayMemory(DrawnMemory, LastingMemory):
         if is_over and self._directory is not None:
             self._directory.flush_for_budget()
 
-    def _checked_extras(
-        self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int
-    ) -> dict[str, npt.NDArray[Any]] | None:
-        """Give ``extras`` as ``append`` stores them; ``None`` where the memory keeps none.
-
-        Raises the ``InvalidStepError`` that ``append`` would: a `Recorder` asks before it steps an environment.
-        """
-        return self._settings.extras.checked(extras, num_steps)
-
     def observations(self) -> Any:
-        """What the policy sees now: a fresh array ``(num_envs, stack, *frame)``, of a Dict or Tuple one each key.
+        """Return the current observation of each environment: a new array ``(num_envs, stack, *frame)``.
 
-        An environment whose episode has ended shows its last observation until the next one begins; one that never
-        began is all zeros.
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=3)
+        >>> memory.begin(np.full((1, 2, 2), 7, np.uint8))
+        >>> memory.observations()[0, :, 0, 0].tolist()
+        [7, 7, 7]
+
+        With a ``Dict`` or ``Tuple`` space, one such array for each key or part. After the end of an episode, its last
+        observation until the next ``begin``; zeros before the first one.
         """
         with self._lock:
             return self._settings.frame.rebuilt(self._stacker.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
-        """Which environments have an open episode, ``(num_envs,)``: those that take ``append`` next."""
+        """Whether each environment has an open episode, ``(num_envs,)``; ``append`` takes only those."""
         with self._lock:
             return self._timeline.is_open.copy()
 
+    # Sampling
+
+    def sample(self, batch_size: int) -> Batch:
+        """Sample ``batch_size`` transitions with replacement, by the memory's sampler and random generator.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> batch = memory.sample(32)
+        >>> batch.observation.shape, float(batch.reward[0])
+        ((32, 4, 2, 2), 0.5)
+
+        Raises ``NothingToSampleError`` if the memory is empty.
+        """
+        batch_size = checked_batch_size(batch_size)
+        return self._batches.sample(batch_size)
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Pass new TD errors to the sampler: those of the transitions with these ``indices``.
+
+        >>> from framestow import FrameSpec, Prioritized
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, sampler=Prioritized(), seed=0)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(2):
+        ...     memory.append([step], [0.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.update_priorities([0, 1], [0.0, -8.0])
+        >>> set(memory.sample(32).action.tolist())
+        {1}
+
+        Arguments:
+            indices: Integers of any shape, as in ``Batch.index``. Evicted transitions and -1 are ignored.
+            priorities: Finite numbers of any sign, in the same shape; tensors on the CPU work too. If an index is
+                repeated, the last one counts.
+
+        Raises ``InvalidSettingsError``, before anything changes, for other values or shapes and for a sampler without
+        priorities.
+        """
+        self._parts.update_priorities(*checked_priorities(indices, priorities))
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler. A new one can be set at any time and starts with all stored transitions.
+
+        Setting it raises ``InvalidSettingsError`` for a sampler that another memory uses, alone or in a ``Mixture``.
+        """
+        return self._parts.notified_sampler.sampler
+
+    @sampler.setter
+    def sampler(self, sampler: Sampler) -> None:
+        self._parts.switch_sampler(sampler)
+
+    def sample_sequences(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> SequenceBatch:
+        """Sample ``batch_size`` sequences of ``length`` consecutive steps, for recurrent and world models.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(10):
+        ...     memory.append([0], [float(step)], [False], [step == 9], np.ones((1, 2, 2), np.uint8))
+        >>> batch = memory.sample_sequences(16, length=5, borders="inside")
+        >>> batch.observation.shape, set(np.diff(batch.reward).ravel().tolist())
+        ((16, 5, 4, 2, 2), {1.0})
+
+        Each sequence starts at a transition that the sampler draws. Its steps are single steps for any ``n_step``, up
+        to the newest one. docs/sampling.md has the settings of R2D2 and DreamerV3.
+
+        Arguments:
+            batch_size: Number of sequences.
+            length: Number of steps in a sequence, 1 to 65,536, burn-in included.
+            overlap: If given, sequences start only at multiples of ``length - overlap`` steps from the beginning of an
+                episode: a drawn transition moves back to the start before it (Kapturowski et al. 2019, R2D2). If that
+                start was evicted, the sequence starts at the first stored step after it.
+            burn_in: Number of steps at the front that only warm up recurrent state; ``learns`` excludes them.
+            borders: ``"mask"`` masks steps after the end of the episode. ``"inside"`` samples only sequences that fit
+                into one episode. ``"cross"`` continues with the environment's next episode, and ``is_first`` marks its
+                first step (Hafner et al. 2023, DreamerV3). An evicted or lost step always ends a sequence.
+
+        Raises ``NothingToSampleError`` if the memory has no such sequence.
+        """
+        batch_size = checked_batch_size(batch_size)
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        shape.check()
+        return self._sequences.sample(batch_size, shape)
+
+    def sample_episodes(self, batch_size: int) -> SequenceBatch:
+        """Sample ``batch_size`` whole episodes with replacement, each equally likely.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(3):
+        ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.sample_episodes(1).reward.tolist()
+        [[1.0, 1.0, 1.0]]
+
+        An episode is whole if it has ended and all of its steps are stored. The sequences are as long as the longest
+        episode of the batch; shorter ones are masked at the end. To read long episodes piece by piece, use
+        ``episodes``. Raises ``NothingToSampleError`` if no episode is whole.
+        """
+        batch_size = checked_batch_size(batch_size)
+        return self._sequences.sample_episodes(batch_size)
+
+    def batches(
+        self, batch_size: int, *, shuffled: bool = False, seed: int | None = None, drop_last: bool = False
+    ) -> StoredBatches:
+        """Iterate once over all stored transitions in batches, for offline learning.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(5):
+        ...     memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> [batch.index.tolist() for batch in memory.batches(2)]
+        [[0, 1], [2, 3], [4]]
+
+        Arguments:
+            batch_size: Number of transitions in a batch; the last batch may have fewer.
+            shuffled: Whether the order is random instead of ascending by index; takes 8 bytes a transition.
+            seed: Seed of that order, for ``shuffled``; ``None`` takes fresh entropy.
+            drop_last: Whether to omit a last batch that is not full.
+
+        Transitions that are evicted meanwhile are omitted, and new ones are not included. ``len()`` of the iterator is
+        the number of remaining batches.
+        """
+        batch_size = checked_batch_size(batch_size)
+        shuffled, drop_last = truth_value("shuffled", shuffled), truth_value("drop_last", drop_last)
+        seed = checked_seed(seed)
+        return StoredBatches(self._parts, self._batches.get_chosen, batch_size, shuffled, seed, drop_last)
+
+    def get(self, indices: npt.ArrayLike) -> Batch:
+        """Return the transitions with these ``indices``, all with weight 1.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(3):
+        ...     memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.get([2, 0]).action.tolist()
+        [2, 0]
+
+        ``indices``: integers with one axis, as in ``Batch.index``. Raises ``NothingToSampleError`` for a transition
+        that is not stored.
+        """
+        return self._batches.get(checked_indices(indices, most_axes=1))
+
+    def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
+        """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(3):
+        ...     memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.steps_from([0, 2], length=2).index.tolist()
+        [[0, 1], [2, -1]]
+
+        They are single steps for any ``n_step`` and end with their episode or with the newest step. Raises
+        ``NothingToSampleError`` for a step that is not stored.
+        """
+        return step_sequences(self._parts, checked_indices(indices, most_axes=1), length)
+
+    def returns_to_go(self, indices: npt.ArrayLike, discount: float = 1.0) -> npt.NDArray[np.float64]:
+        """Return for each step the discounted sum of rewards from it to the end of its episode.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(3):
+        ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.returns_to_go([0, 1, 2]).tolist(), memory.returns_to_go([0, 1, 2], discount=0.5).tolist()
+        ([3.0, 2.0, 1.0], [1.75, 1.5, 1.0])
+
+        Arguments:
+            indices: Integers of any shape, as in ``index`` of any batch; -1 (a masked step) gives 0.
+            discount: The k-th reward from a step counts ``discount**k``; 1 adds the rewards up.
+
+        The sum of an open or truncated episode ends with its newest step. It is NaN if a later step of the episode was
+        evicted or lost, which cannot happen by eviction with the default retention. The time grows with the number of
+        steps to the end of these episodes. Raises ``NothingToSampleError`` for a step that is not stored.
+        """
+        discount = real_number("discount", discount, 0, 1, rule="must be 0 to 1; 1 adds the rewards up as they are")
+        asked = checked_indices(indices)
+        is_step = asked != -1
+        steps, returns = asked[is_step], np.zeros(asked.shape)
+        with self._lock:
+            missing = steps[self._timeline.places(steps)[0] < 0]
+            if missing.size:
+                raise NothingToSampleError(
+                    f"step {missing[0]} is not stored: it was evicted or never appended; ask before more is appended"
+                )
+            returns[is_step] = self._timeline.returns_to_go(steps, discount)
+        return returns
+
+    def sampleable_indices(self) -> npt.NDArray[np.int64]:
+        """Return the index of every transition that can be sampled, oldest first.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(2, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(5):
+        ...     memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.sampleable_indices().tolist()
+        [3, 4]
+        """
+        with self._lock:
+            return self._timeline.sampleable_indices()
+
+    def episodes(self) -> Iterator[HeldEpisode]:
+        """Iterate over the stored episodes, environment by environment; each reads its frames when asked for them.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(3):
+        ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        >>> [(episode.env_id, len(episode)) for episode in memory.episodes()]
+        [(0, 3)]
+
+        Raises ``NothingToSampleError`` if steps of an episode are evicted meanwhile: do not append to a full memory.
+        """
+        return held_episodes(self._parts)
+
+    # Saving and loading
+
+    def save(self, path: str | PathLike[str], *, keep_previous: bool = False) -> int:
+        """Save the memory, with its generator and open episodes, to the folder ``path``; return the generation.
+
+        >>> import tempfile
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     generation = memory.save(folder)
+        ...     loaded = ReplayMemory.load(folder)
+        >>> loaded.sample(8).index.tolist() == memory.sample(8).index.tolist()
+        True
+
+        Arguments:
+            path: Folder; anything else that was saved there is replaced.
+            keep_previous: Whether earlier generations stay loadable until ``prune``. In the memory's own ``directory``
+                this generation stays until then, too.
+
+        Writes only what is new since this memory was last saved to, or loaded from, the same folder. A crash leaves
+        either the previous state or the new one. Other threads may use the memory meanwhile. Takes a few MiB of RAM.
+
+        Raises ``OSError`` if the disk fails, and ``IncompatibleError`` if another process writes to the folder.
+        """
+        folder, keep_previous = folder_path("path", path), truth_value("keep_previous", keep_previous)
+        if self._directory is not None and folder.resolve() == self._directory.path:
+            return self._directory.save(keep_previous)
+        return self._saves.save(folder, keep_previous)
+
+    def prune(self, path: str | PathLike[str], generation: int) -> None:
+        """Delete the generations before ``generation`` from the folder ``path``.
+
+        >>> import tempfile
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first = memory.save(folder)
+        ...     second = memory.save(folder, keep_previous=True)
+        ...     memory.prune(folder, second)  # ``first`` cannot be loaded any more
+
+        Raises ``FileNotFoundError`` if ``generation`` is not there.
+        """
+        folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
+        if self._directory is not None and folder.resolve() == self._directory.path:
+            self._directory.prune(generation)
+        else:
+            self._saves.prune(folder, generation)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        sampler: Sampler | None = None,
+        threads: int = 1,
+        generation: int | None = None,
+        max_bytes: int | str | None = None,
+    ) -> Self:
+        """Load the memory in the folder ``path`` into RAM: the same transitions, generator and open episodes.
+
+        >>> import tempfile
+        >>> from framestow import FrameSpec
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     generation = ReplayMemory(100, FrameSpec((2, 2)), 4).save(folder)
+        ...     ReplayMemory.load(folder, threads=4).capacity
+        100
+
+        Arguments:
+            path: Folder that ``save`` wrote to, or the ``directory`` of a memory; another process may write to it.
+            sampler: New sampler. It takes over the state of a saved sampler of its class and otherwise starts without
+                state. ``None`` recreates the saved sampler, if it is one of framestow's.
+            threads: As for a new memory.
+            generation: Number of an earlier generation that was kept; the newest by default.
+            max_bytes: Another budget than the saved one. Transitions are evicted until the memory fits.
+
+        Every byte is verified. Raises ``DamagedDataError``, with the name of the file, for a byte that differs from
+        what was written. Raises ``FileNotFoundError`` if nothing was saved there, ``IncompatibleError`` if the saved
+        sampler is not framestow's and ``sampler`` is ``None``, and ``InvalidSettingsError`` for a budget below the
+        memory's minimum.
+        """
+        folder, generation = _checked_place(path, generation)
+        with open_stored(folder, generation) as stored:
+            make: Callable[..., Self] = cls
+            settings = stored.settings.with_budget(max_bytes)
+            memory = build_memory(partial(make, sampler=sampler, threads=threads), settings, path)
+            with memory._parts.notified_sampler.released_on_error():
+                stored.fill(memory._parts)
+                memory._parts.make_fit()
+                memory._saves.remember(path, stored.commit)
+        return memory
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        read_only: bool = True,
+        generation: int | None = None,
+        sampler: Sampler | None = None,
+        threads: int = 1,
+        flush_every: float | None = 5.0,
+        on_damage: OnDamage = "raise",
+    ) -> Self:
+        """Open the memory in the folder ``path`` without loading its frames; segments are read when needed.
+
+        >>> import tempfile
+        >>> from framestow import FrameSpec
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with ReplayMemory(100, FrameSpec((2, 2)), 4, directory=folder) as memory:
+        ...         memory.begin(np.zeros((1, 2, 2), np.uint8))
+        ...         memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     float(ReplayMemory.open(folder).sample(1).reward[0])
+        0.5
+
+        Arguments:
+            path: Folder that ``save`` wrote to, or the ``directory`` of a memory.
+            read_only: ``True`` opens a consistent snapshot of one generation, while another process may write. Nothing
+                is written, and steps raise ``ClosedMemoryError``. ``False`` resumes the memory exactly where it was,
+                open episodes included; the next flush deletes later generations.
+            generation: Number of an earlier generation that was kept; the newest by default.
+            sampler: As for ``load``.
+            threads: As for a new memory.
+            flush_every: As for a new memory; has no effect with ``read_only``.
+            on_damage: As for a new memory.
+
+        Raises what ``load`` raises, and ``IncompatibleError`` if another process writes to the folder and ``read_only``
+        is ``False``.
+        """
+        check_flush_every(flush_every)
+        folder, generation = _checked_place(path, generation)
+        folder = folder.resolve()
+        any_memory: Callable[..., Self] = cls
+        make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage)
+        if not truth_value("read_only", read_only):
+            with resume(folder, generation) as (stored, take):
+                memory = build_memory(make, stored.settings, path)
+                with memory._parts.notified_sampler.released_on_error():
+                    memory._live_in(take(memory._parts), flush_every)
+            return memory
+        is_filled = False
+        while not is_filled:
+            with open_stored(folder, generation) as stored:
+                memory = build_memory(make, stored.settings, path)
+                with memory._parts.notified_sampler.released_on_error():
+                    is_filled = fill_read_only(memory._parts, stored, folder)
+                if not is_filled:
+                    memory._parts.notified_sampler.release()
+        return memory
+
+    def flush(self) -> int:
+        """Write everything that was appended so far to the memory's ``directory``; return the generation.
+
+        When it returns, the data survives a crash of the process, and a loss of power if the disk keeps what it
+        acknowledged (fsync). Raises the error of a failed flush in the background, ``OSError`` if the disk fails,
+        ``ClosedMemoryError`` if the memory is closed, and ``InvalidSettingsError`` if it has no ``directory``.
+        """
+        if self._directory is None:
+            raise InvalidSettingsError(
+                "the memory has no directory: flush() has nowhere to write; call save(path), or build the memory with "
+                "directory=..."
+            )
+        return self._directory.flush()
+
+    def close(self) -> None:
+        """Flush, and release the ``directory`` and the sampler.
+
+        A memory in a directory takes no more steps; one in RAM still does. Stored transitions can still be sampled,
+        until another memory takes the sampler. Closing again does nothing. A ``with`` block closes its memory.
+        """
+        self._parts.notified_sampler.release()
+        if self._directory is not None:
+            self._directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # Size
+
+    def __len__(self) -> int:
+        """Return the number of transitions that can be sampled."""
+        return len(self._timeline)
+
     @property
     def nbytes(self) -> int:
-        """Bytes that the memory takes, all parts together."""
+        """Number of bytes that the memory takes in RAM: the sum of ``report().parts``."""
         return self.report().nbytes
 
     def report(self) -> MemoryReport:
-        """What is held, where the bytes are, and the ratio achieved."""
+        """Return the number of transitions, the bytes of each part of the memory, and the compression ratio.
+
+        >>> from framestow import FrameSpec
+        >>> report = ReplayMemory(100, FrameSpec((2, 2)), 4).report()
+        >>> report.transitions, report.capacity, sorted(report.parts)[:2]
+        (0, 100, ['frames', 'index'])
+
+        ``print(memory.report())`` prints it as a table.
+        """
         with self._lock:
             parts = (
                 self._storage.nbytes
                 | {
                     "steps": self._timeline.nbytes,
                     "stacks": self._stacker.nbytes,
-                    "output pool": self._gathering.nbytes,
+                    "output pool": self._batches.nbytes,
                 }
                 | self._parts.sampler_bytes
             )
@@ -621,7 +731,62 @@ class ReplayMemory(DrawnMemory, LastingMemory):
                 open_frames=self._parts.open_frames,
             )
 
+    # For loaders, recorders and tests
+
+    def _draw_ahead(self, batch_size: int) -> PendingBatch:
+        """Draw now as ``sample`` does, and leave the unpacking to a loader's thread.
+
+        The same draws give the same batches, in any thread and at any time. The caller owes a ``gather`` or a ``stop``
+        (``PendingFrames``).
+        """
+        batch_size = checked_batch_size(batch_size)
+        return self._batches.draw_ahead(batch_size)
+
+    def _draw_sequences_ahead(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> PendingSequences:
+        """Draw now as ``sample_sequences`` does, and leave the unpacking to a loader's thread."""
+        batch_size = checked_batch_size(batch_size)
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        shape.check()
+        return self._sequences.draw_ahead(batch_size, shape)
+
+    def _checked_extras(
+        self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int
+    ) -> dict[str, npt.NDArray[Any]] | None:
+        """Return ``extras`` as ``append`` stores them; ``None`` if the memory has no extra fields.
+
+        Raises the ``InvalidStepError`` of ``append``. A ``Recorder`` calls it before it steps an environment.
+        """
+        return self._settings.extras.checked(extras, num_steps)
+
     def _check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""
         with self._lock:
             self._parts.check()
+
+    def _live_in(self, directory: OpenStore, flush_every: float | None) -> None:
+        """Use ``directory`` from now on, and flush to it in the background."""
+        self._directory = directory
+        self._parts.budget.count_files(self._parts.settings.retention == "random")
+        with self._parts.lock:
+            self._parts.make_fit()
+        directory.flush_every(flush_every, memory=self)
+
+
+def checked_batch_size(batch_size: int) -> int:
+    """Return ``batch_size`` as an ``int``; raise ``InvalidSettingsError`` unless it is a whole number of at least 1."""
+    return whole_number("batch_size", batch_size, 1, rule="a batch has at least 1 transition")
+
+
+def _checked_place(path: str | PathLike[str], generation: int | None) -> tuple[Path, int | None]:
+    """Return both checked; raise ``InvalidSettingsError`` for anything but a path and a generation's number."""
+    if generation is not None:
+        generation = whole_number("generation", generation, 0, rule=GENERATION_RULE)
+    return folder_path("path", path), generation

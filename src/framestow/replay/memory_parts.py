@@ -1,4 +1,7 @@
-"""What a memory is made of: what savers read and fill, and the facade puts together."""
+"""The parts of a ``ReplayMemory``: storage, timeline, stacker, sampler, budget, generator and lock.
+
+``ReplayMemory`` connects them. Savers read them, and loaders fill them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from framestow.replay.byte_amounts import KIB
 from framestow.replay.columns import slot_record
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.samplers.notified_sampler import ToldSampler
+from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
@@ -26,17 +29,17 @@ from framestow.storage.frame_storage import FrameStorage, StorageInFiles
 from framestow.storage.keyed_storage import KeyedStorage
 from framestow.storage.storages import make_storage
 
-SAMPLER_BYTES = 64 * KIB  # of pages of weights that are used in part, and of a draw's
-SLOTS_A_BYTE = 64  # of what finds those pages
+SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
+SLOTS_A_BYTE = 64  # in the table that finds those pages
 
 LARGE_FRAME_BYTES = 64
-START_BYTES = 8  # a frame: an episode of one step has two, and its start 8 bytes in a list that doubles
+START_BYTES = 8  # a frame: an episode of one step has two frames, and its start takes 8 bytes in a list that doubles
 
 
 class MemoryParts:
-    """Storage, timeline, stacker, sampler and generator of one memory, and the lock that keeps them in step.
+    """Storage, timeline, stacker, sampler and generator of one memory, and the lock that keeps them consistent.
 
-    Whoever reads or changes more than one of them holds ``lock``.
+    Hold ``lock`` to read or change more than one of them.
     """
 
     def __init__(
@@ -49,50 +52,51 @@ class MemoryParts:
         self.settings = settings
         self.storage = _make_storage(settings)
         self.stacker = make_stacker(settings.frame, settings.stack, settings.num_envs, settings.stack_padding)
-        fixed_bytes = self.stacker.nbytes + _open_column_bytes(settings, self.storage.frames_per_segment)
+        fixed_bytes = self.stacker.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
-        self.told = ToldSampler(sampler, self.timeline)
+        self.notified_sampler = NotifiedSampler(sampler, self.timeline)
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
         self.refusal: Exception | None = None
-        """What the next step raises instead of being stored; see ``refuse_steps``."""
+        """Error that the next step raises instead of being stored (``refuse_steps``)."""
         self._refuses_for_good = False
-        # Numbers of segments, by leaf. A repaired store may have some; the steps beside them show their frames.
+        # By leaf, the numbers of loaded segments without a block of steps. A repaired store may have some, because
+        # neighbouring steps use their frames.
         self._loaded_without_block: dict[int, npt.NDArray[np.int64]] = {}
         self._charge_sampler()
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the segments that lie in files."""
+        """Number of bytes of the segments in files."""
         return self.storage.disk_nbytes if isinstance(self.storage, StorageInFiles) else 0
 
     @property
     def open_frames(self) -> int:
-        """Frames in segments that are not sealed yet, of all leaves."""
+        """Number of frames in open segments, of all leaves."""
         length = self.storage.frames_per_segment
         return sum(self.storage.held(leaf).stop % length for leaf in range(self.settings.num_frame_streams))
 
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
-        """Bytes in RAM of the frames of each leaf; empty where observations are single arrays."""
+        """Number of bytes in RAM of the frames of each leaf; empty if an observation is a single array."""
         return self.storage.nbytes_by_key if isinstance(self.storage, KeyedStorage) else {}
 
     @property
     def sampler_bytes(self) -> dict[str, int]:
-        """Bytes of what the sampler keeps, as a part of the report; no part where it keeps nothing."""
-        nbytes = self.told.sampler.nbytes
+        """Number of bytes of the sampler, as a part of the report; empty if it has no state."""
+        nbytes = self.notified_sampler.sampler.nbytes
         return {"priorities": nbytes} if nbytes else {}
 
     def refuse_steps(self, error: Exception, *, for_good: bool) -> None:
-        """Let the next step raise ``error``, ``for_good`` all of them: a closed memory, a flush that failed."""
+        """Make the next step raise ``error`` (a failed flush), or all steps if ``for_good`` (a closed memory)."""
         with self.lock:
             if not self._refuses_for_good:
                 self.refusal, self._refuses_for_good = error, for_good
 
     def raise_refusal(self) -> None:
-        """Raise what steps are refused with, if they are; once, if it is not for good."""
+        """Raise ``refusal``, if there is one; only once unless it is for good."""
         with self.lock:
             error = self.refusal
             if error is not None:
@@ -101,28 +105,28 @@ class MemoryParts:
                 raise error
 
     def draw(self, batch_size: int) -> Draw:
-        """Draw by the sampler and the generator, among at least one transition; hold ``lock``."""
-        return self.told.draw(batch_size, self.generator)
+        """Draw by the sampler and the generator from at least one transition; hold ``lock``."""
+        return self.notified_sampler.draw(batch_size, self.generator)
 
     def switch_sampler(self, sampler: Sampler) -> None:
-        """Go on with another sampler, told of all that is held; transitions go where it needs more of the budget."""
+        """Use ``sampler`` from now on; evict transitions if it needs more of the budget."""
         with self.lock:
-            self.told.switch(sampler)
+            self.notified_sampler.switch(sampler)
             self._charge_sampler()
             self.make_fit()
 
     def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]]) -> None:
-        """Give the sampler checked priorities."""
+        """Pass checked priorities to the sampler."""
         with self.lock:
-            self.told.update_priorities(indices, priorities)
+            self.notified_sampler.update_priorities(indices, priorities)
 
     def make_fit(self) -> None:
-        """Let transitions go until the memory is within its budget."""
+        """Evict transitions until the memory is within its budget."""
         self.budget.make_fit(self.storage, self.timeline)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """What a saved memory says of itself besides steps and frames: JSON-able values, and the sampler's arrays."""
-        sampler, arrays = self.told.state()
+        """Return what is saved besides steps and frames: values for JSON, and the sampler's arrays."""
+        sampler, arrays = self.notified_sampler.state()
         return {
             "settings": self.settings.state(),
             "sampler": sampler,
@@ -131,11 +135,11 @@ class MemoryParts:
         }, arrays
 
     def restore(self, state: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take over sampler and generator from what ``state`` gave, and restack; storage and timeline are filled.
+        """Restore sampler, generator and stacks from what ``state`` returned; storage and timeline are filled already.
 
-        ``IncompatibleError`` where the saved sampler is not framestow's and none was given.
+        Raises ``IncompatibleError`` if the saved sampler is not framestow's and the memory was built without one.
         """
-        self.told.restore(state["sampler"], arrays)
+        self.notified_sampler.restore(state["sampler"], arrays)
         self._charge_sampler()
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
@@ -146,10 +150,10 @@ class MemoryParts:
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
 
     def finish_step(self, streams: npt.NDArray[np.int32], frames: Frames, give_slots: Callable[[], object]) -> None:
-        """Do what an interrupt left undone where one more frame of each of ``streams`` was being stored.
+        """Complete a step that an interrupt broke off while a frame of each of ``streams`` was being stored.
 
-        A step whose first frame the storage has can only be finished, by ``give_slots``: a storage takes nothing back.
-        One of which it has none has not begun.
+        A storage cannot remove a frame. So once it has the first one, the step is completed: the other frames are
+        stored, then ``give_slots`` is called. Without any frame, nothing was stored.
         """
         stops = np.array([self.storage.held(stream).stop for stream in streams.tolist()])
         is_ahead = stops - 1 > self.timeline.newest_positions[streams]
@@ -164,7 +168,7 @@ class MemoryParts:
         self.timeline.check()
         self.check_segments()
         frames = self.storage.frames_per_segment
-        windows = Windows(*self.timeline.resolve(self.timeline.held_indices(), with_columns=False)[0])
+        windows = Windows(*self.timeline.resolve(self.timeline.sampleable_indices(), with_columns=False)[0])
         for leaf in range(self.settings.num_frame_streams):
             is_mine = windows.streams == leaf % self.settings.num_envs
             lasts = windows.last_positions[is_mine]
@@ -174,20 +178,20 @@ class MemoryParts:
                 raise AssertionError(f"stream {leaf} of frames lacks segments {lacking} of {needed} that steps need")
 
     def check_segments(self) -> None:
-        """Raise ``AssertionError`` unless all leaves have as many frames, and segments that fit the blocks of steps.
+        """Raise ``AssertionError`` unless all leaves have the same frames and segments match the blocks of steps.
 
-        Cheap enough for every save: what contradicts itself is not written. Hold ``lock``.
+        Every save calls it first, so an inconsistent memory is never written. Hold ``lock``.
         """
         for leaf in range(self.settings.num_frame_streams):
             stream = leaf % self.settings.num_envs
             if self.storage.held(leaf).stop != self.storage.held(stream).stop:
-                raise AssertionError(f"stream {stream} has other frames of one leaf than of another")
+                raise AssertionError(f"stream {stream} has different frames in two leaves")
             if isinstance(self.timeline, BlockTimeline):
                 loaded = self._loaded_without_block.get(leaf, np.empty(0, np.int64))
                 self.timeline.check_segments(stream, np.setdiff1d(self._segments_of(leaf), loaded))
 
     def _segments_of(self, stream: int) -> npt.NDArray[np.int64]:
-        """Numbers of the segments that have frames of ``stream``, or of one leaf of it, and stay; ascending."""
+        """Return the numbers of the segments of ``stream`` (one leaf of it) that are not to be evicted, ascending."""
         frames = self.storage.frames_per_segment
         number, num_open = divmod(self.storage.held(stream).stop, frames)
         numbers = self.storage.sealed_segments(stream)
@@ -197,7 +201,7 @@ class MemoryParts:
         return np.append(numbers, number) if num_open else numbers
 
     def _restack(self, streams: npt.NDArray[np.int32]) -> None:
-        """Rebuild the stacks from the frames of each stream's newest episode; zeros where those are skipped."""
+        """Rebuild the stacks from the frames of each stream's newest episode; skipped frames leave zeros."""
         for stream in streams:
             newest = self.timeline.newest_positions[stream]
             count = min(newest - self.timeline.episode_starts[stream], self.settings.stack - 1) + 1
@@ -217,8 +221,8 @@ class MemoryParts:
                 self.stacker.append(one, _frame_of(window, place))
 
     def _charge_sampler(self) -> None:
-        """Let the budget count what the sampler keeps."""
-        bytes_a_step = self.told.sampler.bytes_a_step
+        """Count the sampler's bytes in the budget."""
+        bytes_a_step = self.notified_sampler.sampler.bytes_a_step
         fixed_bytes = SAMPLER_BYTES + self.timeline.num_slots // SLOTS_A_BYTE if bytes_a_step else 0
         self.budget.count_sampler(fixed_bytes)
         self.storage.charge_steps(_step_bytes(self.settings) + math.ceil(bytes_a_step))
@@ -228,24 +232,24 @@ def _frame_of(window: Frames, place: int) -> Frames:
     return each_leaf(lambda part: part[:, place], window)
 
 
-def _open_column_bytes(settings: MemorySettings, frames_per_segment: int) -> int:
-    """Bytes of extra columns that no frame is charged for yet: a block of steps is made whole with its first frame."""
+def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int:
+    """Return the bytes of extras that no frame is charged for yet: a block is allocated whole with its first frame."""
     num_steps = settings.num_envs * frames_per_segment if settings.retention == "random" else 0
     return num_steps * settings.extras.dtype.itemsize
 
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:
-    """The storage that ``settings`` name; what it charges counts the slots too."""
+    """Build the storage of ``settings``; the bytes that it charges include the slots."""
     shape = settings.frame, settings.num_envs, settings.threads
     return make_storage(settings.storage, *shape, settings.frames_per_segment, _step_bytes(settings))
 
 
 def _step_bytes(settings: MemorySettings) -> int:
-    """What a frame takes besides itself: a slot, and where its episode begins as far as that needs room of its own.
+    """Return the bytes that a frame takes besides its pixels: a slot, and the start of its episode if not covered.
 
-    In blocks every frame has a slot and is charged for it; in a ring the last frame of an episode has none, and what it
-    is charged covers the start. Where frames are larger, what a bound is above the truth does too (measured: 64 bytes).
+    In blocks every frame has a slot. In a ring the last frame of an episode has none, so its charge covers the start.
+    Frames of at least 64 bytes (measured) cover the start too, because their estimate is above the real size.
     """
     slot_bytes = slot_record(settings.num_envs, settings.action, settings.extras).itemsize
-    has_room = settings.retention == "fifo" or settings.frame.nbytes >= LARGE_FRAME_BYTES
-    return slot_bytes if has_room else slot_bytes + START_BYTES
+    is_covered = settings.retention == "fifo" or settings.frame.nbytes >= LARGE_FRAME_BYTES
+    return slot_bytes if is_covered else slot_bytes + START_BYTES

@@ -1,4 +1,4 @@
-"""What a memory is built with, checked once."""
+"""Settings of a ``ReplayMemory``: checked once, saved with the memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_N_STEP = 255  # steps
 
 @dataclass(frozen=True)
 class MemorySettings:
-    """Settings of a ``ReplayMemory``, as its docstring names them; ``InvalidSettingsError`` where one is wrong."""
+    """Settings of a ``ReplayMemory``, named as its arguments; raises ``InvalidSettingsError`` if one is wrong."""
 
     capacity: int
     frame: AnySpec
@@ -42,55 +42,55 @@ class MemorySettings:
     discount: float
     storage: str
     threads: int = 1
-    stack_padding: StackPadding = "first_frame"  # what a memory saved before it could be chosen was padded by
-    labels: tuple[str, ...] = ()  # one a stream; none where nobody said
+    stack_padding: StackPadding = "first_frame"  # of saves without this setting, too
+    labels: tuple[str, ...] = ()  # one an environment, or none
     retention: Retention = "fifo"
     max_bytes: int | None = None
-    frames_per_segment: int | None = None  # chosen here where nobody said
+    frames_per_segment: int | None = None  # replaced by a number in __post_init__
     extras: ExtrasSpec = NO_EXTRAS
-    n_step: int = 1  # what a memory saved before it could be chosen had
+    n_step: int = 1  # of saves without this setting, too
 
     def __post_init__(self) -> None:
         self._check_numbers()
         if self.capacity < self.num_envs:
             raise InvalidSettingsError(
-                f"capacity is {self.capacity}: it must hold one transition of each of the {self.num_envs} "
-                "environments; raise it"
+                f"capacity is {self.capacity}: one transition of each of the {self.num_envs} environments must fit; "
+                f"raise it to {self.num_envs}"
             )
         one_of("stack_padding", self.stack_padding, STACK_PADDINGS, "take 'first_frame'")
         if self.capacity < self.n_step * self.num_envs:
             raise InvalidSettingsError(
                 f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_envs} environments must "
-                f"fit, or no return of {self.n_step} rewards is ever whole; raise it to {self.n_step * self.num_envs}"
+                f"fit to complete a return of {self.n_step} rewards; raise it to {self.n_step * self.num_envs}"
             )
         one_of("storage", self.storage, tuple(STORAGES), "take 'packed'")
         check_retention(self.retention, self.capacity, self.num_envs, self.stack)
         if self.labels and len(self.labels) != self.num_envs:
             raise InvalidSettingsError(
                 f"label has {len(self.labels)} names: the memory has {self.num_envs} environments; give one name for "
-                "all or one for each"
+                "all, or one for each"
             )
 
         object.__setattr__(self, "frames_per_segment", self._frames_per_segment())
 
     def _check_numbers(self) -> None:
-        """Let each number be an ``int`` or ``float`` in its range; ``InvalidSettingsError`` where one is not."""
+        """Convert each number to ``int`` or ``float``; raise ``InvalidSettingsError`` if one is out of range."""
         whole = (
             ("num_envs", self.num_envs, 1, math.inf, "a memory has at least 1 environment"),
-            ("capacity", self.capacity, 1, math.inf, "a memory holds at least 1 transition"),
+            ("capacity", self.capacity, 1, math.inf, "a memory stores at least 1 transition"),
             ("stack", self.stack, 1, MAX_STACK, f"an observation has 1 to {MAX_STACK} frames"),
             ("n_step", self.n_step, 1, MAX_N_STEP, f"a return has 1 to {MAX_N_STEP} rewards"),
             ("threads", self.threads, 1, MAX_THREADS, f"1 to {MAX_THREADS} threads unpack a batch"),
         )
         for name, value, least, most, rule in whole:
             object.__setattr__(self, name, whole_number(name, value, least, most, rule=rule))
-        object.__setattr__(self, "discount", real_number("discount", self.discount, 0, 1, rule="γ lies in 0 to 1"))
+        object.__setattr__(self, "discount", real_number("discount", self.discount, 0, 1, rule="γ is 0 to 1"))
         if self.frames_per_segment is not None:
             frames = whole_number("frames_per_segment", self.frames_per_segment, 1, rule=SEGMENT_RULE)
             object.__setattr__(self, "frames_per_segment", frames)
 
     def _frames_per_segment(self) -> int:
-        """As many as pack best, or as retention and budget allow; raise where the budget cannot hold such segments."""
+        """Return the given number, or the one that compresses best; raise if the budget is too small for it."""
         frames, is_random = self.frames_per_segment, self.retention == "random"
         if frames is not None:
             check_segment_frames(self.retention, frames, self.stack)
@@ -108,29 +108,29 @@ class MemorySettings:
 
     @property
     def num_frame_streams(self) -> int:
-        """How many streams of segments there are: one for each leaf of each stream, as ``KeyedStorage`` counts them."""
+        """Number of streams of frames: one for each leaf of each environment, as in ``KeyedStorage``."""
         return self.num_envs * len(self.frame.leaf_frames)
 
-    def held_to(self, max_bytes: int | str | None) -> MemorySettings:
-        """The same with another budget, with this one where it is ``None``."""
+    def with_budget(self, max_bytes: int | str | None) -> MemorySettings:
+        """Return these settings with ``max_bytes`` as the budget, unless it is ``None``."""
         return self if max_bytes is None else replace(self, max_bytes=parse_bytes(max_bytes))
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: JSON-able values. How many threads unpack is the affair of whoever loads it."""
+        """Return the settings as values for JSON, without ``threads``, which each load chooses."""
         state = asdict(self) | {"frame": self.frame.state(), "extras": self.extras.state()}
         del state["threads"]
         return state
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
-        """Read back what ``state`` gave."""
+        """Return the settings that ``state`` was called on."""
         frame = spec_from_state(state["frame"])
         extras = ExtrasSpec.from_state(state.get("extras", {}))
         given = {"frame": frame, "action": ActionSpec(**state["action"]), "extras": extras}
         return cls(**state | given | {"labels": tuple(state.get("labels", ()))})
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of a ``ReplayMemory`` with these settings; how many threads unpack is not among them."""
+        """Return the arguments of a ``ReplayMemory`` with these settings, without ``threads``."""
         given = {"observation_space": self.frame, "action_space": self.action, "label": self.labels}
         names = (
             "capacity",
@@ -149,7 +149,7 @@ class MemorySettings:
 
 
 def labels_of(label: str | Sequence[str], num_envs: int) -> tuple[str, ...]:
-    """One name a stream, from one for all of them or one for each; none from an empty one.
+    """Return one name for each environment, from one for all or one for each; none from an empty name.
 
     >>> labels_of("Breakout", 2), labels_of(["Pong", "Qbert"], 2), labels_of("", 2)
     (('Breakout', 'Breakout'), ('Pong', 'Qbert'), ())
@@ -158,5 +158,5 @@ def labels_of(label: str | Sequence[str], num_envs: int) -> tuple[str, ...]:
     if isinstance(label, str):
         return (label,) * num_envs if label else ()
     if not isinstance(label, Sequence) or not all(isinstance(name, str) for name in label):
-        raise InvalidSettingsError(f"label is {label!r}: it must be a name, or a list of names, one for each stream")
+        raise InvalidSettingsError(f"label is {label!r}: it must be a name, or a list with one for each environment")
     return tuple(label)

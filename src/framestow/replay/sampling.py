@@ -1,4 +1,8 @@
-"""Sample a batch: draw slots, look up their steps, unpack their frames."""
+"""Sample a batch: draw indices, look up their steps, unpack their frames.
+
+A batch starts as a ``PendingBatch``. Its look-up takes the memory's lock for microseconds; its frames are unpacked
+without the lock, into an array of an ``OutputPool``.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +29,13 @@ from framestow.replay.timelines.timeline import Columns
 from framestow.storage.frame_storage import Reading
 
 MAX_BUFFERS = 8
-ALIGNMENT = 64  # bytes: what XLA asks of memory that it looks at without a copy
+ALIGNMENT = 64  # bytes; XLA requires it of memory that it uses without a copy
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-    """Give a C-contiguous array with arbitrary contents that begins at a multiple of ``ALIGNMENT``.
+    """Return a C-contiguous array with arbitrary contents whose address is a multiple of ``ALIGNMENT``.
 
-    It is a view of the array that has the memory. NumPy's own begin at any multiple of 16.
+    It is a view of a larger array, since NumPy aligns to 16 bytes only.
     """
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.empty(num_bytes + ALIGNMENT, np.uint8)
@@ -40,47 +44,47 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> np
 
 
 def _count_references(buffers: list[npt.NDArray[Any]], place: int) -> tuple[int, int]:
-    """References to a buffer, and to the array that has its memory, which views of the buffer refer to."""
+    """Count the references to a buffer, and to its base array, which every view of the buffer refers to."""
     return sys.getrefcount(buffers[place]), sys.getrefcount(buffers[place].base)
 
 
-_IDLE_REFERENCES = _count_references([aligned_empty((1,))], 0)  # a buffer that only its list refers to
+_IDLE_REFERENCES = _count_references([aligned_empty((1,))], 0)  # of a buffer that only its list refers to
 
 
 class OutputPool:
-    """Keeps a few output buffers and lends each again when every array that looked at it is gone.
+    """A pool of output buffers; reuses a buffer once no view of it is alive.
 
-    Fresh memory for each batch costs more than unpacking does: the operating system zeroes every page of it (measured:
-    1.6 ms where the copy took 0.09). A view holds a reference to the array that has its memory, so a buffer with no
-    reference but the pool's own, to it and to that, is free. That also covers views of views, tensors made by
-    ``torch.from_numpy``, memoryviews and DLPack, with no call to give anything back.
+    New memory for each batch costs more than unpacking, because the operating system zeroes every page (measured: 1.6
+    ms, and 0.09 ms for the copy). Every view refers to the base array of its buffer. So a buffer is free if only the
+    pool refers to it and to its base. This includes views of views, ``torch.from_numpy``, memoryviews and DLPack, and
+    needs no call to return a buffer.
     """
 
     def __init__(self, max_buffers: int = MAX_BUFFERS, max_bytes: int = 144 * 2**20) -> None:
         self._buffers: list[npt.NDArray[Any]] = []
         self._max_buffers = max_buffers
-        self.max_bytes = max_bytes  # four batches, as a loader has out, of 1,024 windows of five Atari frames
+        self.max_bytes = max_bytes  # four batches of 1,024 windows of five Atari frames, for a loader
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers that the pool keeps, lent or idle; not the ``ALIGNMENT`` before each."""
+        """Number of bytes of all buffers in the pool, used or idle, without the ``ALIGNMENT`` before each."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-        """Lend an aligned array of ``shape``, its contents arbitrary; one that the pool has no room for is not kept."""
+        """Return an aligned array of ``shape`` with arbitrary contents; keep it for reuse if it fits into the pool."""
         for place in range(len(self._buffers)):
             if self._is_idle(place) and self._buffers[place].shape == shape and self._buffers[place].dtype == dtype:
                 return self._buffers[place]
         buffer = aligned_empty(shape, dtype)
-        if self._makes_room_for(buffer.nbytes):
+        if self._drops_idle_for(buffer.nbytes):
             self._buffers.append(buffer)
         return buffer
 
     def _is_idle(self, place: int) -> bool:
         return _count_references(self._buffers, place) == _IDLE_REFERENCES
 
-    def _makes_room_for(self, num_bytes: int) -> bool:
-        """Drop idle buffers, oldest first, until one of ``num_bytes`` fits; whether it does."""
+    def _drops_idle_for(self, num_bytes: int) -> bool:
+        """Drop idle buffers, oldest first, until ``num_bytes`` more fit; return whether they do."""
         if num_bytes > self.max_bytes:
             return False
         place = 0
@@ -94,15 +98,15 @@ class OutputPool:
         return True
 
 
-Given = TypeVar("Given")
+BatchOrSequences = TypeVar("BatchOrSequences")
 
 
-class PendingFrames(ABC, Generic[Given]):
-    """Steps that are drawn and looked up, and whose frames are not unpacked yet.
+class PendingFrames(ABC, Generic[BatchOrSequences]):
+    """Steps that are drawn and looked up, but whose frames are not unpacked yet.
 
-    What they are is settled: neither steps nor evictions change what ``gather`` gives. It is called once, from any
-    thread. Until then, or until ``stop``, frames that leave the memory stay for it, and a writer that lets much go
-    waits for it (docs/threads.md): whoever draws ahead sees to it that some thread gathers.
+    New steps and evictions do not change what ``gather`` returns. Call ``gather`` once, from any thread, or ``stop``.
+    Until then evicted frames stay readable for it, and a writer that evicts many frames waits for it
+    (docs/threads.md).
     """
 
     __slots__ = ("_parts", "columns", "frames", "reading", "windows")
@@ -117,58 +121,57 @@ class PendingFrames(ABC, Generic[Given]):
 
     @abstractmethod
     def look_up(self) -> None:
-        """Choose the steps, and take down what they carry and where their frames lie; takes the memory's lock."""
+        """Choose the steps and copy their values and the places of their frames; takes the memory's lock."""
 
     @abstractmethod
-    def _batch(self) -> Given:
-        """What the frames, now unpacked, are part of."""
+    def _batch(self) -> BatchOrSequences:
+        """Return the batch of the unpacked frames."""
 
-    def gather(self) -> Given:
-        """Unpack; where a damaged segment is skipped, what is drawn anew, among what is left.
+    def gather(self) -> BatchOrSequences:
+        """Unpack the frames and return the batch; draw again if a damaged segment is skipped.
 
-        Raises ``DamagedSegmentError`` where a memory that raises for damage meets some.
+        Raises ``DamagedSegmentError`` for damage in a memory with ``on_damage="raise"``.
         """
         while True:
             try:
                 return self.unpack()
             except DamagedSegmentError as error:
-                self.draw_anew(error)
+                self.redraw(error)
 
-    def unpack(self) -> Given:
-        """Unpack without the memory's lock, for a thread that others wait for.
+    def unpack(self) -> BatchOrSequences:
+        """Unpack the frames and return the batch, without the memory's lock.
 
-        Any damage raises ``DamagedSegmentError``. Whoever drew then calls ``draw_anew``, in a thread and at a moment
-        of its own, which settles what comes of it.
+        Raises ``DamagedSegmentError`` for any damage. The thread that drew then calls ``redraw``.
         """
         reading: Reading | None = None
-        try:  # it is taken, so that no stop() ends it while it is read
+        try:  # taken from ``self``, so that stop() in another thread does not end it during the read
             reading, self.reading = self.reading, None
             if reading is None:
-                raise ValueError("what is drawn ahead is gathered once, and not after stop(): draw another one")
+                raise ValueError("the draw was unpacked or stopped before: each is unpacked once; draw another one")
             reading.windows(*self.windows, self.frames, self._parts.settings.stack_padding)
         finally:
             if reading is not None:
                 reading.stop()
         return self._batch()
 
-    def draw_anew(self, error: DamagedSegmentError) -> None:
-        """Draw again, without the segment that ``unpack`` raised ``error`` for; a memory that skips none raises it."""
+    def redraw(self, error: DamagedSegmentError) -> None:
+        """Skip the segment of ``error`` and draw again; raise ``error`` if the memory skips none."""
         with self._parts.lock:
             self._parts.damage.skip(error)
             self.look_up()
 
     def stop(self) -> None:
-        """Let go of the frames, unless some thread unpacks them; a batch that was gathered stays as it is."""
+        """Release the frames, unless a thread unpacks them now; does not change a batch that was returned."""
         reading, self.reading = self.reading, None
         if reading is not None:
             reading.stop()
 
 
-Looked = TypeVar("Looked", bound="PendingFrames[Any]")
+AnyPending = TypeVar("AnyPending", bound="PendingFrames[Any]")
 
 
-def looked_up(pending: Looked) -> Looked:
-    """Give it looked up; whatever interrupts that, at whatever line: a reading that stays makes the writer wait."""
+def looked_up(pending: AnyPending) -> AnyPending:
+    """Return ``pending`` after its look-up; stop it on any interrupt, because a lost reading blocks the writer."""
     try:
         pending.look_up()
         return pending
@@ -177,8 +180,8 @@ def looked_up(pending: Looked) -> Looked:
         raise
 
 
-def gathered(pending: PendingFrames[Given]) -> Given:
-    """Look it up and gather it, with the same care."""
+def gathered(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
+    """Look up and gather ``pending``; stop it on any interrupt."""
     try:
         pending.look_up()
         return pending.gather()
@@ -186,13 +189,13 @@ def gathered(pending: PendingFrames[Given]) -> Given:
         pending.stop()
 
 
-Choose = Callable[[], Draw]  # asked under the memory's lock
+ChooseDraw = Callable[[], Draw]  # called under the memory's lock
 
-OBSERVATION, NEXT_OBSERVATION = np.s_[:, :-1], np.s_[:, 1:]  # of a window that they share
+OBSERVATION, NEXT_OBSERVATION = np.s_[:, :-1], np.s_[:, 1:]  # with n_step 1: parts of one window
 
 
-class Gathering:
-    """Makes batches of a memory's transitions, into arrays that it takes back when nobody looks at them any more."""
+class BatchGatherer:
+    """Gathers batches of a memory's transitions into arrays of an ``OutputPool``."""
 
     def __init__(self, parts: MemoryParts) -> None:
         self._parts = parts
@@ -204,31 +207,31 @@ class Gathering:
             self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0
         self._n_step = parts.settings.n_step
-        # One window a transition, whose frames both observations share, or one for each of them.
+        # With n_step 1, both observations share the frames of one window; otherwise each has a window.
         self._window_length = parts.settings.stack + (1 if self._n_step == 1 else 0)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that are kept for batches to come."""
+        """Number of bytes of the output buffers."""
         return self._pool.nbytes
 
-    def drawn(self, batch_size: int) -> Batch:
-        """Draw by the memory's sampler and generator; raise ``NothingToSampleError`` where there is nothing."""
+    def sample(self, batch_size: int) -> Batch:
+        """Return a batch drawn by the memory's sampler; raise ``NothingToSampleError`` if the memory is empty."""
         return gathered(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
 
-    def chosen(self, indices: npt.NDArray[np.int64]) -> Batch:
-        """Give the transitions with these indices, all with weight 1; ``NothingToSampleError`` for one not held."""
-        return gathered(PendingBatch(self._parts, self, lambda: self._choose(indices)))
+    def get(self, indices: npt.NDArray[np.int64]) -> Batch:
+        """Return the transitions with these ``indices``, all with weight 1."""
+        return gathered(PendingBatch(self._parts, self, lambda: self._as_draw(indices)))
 
-    def chosen_by(self, choose: Callable[[], npt.NDArray[np.int64]]) -> Batch:
-        """Give the transitions whose indices ``choose`` gives under the memory's lock, all with weight 1.
+    def get_chosen(self, choose: Callable[[], npt.NDArray[np.int64]]) -> Batch:
+        """Return the transitions whose indices ``choose`` returns, all with weight 1.
 
-        It is asked again where some of them turn out to be damaged and are skipped.
+        Calls ``choose`` under the memory's lock, and again each time a damaged segment is skipped.
         """
-        return gathered(PendingBatch(self._parts, self, lambda: self._choose(choose())))
+        return gathered(PendingBatch(self._parts, self, lambda: self._as_draw(choose())))
 
     def draw_ahead(self, batch_size: int) -> PendingBatch:
-        """Draw as ``drawn`` does, and leave the unpacking to whoever asks the draw for its batch."""
+        """Draw as ``sample`` does, and leave the unpacking to the caller."""
         return looked_up(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
 
     def _draw_reserved(self, batch_size: int) -> Draw:
@@ -236,104 +239,106 @@ class Gathering:
         return self.draw(batch_size)
 
     def draw(self, batch_size: int) -> Draw:
-        """Draw by the memory's sampler and generator, under its lock; ``NothingToSampleError`` for nothing."""
+        """Draw by the memory's sampler and generator; hold the lock. Raises ``NothingToSampleError`` if it is empty."""
         if not len(self._parts.timeline):
             raise NothingToSampleError(
-                "the memory holds no transition: there is nothing to sample; append steps first"
+                "the memory has no transition: nothing can be sampled; append steps first"
                 if self._n_step == 1
-                else f"the memory holds no transition with all of its {self._n_step} steps: nothing can be sampled; "
+                else f"the memory has no transition with all of its {self._n_step} steps: nothing can be sampled; "
                 "append more steps, or give it a larger max_bytes if it has one"
             )
         return self._parts.draw(batch_size)
 
     def reserve(self, num_frames: int) -> None:
-        """Let the budget keep arrays for batches of so many frames, and transitions go for them."""
+        """Reserve output buffers for batches of ``num_frames`` in the budget; evict transitions if needed."""
         if num_frames > self._largest_draw and self._has_budget:
             self._largest_draw = num_frames
             self._parts.budget.reserve_output(OUTPUT_ARRAYS * num_frames * self._parts.settings.frame.nbytes)
             self._pool.max_bytes = self._parts.budget.output_bytes
             self._parts.make_fit()
 
-    def _choose(self, indices: npt.NDArray[np.int64]) -> Draw:
+    def _as_draw(self, indices: npt.NDArray[np.int64]) -> Draw:
+        """Return ``indices`` as a draw with weights of 1; raise ``NothingToSampleError`` if one is not stored."""
         timeline = self._parts.timeline
-        missing = indices[~timeline.is_held(indices)]
+        missing = indices[~timeline.is_sampleable(indices)]
         if missing.size:
             raise NothingToSampleError(
-                f"transition {missing[0]} is not held: it has gone or never was; take indices from sampleable_indices()"
+                f"transition {missing[0]} is not stored: it was evicted or never appended; take indices from "
+                "sampleable_indices()"
             )
         return Draw(indices, np.ones(len(indices), np.float32))
 
-    def lent(self, num_windows: int, length: int) -> Frames:
-        """Arrays of the pool for so many windows of ``length`` frames: one, or where there are several, one a leaf."""
+    def buffers(self, num_windows: int, length: int) -> Frames:
+        """Return an array of the pool for ``num_windows`` of ``length`` frames; of several leaves, one array each."""
         if type(self._spec) is FrameSpec:
             ((shape, dtype),) = self._leaves
             return self._pool.take((num_windows, length, *shape), dtype)
         return tuple(self._pool.take((num_windows, length, *shape), dtype) for shape, dtype in self._leaves)
 
-    def shown(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
-        """What ``part`` makes of an array that was lent, or of that of each leaf, in the form of an observation."""
+    def as_observation(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
+        """Return ``part`` of each array in ``frames``, in the form of the observation space."""
         parts = each_leaf(part, frames)
         return self._spec.rebuilt(parts) if isinstance(self._spec, ObservationSpec) else parts
 
     def look_up(self, pending: PendingBatch) -> None:
-        """Choose the transitions, and take down what they carry and where their frames lie."""
+        """Choose the transitions and copy their values and the places of their frames; takes the memory's lock."""
         parts = self._parts
         with parts.lock:
             pending.draw = pending.choose()
             pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
-            pending.frames = self.lent(len(pending.windows[0]), self._window_length)
+            pending.frames = self.buffers(len(pending.windows[0]), self._window_length)
             pending.reading = parts.storage.start_reading()
 
     def batch(self, pending: PendingBatch) -> Batch:
-        """The batch of what was looked up and unpacked."""
+        """Return the batch of a look-up whose frames are unpacked."""
         frames = pending.frames
-        action, reward, discount, terminated, truncated, columns = pending.columns
+        action, reward, discount, terminated, truncated, extras = pending.columns
         indices, weights = pending.draw
-        these: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
+        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
         if self._n_step > 1:
-            these = np.s_[: len(indices)], np.s_[len(indices) :]
+            both = np.s_[: len(indices)], np.s_[len(indices) :]
         if isinstance(frames, tuple):
-            observation, next_observation = (self.shown(frames, itemgetter(part)) for part in these)
+            observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
         else:
-            observation, next_observation = frames[these[0]], frames[these[1]]
+            observation, next_observation = frames[both[0]], frames[both[1]]
         return Batch(
-            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, columns
+            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, extras
         )
 
 
 class PendingBatch(PendingFrames[Batch]):
-    """Transitions that are drawn and looked up, and whose frames are not unpacked yet: see ``PendingFrames``."""
+    """Transitions that are drawn and looked up, but whose frames are not unpacked yet (``PendingFrames``)."""
 
-    __slots__ = ("_gathering", "choose", "draw")
+    __slots__ = ("_gatherer", "choose", "draw")
 
     draw: Draw
 
-    def __init__(self, parts: MemoryParts, gathering: Gathering, choose: Choose) -> None:
+    def __init__(self, parts: MemoryParts, gatherer: BatchGatherer, choose: ChooseDraw) -> None:
         super().__init__(parts)
-        self._gathering, self.choose = gathering, choose
+        self._gatherer, self.choose = gatherer, choose
 
     def look_up(self) -> None:
-        """Choose the transitions, and take down what they carry and where their frames lie."""
-        self._gathering.look_up(self)
+        """Choose the transitions and copy their values and the places of their frames; takes the memory's lock."""
+        self._gatherer.look_up(self)
 
     def _batch(self) -> Batch:
-        return self._gathering.batch(self)
+        return self._gatherer.batch(self)
 
 
 @dataclass(frozen=True)
-class HeldSteps:
-    """Steps that follow on one another in their episodes, ``B`` times ``length`` of them; where there is none, zeros.
+class StepSequences:
+    """``B`` sequences of ``length`` consecutive steps, without frames; zeros after the end of an episode.
 
-    ==========  ========================  =======  ===============================================
+    ==========  ========================  =======  =================================================
     field       shape                     dtype    meaning
-    ==========  ========================  =======  ===============================================
-    index       ``(B, length)``           int64    number of the step; -1 behind the episode's end
-    action      ``(B, length, *action)``  int64    what was done (of a Box: its own dtype)
-    reward      ``(B, length)``           float32  what that step alone gave
+    ==========  ========================  =======  =================================================
+    index       ``(B, length)``           int64    number of the step; -1 after the episode's end
+    action      ``(B, length, *action)``  int64    action of the step (of a Box: the Box's dtype)
+    reward      ``(B, length)``           float32  reward of that one step, for any ``n_step``
     terminated  ``(B, length)``           bool     the episode ended by its own rules there
     truncated   ``(B, length)``           bool     the episode was cut off there
-    extras      ``(B, length, *shape)``   its own  what else was declared, by name
-    ==========  ========================  =======  ===============================================
+    extras      ``(B, length, *shape)``   any      extra fields of the step, by name
+    ==========  ========================  =======  =================================================
     """
 
     index: npt.NDArray[np.int64]
@@ -344,14 +349,15 @@ class HeldSteps:
     extras: Mapping[str, npt.NDArray[Any]]
 
 
-def held_steps(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) -> HeldSteps:
-    """Look up ``length`` steps from each of ``indices`` on; ``NothingToSampleError`` for one that is not held."""
-    length = whole_number("length", length, 1, rule="at least the step itself is looked up; give 1 or more")
+def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) -> StepSequences:
+    """Return ``length`` steps from each of ``indices``; raise ``NothingToSampleError`` if one is not stored."""
+    length = whole_number("length", length, 1, rule="a sequence has at least 1 step")
     with parts.lock:
         missing = indices[parts.timeline.places(indices)[0] < 0]
         if missing.size:
             raise NothingToSampleError(
-                f"step {missing[0]} is not held: it has gone or never was; take indices from sampleable_indices()"
+                f"step {missing[0]} is not stored: it was evicted or never appended; take indices from "
+                "sampleable_indices()"
             )
         followed = parts.timeline.follow(indices, length)[0]
         is_step = followed >= 0
@@ -365,7 +371,7 @@ def held_steps(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) 
         spread_out[is_step] = column
         return spread_out
 
-    return HeldSteps(
+    return StepSequences(
         followed,
         spread(action),
         spread(reward),
@@ -376,20 +382,20 @@ def held_steps(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) 
 
 
 Indices = npt.NDArray[np.int64]
-Give = Callable[[Callable[[], Indices]], Batch]  # the batch of what it is given to choose by, under the memory's lock
+GetChosen = Callable[[Callable[[], Indices]], Batch]  # ``BatchGatherer.get_chosen``
 
 
-class HeldBatches:
-    """Gives every transition that was held when it was made exactly once; an iterator.
+class StoredBatches:
+    """Iterator over all transitions that were stored when it was created, each in exactly one batch.
 
-    What leaves the memory meanwhile is left out, and what comes is not taken in, so batches stay full to the last one
-    and there may be fewer of them. ``len()`` tells how many are still to come if nothing leaves.
+    Transitions that are evicted meanwhile are omitted, and new ones are not included. All batches but the last are
+    full, so evictions can reduce their number. ``len()`` is the number of remaining batches without evictions.
     """
 
     def __init__(
         self,
         parts: MemoryParts,
-        give: Give,
+        get_chosen: GetChosen,
         batch_size: int,
         shuffled: bool,
         seed: int | None,
@@ -397,34 +403,35 @@ class HeldBatches:
     ) -> None:
         if seed is not None and not shuffled:
             raise InvalidSettingsError(
-                f"seed is {seed}: what is not shuffled has one order; give shuffled=True with it"
+                f"seed is {seed}: batches that are not shuffled use no seed; give shuffled=True with it"
             )
-        self._parts, self._give, self._batch_size, self._drops_last = parts, give, batch_size, drop_last
+        self._parts, self._get_chosen = parts, get_chosen
+        self._batch_size, self._drops_last = batch_size, drop_last
         with parts.lock:
             timeline = parts.timeline
             self._num_planned = len(timeline) // batch_size if drop_last else -(-len(timeline) // batch_size)
-            # What is drawable of each stream now starts below this; a step that lacks its return yet does not.
+            # The sampleable transitions of each stream start below its stop; pending ones do not.
             newest = timeline.newest_positions
-            settled = np.maximum(newest - parts.settings.n_step + 1, timeline.episode_starts)
-            self._stops = np.where(timeline.is_open, settled, newest)
-            self._order = timeline.held_indices() if shuffled else None
+            first_pending = np.maximum(newest - parts.settings.n_step + 1, timeline.episode_starts)
+            self._stops = np.where(timeline.is_open, first_pending, newest)
+            self._order = timeline.sampleable_indices() if shuffled else None
         if self._order is not None:
             np.random.default_rng(seed).shuffle(self._order)
-        self._num_given = 0
-        self._last, self._place = self._next = -1, 0  # the index given last, or how far in the order
+        self._num_returned = 0
+        self._last, self._place = self._next = -1, 0  # the last index returned, or the place in the order
 
-    def __iter__(self) -> HeldBatches:
+    def __iter__(self) -> StoredBatches:
         return self
 
     def __len__(self) -> int:
-        return max(self._num_planned - self._num_given, 0)
+        return max(self._num_planned - self._num_returned, 0)
 
     def __next__(self) -> Batch:
-        if self._num_given >= self._num_planned:
+        if self._num_returned >= self._num_planned:
             raise StopIteration
-        batch = self._give(self._next_in_order if self._order is None else self._next_shuffled)
+        batch = self._get_chosen(self._next_in_order if self._order is None else self._next_shuffled)
         self._last, self._place = self._next
-        self._num_given += 1
+        self._num_returned += 1
         return batch
 
     def _next_in_order(self) -> Indices:
@@ -446,15 +453,15 @@ class HeldBatches:
         while order is not None and num_missing and place < len(order):
             drawn = order[place : place + num_missing]
             place += len(drawn)
-            found.append(drawn[self._parts.timeline.is_held(drawn)])
+            found.append(drawn[self._parts.timeline.is_sampleable(drawn)])
             num_missing -= len(found[-1])
         return self._chosen(found, place=place)
 
     def _chosen(self, found: list[Indices], last: int = -1, place: int = 0) -> Indices:
-        """What a batch is made of; nothing has been given before that is done."""
+        """Return the indices of the next batch; ``__next__`` moves on only after the batch is gathered."""
         indices = np.concatenate(found)
         if not len(indices) or (self._drops_last and len(indices) < self._batch_size):
-            self._num_given = self._num_planned
+            self._num_returned = self._num_planned
             raise StopIteration
         self._next = last, place
         return indices

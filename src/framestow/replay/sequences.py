@@ -1,4 +1,9 @@
-"""Sample sequences of steps; each frame of a sequence is unpacked once."""
+"""Sample sequences of steps.
+
+A sequence within one episode is one window of frames: the stack of its first observation, then one frame for each
+step. So each frame is unpacked once, and the stacks are strided views. Sequences that cross episodes have one window
+for each step.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +20,17 @@ from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
-from framestow.replay.sampling import Gathering, PendingFrames, gathered, looked_up
+from framestow.replay.sampling import BatchGatherer, PendingFrames, gathered, looked_up
 from framestow.replay.timelines.timeline import Columns, Windows
 
 Borders = Literal["mask", "inside", "cross"]
-LONGEST = 65_536  # steps; ten thousand frames of Atari are three minutes of play
-ROUNDS = 64  # draws before the starts that fit are counted: a millisecond
+LONGEST = 65_536  # steps
+ROUNDS = 64  # tries before the starts that fit are counted; a millisecond
 
 
 @dataclass(frozen=True)
 class SequenceShape:
-    """What sequences are asked for; see ``ReplayMemory.sample_sequences``."""
+    """Length and position of sequences, as in ``ReplayMemory.sample_sequences``."""
 
     length: int
     overlap: int | None
@@ -33,25 +38,25 @@ class SequenceShape:
     borders: Borders
 
     def check(self) -> None:
-        """Raise ``InvalidSettingsError`` for what cannot work."""
-        longest = f"a sequence has 1 to {LONGEST:_} steps; take whole episodes, of any length, from sample_episodes"
+        """Raise ``InvalidSettingsError`` for values that cannot work."""
+        longest = f"a sequence has 1 to {LONGEST:_} steps; for whole episodes of any length, call sample_episodes"
         length = whole_number("length", self.length, 1, LONGEST, rule=longest)
         if self.overlap is not None:
             shared = f"sequences of {length} steps share 0 to {length - 1} with the next one"
-            free = "give None to let them start at any step"
+            free = "give None to start at any step"
             whole_number("overlap", self.overlap, 0, length - 1, rule=f"{shared}; {free}")
-        warming = f"of {length} steps 0 to {length - 1} can be left to it; length counts them too"
+        warming = f"it is 0 to {length - 1} of the {length} steps of a sequence; raise length, which includes it"
         whole_number("burn_in", self.burn_in, 0, length - 1, rule=warming)
         one_of("borders", self.borders, get_args(Borders))
 
     @property
     def stride(self) -> int:
-        """Steps between two starts in an episode."""
+        """Number of steps between two starts in an episode."""
         return 1 if self.overlap is None else self.length - self.overlap
 
 
 class SequenceSteps(NamedTuple):
-    """Which steps some sequences have: ``(B, L)``, ``(B, L)`` and ``(B,)``."""
+    """Steps of ``B`` sequences: two arrays ``(B, L)``, and the weights of the draws ``(B,)``."""
 
     indices: npt.NDArray[np.int64]
     is_first: npt.NDArray[np.bool_]
@@ -59,16 +64,16 @@ class SequenceSteps(NamedTuple):
 
 
 class SequenceStarts:
-    """Chooses the steps of sequences; asked under the memory's lock.
+    """Chooses the steps of sequences, under the memory's lock.
 
-    ``draw``: draws so many transitions by the memory's sampler.
+    ``draw`` draws a number of transitions by the memory's sampler.
     """
 
     def __init__(self, parts: MemoryParts, draw: Callable[[int], Draw]) -> None:
         self._parts, self._draw = parts, draw
 
     def sequences(self, batch_size: int, shape: SequenceShape) -> SequenceSteps:
-        """Choose sequences; ``NothingToSampleError`` where there is none of that shape."""
+        """Choose sequences; raise ``NothingToSampleError`` if there is none of that shape."""
         if shape.borders == "inside":
             return self._inside(batch_size, shape)
         draw = self._draw(batch_size)
@@ -84,8 +89,8 @@ class SequenceStarts:
         whole = np.flatnonzero(are_whole)
         if not len(whole):
             raise NothingToSampleError(
-                f"none of the episodes of {len(timeline):,} transitions is whole: all its steps must be held, and it "
-                "must have ended; wait for one to end, or give the memory a larger capacity"
+                f"none of the episodes in {len(timeline):,} transitions is whole: it must have ended, with all of its "
+                "steps stored; append more steps, or give the memory a larger capacity"
             )
         chosen = whole[self._parts.generator.integers(0, len(whole), batch_size)]
         starts = timeline.find_steps(streams[chosen], positions[chosen])
@@ -93,10 +98,10 @@ class SequenceStarts:
         return SequenceSteps(index, is_first, np.ones(batch_size, np.float32))
 
     def _inside(self, batch_size: int, shape: SequenceShape) -> SequenceSteps:
-        """Sequences that fit: the sampler draws until they do, and then those that fit are counted.
+        """Choose sequences that fit into their episode: draw until enough fit, then count all that fit.
 
-        So those that fit are as likely, one to another, as the sampler has it. Only where nearly none does, the
-        last few of a batch are drawn from all of them alike.
+        Drawing keeps the sampler's probabilities among the sequences that fit. Only if nearly none fits, the last few
+        of a batch are drawn uniformly from all that do.
         """
         timeline = self._parts.timeline
         found: list[SequenceSteps] = []
@@ -116,10 +121,10 @@ class SequenceStarts:
         return SequenceSteps(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def _counted_starts(self, count: int, shape: SequenceShape) -> npt.NDArray[np.int64]:
-        """Draw uniformly from all starts from which a sequence fits into its episode."""
+        """Draw uniformly from all starts of sequences that fit into their episode."""
         timeline, stride = self._parts.timeline, shape.stride
         streams, positions, num_steps, _, are_open, episodes = timeline.readable_runs()
-        # Multiples of the stride from the episode's beginning: the first and the last one that fits into the run.
+        # As multiples of the stride from the episode's beginning: the first and the last start that fit into the run.
         num_needed = np.where(are_open, max(shape.length, self._parts.settings.n_step), shape.length)
         first = -(-(positions - episodes) // stride)
         last = (positions - episodes + num_steps - num_needed) // stride
@@ -127,9 +132,9 @@ class SequenceStarts:
         until = np.cumsum(counts)
         if not counts.sum():
             raise NothingToSampleError(
-                f"length is {shape.length}: the longest run of steps of one episode has "
-                f"{num_steps.max(initial=0)} that are held, and none has so many behind a start; take shorter "
-                "sequences, or borders='mask'"
+                f"length is {shape.length}: the longest run of stored steps in one episode has "
+                f"{num_steps.max(initial=0)}, and none has enough steps after a start; take shorter sequences, or "
+                "borders='mask'"
             )
         ranks = self._parts.generator.integers(0, until[-1], count)
         run = np.searchsorted(until, ranks, "right")
@@ -137,32 +142,27 @@ class SequenceStarts:
         return timeline.find_steps(streams[run], episodes[run] + multiples * stride)
 
 
-Choose = Callable[[], SequenceSteps]  # asked under the memory's lock
+ChooseSteps = Callable[[], SequenceSteps]  # called under the memory's lock
 Array = npt.NDArray[Any]
 
 
-class Sequences:
-    """Makes batches of sequences, into the arrays of a memory's ``Gathering``.
+class SequenceGatherer:
+    """Gathers batches of sequences into the arrays of a ``BatchGatherer``."""
 
-    Frames of one episode lie one behind the other, so a sequence that stays in its episode is one window: the frames
-    that its first observation shows, and one for each step. Stacks are strided views of it. Where borders are crossed,
-    each step has a window of its own.
-    """
+    def __init__(self, parts: MemoryParts, batches: BatchGatherer) -> None:
+        self._parts, self._batches = parts, batches
+        self._starts = SequenceStarts(parts, batches.draw)
 
-    def __init__(self, parts: MemoryParts, gathering: Gathering) -> None:
-        self._parts, self._gathering = parts, gathering
-        self._starts = SequenceStarts(parts, gathering.draw)
-
-    def drawn(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
-        """Draw by the memory's sampler and generator; ``NothingToSampleError`` where there is nothing."""
+    def sample(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
+        """Return sequences drawn by the memory's sampler; raise ``NothingToSampleError`` if there is none."""
         return gathered(self._pending(batch_size, shape))
 
     def draw_ahead(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
-        """Draw as ``drawn`` does, and leave the unpacking to whoever asks the draw for its batch."""
+        """Draw as ``sample`` does, and leave the unpacking to the caller."""
         return looked_up(self._pending(batch_size, shape))
 
-    def episodes(self, batch_size: int) -> SequenceBatch:
-        """Draw whole episodes, each equally likely; ``NothingToSampleError`` where there is none."""
+    def sample_episodes(self, batch_size: int) -> SequenceBatch:
+        """Return whole episodes, each equally likely; raise ``NothingToSampleError`` if there is none."""
         return gathered(PendingSequences(self._parts, self, lambda: self._starts.episodes(batch_size)))
 
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
@@ -170,13 +170,13 @@ class Sequences:
         num_frames = batch_size * (shape.length * (stack + 1) if crosses else shape.length + stack)
 
         def choose() -> SequenceSteps:
-            self._gathering.reserve(num_frames)
+            self._batches.reserve(num_frames)
             return self._starts.sequences(batch_size, shape)
 
         return PendingSequences(self._parts, self, choose, crosses, shape.burn_in)
 
     def look_up(self, pending: PendingSequences) -> None:
-        """Choose the steps, and take down what they carry and where their frames lie."""
+        """Choose the steps and copy their values and the places of their frames; takes the memory's lock."""
         parts = self._parts
         with parts.lock:
             pending.steps = pending.choose()
@@ -184,53 +184,58 @@ class Sequences:
             windows, pending.columns = _steps_of(parts, pending.steps.indices, mask)
             windows = windows if pending.crosses else _joined(windows, mask)
             length = parts.settings.stack + (1 if pending.crosses else mask.shape[1])
-            pending.windows, pending.frames = windows, self._gathering.lent(len(windows.streams), length)
+            pending.windows, pending.frames = windows, self._batches.buffers(len(windows.streams), length)
             pending.reading = parts.storage.start_reading()
 
     def batch(self, pending: PendingSequences) -> SequenceBatch:
-        """The batch of what was looked up and unpacked."""
+        """Return the batch of a look-up whose frames are unpacked."""
         frames, mask = pending.frames, pending.mask
         observations = self._each_step(frames, mask) if pending.crosses else self._strided(frames, mask)
         return _batch(*observations, pending.columns, pending.steps, mask, pending.burn_in)
 
     def _strided(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
-        """Observations and next observations out of one window a sequence, which share its frames."""
+        """Return observations and next observations as views of one window for each sequence."""
         length = mask.shape[1]
-        each_leaf(lambda leaf: _moved_to_front(leaf, mask), frames)
-        observation = self._gathering.shown(frames, lambda leaf: _stacks(leaf, 0, length))
-        return observation, self._gathering.shown(frames, lambda leaf: _stacks(leaf, 1, length))
+        each_leaf(lambda leaf: _move_to_front(leaf, mask), frames)
+        observation = self._batches.as_observation(frames, lambda leaf: _stacks(leaf, 0, length))
+        return observation, self._batches.as_observation(frames, lambda leaf: _stacks(leaf, 1, length))
 
     def _each_step(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
-        """The same out of a window for each step; zeros where there is no step."""
+        """Return observations and next observations as views of one window for each step; zeros where masked."""
         by_step = each_leaf(lambda leaf: _of_steps(leaf, mask), frames)
-        observation = self._gathering.shown(by_step, lambda leaf: leaf[:, :, :-1])
-        return observation, self._gathering.shown(by_step, lambda leaf: leaf[:, :, 1:])
+        observation = self._batches.as_observation(by_step, lambda leaf: leaf[:, :, :-1])
+        return observation, self._batches.as_observation(by_step, lambda leaf: leaf[:, :, 1:])
 
 
 class PendingSequences(PendingFrames[SequenceBatch]):
-    """Sequences that are drawn and looked up, and whose frames are not unpacked yet: see ``PendingFrames``."""
+    """Sequences that are drawn and looked up, but whose frames are not unpacked yet (``PendingFrames``)."""
 
-    __slots__ = ("_sequences", "burn_in", "choose", "crosses", "steps")
+    __slots__ = ("_gatherer", "burn_in", "choose", "crosses", "steps")
 
     steps: SequenceSteps
 
     def __init__(
-        self, parts: MemoryParts, sequences: Sequences, choose: Choose, crosses: bool = False, burn_in: int = 0
+        self,
+        parts: MemoryParts,
+        gatherer: SequenceGatherer,
+        choose: ChooseSteps,
+        crosses: bool = False,
+        burn_in: int = 0,
     ) -> None:
         super().__init__(parts)
-        self._sequences, self.choose, self.crosses, self.burn_in = sequences, choose, crosses, burn_in
+        self._gatherer, self.choose, self.crosses, self.burn_in = gatherer, choose, crosses, burn_in
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """Where there is a step."""
+        """Whether there is a step, ``(B, L)``."""
         return self.steps.indices >= 0
 
     def look_up(self) -> None:
-        """Choose the steps, and take down what they carry and where their frames lie."""
-        self._sequences.look_up(self)
+        """Choose the steps and copy their values and the places of their frames; takes the memory's lock."""
+        self._gatherer.look_up(self)
 
     def _batch(self) -> SequenceBatch:
-        return self._sequences.batch(self)
+        return self._gatherer.batch(self)
 
 
 def _batch(
@@ -260,9 +265,9 @@ def _batch(
 
 
 def _steps_of(parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]) -> tuple[Windows, Columns]:
-    """Give the windows of all steps, one sequence behind the other, and what they carry: 0 where there is no step.
+    """Return the windows of all steps, sequence by sequence, and their values.
 
-    Where there is none, the window is that of the sequence's first step.
+    Masked steps get values of 0, and the window of the sequence's first step.
     """
     is_full = bool(mask.all())
     steps = index if is_full else np.where(mask, index, index[:, :1])
@@ -280,7 +285,7 @@ def _steps_of(parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArra
 
 
 def _joined(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
-    """Give one window for each sequence: what its first observation shows, and a frame for each of its steps."""
+    """Return one window for each sequence: the frames of its first observation, then one for each step."""
     length = mask.shape[1]
     num_later = mask.sum(1) - 1
     firsts = np.arange(0, mask.size, length)
@@ -289,25 +294,25 @@ def _joined(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
 
 
 def _of_steps(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
-    """Give windows of all steps by sequence, ``(B, L, ...)``: zeros where there is no step."""
+    """Return the windows of all steps by sequence, ``(B, L, ...)``; zeros where masked."""
     if not mask.all():
         frames[~mask.ravel()] = 0
     return frames.reshape(*mask.shape, *frames.shape[1:])
 
 
-def _moved_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
-    """Let frames of sequences that end early begin where those of others do, in place: a storage pads at the front."""
+def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
+    """Move the frames of short sequences to the front, in place, with zeros after them; storages pad the front."""
     num_steps = mask.sum(1)
     for row in np.flatnonzero(num_steps < mask.shape[1]):
         flat = frames[row].reshape(-1)
-        num_behind = int(mask.shape[1] - num_steps[row]) * (flat.size // frames.shape[1])
-        flat[:-num_behind] = flat[num_behind:]
-        flat[-num_behind:] = 0
+        num_masked = int(mask.shape[1] - num_steps[row]) * (flat.size // frames.shape[1])
+        flat[:-num_masked] = flat[num_masked:]
+        flat[-num_masked:] = 0
     return frames
 
 
 def _stacks(frames: Array, first: int, length: int) -> Array:
-    """Look at windows as ``length`` stacks each, of which the first begins at frame ``first``."""
+    """Return views of windows as ``length`` stacks each, of which the first starts at frame ``first``."""
     num_windows, num_frames, *frame = frames.shape
     of_window, of_frame, *of_rest = frames.strides
     return np.ndarray(

@@ -1,4 +1,4 @@
-"""Checks of what a caller hands in, made before anything is stored."""
+"""Checks of the steps that a caller passes to ``begin`` and ``append``, made before anything is stored."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.timelines.timeline import Timeline
 
 Streams = npt.NDArray[np.int32]
-Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames, columns
+Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames, extras
 
 LARGEST_REWARD = np.finfo(np.float32).max
 
 
 def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> tuple[Streams, Frames]:
-    """Check ``step`` whole and hold it ready in ``timeline``; gives its streams and frames as a storage takes them.
+    """Check ``step`` and stage it in ``timeline``; return its streams and frames in the form that storages take.
 
-    What callers usually hand in is taken by the native ring as it is. The rest is looked at here, converted if it is
-    right in another form, and named in ``InvalidStepError`` if it breaks a rule.
+    The native timeline checks and stages the usual forms directly. Other forms are converted here; a step that breaks a
+    rule raises ``InvalidStepError``.
     """
     if type(settings.frame) is ObservationSpec:
         return _stage_step_of_leaves(timeline, settings, settings.frame, step)
@@ -40,8 +40,8 @@ def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> tupl
 def _stage_step_of_leaves(
     timeline: Timeline, settings: MemorySettings, spec: ObservationSpec, step: Step
 ) -> tuple[Streams, Frames]:
-    """Do the same where frames are of several leaves: the native ring sees those of the first, the others are alike."""
-    frames: Any = _as_usual(spec, step[5])
+    """Stage a step with frames of several leaves; the native timeline checks only those of the first leaf."""
+    frames: Any = _in_usual_form(spec, step[5])
     if frames is None or not timeline.stage(*_with_frames(step, frames[0])):
         step = _checked_step(timeline, settings, step)
         frames = step[5]
@@ -52,12 +52,12 @@ def _stage_step_of_leaves(
 
 
 def _with_frames(step: Step, frames: npt.NDArray[Any]) -> Step:
-    streams, actions, rewards, terminated, truncated, _, columns = step
-    return streams, actions, rewards, terminated, truncated, frames, columns
+    streams, actions, rewards, terminated, truncated, _, extras = step
+    return streams, actions, rewards, terminated, truncated, frames, extras
 
 
-def _as_usual(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...] | None:
-    """The arrays of all leaves, as many frames of each, where they come as storages take them; None otherwise."""
+def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...] | None:
+    """Return the arrays of all leaves if they already have the form that storages take, otherwise ``None``."""
     flat = spec.flattened(frames)
     num_frames = None
     for place, (leaf, part) in enumerate(zip(spec.leaves, flat, strict=True)):
@@ -74,7 +74,7 @@ def _as_usual(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...
 
 
 def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> Step:
-    streams, actions, rewards, terminated, truncated, frames, columns = step
+    streams, actions, rewards, terminated, truncated, frames, extras = step
     checked = checked_streams(streams, timeline.all_streams)
     num_steps = len(checked)
     check_episodes_are_open(timeline.is_open, checked)
@@ -85,34 +85,36 @@ def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> S
         checked_flags("terminated", terminated, num_steps),
         checked_flags("truncated", truncated, num_steps),
         checked_frames(frames, num_steps, settings.frame),
-        settings.extras.checked(columns, num_steps),
+        settings.extras.checked(extras, num_steps),
     )
 
 
 def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_streams: Streams) -> Streams:
-    """Give stream numbers as ``int32``; ``None`` means all. Raise on one that is unknown or named twice."""
+    """Return stream numbers as ``int32``; ``None`` means all. Raise if one is unknown or repeated."""
     if streams is None:
         return all_streams
-    array = as_array("streams", streams, InvalidStepError)
+    array = as_array("env_ids", streams, InvalidStepError)
     if array.size == 0:
         return all_streams[:0]
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidStepError(
-            f"env_ids is {streams!r}: it must list environment numbers; give integers such as [0, 2], "
-            "or flatnonzero(mask)"
+            f"env_ids is {streams!r}: it must be a list of environment numbers; give integers such as [0, 2], "
+            "or np.flatnonzero(mask)"
         )
     if array.min() < 0 or array.max() >= len(all_streams):
         raise InvalidStepError(
             f"env_ids is {array.tolist()}: this memory has environments 0 to {len(all_streams) - 1}; "
-            "give numbers in that range or build the memory with more num_envs"
+            "give numbers in that range, or build the memory with a larger num_envs"
         )
     if len(np.unique(array)) != len(array):
-        raise InvalidStepError(f"env_ids is {array.tolist()}: an environment takes one step a call; name each once")
+        raise InvalidStepError(
+            f"env_ids is {array.tolist()}: an environment takes one step in a call; give each number once"
+        )
     return array.astype(np.int32)
 
 
 def checked_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
-    """Give ``frames`` as arrays ``(num_steps, *frame)`` of the spec's dtypes in C order; never cast or clip them."""
+    """Return ``frames`` as arrays ``(num_steps, *frame)`` in C order; never cast or clip them."""
     if isinstance(spec, FrameSpec):
         return _checked_array(frames, num_steps, Leaf((), spec))
     parts = zip(spec.leaves, spec.flattened(frames), strict=True)
@@ -125,7 +127,7 @@ def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDA
     if array.dtype != leaf.frame.dtype:
         raise InvalidStepError(
             f"{FRAMES}{leaf.place} have dtype {array.dtype}: this memory stores {leaf.frame.dtype} and never casts; "
-            "give the frames as they are in the observation_space"
+            "give frames of the observation_space"
         )
     if array.shape != (num_steps, *shape):
         raise InvalidStepError(
@@ -136,7 +138,7 @@ def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDA
 
 
 def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
-    """Give ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise where one is not finite."""
+    """Return ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise if one is not finite."""
     array = as_array("rewards", rewards, InvalidStepError)
     if array.shape != (num_steps,) or array.dtype.kind not in "fiu":
         raise InvalidStepError(
@@ -148,13 +150,13 @@ def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.fl
         row = int(np.argmin(is_storable))
         raise InvalidStepError(
             f"reward is {array[row]} at row {row}: rewards must be finite in float32; "
-            "correct the environment or end the episode"
+            "correct the environment, or end the episode"
         )
     return array.astype(np.float32)
 
 
 def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.bool_]:
-    """Give a flag array as ``bool`` of shape ``(num_steps,)``."""
+    """Return ``flags`` as booleans of shape ``(num_steps,)``."""
     array = as_array(name, flags, InvalidStepError)
     if array.dtype != np.bool_ or array.shape != (num_steps,):
         raise InvalidStepError(
@@ -165,10 +167,10 @@ def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArra
 
 
 def check_episodes_are_open(is_open: npt.NDArray[np.bool_], streams: Streams) -> None:
-    """Raise if one of ``streams`` has no open episode."""
+    """Raise ``InvalidStepError`` if one of ``streams`` has no open episode."""
     closed = streams[~is_open[streams]]
     if closed.size:
         raise InvalidStepError(
-            f"environment {closed[0]} has no open episode: its last one ended or none began; "
-            f"call begin(frames, env_ids={closed.tolist()}) with what reset returned"
+            f"environment {closed[0]} has no open episode: its last one ended, or none began; "
+            f"call begin(frames, env_ids={closed.tolist()}) with the frames that reset returned"
         )

@@ -13,8 +13,8 @@ from torch import Tensor
 from framestow.argument_checks import truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
-from framestow.replay.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_of
-from framestow.replay.memory import DrawnMemory, checked_batch_size
+from framestow.replay.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
+from framestow.replay.memory import ReplayMemory, checked_batch_size
 from framestow.replay.sequences import Borders
 from framestow.torch.tensor_batch import (
     AnyBatch,
@@ -230,7 +230,7 @@ class BatchLoader(Loader[TensorBatch]):
         pin_memory: for CUDA, whether the buffers that batches travel through are pinned, so that copies run beside the
             learner. There are ``ahead`` + 2 of them, each as large as a batch.
         draw: what draws instead of the memory: called with ``batch_size`` in the caller's thread, it returns an object
-            with ``unpack()``, called on a thread; ``draw_anew(error)``; and ``stop()`` (docs/sampling.md).
+            with ``unpack()``, called on a thread; ``redraw(error)``; and ``stop()`` (docs/sampling.md).
 
     **What is drawn, and when**: batch k in the thread that asks, when that asks for batch k - ahead; the first call
     draws batches 0 to ``ahead``. So the order of draws among steps, priorities and other draws is the program's own:
@@ -258,7 +258,7 @@ class BatchLoader(Loader[TensorBatch]):
         draw: Callable[[int], Pending[Batch]] | None = None,
     ) -> None:
         batch_size = checked_batch_size(batch_size)
-        super().__init__(partial(draw_of(memory, draw), batch_size), device, ahead, threads, pin_memory)
+        super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads, pin_memory)
 
 
 class SequenceLoader(Loader[TensorSequenceBatch]):
@@ -270,7 +270,7 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
 
     def __init__(
         self,
-        memory: DrawnMemory,
+        memory: ReplayMemory,
         batch_size: int,
         length: int,
         device: torch.device | str = "cpu",
@@ -282,7 +282,7 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
         threads: int = 1,
         pin_memory: bool = True,
     ) -> None:
-        draw_of(memory)
+        draw_function(memory)
         asked = partial(memory._draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
         super().__init__(partial(asked, batch_size, length), device, ahead, threads, pin_memory)
 

@@ -12,7 +12,7 @@ import pytest
 from batteries.sampler_battery import assert_drawn_by
 from framestow import ByAge
 from framestow.errors import InvalidSettingsError
-from oracles.ranks_held import RanksHeld
+from oracles.numbered_transitions import NumberedTransitions
 from oracles.sampler_laws import by_age_law, uniform_law
 
 
@@ -26,51 +26,51 @@ class Given:
         return self.numbers[:size]
 
 
-def ages_for(chances: list[float], num_held: int, half_life: float) -> list[int]:
-    indices, _ = ByAge(half_life).draw(len(chances), RanksHeld(num_held), Given(chances))
-    return (num_held - 1 - indices).tolist()
+def ages_for(chances: list[float], num_transitions: int, half_life: float) -> list[int]:
+    indices, _ = ByAge(half_life).draw(len(chances), NumberedTransitions(num_transitions), Given(chances))
+    return (num_transitions - 1 - indices).tolist()
 
 
-@pytest.mark.parametrize("num_held", [1, 2, 3, 10, 1000])
+@pytest.mark.parametrize("num_transitions", [1, 2, 3, 10, 1000])
 @pytest.mark.parametrize("half_life", [0.1, 0.7, 1, 3, 40, 1e4, 1e12])
-def test_it_draws_by_its_law_whatever_is_held(num_held, half_life):
-    indices, _ = ByAge(half_life).draw(50_000, RanksHeld(num_held), np.random.default_rng(1))
+def test_it_draws_by_its_law_for_any_number_of_transitions(num_transitions, half_life):
+    indices, _ = ByAge(half_life).draw(50_000, NumberedTransitions(num_transitions), np.random.default_rng(1))
 
-    chances = by_age_law(num_held, half_life)
+    chances = by_age_law(num_transitions, half_life)
     assert_drawn_by(chances, indices)
 
 
-@pytest.mark.parametrize("num_held", [1, 2, 5, 60])
-def test_ages_change_exactly_where_the_distribution_function_says(num_held):
+@pytest.mark.parametrize("num_transitions", [1, 2, 5, 60])
+def test_ages_change_exactly_where_the_distribution_function_says(num_transitions):
     """With a half-life of 1 the function is rational: (1 - 2**-(a + 1)) / (1 - 2**-N)."""
     near, expected = [], []
-    for age in range(num_held - 1):
-        border = (1 - Fraction(1, 2 ** (age + 1))) / (1 - Fraction(1, 2**num_held))
+    for age in range(num_transitions - 1):
+        border = (1 - Fraction(1, 2 ** (age + 1))) / (1 - Fraction(1, 2**num_transitions))
         if 1 - border < Fraction(1, 2**40):
             break  # nearer to 1 than the 53 bits of a random number tell apart
         near += [float(border) - 2**-50, float(border) + 2**-50]  # 8 of the steps between random numbers
         expected += [age, age + 1]
 
-    assert expected == ages_for(near, num_held, half_life=1)
+    assert expected == ages_for(near, num_transitions, half_life=1)
 
 
 @pytest.mark.parametrize("half_life", [5e-324, 1e-300, 1e-3, 1, 1e9, 1e300, 1.7e308])
-@pytest.mark.parametrize("num_held", [1, 2, 10**6, 10**12])
-def test_the_least_and_the_greatest_random_number_give_something_that_is_held(half_life, num_held):
-    newest, oldest = ages_for([0.0, 1 - 2**-53], num_held, half_life)
+@pytest.mark.parametrize("num_transitions", [1, 2, 10**6, 10**12])
+def test_the_least_and_the_greatest_random_number_draw_a_stored_transition(half_life, num_transitions):
+    newest, oldest = ages_for([0.0, 1 - 2**-53], num_transitions, half_life)
 
     assert 0 == newest
-    assert 0 <= oldest < num_held
+    assert 0 <= oldest < num_transitions
 
 
 def test_of_a_memory_much_shorter_than_the_half_life_every_transition_is_equally_likely():
-    indices, _ = ByAge(half_life=1e15).draw(50_000, RanksHeld(100), np.random.default_rng(2))
+    indices, _ = ByAge(half_life=1e15).draw(50_000, NumberedTransitions(100), np.random.default_rng(2))
 
     assert_drawn_by(uniform_law(100), indices)
 
 
 def test_of_a_memory_of_a_thousand_million_half_are_younger_than_the_half_life():
-    indices, _ = ByAge(half_life=1e6).draw(100_000, RanksHeld(10**9), np.random.default_rng(3))
+    indices, _ = ByAge(half_life=1e6).draw(100_000, NumberedTransitions(10**9), np.random.default_rng(3))
 
     ages = 10**9 - 1 - indices
     for num_half_lives in (1, 2, 3):
@@ -79,6 +79,6 @@ def test_of_a_memory_of_a_thousand_million_half_are_younger_than_the_half_life()
 
 
 @pytest.mark.parametrize("half_life", [0, -1, math.inf, math.nan])
-def test_a_half_life_that_is_none_is_refused(half_life):
+def test_a_wrong_half_life_is_refused(half_life):
     with pytest.raises(InvalidSettingsError, match=re.escape(f"half_life is {half_life}: ")):
         ByAge(half_life)

@@ -10,61 +10,61 @@ import pytest
 from batteries.sampler_battery import assert_drawn_by
 from framestow import EmphasizeRecent
 from framestow.errors import InvalidSettingsError
-from oracles.ranks_held import RanksHeld
+from oracles.numbered_transitions import NumberedTransitions
 from oracles.sampler_laws import recent_law
 
 
-def oldest_drawn(sampler: EmphasizeRecent, num_held: int, num_draws: int, generator=None) -> list[int]:
+def oldest_drawn(sampler: EmphasizeRecent, num_transitions: int, num_draws: int, generator=None) -> list[int]:
     """Of each of some large draws, how many transitions from the newest to the oldest that was drawn."""
     generator = generator or np.random.default_rng(0)
-    held = RanksHeld(num_held)
-    return [num_held - int(sampler.draw(5000, held, generator).indices.min()) for _ in range(num_draws)]
+    transitions = NumberedTransitions(num_transitions)
+    return [num_transitions - int(sampler.draw(5000, transitions, generator).indices.min()) for _ in range(num_draws)]
 
 
-def test_each_update_of_a_phase_draws_from_the_papers_number_and_the_next_phase_begins_anew():
+def test_each_update_of_a_phase_draws_from_the_papers_number_then_the_next_phase_starts():
     sampler = EmphasizeRecent(eta=0.99, num_updates=5, min_recent=8)
 
-    drawn = oldest_drawn(sampler, num_held=200, num_draws=10)
+    drawn = oldest_drawn(sampler, num_transitions=200, num_draws=10)
 
     # 200 * 0.99 ** (200 k): 26.8, 3.6, ...
     assert [26, 8, 8, 8, 8] * 2 == drawn
 
 
-def test_each_update_is_uniform_over_what_it_draws_from():
+def test_each_update_is_uniform_over_its_transitions():
     sampler = EmphasizeRecent(eta=0.998, num_updates=4, min_recent=30)
-    generator, held = np.random.default_rng(1), RanksHeld(300)
+    generator, transitions = np.random.default_rng(1), NumberedTransitions(300)
 
     for num_recent in (181, 110, 66, 40):  # 300 * 0.998 ** (250 k): 181.8, 110.2, 66.8, 40.5
         assert num_recent == sampler.num_recent(300)
-        drawn = sampler.draw(20_000, held, generator).indices
+        drawn = sampler.draw(20_000, transitions, generator).indices
         assert_drawn_by(recent_law(300, num_recent), drawn)
 
 
-def test_less_than_the_minimum_is_drawn_from_whole():
+def test_fewer_transitions_than_the_minimum_are_all_drawn_from():
     sampler = EmphasizeRecent(eta=0.9, num_updates=3, min_recent=50)
 
-    assert [20, 20, 20] == oldest_drawn(sampler, num_held=20, num_draws=3)
+    assert [20, 20, 20] == oldest_drawn(sampler, num_transitions=20, num_draws=3)
 
 
 def test_eta_1_draws_from_everything():
     sampler = EmphasizeRecent(eta=1, num_updates=3, min_recent=1)
 
-    assert [40, 40, 40, 40] == oldest_drawn(sampler, num_held=40, num_draws=4)
+    assert [40, 40, 40, 40] == oldest_drawn(sampler, num_transitions=40, num_draws=4)
 
 
 def test_the_last_update_of_a_phase_with_a_small_eta_draws_the_newest_alone():
     sampler = EmphasizeRecent(eta=1e-300, num_updates=2, min_recent=1)
 
-    assert [1, 1] == oldest_drawn(sampler, num_held=40, num_draws=2)
+    assert [1, 1] == oldest_drawn(sampler, num_transitions=40, num_draws=2)
 
 
 def test_a_phase_is_as_long_as_the_episode_that_ended():
     sampler = EmphasizeRecent(eta=0.99, num_updates=1000, min_recent=8)
-    oldest_drawn(sampler, num_held=200, num_draws=3)
+    oldest_drawn(sampler, num_transitions=200, num_draws=3)
 
     sampler.begin_phase(num_updates=5)
 
-    assert [26, 8, 8, 8, 8, 26] == oldest_drawn(sampler, num_held=200, num_draws=6)
+    assert [26, 8, 8, 8, 8, 26] == oldest_drawn(sampler, num_transitions=200, num_draws=6)
 
 
 def test_eta_is_annealed_over_draws_and_then_stays():
@@ -76,43 +76,43 @@ def test_eta_is_annealed_over_draws_and_then_stays():
     generator, seen = np.random.default_rng(0), []
     for _ in expected:
         seen.append(sampler.num_recent(1000))
-        sampler.draw(1, RanksHeld(1000), generator)
+        sampler.draw(1, NumberedTransitions(1000), generator)
     assert expected == seen
 
 
-def test_what_is_restored_goes_on_in_the_midst_of_a_phase():
-    held = RanksHeld(500)
+def test_a_restored_sampler_continues_within_a_phase():
+    transitions = NumberedTransitions(500)
     settings = {"eta": 0.99, "num_updates": 7, "min_recent": 1, "final_eta": 1.0, "annealed_over": 20}
     sampler = EmphasizeRecent(**settings)
     sampler.begin_phase(9)
-    oldest_drawn(sampler, num_held=500, num_draws=3)
+    oldest_drawn(sampler, num_transitions=500, num_draws=3)
 
     restored = EmphasizeRecent(**settings)
-    restored.restore(sampler.state(held), held)
+    restored.restore(sampler.state(transitions), transitions)
 
     generators = np.random.default_rng(3), np.random.default_rng(3)
     assert oldest_drawn(sampler, 500, 30, generators[0]) == oldest_drawn(restored, 500, 30, generators[1])
 
 
-def test_what_is_restored_with_another_number_of_updates_begins_a_phase_of_those():
-    held = RanksHeld(200)
+def test_a_sampler_restored_with_another_number_of_updates_starts_a_phase():
+    transitions = NumberedTransitions(200)
     sampler = EmphasizeRecent(eta=0.99, num_updates=5, min_recent=8)
-    oldest_drawn(sampler, num_held=200, num_draws=3)
+    oldest_drawn(sampler, num_transitions=200, num_draws=3)
 
     restored = EmphasizeRecent(eta=0.99, num_updates=2, min_recent=8)
-    restored.restore(sampler.state(held), held)
+    restored.restore(sampler.state(transitions), transitions)
 
     # 200 * 0.99 ** (500 k) is less than 8
-    assert [8, 8] == oldest_drawn(restored, num_held=200, num_draws=2)
+    assert [8, 8] == oldest_drawn(restored, num_transitions=200, num_draws=2)
     assert 2 == restored.num_updates
 
 
 @pytest.mark.parametrize("counts", [{"num_draws": -1}, {"updates_of_phase": 0}, {"draws_of_phase": -4}])
-def test_a_state_that_cannot_be_is_refused(counts):
-    held, sampler = RanksHeld(200), EmphasizeRecent()
+def test_an_impossible_state_is_refused(counts):
+    transitions, sampler = NumberedTransitions(200), EmphasizeRecent()
 
-    with pytest.raises(ValueError, match="are no numbers of draws and updates"):
-        sampler.restore(sampler.state(held) | counts, held)
+    with pytest.raises(ValueError, match="are not numbers of draws and updates"):
+        sampler.restore(sampler.state(transitions) | counts, transitions)
 
 
 @pytest.mark.parametrize(

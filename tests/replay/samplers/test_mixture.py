@@ -12,11 +12,11 @@ from framestow import ByAge, EmphasizeRecent, Mixture, Uniform
 from framestow.errors import InvalidSettingsError
 from framestow.replay.samplers.sampler import Draw, Sampler
 from oracles.chi_square import chi_square, chi_square_bound
-from oracles.ranks_held import RanksHeld
+from oracles.numbered_transitions import NumberedTransitions
 
 
 class Always(Sampler):
-    """Draws one rank, with one weight, and keeps what it is told."""
+    """Draws one rank, with one weight, and records its notifications."""
 
     watches_slots = True
     nbytes = 10
@@ -27,31 +27,31 @@ class Always(Sampler):
         self.slots: list[list[int]] = []
         self.priorities: list[tuple[list[int], list[float]]] = []
 
-    def draw(self, batch_size, held, generator):
-        indices = held.held_at(np.full(batch_size, self.rank, np.int64))
+    def draw(self, batch_size, transitions, generator):
+        indices = transitions.sampleable_at(np.full(batch_size, self.rank, np.int64))
         return Draw(indices, np.full(batch_size, self.weight, np.float32))
 
-    def slots_changed(self, slots, held):
+    def slots_changed(self, slots, transitions):
         self.slots.append(slots.tolist())
 
-    def update_priorities(self, indices, priorities, held):
+    def update_priorities(self, indices, priorities, transitions):
         self.priorities.append((indices.tolist(), priorities.tolist()))
 
-    def state(self, held) -> dict[str, Any]:
-        return {"rank": self.rank, "told": np.array(self.slots)}
+    def state(self, transitions) -> dict[str, Any]:
+        return {"rank": self.rank, "slots": np.array(self.slots)}
 
-    def restore(self, state, held):
-        self.rank, self.slots = state["rank"], state["told"].tolist()
+    def restore(self, state, transitions):
+        self.rank, self.slots = state["rank"], state["slots"].tolist()
 
 
-HELD = RanksHeld(10)
+TRANSITIONS = NumberedTransitions(10)
 
 
 def counts_of(shares: list[float], batch_size: int, num_batches: int) -> np.ndarray:
     """How many of each batch each part drew."""
     mixture = Mixture(*((Always(number), share) for number, share in enumerate(shares)))
     generator = np.random.default_rng(0)
-    drawn = [mixture.draw(batch_size, HELD, generator).indices for _ in range(num_batches)]
+    drawn = [mixture.draw(batch_size, TRANSITIONS, generator).indices for _ in range(num_batches)]
     return np.array([np.bincount(indices, minlength=len(shares)) for indices in drawn])
 
 
@@ -84,10 +84,10 @@ def test_other_shares_are_rounded_to_either_side_and_right_on_average(shares, ba
     assert (np.abs(counts.mean(axis=0) - exact) <= 4 * spread + 1e-9).all()  # four standard deviations
 
 
-def test_each_part_comes_in_its_place_with_the_weights_of_its_own_sampler():
+def test_each_part_is_in_its_place_with_the_weights_of_its_sampler():
     mixture = Mixture((Always(3, weight=0.25), 1), (Always(7, weight=0.5), 2))
 
-    indices, weights = mixture.draw(6, HELD, np.random.default_rng(0))
+    indices, weights = mixture.draw(6, TRANSITIONS, np.random.default_rng(0))
 
     assert [3, 3, 7, 7, 7, 7] == indices.tolist()
     assert [0.25, 0.25, 0.5, 0.5, 0.5, 0.5] == weights.tolist()
@@ -97,35 +97,35 @@ def test_a_batch_of_one_is_drawn_by_any_of_the_parts():
     mixture = Mixture((Always(0), 0.25), (Always(1), 0.75))
     generator = np.random.default_rng(0)
 
-    drawn = [int(mixture.draw(1, HELD, generator).indices[0]) for _ in range(4000)]
+    drawn = [int(mixture.draw(1, TRANSITIONS, generator).indices[0]) for _ in range(4000)]
 
     assert chi_square(np.bincount(drawn), np.array([0.25, 0.75])) < chi_square_bound(1)
 
 
-def test_every_part_that_watches_is_told_which_slots_changed():
+def test_every_part_that_watches_slots_is_notified_of_changes():
     first, second = Always(0), Always(1)
     mixture = Mixture((Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1))
 
-    mixture.slots_changed(np.array([4, 2]), HELD)
+    mixture.slots_changed(np.array([4, 2]), TRANSITIONS)
 
     assert mixture.watches_slots
     assert [[4, 2]] == first.slots == second.slots
 
 
-def test_every_part_begins_afresh_with_it():
+def test_begin_calls_begin_of_every_part():
     first, second = Always(0), Always(1)
     mixture = Mixture((Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1))
 
-    mixture.begin(RanksHeld(3))
+    mixture.begin(NumberedTransitions(3))
 
     assert [[0, 1, 2]] == first.slots == second.slots
 
 
-def test_a_part_of_another_class_than_the_saved_one_begins_afresh():
-    saved = Mixture((Uniform(), 1), (Always(2), 1), (Always(3), 1)).state(HELD)
+def test_a_part_of_another_class_than_the_saved_one_starts_without_state():
+    saved = Mixture((Uniform(), 1), (Always(2), 1), (Always(3), 1)).state(TRANSITIONS)
     first, second, third = Always(5), Always(6), Always(7)
 
-    Mixture((first, 1), (second, 1), (Uniform(), 1), (third, 1)).restore(saved, RanksHeld(2))
+    Mixture((first, 1), (second, 1), (Uniform(), 1), (third, 1)).restore(saved, NumberedTransitions(2))
 
     assert ([[0, 1]], [], [[0, 1]]) == (first.slots, second.slots, third.slots)
     assert (5, 2, 7) == (first.rank, second.rank, third.rank)
@@ -135,22 +135,22 @@ def test_a_mixture_of_samplers_that_watch_nothing_watches_nothing():
     assert not Mixture((Uniform(), 1), (ByAge(3), 1), (EmphasizeRecent(), 1)).watches_slots
 
 
-def test_every_part_that_draws_by_priority_is_told_all_priorities():
+def test_every_part_that_uses_priorities_gets_all_of_them():
     first, second = Always(0), Always(1)
     mixture = Mixture(
         (Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1), (Mixture((Uniform(), 1)), 1)
     )
 
-    mixture.update_priorities(np.array([4, 2]), np.array([0.5, 0.25]), HELD)
+    mixture.update_priorities(np.array([4, 2]), np.array([0.5, 0.25]), TRANSITIONS)
 
     assert [([4, 2], [0.5, 0.25])] == first.priorities == second.priorities
 
 
-def test_priorities_are_refused_where_no_part_draws_by_them():
+def test_priorities_are_refused_if_no_part_uses_them():
     mixture = Mixture((Uniform(), 1), (Mixture((ByAge(3), 1)), 1))
 
     with pytest.raises(InvalidSettingsError, match="Mixture"):
-        mixture.update_priorities(np.array([4]), np.array([0.5]), HELD)
+        mixture.update_priorities(np.array([4]), np.array([0.5]), TRANSITIONS)
 
 
 def test_its_bytes_are_those_of_its_parts():
@@ -159,32 +159,34 @@ def test_its_bytes_are_those_of_its_parts():
     assert (20, 6) == (mixture.nbytes, mixture.bytes_a_step)
 
 
-def test_what_is_restored_goes_on_part_by_part():
+def test_every_part_is_restored():
     def make(rank: int) -> Mixture:
         return Mixture((Always(rank), 1), (Mixture((EmphasizeRecent(0.99, 7, 1), 1), (Always(rank + 1), 1)), 3))
 
     mixture = make(rank=2)
-    mixture.slots_changed(np.array([1]), HELD)
+    mixture.slots_changed(np.array([1]), TRANSITIONS)
     for _ in range(4):
-        mixture.draw(8, HELD, np.random.default_rng(0))
+        mixture.draw(8, TRANSITIONS, np.random.default_rng(0))
     restored = make(rank=5)
 
-    restored.restore(mixture.state(HELD), HELD)
+    restored.restore(mixture.state(TRANSITIONS), TRANSITIONS)
 
     generators = np.random.default_rng(1), np.random.default_rng(1)
     for _ in range(10):
-        expected, drawn = (one.draw(9, HELD, by) for one, by in zip((mixture, restored), generators, strict=True))
+        expected, drawn = (
+            one.draw(9, TRANSITIONS, by) for one, by in zip((mixture, restored), generators, strict=True)
+        )
         assert expected.indices.tolist() == drawn.indices.tolist()
 
 
 @pytest.mark.parametrize("share", [0, -1, float("inf"), float("nan")])
-def test_a_share_that_is_none_is_refused(share):
+def test_a_wrong_share_is_refused(share):
     with pytest.raises(InvalidSettingsError, match=re.escape(f"the share of ByAge is {share}: ")):
         Mixture((Uniform(), 1), (ByAge(3), share))
 
 
-def test_a_mixture_of_nothing_is_refused():
-    with pytest.raises(InvalidSettingsError, match="a mixture has no parts: "):
+def test_a_mixture_without_parts_is_refused():
+    with pytest.raises(InvalidSettingsError, match="the mixture has no parts: "):
         Mixture()
 
 
@@ -192,18 +194,18 @@ def test_one_sampler_cannot_be_two_parts():
     sampler = Always(0)
 
     for parts in ((sampler, 1), (sampler, 1)), ((sampler, 1), (Mixture((Uniform(), 1), (sampler, 1)), 1)):
-        with pytest.raises(InvalidSettingsError, match="one sampler is two parts of a mixture: "):
+        with pytest.raises(InvalidSettingsError, match="one sampler is two parts of the mixture: "):
             Mixture(*parts)
 
 
 @pytest.mark.parametrize(
     "part", [Uniform(), (Uniform(),), (Uniform(), 1, 2), [Uniform(), 1]], ids=["no pair", "one", "three", "a list"]
 )
-def test_a_part_that_is_no_pair_is_refused(part):
-    with pytest.raises(InvalidSettingsError, match=r"a part of a mixture is .* it is a pair; "):
+def test_a_part_that_is_not_a_pair_is_refused(part):
+    with pytest.raises(InvalidSettingsError, match=r"a part of the mixture is .* it must be a pair; "):
         Mixture((Uniform(), 1), part)
 
 
 def test_a_part_that_is_a_class_is_refused():
-    with pytest.raises(InvalidSettingsError, match=r"sampler is <class .*Uniform'>: it must be a sampler; "):
+    with pytest.raises(InvalidSettingsError, match=r"sampler is <class .*Uniform'>: it must be a sampler object; "):
         Mixture((Uniform, 1))

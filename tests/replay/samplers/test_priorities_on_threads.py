@@ -11,7 +11,7 @@ from framestow import FrameSpec, Prioritized, ReplayMemory
 
 CAPACITY, NUM_STREAMS, NUM_STEPS = 500, 4, 1500
 NUM_DRAWN = 300  # different transitions, before it ends
-TOLD = 0.25  # the one priority that is ever told
+ERROR = 0.25  # the only priority of all updates
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -39,8 +39,8 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
         try:
             while not has_ended.is_set():
                 batch = memory.sample(32)
-                assert set(batch.weight.tolist()) <= {1.0, TOLD}
-                memory.update_priorities(batch.index, np.full(32, -TOLD))
+                assert set(batch.weight.tolist()) <= {1.0, ERROR}
+                memory.update_priorities(batch.index, np.full(32, -ERROR))
                 drawn.append(int(batch.index[16]))
         except BaseException as failure:
             failures.append(failure)
@@ -57,10 +57,10 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
 
     assert not failures
     memory._check()
-    _, arrays = memory._parts.told.state()
+    _, arrays = memory._parts.notified_sampler.state()
     indices = np.concatenate([np.arange(first, first + count) for first, count in arrays["sampler.runs"].tolist()])
     assert memory.sampleable_indices().tolist() == indices.tolist()
-    assert {1.0, TOLD} >= set(arrays["sampler.weights"].tolist())
+    assert {1.0, ERROR} >= set(arrays["sampler.weights"].tolist())
     assert len(memory) > 100
 
 

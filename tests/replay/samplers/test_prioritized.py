@@ -25,10 +25,10 @@ def law(indices: np.ndarray, alpha: float, epsilon: float = 1e-6) -> np.ndarray:
 
 
 def with_errors(memory: ReplayMemory) -> np.ndarray:
-    """Tell all errors; give the indices that are held."""
-    held = memory.sampleable_indices()
-    memory.update_priorities(held, error_of(held))
-    return held
+    """Update all priorities; return the indices of the stored transitions."""
+    stored = memory.sampleable_indices()
+    memory.update_priorities(stored, error_of(stored))
+    return stored
 
 
 class TestPrioritized(SamplerBattery):
@@ -39,8 +39,8 @@ class TestPrioritized(SamplerBattery):
     def prepare(self, memory):
         with_errors(memory)
 
-    def law(self, held):
-        return law(held, alpha=0.7)
+    def law(self, stored):
+        return law(stored, alpha=0.7)
 
 
 class TestHalfPrioritized(SamplerBattery):
@@ -51,32 +51,32 @@ class TestHalfPrioritized(SamplerBattery):
     def prepare(self, memory):
         with_errors(memory)
 
-    def law(self, held):
-        return (law(held, alpha=1.0) + 1 / len(held)) / 2
+    def law(self, stored):
+        return (law(stored, alpha=1.0) + 1 / len(stored)) / 2
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_draws_are_in_proportion_to_the_power_of_the_errors(alpha):
     memory = numbered_memory(200, sampler=Prioritized(alpha=alpha))
     play_episode(memory, 0, length=230)
-    held = with_errors(memory)
+    stored = with_errors(memory)
 
     drawn = np.concatenate([memory.sample(32).index for _ in range(1000)])
 
-    assert_drawn_by(law(held, alpha), ranks_of(drawn, held))
+    assert_drawn_by(law(stored, alpha), ranks_of(drawn, stored))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 0.5, 1.0])
-def test_weights_are_those_of_the_paper_with_the_maximum_over_all_that_are_held(beta):
+def test_weights_are_those_of_the_paper_with_the_maximum_over_all_stored_transitions(beta):
     memory = numbered_memory(50, sampler=Prioritized(alpha=0.6, beta=beta))
     play_episode(memory, 0, length=70)
-    held = with_errors(memory)
+    stored = with_errors(memory)
 
     batch = memory.sample(64)
 
-    chances = law(held, alpha=0.6)
-    weights = (len(held) * chances) ** -beta
-    expected = (weights / weights.max())[np.searchsorted(held, batch.index)]
+    chances = law(stored, alpha=0.6)
+    weights = (len(stored) * chances) ** -beta
+    expected = (weights / weights.max())[np.searchsorted(stored, batch.index)]
     np.testing.assert_allclose(batch.weight, expected, rtol=1e-5)
 
 
@@ -102,8 +102,8 @@ def test_a_new_transition_has_the_largest_priority_so_far_and_the_first_ones_one
 
 
 def priorities_of(memory: ReplayMemory) -> dict[int, float]:
-    """Weights of all that are held, by index, as a save has them."""
-    _, arrays = memory._parts.told.state()
+    """Return the saved weights of all stored transitions, by index."""
+    _, arrays = memory._parts.notified_sampler.state()
     indices = [index for first, count in arrays["sampler.runs"].tolist() for index in range(first, first + count)]
     return dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
 
@@ -119,16 +119,16 @@ def test_an_update_of_a_transition_that_has_been_overwritten_since_is_ignored():
     assert {index: 100.0 if index < 10 else 1.0 for index in range(7, 17)} == priorities_of(memory)
 
 
-def test_an_update_of_what_has_left_a_segment_at_random_is_ignored(tmp_path):
+def test_an_update_of_randomly_evicted_transitions_is_ignored(tmp_path):
     memory = with_holes(tmp_path, lambda: Prioritized(alpha=1.0, epsilon=0.0))
     ever = np.arange(memory.sampleable_indices()[-1] + 1)
 
-    memory.update_priorities(ever, np.where(memory._parts.timeline.is_held(ever), 2.0, 50.0))
+    memory.update_priorities(ever, np.where(memory._parts.timeline.is_sampleable(ever), 2.0, 50.0))
 
     assert dict.fromkeys(memory.sampleable_indices().tolist(), 2.0) == priorities_of(memory)
 
 
-def test_indices_that_never_were_or_are_masked_are_left_out_and_of_duplicates_the_last_counts():
+def test_unknown_and_masked_indices_are_ignored_and_the_last_duplicate_counts():
     memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
     play_episode(memory, 0, length=3)
 
@@ -157,7 +157,7 @@ def test_a_new_transition_has_no_priority_that_a_later_one_of_the_same_update_re
     assert {0: 3.0, 1: 2.0, 2: 3.0} == priorities_of(memory)
 
 
-def test_a_new_transition_has_no_priority_of_what_has_left_or_of_an_update_that_was_refused():
+def test_a_new_transition_has_no_priority_of_an_evicted_one_or_of_a_refused_update():
     memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
     play_episode(memory, 0, length=10)
     play_episode(memory, 1, length=3)
@@ -172,14 +172,14 @@ def test_a_new_transition_has_no_priority_of_what_has_left_or_of_an_update_that_
     assert {12: 4.0, 13: 4.0} == {index: priorities_of(memory)[index] for index in (12, 13)}
 
 
-def test_a_priority_of_zero_is_never_drawn_until_it_is_told_another():
+def test_a_transition_with_priority_0_is_not_drawn_until_an_update():
     memory = numbered_memory(10, sampler=Prioritized(epsilon=0.0))
     play_episode(memory, 0, length=5)
     memory.update_priorities(np.arange(5), [0.0, 1.0, 0.0, 1.0, 0.0])
 
     assert {1, 3} == set(memory.sample(1000).index.tolist())
     memory.update_priorities([1, 3], [0.0, 0.0])
-    with pytest.raises(NothingToSampleError, match="all 5 transitions have priority 0: none of them is ever drawn;"):
+    with pytest.raises(NothingToSampleError, match="all 5 transitions have priority 0: none can be drawn;"):
         memory.sample(1)
     memory.update_priorities([4], [1e-12])
     assert {4} == set(memory.sample(10).index.tolist())
@@ -199,14 +199,14 @@ def test_beta_grows_by_equal_steps_a_draw_and_stays():
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        ({"alpha": -0.1}, "alpha is -0.1: it lies in 0 to 10"),
+        ({"alpha": -0.1}, "alpha is -0.1: it is 0 to 10"),
         ({"alpha": np.nan}, "alpha is nan"),
-        ({"beta": 1.1}, "beta is 1.1: it lies in 0 to 1"),
-        ({"epsilon": -1e-9}, "epsilon is -1e-09: it lies in 0 to 1e+30"),
-        ({"final_beta": 1.0}, "final_beta is 1.0 and annealed_over None: beta becomes final_beta over so many draws;"),
-        ({"annealed_over": 5}, "final_beta is None and annealed_over 5"),
-        ({"final_beta": 2.0, "annealed_over": 5}, "final_beta is 2.0: it lies in 0 to 1"),
-        ({"final_beta": 1.0, "annealed_over": 0}, "annealed_over is 0: it takes at least 1 draw"),
+        ({"beta": 1.1}, "beta is 1.1: it is 0 to 1"),
+        ({"epsilon": -1e-9}, "epsilon is -1e-09: it is 0 to 1e+30"),
+        ({"final_beta": 1.0}, "final_beta is 1.0 and annealed_over is None: one needs the other;"),
+        ({"annealed_over": 5}, "final_beta is None and annealed_over is 5"),
+        ({"final_beta": 2.0, "annealed_over": 5}, "final_beta is 2.0: it is 0 to 1"),
+        ({"final_beta": 1.0, "annealed_over": 0}, "annealed_over is 0: annealing takes at least 1 draw"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, fault):
@@ -220,15 +220,15 @@ def test_settings_that_cannot_work_are_refused(settings, fault):
         (
             [0, 1],
             [1.0],
-            "priorities have shape (1,) and indices (2,): each transition has one; give arrays of one shape",
+            "priorities have shape (1,) and indices (2,): each transition has one; give arrays of the same shape",
         ),
         ([0, 1], [[1.0], [2.0]], "priorities have shape (2, 1) and indices (2,)"),
         ([3, 1], [1.0, np.nan], "priority of transition 1 is nan: priorities must be finite;"),
         ([3, 1], np.float32([np.inf, 1]), "priority of transition 3 is inf"),
-        ([0.5], [1.0], "indices are of float64: they must be integers; cast them"),
-        ([0], ["high"], "priorities are of <U4: they must be real numbers; cast them"),
-        ([0, 1], [[1.0], [2.0, 3.0]], "priorities are no array"),
-        ([0], [1e200], "priorities hold 1e+200: to the power of alpha=0.6 they must be finite in float32;"),
+        ([0.5], [1.0], "indices have dtype float64: they must be integers; cast them"),
+        ([0], ["high"], "priorities have dtype <U4: they must be real numbers; cast them"),
+        ([0, 1], [[1.0], [2.0, 3.0]], "priorities cannot be converted to an array"),
+        ([0], [1e200], "a priority is 1e+200: to the power of alpha=0.6 it must be finite in float32;"),
     ],
 )
 def test_priorities_that_cannot_work_are_refused_and_change_nothing(indices, priorities, fault):
@@ -243,16 +243,18 @@ def test_priorities_that_cannot_work_are_refused_and_change_nothing(indices, pri
     assert before == priorities_of(memory)
 
 
-def test_a_sampler_without_priorities_takes_none():
+def test_a_sampler_without_priorities_refuses_them():
     memory = numbered_memory(10)
     play_episode(memory, 0, length=5)
 
-    with pytest.raises(InvalidSettingsError, match="sampler is a Uniform: it draws by no priorities; build the memory"):
+    with pytest.raises(
+        InvalidSettingsError, match="sampler is a Uniform: it does not use priorities; build the memory"
+    ):
         memory.update_priorities([0], [1.0])
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64, np.bool_])
-def test_priorities_of_any_number_kind_are_taken(kind):
+def test_priorities_of_any_number_kind_are_accepted(kind):
     memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
     play_episode(memory, 0, length=2)
 
@@ -269,12 +271,15 @@ def test_tensors_of_the_cpu_are_taken_and_one_with_a_gradient_says_what_to_do():
     memory.update_priorities(torch.tensor([0, 2]), torch.tensor([2.0, 3.0]))
 
     assert {0: 2.0, 1: 1.0, 2: 3.0} == priorities_of(memory)
-    with pytest.raises(InvalidSettingsError, match=r"priorities are no array .* give priorities\.detach\(\)\.cpu\(\)"):
+    with pytest.raises(
+        InvalidSettingsError,
+        match=r"priorities cannot be converted to an array .* give priorities\.detach\(\)\.cpu\(\)",
+    ):
         memory.update_priorities(torch.tensor([0]), torch.tensor([2.0], requires_grad=True))
 
 
 @pytest.mark.parametrize("make_memory", [five_streams_at_different_rates, with_holes], ids=lambda make: make.__name__)
-def test_a_sampler_that_is_switched_to_knows_all_that_is_held_and_nothing_from_before(make_memory, tmp_path):
+def test_a_new_sampler_has_all_stored_transitions_and_no_earlier_state(make_memory, tmp_path):
     sampler = Prioritized(alpha=1.0, epsilon=0.0)
     memory = make_memory(tmp_path, lambda: sampler)
     with_errors(memory)
@@ -289,7 +294,7 @@ def test_a_sampler_that_is_switched_to_knows_all_that_is_held_and_nothing_from_b
     assert dict.fromkeys(memory.sampleable_indices().tolist(), 1.0) == priorities_of(memory)
 
 
-def test_what_the_priorities_take_is_a_part_of_the_report():
+def test_the_bytes_of_the_priorities_are_a_part_of_the_report():
     memory = memory_of_vectors(30_000, Prioritized())
     take_steps(memory, 20_000)
     memory.sample(1)
@@ -317,20 +322,20 @@ def take_steps(memory: ReplayMemory, count: int) -> None:
             assert memory.nbytes <= memory._settings.max_bytes
 
 
-def test_steps_of_a_budget_make_room_for_their_priorities():
-    held = {}
+def test_a_budget_includes_the_priorities():
+    stored = {}
     for sampler in (Uniform(), Prioritized()):
         memory = memory_of_vectors(10**6, sampler, max_bytes="1 MiB", frames_per_segment=64)
         take_steps(memory, 40_000)
-        held[type(sampler).__name__] = len(memory)
+        stored[type(sampler).__name__] = len(memory)
 
-    assert 0.6 * held["Uniform"] < held["Prioritized"] < 0.95 * held["Uniform"]
+    assert 0.6 * stored["Uniform"] < stored["Prioritized"] < 0.95 * stored["Uniform"]
     memory.sampler = Uniform()
     take_steps(memory, 20_000)
-    assert abs(held["Uniform"] - len(memory)) <= 8 * 64
+    assert abs(stored["Uniform"] - len(memory)) <= 8 * 64
 
 
-def test_switching_to_priorities_under_a_budget_lets_transitions_go_at_once():
+def test_switching_to_priorities_under_a_budget_evicts_transitions_at_once():
     memory = memory_of_vectors(10**6, Uniform(), max_bytes="1 MiB", frames_per_segment=64)
     take_steps(memory, 40_000)
     before = len(memory)
@@ -342,15 +347,15 @@ def test_switching_to_priorities_under_a_budget_lets_transitions_go_at_once():
     assert memory.nbytes <= 2**20
 
 
-def test_frames_of_the_drawn_are_their_own():
+def test_drawn_transitions_have_their_frames():
     memory = numbered_memory(40, sampler=Prioritized(alpha=1.0, epsilon=0.0))
     for episode in range(20):
         play_episode(memory, episode, length=5, truncated=True)
-    held = memory.sampleable_indices()
-    memory.update_priorities(held, np.where(held == held[7], 1.0, 0.0))
+    stored = memory.sampleable_indices()
+    memory.update_priorities(stored, np.where(stored == stored[7], 1.0, 0.0))
 
     batch = memory.sample(3)
 
-    episode, step = divmod(int(held[7]), 5)
+    episode, step = divmod(int(stored[7]), 5)
     expected = [numbered_frame(0, episode, max(0, step - 1)), numbered_frame(0, episode, step)]
     assert (batch.observation == np.stack(expected)).all()

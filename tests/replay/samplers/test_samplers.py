@@ -14,39 +14,39 @@ from oracles.sampler_laws import by_age_law, emphasize_recent_law, uniform_law
 class TestUniform(SamplerBattery):
     make = Uniform
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        return uniform_law(len(held))
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        return uniform_law(len(stored))
 
 
 class TestByAge(SamplerBattery):
     make = partial(ByAge, half_life=25)
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        return by_age_law(len(held), half_life=25)
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        return by_age_law(len(stored), half_life=25)
 
 
 class TestEmphasizeRecent(SamplerBattery):
     make = partial(EmphasizeRecent, eta=0.998, num_updates=10, min_recent=20)
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        return emphasize_recent_law(len(held), eta=0.998, num_updates=10, min_recent=20)
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        return emphasize_recent_law(len(stored), eta=0.998, num_updates=10, min_recent=20)
 
 
 class TestMixture(SamplerBattery):
     def make(self):
         return Mixture((Uniform(), 1), (ByAge(half_life=7), 2))
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        return (uniform_law(len(held)) + 2 * by_age_law(len(held), half_life=7)) / 3
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        return (uniform_law(len(stored)) + 2 * by_age_law(len(stored), half_life=7)) / 3
 
 
-def errors_of(held: np.ndarray) -> np.ndarray:
+def errors_of(stored: np.ndarray) -> np.ndarray:
     """TD errors of either sign, from 0.01 to 6."""
-    return np.where(held % 2, 1, -1) * (0.01 + held * 7 % 13 / 2)
+    return np.where(stored % 2, 1, -1) * (0.01 + stored * 7 % 13 / 2)
 
 
-def prioritized_law(held: np.ndarray, alpha: float) -> np.ndarray:
-    weights = (np.abs(errors_of(held)) + 1e-6) ** alpha
+def prioritized_law(stored: np.ndarray, alpha: float) -> np.ndarray:
+    weights = (np.abs(errors_of(stored)) + 1e-6) ** alpha
     return weights / weights.sum()
 
 
@@ -54,11 +54,11 @@ class TestPrioritized(SamplerBattery):
     make = partial(Prioritized, alpha=0.7)
 
     def prepare(self, memory: ReplayMemory) -> None:
-        held = memory.sampleable_indices()
-        memory.update_priorities(held, errors_of(held))
+        stored = memory.sampleable_indices()
+        memory.update_priorities(stored, errors_of(stored))
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        return prioritized_law(held, alpha=0.7)
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        return prioritized_law(stored, alpha=0.7)
 
 
 class TestPrioritizedOfNothingKnown(SamplerBattery):
@@ -66,14 +66,14 @@ class TestPrioritizedOfNothingKnown(SamplerBattery):
 
     make = Prioritized
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        return uniform_law(len(held))
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        return uniform_law(len(stored))
 
 
 class TestMixtureWithPrioritized(TestPrioritized):
     def make(self):
         return Mixture((Uniform(), 0.3), (Mixture((Prioritized(alpha=0.7), 1), (ByAge(30), 1)), 0.7))
 
-    def law(self, held: np.ndarray) -> np.ndarray:
-        nested = prioritized_law(held, alpha=0.7) + by_age_law(len(held), half_life=30)
-        return 0.3 * uniform_law(len(held)) + 0.35 * nested
+    def law(self, stored: np.ndarray) -> np.ndarray:
+        nested = prioritized_law(stored, alpha=0.7) + by_age_law(len(stored), half_life=30)
+        return 0.3 * uniform_law(len(stored)) + 0.35 * nested

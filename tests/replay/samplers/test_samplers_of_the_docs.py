@@ -32,9 +32,9 @@ def written_in_the_docs(name: str) -> type[Sampler]:
 class TestNewestInEveryBatch(SamplerBattery):
     make = written_in_the_docs("NewestInEveryBatch")
 
-    def law(self, held: np.ndarray) -> np.ndarray:
+    def law(self, stored: np.ndarray) -> np.ndarray:
         newest_of_a_batch = 1 / 1000
-        chances = np.full(len(held), (1 - newest_of_a_batch) / len(held))
+        chances = np.full(len(stored), (1 - newest_of_a_batch) / len(stored))
         chances[-1] += newest_of_a_batch
         return chances
 
@@ -43,14 +43,14 @@ SeldomDrawn = written_in_the_docs("SeldomDrawn")
 
 
 def times_drawn(memory: ReplayMemory, num_batches: int = 200, batch_size: int = 50) -> np.ndarray:
-    held = memory.sampleable_indices()
+    stored = memory.sampleable_indices()
     drawn = np.concatenate([memory.sample(batch_size).index for _ in range(num_batches)])
-    assert set(drawn.tolist()) <= set(held.tolist())
-    return np.bincount(np.searchsorted(held, drawn), minlength=len(held))
+    assert set(drawn.tolist()) <= set(stored.tolist())
+    return np.bincount(np.searchsorted(stored, drawn), minlength=len(stored))
 
 
 @pytest.mark.parametrize("make_memory", [with_holes, with_lost_frames], ids=lambda make: make.__name__)
-def test_what_is_seldom_drawn_comes_before_the_rest(make_memory, tmp_path):
+def test_seldom_drawn_transitions_are_drawn_first(make_memory, tmp_path):
     memory = make_memory(tmp_path / "memory", SeldomDrawn)
 
     times = times_drawn(memory)
@@ -58,7 +58,7 @@ def test_what_is_seldom_drawn_comes_before_the_rest(make_memory, tmp_path):
     assert np.abs(times - times.mean()).max() <= 6
 
 
-def test_what_comes_in_is_drawn_until_it_has_caught_up(tmp_path):
+def test_new_transitions_are_drawn_until_they_caught_up(tmp_path):
     memory = with_holes(tmp_path, SeldomDrawn)
     before = memory.sampleable_indices()
     times_drawn(memory)
@@ -72,7 +72,7 @@ def test_what_comes_in_is_drawn_until_it_has_caught_up(tmp_path):
     assert times[is_new].mean() > 2 * times[~is_new].mean()
 
 
-def test_saved_and_loaded_it_goes_on_with_the_same_draws(tmp_path):
+def test_after_a_load_it_continues_with_the_same_draws(tmp_path):
     memory = with_holes(tmp_path, SeldomDrawn)
     times_drawn(memory, num_batches=3)
     memory.save(tmp_path)

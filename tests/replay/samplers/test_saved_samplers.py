@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from framestow import ReplayMemory
-from framestow.replay.samplers.sampler import Draw, Held, Sampler
+from framestow.replay.samplers.sampler import Draw, Sampleable, Sampler
 from framestow.replay.samplers.uniform import Uniform
 from oracles.recorded_play import recorded
 
@@ -20,26 +20,26 @@ class Tally(Sampler):
         self.drawn = np.zeros(0, np.int64)
         self.was_restored = False
 
-    def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
-        indices = held.held_at(np.full(batch_size, len(held) - 1))
+    def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
+        indices = transitions.sampleable_at(np.full(batch_size, len(transitions) - 1))
         self.drawn = np.append(self.drawn, indices)
         return Draw(indices, np.ones(batch_size, np.float32))
 
-    def state(self, held: Held) -> dict[str, Any]:
+    def state(self, transitions: Sampleable) -> dict[str, Any]:
         parts = [{"drawn": self.drawn}, {"drawn": self.drawn.reshape(-1, 1) * 2, "count": np.int64(len(self.drawn))}]
-        return {"held": held.held_runs(), "parts": parts, "word": "tally"}
+        return {"stored": transitions.sampleable_runs(), "parts": parts, "word": "tally"}
 
-    def restore(self, state: dict[str, Any], held: Held) -> None:
+    def restore(self, state: dict[str, Any], transitions: Sampleable) -> None:
         one, two = state["parts"]
         self.drawn, self.was_restored = one["drawn"], True
         assert state["word"] == "tally"
         assert two["count"] == len(self.drawn)
         assert two["drawn"].tolist() == [[2 * index] for index in self.drawn.tolist()]
-        assert state["held"].tolist() == held.held_runs().tolist()
+        assert state["stored"].tolist() == transitions.sampleable_runs().tolist()
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_arrays_and_numbers_of_a_sampler_come_back_however_they_are_nested(tmp_path, retention):
+def test_nested_arrays_and_numbers_of_a_sampler_are_restored(tmp_path, retention):
     memory, _ = recorded(300, sampler=Tally(), capacity=5000, retention=retention)
     memory.sample(3)
     memory.save(tmp_path / "memory")
@@ -51,7 +51,7 @@ def test_arrays_and_numbers_of_a_sampler_come_back_however_they_are_nested(tmp_p
     assert [newest] * 3 == sampler.drawn.tolist()
 
 
-def test_a_sampler_of_another_class_begins_afresh(tmp_path):
+def test_a_sampler_of_another_class_starts_without_state(tmp_path):
     memory, _ = recorded(50)
     memory.save(tmp_path / "memory")
 
@@ -62,13 +62,15 @@ def test_a_sampler_of_another_class_begins_afresh(tmp_path):
     assert loaded.sample(2).index.tolist() == [loaded.sampleable_indices()[-1]] * 2
 
 
-def test_a_sampler_that_writes_draw_alone_says_what_it_cannot_do():
+def test_a_sampler_with_draw_alone_refuses_priorities():
     class Oldest(Sampler):
-        def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
-            return Draw(held.held_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
+        def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
+            return Draw(transitions.sampleable_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
 
     memory, _ = recorded(30, sampler=Oldest())
 
     assert memory.sample(2).index.tolist() == [memory.sampleable_indices()[0]] * 2
-    with pytest.raises(ValueError, match=r"sampler is a Oldest: it draws by no priorities; .* sampler=Prioritized\(\)"):
+    with pytest.raises(
+        ValueError, match=r"sampler is a Oldest: it does not use priorities; .* sampler=Prioritized\(\)"
+    ):
         Oldest().update_priorities(np.zeros(1, np.int64), np.ones(1), Uniform)  # type: ignore[arg-type]

@@ -18,10 +18,10 @@ class Broken(Sampler):
 
     watches_slots = True
 
-    def draw(self, batch_size, held, generator):
+    def draw(self, batch_size, transitions, generator):
         raise NotImplementedError
 
-    def begin(self, held):
+    def begin(self, transitions):
         raise RuntimeError("cannot begin")
 
 
@@ -40,7 +40,7 @@ def untold() -> ReplayMemory:
     return memory
 
 
-def test_a_sampler_that_fails_to_begin_leaves_the_one_before_with_all_that_it_is_to_be_told():
+def test_if_a_sampler_fails_to_begin_the_previous_one_still_gets_all_changes():
     memory = untold()
     before = memory.sampler
 
@@ -52,7 +52,7 @@ def test_a_sampler_that_fails_to_begin_leaves_the_one_before_with_all_that_it_is
 
 
 @pytest.mark.parametrize("make", [lambda: Prioritized(alpha=0), Uniform], ids=["watching", "not watching"])
-def test_ctrl_c_at_any_line_of_a_switch_leaves_one_of_the_two_with_all_that_is_held(make):
+def test_ctrl_c_at_any_line_of_a_switch_leaves_one_sampler_with_all_transitions(make):
     kept, is_interrupted = [], True
     while is_interrupted:
         memory, after = untold(), make()
@@ -75,18 +75,18 @@ def test_ctrl_c_at_any_line_of_a_switch_leaves_one_of_the_two_with_all_that_is_h
 
 
 @pytest.mark.parametrize("wrong", [Uniform, 7, object(), "prioritized"], ids=["a class", "number", "object", "text"])
-def test_what_is_no_sampler_is_refused_before_anything_is_changed(wrong):
+def test_a_wrong_sampler_is_refused_before_anything_changes(wrong):
     memory = untold()
 
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"sampler is {wrong!r}: it must be a sampler; ")):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"sampler is {wrong!r}: it must be a sampler object; ")):
         memory.sampler = wrong
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"sampler is {wrong!r}: it must be a sampler; ")):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"sampler is {wrong!r}: it must be a sampler object; ")):
         ReplayMemory(10, FrameSpec(SHAPE), 4, sampler=wrong)
 
     assert_draws_all_that_is_held(memory)
 
 
-BY_ANOTHER = "that another memory draws by: it knows that memory's transitions; give each memory one of its own"
+BY_ANOTHER = "that another memory uses: its state is of that memory's transitions; create one for each memory"
 
 
 def played(sampler: Sampler | None = None, **settings) -> ReplayMemory:
@@ -97,7 +97,7 @@ def played(sampler: Sampler | None = None, **settings) -> ReplayMemory:
 
 @pytest.mark.parametrize("make", [Uniform, Prioritized, lambda: ByAge(7)], ids=["uniform", "prioritized", "by age"])
 @pytest.mark.parametrize("how", ["constructor", "assignment"])
-def test_a_sampler_that_draws_for_one_memory_is_refused_by_another(make, how):
+def test_a_sampler_of_one_memory_is_refused_by_another(make, how):
     first, second = played(make()), played()
     give = played if how == "constructor" else partial(setattr, second, "sampler")
 
@@ -107,7 +107,7 @@ def test_a_sampler_that_draws_for_one_memory_is_refused_by_another(make, how):
     assert_draws_all_that_is_held(first) if isinstance(first.sampler, Prioritized) else first.sample(8)
 
 
-def test_the_sampler_that_a_memory_made_by_itself_is_refused_by_another():
+def test_the_default_sampler_of_a_memory_is_refused_by_another():
     first, second = played(), played(Prioritized())
 
     with pytest.raises(InvalidSettingsError, match=f"sampler is a Uniform {BY_ANOTHER}"):
@@ -130,7 +130,7 @@ def test_the_parts_of_a_mixture_are_refused_too(is_nested, is_whole):
     first.sample(4)
 
 
-def test_a_memory_may_be_given_its_own_sampler_again_alone_or_in_a_mixture():
+def test_a_memory_accepts_its_current_sampler_again_alone_or_in_a_mixture():
     memory = played(Prioritized(alpha=0))
     own = memory.sampler
 
@@ -142,7 +142,7 @@ def test_a_memory_may_be_given_its_own_sampler_again_alone_or_in_a_mixture():
     assert_draws_all_that_is_held(memory)
 
 
-def test_a_sampler_that_a_memory_replaced_is_free_for_another():
+def test_a_replaced_sampler_is_free_for_another_memory():
     first, second = played(Prioritized(alpha=0)), played()
     freed = first.sampler
     first.sampler = Uniform()
@@ -165,7 +165,7 @@ def test_a_sampler_is_free_once_its_memory_is_garbage_even_in_a_cycle():
 
 
 @pytest.mark.parametrize("lives_in_a_folder", [False, True])
-def test_a_closed_memory_draws_until_another_takes_its_sampler_and_says_so_then(lives_in_a_folder, tmp_path):
+def test_a_closed_memory_draws_until_another_takes_its_sampler(lives_in_a_folder, tmp_path):
     first = played(Prioritized(alpha=0), directory=tmp_path / "memory" if lives_in_a_folder else None)
     sampler = first.sampler
     first.close()
@@ -174,13 +174,15 @@ def test_a_closed_memory_draws_until_another_takes_its_sampler_and_says_so_then(
     second = played(sampler)
 
     assert_draws_all_that_is_held(second)
-    with pytest.raises(InvalidSettingsError, match="sampler was given to another memory after this one was closed: "):
+    with pytest.raises(
+        InvalidSettingsError, match="the sampler was given to another memory after this one was closed: "
+    ):
         first.sample(1)
     first.sampler = Prioritized(alpha=0)
     assert_draws_all_that_is_held(first)
 
 
-def test_a_memory_that_could_not_be_built_or_read_lets_go_of_the_sampler(tmp_path):
+def test_a_memory_that_cannot_be_built_or_read_releases_the_sampler(tmp_path):
     sampler = Prioritized(alpha=0)
     played(directory=tmp_path / "memory").close()
     (damaged,) = (tmp_path / "memory").glob("state.*")

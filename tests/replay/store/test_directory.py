@@ -194,7 +194,7 @@ def test_a_closed_memory_can_be_sampled_and_stores_nothing(tmp_path):
 
 
 def test_a_memory_without_a_folder_cannot_flush_and_closing_does_nothing(tmp_path):
-    with recorded(10)[0] as memory, pytest.raises(InvalidSettingsError, match="does not live in a directory"):
+    with recorded(10)[0] as memory, pytest.raises(InvalidSettingsError, match="the memory has no directory"):
         memory.flush()
 
 

@@ -19,7 +19,7 @@ from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 
 def weights_of(memory: ReplayMemory) -> dict[int, float]:
     """Return the saved weight of each stored transition."""
-    _, arrays = memory._parts.told.state()
+    _, arrays = memory._parts.notified_sampler.state()
     names = [name.removesuffix("runs") for name in arrays if name.endswith("runs")]
     runs, weights = arrays[f"{names[0]}runs"].tolist(), arrays[f"{names[0]}weights"].tolist()
     return dict(zip([index for first, count in runs for index in range(first, first + count)], weights, strict=True))
@@ -261,5 +261,5 @@ def test_an_empty_memory_is_saved_with_its_sampler(tmp_path):
     loaded = ReplayMemory.load(tmp_path)
 
     assert loaded.sampler.alpha == 0.3
-    with pytest.raises(NothingToSampleError, match="the memory holds no transition"):
+    with pytest.raises(NothingToSampleError, match="the memory has no transition"):
         loaded.sample(1)

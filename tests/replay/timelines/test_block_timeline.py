@@ -92,7 +92,7 @@ def test_the_oldest_have_a_chance_to_stay():
     departures(timeline, 3 * 323, [[0]])
 
     # A segment of the first third is among 20 for 40 rounds: each stays with a chance of 0.13.
-    assert timeline.held_indices()[0] < 323
+    assert timeline.sampleable_indices()[0] < 323
 
 
 @pytest.mark.parametrize("stack", [1, 4])
@@ -106,7 +106,7 @@ def test_beside_a_hole_a_stack_of_transitions_is_not_drawn(stack):
     at_its_borders = int(first > 0) + stack - 1
     assert (0, 32) == (stream, before - first)
     assert drawable - 32 - at_its_borders == len(timeline)
-    lost = np.setdiff1d(np.arange(200), timeline.held_indices())
+    lost = np.setdiff1d(np.arange(200), timeline.sampleable_indices())
     assert list(range(max(first - 1, 0), before + stack - 1)) == lost.tolist()
     timeline.check()
 
@@ -125,7 +125,7 @@ def test_indices_are_never_given_twice_and_rise_within_a_stream():
     number_of: dict[int, int] = {}
     for _ in range(20):
         played.play(100)
-        indices = played.timeline.held_indices().tolist()
+        indices = played.timeline.sampleable_indices().tolist()
         numbers = played.held_numbers()
         for index, number in zip(indices, numbers, strict=True):
             assert number == number_of.setdefault(index, number)
@@ -143,7 +143,7 @@ def test_positions_go_on_past_32_bits():
         assert timeline.stage(None, zeros, zeros, np.zeros(2, bool), np.zeros(2, bool), frames)
         timeline.append_staged()
 
-    (streams, last_positions, _), _ = timeline.resolve(timeline.held_indices())
+    (streams, last_positions, _), _ = timeline.resolve(timeline.sampleable_indices())
 
     first = 2**32 - 40 + 1
     assert list(range(first, first + 60)) == (last_positions[streams == 1]).tolist()
@@ -160,7 +160,7 @@ def test_a_restored_timeline_lets_the_same_leave():
     departed = [[evicted(one, one.let_go) for _ in range(10)] for one in (timeline, second)]
 
     assert departed[0] == departed[1]
-    np.testing.assert_array_equal(timeline.held_indices(), second.held_indices())
+    np.testing.assert_array_equal(timeline.sampleable_indices(), second.sampleable_indices())
 
 
 def test_segments_are_short_enough_to_choose_from_sixteen_and_long_where_there_is_room():

@@ -43,7 +43,7 @@ def played_course(
 
 def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
     timeline = played.timeline
-    held = timeline.held_indices()
+    held = timeline.sampleable_indices()
     numbers = played.held_numbers()
     index_of = dict(zip(numbers, held.tolist(), strict=True))
     lists = FollowedSteps(played, set(numbers))
@@ -114,7 +114,7 @@ def test_steps_tell_where_episodes_begin_that_a_store_of_before_does_not_name(re
 
     loaded.restore(state, {}.get)
 
-    held = played.timeline.held_indices()
+    held = played.timeline.sampleable_indices()
     assert len(held) == len(played.steps)
     np.testing.assert_array_equal(played.timeline.follow(held, 1)[1], loaded.follow(held, 1)[1])
 

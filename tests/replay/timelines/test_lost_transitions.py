@@ -84,15 +84,15 @@ def test_draws_by_rank_leave_out_the_lost_and_only_those(make):
         played.timeline.lose(0, first, first + 3)
     timeline = played.timeline
 
-    by_rank = timeline.held_at(np.arange(len(timeline)))
+    by_rank = timeline.sampleable_at(np.arange(len(timeline)))
 
-    assert timeline.held_indices().tolist() == by_rank.tolist()
-    assert timeline.is_held(by_rank).all()
+    assert timeline.sampleable_indices().tolist() == by_rank.tolist()
+    assert timeline.is_sampleable(by_rank).all()
     everything = np.arange(by_rank[-1] + 50)
-    assert by_rank.tolist() == everything[timeline.is_held(everything)].tolist()
+    assert by_rank.tolist() == everything[timeline.is_sampleable(everything)].tolist()
     with pytest.raises(IndexError, match=f"rank {len(by_rank)} is not one of the {len(by_rank)} transitions"):
-        timeline.held_at(np.array([len(by_rank)]))
-    not_held = everything[~timeline.is_held(everything)]
+        timeline.sampleable_at(np.array([len(by_rank)]))
+    not_held = everything[~timeline.is_sampleable(everything)]
     with pytest.raises(IndexError, match=f"transition {not_held[-1]} is not held"):
         timeline.resolve(not_held[-1:])
 

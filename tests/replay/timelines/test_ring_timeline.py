@@ -123,7 +123,7 @@ def test_letting_go_frees_a_segment_each_time_and_nothing_where_there_is_none():
 
     # Frames 0 to 30: segments 0 to 2 are sealed. Transition 10 is the first that looks at no frame below 8.
     assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == let_go
-    assert list(range(26, 30)) == timeline.held_indices().tolist()
+    assert list(range(26, 30)) == timeline.sampleable_indices().tolist()
     timeline.check()
 
 
@@ -144,7 +144,7 @@ def test_closed_episodes_take_no_step_until_the_next_begins():
     timeline.close_episodes()
 
     assert not timeline.stage(None, [0, 0], [0.0, 0.0], [False] * 2, [False] * 2, np.zeros((2, 1, 1), np.uint8))
-    assert [0, 1] == timeline.held_indices().tolist()
+    assert [0, 1] == timeline.sampleable_indices().tolist()
     timeline.begin(np.arange(2))
     assert [] == step(timeline)
     assert [2, 2, 2, 2] == timeline.windows(np.arange(4)).counts.tolist()

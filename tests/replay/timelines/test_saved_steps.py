@@ -56,8 +56,8 @@ def restored(make, store: Store):
 
 
 def assert_same(played: PlayedTimeline, timeline) -> None:
-    held = played.timeline.held_indices()
-    np.testing.assert_array_equal(held, timeline.held_indices())
+    held = played.timeline.sampleable_indices()
+    np.testing.assert_array_equal(held, timeline.sampleable_indices())
     for expected, actual in zip(played.timeline.resolve(held), timeline.resolve(held), strict=True):
         for one, other in zip(expected, actual, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -95,7 +95,7 @@ def test_a_block_that_is_missing_or_no_block_loses_exactly_its_transitions(make)
     played, store = PlayedTimeline(make(), STACK, seed=2), Store()
     played.play(2500)
     store.commit(played.timeline)
-    whole = set(played.timeline.held_indices().tolist())
+    whole = set(played.timeline.sampleable_indices().tolist())
     *_, cut, missing = store.blocks  # the newest, so that returns before them go on to them
     blocks = dict(store.blocks)
     del store.blocks[missing]
@@ -103,13 +103,13 @@ def test_a_block_that_is_missing_or_no_block_loses_exactly_its_transitions(make)
 
     timeline, num_lost = restored(make, store)
 
-    lost = whole - set(timeline.held_indices().tolist())
+    lost = whole - set(timeline.sampleable_indices().tolist())
     assert num_lost == len(lost) > 0
     rewards = {block: np.frombuffer(blocks[block], slot_dtype(timeline)) for block in (missing, cut)}
     gone = {int(reward) for slots in rewards.values() for reward in slots["reward"].tolist()}
     for number in played.numbers_of(np.array(sorted(lost))):
         assert gone & {int(step.reward) for step in played.steps[number].steps}, f"transition {number}"
-    for number in played.numbers_of(timeline.held_indices()):
+    for number in played.numbers_of(timeline.sampleable_indices()):
         assert not gone & {int(step.reward) for step in played.steps[number].steps}, f"transition {number}"
     played.timeline = timeline
     played.play(3000)  # what is lost leaves like everything else
@@ -131,7 +131,7 @@ def test_what_was_lost_stays_lost_and_is_not_asked_for_again(make):
     twice, num_lost = restored(make, again)
 
     assert 0 == num_lost
-    np.testing.assert_array_equal(once.held_indices(), twice.held_indices())
+    np.testing.assert_array_equal(once.sampleable_indices(), twice.sampleable_indices())
     assert set(again.blocks) <= set(store.blocks)
     played.timeline = twice
     played.play(20)

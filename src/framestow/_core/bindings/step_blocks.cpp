@@ -125,7 +125,7 @@ void bind_step_blocks(nb::module_& module) {
         .def("let_sealed_go", &BoundStepBlocks::let_sealed_go, nb::arg("rank"))
         .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)
-        .def("held_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
+        .def("sampleable_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
         .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
         .def("lose_leading_to", &BoundStepBlocks::lose_leading_to, nb::arg("stream"), nb::arg("position"))
         .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("stream"),

@@ -71,21 +71,21 @@ class SettledSteps:
             raise IndexError(f"step {indices[slots < 0][0]} may not be drawn")
         return slots
 
-    def is_held(self, indices: Indices) -> npt.NDArray[np.bool_]:
+    def is_sampleable(self, indices: Indices) -> npt.NDArray[np.bool_]:
         """Which of ``indices`` may be drawn."""
         return np.asarray(self.find_slots(indices) >= 0)
 
-    def held_indices(self) -> Indices:
+    def sampleable_indices(self) -> Indices:
         """Give the numbers of all steps that may be drawn, ascending."""
         return np.sort(self._newest_in(np.flatnonzero(self._is_drawable)))
 
-    def held_at(self, ranks: Indices) -> Indices:
+    def sampleable_at(self, ranks: Indices) -> Indices:
         """Give the numbers of the steps of those ranks, 0 being the oldest."""
-        return self.held_indices()[ranks]
+        return self.sampleable_indices()[ranks]
 
-    def held_runs(self) -> Indices:
+    def sampleable_runs(self) -> Indices:
         """Give all numbers as runs of consecutive ones: first and how many of each, ``(runs, 2)``."""
-        numbers = self.held_indices()
+        numbers = self.sampleable_indices()
         starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
         return np.stack([numbers[starts], np.diff(starts, append=len(numbers))], axis=1)
 

@@ -157,7 +157,7 @@ class RingArrays:
         return HeldObservations(unpacked, self.num_held, (*axes, *frames.shape), frames.dtype)
 
     def column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
-        """Give a new array of what steps carry, by its name in ``HeldSteps``; ``shape``: of one step's."""
+        """Give a new array of what steps carry, by its name in ``StepSequences``; ``shape``: of one step's."""
         num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_held)
         array = np.zeros((self.num_rows, num_envs, *shape), dtype)
         indices = self.indices(rows[:, None], np.arange(num_envs))

@@ -1,1 +1,1 @@
-"""Which slots a batch is drawn from. Samplers see slots only."""
+"""Samplers: they choose the transitions of a batch, and see neither frames nor rewards."""

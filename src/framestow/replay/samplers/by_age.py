@@ -1,4 +1,4 @@
-"""The newer, the likelier, by a half-life."""
+"""``ByAge``: newer transitions more often, by a half-life."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Any
 import numpy as np
 
 from framestow.argument_checks import real_number
-from framestow.replay.samplers.sampler import Draw, Held, Sampler
+from framestow.replay.samplers.sampler import Draw, Sampleable, Sampler
 
 
 class ByAge(Sampler):
     """Draws a transition with a probability that halves with every ``half_life`` transitions of age.
 
-    The age of a transition is how many of those that are held are newer: 0 for the newest, ``len(memory) - 1`` for the
-    oldest. With N of them held, ::
+    The age of a transition is the number of newer ones: 0 for the newest, N - 1 for the oldest of N stored ones::
 
         P(age = a)  =  (1 - q) * q**a / (1 - q**N)        q = 2 ** (-1 / half_life)        a = 0 .. N - 1
 
-    A geometric distribution, cut off at what is held: the discrete form of Wang and Ross 2019's proposition that
-    emphasising recent experience is drawing by age, without its phases. What is newer has the higher index:
-    docs/sampling.md says what that is with many streams and with random retention.
+    This geometric distribution over the stored transitions emphasizes recent experience as Wang and Ross 2019 propose,
+    but without phases. A newer transition has a higher index; docs/sampling.md has the order with several environments
+    and with random retention.
 
-    ``half_life``: in transitions, any number above 0; a memory that holds far fewer is drawn from uniformly. Raises
-    ``InvalidSettingsError`` for any other.
+    Arguments:
+        half_life: Number of transitions, above 0. With far fewer stored, draws are nearly uniform.
+
+    Raises ``InvalidSettingsError`` for another value.
     """
 
     def __init__(self, half_life: float) -> None:
-        rule = "it is a number of transitions above 0; take Uniform() where age is nothing"
+        rule = "it is a number of transitions above 0; for draws without age, take Uniform()"
         self.half_life = real_number("half_life", half_life, 0, rule=rule, is_least_excluded=True)
 
-    def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
+    def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
         """Draw ``batch_size`` transitions with replacement; the weights are all 1.
 
-        By the inverse of the distribution function, F(a) = (1 - q**(a + 1)) / (1 - q**N), of 53 random bits. It is
-        written with ``expm1`` and ``log1p``, since 1 - q and 1 - q**N lose all their digits where the half-life is much
-        longer than the memory.
+        Inverts the distribution function F(a) = (1 - q**(a + 1)) / (1 - q**N) for 53 random bits. ``expm1`` and
+        ``log1p`` keep the digits of 1 - q and 1 - q**N if the half-life is much longer than the memory.
         """
-        num_held = len(held)
+        num_transitions = len(transitions)
         log_q = -math.log(2) / self.half_life
         chances = generator.random(batch_size)
-        ages = (np.log1p(chances * math.expm1(num_held * log_q)) / log_q).astype(np.int64)
-        np.minimum(ages, num_held - 1, out=ages)  # rounding may reach N
-        return Draw(held.held_at(num_held - 1 - ages), np.ones(batch_size, np.float32))
+        ages = (np.log1p(chances * math.expm1(num_transitions * log_q)) / log_q).astype(np.int64)
+        np.minimum(ages, num_transitions - 1, out=ages)  # rounding may reach N
+        return Draw(transitions.sampleable_at(num_transitions - 1 - ages), np.ones(batch_size, np.float32))
 
-    def state(self, held: Held) -> dict[str, Any]:  # noqa: ARG002
-        """Give the half-life, to be made anew with: ages are known to the memory."""
+    def state(self, transitions: Sampleable) -> dict[str, Any]:  # noqa: ARG002
+        """Return the half-life; ages follow from the indices."""
         return {"half_life": self.half_life}

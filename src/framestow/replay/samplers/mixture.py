@@ -1,4 +1,4 @@
-"""A part of every batch from each of several samplers."""
+"""``Mixture``: a share of every batch from each of several samplers."""
 
 from __future__ import annotations
 
@@ -11,104 +11,113 @@ import numpy.typing as npt
 
 from framestow.argument_checks import real_number
 from framestow.errors import InvalidSettingsError
-from framestow.replay.samplers.sampler import Draw, Held, Indices, Sampler, Slots, check_is_sampler
+from framestow.replay.samplers.sampler import Draw, Indices, Sampleable, Sampler, Slots, check_is_sampler
 
-ROUNDING = 1e-9  # of a transition: 0.55 of 100 are 55, though not in binary
+ROUNDING = 1e-9  # of a transition: 0.55 * 100 is not exactly 55 in binary
 
 
 class Mixture(Sampler):
     """Draws a share of each batch by each of several samplers: ``Mixture((Uniform(), 0.5), (Prioritized(), 0.5))``.
 
-    A batch has the first part's transitions first, then the second's, and so on, each with the weight that its own
-    sampler gave. A share that is not a whole number of transitions is rounded up or down at random, such that its mean
-    is the share and the batch keeps its size (systematic sampling, Madow 1949); a whole number is always exact.
+    A batch has the first part's transitions first, then the second's, and so on, with the weights of their samplers. A
+    share that is not a whole number of transitions is rounded up or down at random, so that its mean is exact and the
+    batch keeps its size (systematic sampling, Madow 1949).
 
-    Every part is told what it would be told alone: which slots changed, and the priorities of all transitions that
-    ``update_priorities`` gets, whichever part drew them.
+    ``update_priorities`` passes all priorities to every part that uses them, no matter which part drew the transitions.
 
     Arguments:
-        parts: pairs of a sampler and its share; shares are above 0 and are taken in proportion to their sum.
+        parts: Pairs of a sampler and its share, a number above 0. Shares are relative to their sum.
 
-    Raises ``InvalidSettingsError`` for shares that cannot work.
+    Raises ``InvalidSettingsError`` for parts or shares that cannot work.
     """
 
     def __init__(self, *parts: tuple[Sampler, float]) -> None:
         if not parts:
-            raise InvalidSettingsError("a mixture has no parts: it draws by at least one; give pairs (sampler, share)")
+            raise InvalidSettingsError("the mixture has no parts: it needs at least one; give pairs (sampler, share)")
         for part in parts:
             if not isinstance(part, tuple) or len(part) != 2:
-                raise InvalidSettingsError(f"a part of a mixture is {part!r}: it is a pair; give (sampler, share)")
+                raise InvalidSettingsError(
+                    f"a part of the mixture is {part!r}: it must be a pair; give (sampler, share)"
+                )
             sampler, share = part
             check_is_sampler(sampler)
-            what = f"the share of {type(sampler).__name__}"
-            real_number(what, share, 0, rule="it is a number above 0; leave that part out", is_least_excluded=True)
+            name = f"the share of {type(sampler).__name__}"
+            real_number(
+                name, share, 0, rule="it is a number above 0; to omit a part, remove it", is_least_excluded=True
+            )
         all_parts = [part for sampler, _ in parts for part in with_parts(sampler)]
         if len({id(part) for part in all_parts}) < len(all_parts):
-            raise InvalidSettingsError("one sampler is two parts of a mixture: each keeps its own; add their shares")
+            raise InvalidSettingsError(
+                "one sampler is two parts of the mixture: each part needs a sampler object; add their shares"
+            )
         self.parts = parts
         self._samplers = [sampler for sampler, _ in parts]
         total = math.fsum(share for _, share in parts)
-        # Where each part ends, of 1.
+        # Where each part of a batch ends, as a share of it.
         self._ends = [*itertools.accumulate(share / total for _, share in parts[:-1]), 1.0]
         self.watches_slots = any(sampler.watches_slots for sampler in self._samplers)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all parts take together."""
+        """Number of bytes of all parts together."""
         return sum(sampler.nbytes for sampler in self._samplers)
 
     @property
     def bytes_a_step(self) -> float:
-        """Bytes that all parts take together for a step."""
+        """Maximum number of bytes of all parts together for each transition."""
         return sum(sampler.bytes_a_step for sampler in self._samplers)
 
-    def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
+    def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
         """Draw each part's share of ``batch_size`` transitions."""
         counts = self._counts(batch_size, generator)
         draws = [
-            sampler.draw(count, held, generator) for sampler, count in zip(self._samplers, counts, strict=True) if count
+            sampler.draw(count, transitions, generator)
+            for sampler, count in zip(self._samplers, counts, strict=True)
+            if count
         ]
         return Draw(*map(np.concatenate, zip(*draws, strict=True)))
 
-    def begin(self, held: Held) -> None:
-        """Begin every part afresh."""
+    def begin(self, transitions: Sampleable) -> None:
+        """Call ``begin`` of every part."""
         for sampler in self._samplers:
-            sampler.begin(held)
+            sampler.begin(transitions)
 
-    def slots_changed(self, slots: Slots, held: Held) -> None:
-        """Tell the parts that watch."""
+    def slots_changed(self, slots: Slots, transitions: Sampleable) -> None:
+        """Notify the parts that watch slots."""
         for sampler in self._samplers:
             if sampler.watches_slots:
-                sampler.slots_changed(slots, held)
+                sampler.slots_changed(slots, transitions)
 
-    def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]], held: Held) -> None:
-        """Tell the parts that draw by priority; ``InvalidSettingsError`` where there is none."""
-        takers = [sampler for sampler in self._samplers if _takes_priorities(sampler)]
-        if not takers:
-            super().update_priorities(indices, priorities, held)
-        for sampler in takers:
-            sampler.update_priorities(indices, priorities, held)
+    def update_priorities(
+        self, indices: Indices, priorities: npt.NDArray[np.floating[Any]], transitions: Sampleable
+    ) -> None:
+        """Pass priorities to the parts that use them; raise ``InvalidSettingsError`` if none does."""
+        prioritized = [sampler for sampler in self._samplers if _uses_priorities(sampler)]
+        if not prioritized:
+            super().update_priorities(indices, priorities, transitions)
+        for sampler in prioritized:
+            sampler.update_priorities(indices, priorities, transitions)
 
-    def state(self, held: Held) -> dict[str, Any]:
-        """Give the class, the share and the state of every part."""
+    def state(self, transitions: Sampleable) -> dict[str, Any]:
+        """Return the class, the share and the state of every part."""
         return {
             "parts": [
-                {"kind": type(sampler).__name__, "share": share, "state": sampler.state(held)}
+                {"kind": type(sampler).__name__, "share": share, "state": sampler.state(transitions)}
                 for sampler, share in self.parts
             ]
         }
 
-    def restore(self, state: dict[str, Any], held: Held) -> None:
-        """Give every part its own back; one that is of another class than the saved one begins afresh."""
+    def restore(self, state: dict[str, Any], transitions: Sampleable) -> None:
+        """Restore every part; call ``begin`` of a part whose class is not the saved one."""
         saved = state["parts"]
         for number, sampler in enumerate(self._samplers):
             if number < len(saved) and saved[number]["kind"] == type(sampler).__name__:
-                sampler.restore(saved[number]["state"], held)
+                sampler.restore(saved[number]["state"], transitions)
             else:
-                sampler.begin(held)
+                sampler.begin(transitions)
 
     def _counts(self, batch_size: int, generator: np.random.Generator) -> list[int]:
-        """How many each part draws: whole numbers are exact, and the others are on average."""
+        """Return how many transitions each part draws: exact for whole numbers, otherwise on average."""
         counts, offset, before = [], None, 0
         for end in self._ends:
             exact = batch_size * end
@@ -122,13 +131,13 @@ class Mixture(Sampler):
 
 
 def with_parts(sampler: Sampler) -> list[Sampler]:
-    """Give ``sampler`` and, where it is a mixture, all of its parts, those of mixtures in it too."""
+    """Return ``sampler`` and, if it is a mixture, all of its parts, at any depth."""
     parts = sampler._samplers if isinstance(sampler, Mixture) else []
     return [sampler, *itertools.chain.from_iterable(map(with_parts, parts))]
 
 
-def _takes_priorities(sampler: Sampler) -> bool:
-    """Whether a sampler has an ``update_priorities`` of its own; a mixture, whether one of its parts has."""
+def _uses_priorities(sampler: Sampler) -> bool:
+    """Return whether a sampler, or a part of a mixture, defines ``update_priorities``."""
     if isinstance(sampler, Mixture):
-        return any(_takes_priorities(part) for part in sampler._samplers)
+        return any(_uses_priorities(part) for part in sampler._samplers)
     return type(sampler).update_priorities is not Sampler.update_priorities

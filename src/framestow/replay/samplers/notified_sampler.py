@@ -1,4 +1,4 @@
-"""A memory's sampler, which is told of whatever came and left before it is asked for anything."""
+"""The sampler of a memory: notified of changed slots before each call, owned by one memory, saved and restored."""
 
 from __future__ import annotations
 
@@ -16,58 +16,63 @@ from framestow.replay.samplers.by_age import ByAge
 from framestow.replay.samplers.emphasize_recent import SETTINGS, EmphasizeRecent
 from framestow.replay.samplers.mixture import Mixture, with_parts
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.samplers.sampler import Draw, Held, Indices, Sampler, WatchedSlots, check_is_sampler
+from framestow.replay.samplers.sampler import Draw, Indices, Sampleable, Sampler, WatchedSlots, check_is_sampler
 from framestow.replay.samplers.uniform import Uniform
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Making = Callable[[dict[str, Any]], Sampler]  # of what ``Sampler.state`` gave, of which it reads the settings
+MakeSampler = Callable[[dict[str, Any]], Sampler]  # from the settings in what ``Sampler.state`` returned
 
-ARRAY = "__array__"  # the one key of what stands for an array among JSON-able values: its name
-PREFIX = "sampler"  # of those names
+ARRAY = "__array__"  # key of a dict that replaces an array in JSON; its value is the name of the array
+PREFIX = "sampler"  # of these names
 
-MADE: dict[str, Making] = {
+SAMPLERS: dict[str, MakeSampler] = {
     "Prioritized": lambda state: Prioritized(**state["settings"]),
     "Uniform": lambda _: Uniform(),
     "ByAge": lambda state: ByAge(state["half_life"]),
     "EmphasizeRecent": lambda state: EmphasizeRecent(*(state[name] for name in SETTINGS)),
-    "Mixture": lambda state: Mixture(*((_made(part["kind"], part["state"]), part["share"]) for part in state["parts"])),
+    "Mixture": lambda state: Mixture(
+        *((_make_sampler(part["kind"], part["state"]), part["share"]) for part in state["parts"])
+    ),
 }
 
 
-def saved_sampler(sampler: Sampler, held: Held) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Class and state of a sampler: JSON-able values, and the arrays that they name."""
+def saved_sampler(sampler: Sampler, transitions: Sampleable) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return class and state of a sampler: values for JSON, and the arrays that they name."""
     arrays: dict[str, npt.NDArray[Any]] = {}
-    return {"kind": type(sampler).__name__, "state": _without_arrays(sampler.state(held), PREFIX, arrays)}, arrays
+    return {
+        "kind": type(sampler).__name__,
+        "state": _without_arrays(sampler.state(transitions), PREFIX, arrays),
+    }, arrays
 
 
 def make_saved_sampler(saved: dict[str, Any], arrays: Arrays) -> Sampler:
-    """A new sampler of the class and the settings that ``saved_sampler`` gave; its state is not restored.
+    """Return a new sampler of the saved class and settings; its state is not restored.
 
     Raises ``IncompatibleError`` for a class that is not framestow's.
     """
-    return _made(saved["kind"], _with_arrays(saved["state"], arrays))
+    return _make_sampler(saved["kind"], _with_arrays(saved["state"], arrays))
 
 
-def _made(kind: str, state: dict[str, Any]) -> Sampler:
-    if kind not in MADE:
+def _make_sampler(kind: str, state: dict[str, Any]) -> Sampler:
+    if kind not in SAMPLERS:
         raise IncompatibleError(
-            f"sampler is not given: the memory was saved with a {kind}, which is none of framestow's; load it with "
-            f"sampler={kind}(...), or with another one, which begins afresh"
+            f"sampler is not given: the memory was saved with a {kind}, which is not one of framestow's; load it with "
+            f"sampler={kind}(...), or with another sampler, which starts without state"
         )
-    return MADE[kind](state)
+    return SAMPLERS[kind](state)
 
 
-def restore_sampler(sampler: Sampler, saved: dict[str, Any], arrays: Arrays, held: Held) -> None:
-    """Let a sampler go on where one of its class was saved; any other one, or without the arrays, begins afresh."""
+def restore_sampler(sampler: Sampler, saved: dict[str, Any], arrays: Arrays, transitions: Sampleable) -> None:
+    """Restore a sampler of the saved class; call ``begin`` if it is of another class or if arrays are missing."""
     state = _with_arrays(saved["state"], arrays)
     if type(sampler).__name__ == saved["kind"] and _is_whole(saved["state"], arrays):
-        sampler.restore(state, held)
+        sampler.restore(state, transitions)
     else:
-        sampler.begin(held)
+        sampler.begin(transitions)
 
 
 def _without_arrays(value: Any, name: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """The same with names for arrays, which go into ``arrays``."""
+    """Return ``value`` with names instead of arrays; put these into ``arrays``."""
     if isinstance(value, dict):
         return {key: _without_arrays(one, f"{name}.{key}", arrays) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -81,7 +86,7 @@ def _without_arrays(value: Any, name: str, arrays: dict[str, npt.NDArray[Any]]) 
 
 
 def _with_arrays(value: Any, arrays: Arrays) -> Any:
-    """What ``_without_arrays`` was given; None for an array that is not there."""
+    """Return what ``_without_arrays`` was called with; ``None`` for a missing array."""
     if isinstance(value, dict):
         if value.keys() == {ARRAY}:
             return arrays.get(value[ARRAY])
@@ -90,7 +95,7 @@ def _with_arrays(value: Any, arrays: Arrays) -> Any:
 
 
 def _is_whole(value: Any, arrays: Arrays) -> bool:
-    """Whether all arrays that are named are there: a state that was rebuilt from the logs alone has none."""
+    """Return whether all named arrays are there; a state that was rebuilt from the logs has none."""
     if isinstance(value, dict):
         if value.keys() == {ARRAY}:
             return value[ARRAY] in arrays
@@ -98,84 +103,84 @@ def _is_whole(value: Any, arrays: Arrays) -> bool:
     return not isinstance(value, list) or all(_is_whole(one, arrays) for one in value)
 
 
-_owners: WeakValueDictionary[int, ToldSampler] = WeakValueDictionary()
-"""Who was last given the sampler, or part of a mixture, of that ``id``; only an owner that still has it counts."""
+_owners: WeakValueDictionary[int, NotifiedSampler] = WeakValueDictionary()
+"""The last owner of a sampler, or of a part of a mixture, by its ``id``; it may have another sampler by now."""
 
 
-class ToldSampler:
-    """The sampler of a memory; every call under the memory's lock.
+class NotifiedSampler:
+    """The sampler of a memory. Call it under the memory's lock.
 
-    A sampler object, and each part of a mixture, belongs to one memory at a time, since it knows that memory's slots.
-    A memory lets go of it when it takes another one, is closed, cannot be built, or is garbage.
+    A sampler object, and each part of a mixture, belongs to one memory at a time, because its state is by slot. A
+    memory releases it when it takes another one, is closed, cannot be built, or is garbage collected.
 
-    Changes are forgotten only after the sampler took note of them. So an interrupt at any line loses none; at worst the
-    same slots are told twice, with nothing between, which changes nothing.
+    Changed slots are cleared only after the sampler has processed them. So an interrupt loses none; at worst the
+    sampler gets the same slots twice, which has no effect.
     """
 
-    def __init__(self, sampler: Sampler | None, held: WatchedSlots) -> None:
-        self._held = held
+    def __init__(self, sampler: Sampler | None, transitions: WatchedSlots) -> None:
+        self._transitions = transitions
         self._is_chosen = sampler is not None
         self.sampler: Sampler = Uniform()
         self.num_updates = 0
-        """Of priorities so far, so that somebody sees that there is something to save."""
+        """Number of updates of priorities, so that a flush sees that there is something to save."""
         self._is_released, self._is_taken = False, False
         self.switch(Uniform() if sampler is None else sampler)
 
     def draw(self, batch_size: int, generator: np.random.Generator) -> Draw:
-        """Draw among what is held, which is at least one transition."""
+        """Draw from the stored transitions, of which there is at least one."""
         if self._is_taken:
             raise InvalidSettingsError(
-                "sampler was given to another memory after this one was closed: give this one another, memory.sampler ="
-                " Uniform() for instance"
+                "the sampler was given to another memory after this one was closed: give this memory a new one, for "
+                "instance memory.sampler = Uniform()"
             )
-        self._tell()
-        return self.sampler.draw(batch_size, self._held, generator)
+        self._notify()
+        return self.sampler.draw(batch_size, self._transitions, generator)
 
     def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]]) -> None:
-        """Give the sampler checked priorities; ``InvalidSettingsError`` where it has none."""
-        self._tell()
-        self.sampler.update_priorities(indices, priorities, self._held)
+        """Pass checked priorities to the sampler; raise ``InvalidSettingsError`` if it uses none."""
+        self._notify()
+        self.sampler.update_priorities(indices, priorities, self._transitions)
         self.num_updates += 1
 
     def switch(self, sampler: Sampler) -> None:
-        """Go on with another sampler, which begins with all that is held.
+        """Use another sampler, which starts with all stored transitions.
 
-        Raises ``InvalidSettingsError``, before anything is changed, for what is none, and for one of another memory.
+        Raises ``InvalidSettingsError``, before anything changes, unless it is a sampler that no other memory uses.
         """
         check_is_sampler(sampler)
         self._take(sampler)
         if sampler.watches_slots:
-            self._held.watch_slots(True)  # before it begins, so that what comes after an interrupt is noted
-        sampler.begin(self._held)
+            self._transitions.watch_slots(True)  # first, so that changes after an interrupt are recorded
+        sampler.begin(self._transitions)
         self.sampler = sampler
         if not sampler.watches_slots:
-            self._held.watch_slots(False)
+            self._transitions.watch_slots(False)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Class and state of the sampler: JSON-able values, and the arrays that they name."""
-        self._tell()
-        return saved_sampler(self.sampler, self._held)
+        """Return class and state of the sampler: values for JSON, and the arrays that they name."""
+        self._notify()
+        return saved_sampler(self.sampler, self._transitions)
 
     def restore(self, saved: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on where a sampler was saved; what is held was restored before.
+        """Restore the saved sampler; the transitions are restored already.
 
-        Where none was chosen, the saved one is made; one of another class begins afresh. Raises
-        ``IncompatibleError`` where the saved one is not framestow's and none was chosen.
+        Without a chosen sampler, the saved one is recreated; one of another class starts without state. Raises
+        ``IncompatibleError`` if none was chosen and the saved one is not framestow's.
         """
         sampler = self.sampler if self._is_chosen else make_saved_sampler(saved, arrays)
         self._take(sampler)
-        self._held.watch_slots(False)
-        self._held.watch_slots(sampler.watches_slots)
-        restore_sampler(sampler, saved, arrays, self._held)
+        self._transitions.watch_slots(False)
+        self._transitions.watch_slots(sampler.watches_slots)
+        restore_sampler(sampler, saved, arrays, self._transitions)
         self.sampler = sampler
 
     def release(self) -> None:
-        """Let another memory take the sampler; until one does, it still draws here."""
+        """Allow another memory to take the sampler; until then, it still draws here."""
         self._is_released = True
 
     @contextmanager
     def released_on_error(self) -> Iterator[None]:
-        """Let go of the sampler where the memory cannot be built: whoever handles the error may use it again."""
+        """Release the sampler if the memory cannot be built, so that the caller can use it again."""
         try:
             yield
         except BaseException:
@@ -183,16 +188,16 @@ class ToldSampler:
             raise
 
     def _take(self, sampler: Sampler) -> None:
-        """Note that a sampler and its parts are this memory's; ``InvalidSettingsError`` where one is another's."""
+        """Own a sampler and its parts from now on; raise ``InvalidSettingsError`` if another memory uses one."""
         parts = with_parts(sampler)
         if any(not owner._is_released for _, owner in self._other_owners(parts)):
-            gc.collect()  # a memory that nobody can reach any more owns nothing
+            gc.collect()  # an unreachable memory owns nothing
         others = self._other_owners(parts)
         for part, owner in others:
             if not owner._is_released:
                 raise InvalidSettingsError(
-                    f"sampler is a {type(part).__name__} that another memory draws by: it knows that memory's "
-                    "transitions; give each memory one of its own, or first give the other memory another one"
+                    f"sampler is a {type(part).__name__} that another memory uses: its state is of that memory's "
+                    "transitions; create one for each memory, or first give the other memory a new one"
                 )
         for _, owner in others:
             owner.sampler, owner._is_taken = Uniform(), True
@@ -200,16 +205,16 @@ class ToldSampler:
             _owners[id(part)] = self
         self._is_released, self._is_taken = False, False
 
-    def _other_owners(self, parts: list[Sampler]) -> list[tuple[Sampler, ToldSampler]]:
-        """Give each of ``parts`` that another memory has, with the owner."""
+    def _other_owners(self, parts: list[Sampler]) -> list[tuple[Sampler, NotifiedSampler]]:
+        """Return each of ``parts`` that another memory owns, with its owner."""
         owners = ((part, _owners.get(id(part))) for part in parts)
         return [
             (part, owner)
             for part, owner in owners
-            if owner is not None and owner is not self and any(part is its for its in with_parts(owner.sampler))
+            if owner is not None and owner is not self and any(part is owned for owned in with_parts(owner.sampler))
         ]
 
-    def _tell(self) -> None:
-        while self._held.has_changed_slots:
-            self.sampler.slots_changed(self._held.changed_slots(), self._held)
-            self._held.forget_changed_slots()
+    def _notify(self) -> None:
+        while self._transitions.has_changed_slots:
+            self.sampler.slots_changed(self._transitions.changed_slots(), self._transitions)
+            self._transitions.forget_changed_slots()

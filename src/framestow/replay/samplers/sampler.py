@@ -1,4 +1,4 @@
-"""What every sampler promises."""
+"""``Sampler``, the base class of all samplers, and ``Sampleable``, the transitions that a sampler draws from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import are_priorities
-from framestow.argument_checks import as_array
-from framestow.argument_checks import checked_indices as indices_of
+from framestow.argument_checks import as_array, checked_indices
 from framestow.errors import InvalidSettingsError
 
 Indices = npt.NDArray[np.int64]
@@ -18,140 +17,149 @@ Slots = npt.NDArray[np.int64]
 
 
 class Draw(NamedTuple):
-    """Indices of the transitions drawn, and their importance weights; both of shape ``(batch,)``."""
+    """Indices and importance weights of the drawn transitions, both ``(batch,)``."""
 
     indices: Indices
     weights: npt.NDArray[np.float32]
 
 
-class Held(Protocol):
-    """The transitions that may be drawn now, by rank, by index and by slot; arrays in and out have one axis.
+class Sampleable(Protocol):
+    """The transitions that can be sampled now, by rank, index and slot. All arrays have one axis.
 
     ::
 
-        rank    0 is the oldest, ``len`` minus 1 the newest; another one whenever something leaves
-        index   which transition it is, of all that ever came; never given twice
-        slot    where it lies: below ``num_slots``, the same while it is held, given to others afterwards
+        rank    0 is the oldest, ``len`` minus 1 the newest; changes when transitions are evicted
+        index   number of the transition; never reused
+        slot    place in memory, below ``num_slots``; constant while the transition is stored, reused afterwards
     """
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of sampleable transitions."""
 
-    def held_at(self, ranks: Indices) -> Indices:
-        """Give the indices of those ranks."""
+    def sampleable_at(self, ranks: Indices) -> Indices:
+        """Return the indices of the transitions with these ranks."""
 
-    def held_indices(self) -> Indices:
-        """Give all indices, ascending."""
+    def sampleable_indices(self) -> Indices:
+        """Return all indices, ascending."""
 
-    def held_runs(self) -> Indices:
-        """Give all indices as runs of consecutive ones, ascending: first index and number of each, ``(runs, 2)``."""
+    def sampleable_runs(self) -> Indices:
+        """Return all indices as runs of consecutive ones, ascending: first index and length, ``(runs, 2)``."""
 
-    def is_held(self, indices: Indices) -> npt.NDArray[np.bool_]:
-        """Which of ``indices`` may be drawn."""
+    def is_sampleable(self, indices: Indices) -> npt.NDArray[np.bool_]:
+        """Return which of ``indices`` are sampleable."""
 
     @property
     def num_slots(self) -> int:
-        """All slots are below this; it may grow, and is not much more than the most transitions there may be."""
+        """Upper bound of slots; it may grow to a little more than the maximum number of transitions."""
 
     def slots_of(self, indices: Indices) -> Slots:
-        """Give the slots of transitions; IndexError for one that may not be drawn."""
+        """Return the slots of transitions; raise ``IndexError`` if one is not sampleable."""
 
     def find_slots(self, indices: Indices) -> Slots:
-        """Give the slots of transitions, -1 for those that may not be drawn."""
+        """Return the slots of transitions; -1 for those that are not sampleable."""
 
     def indices_in(self, slots: Slots) -> Indices:
-        """Give the transitions in ``slots``, -1 where there is none that may be drawn; IndexError for no slot."""
+        """Return the transitions in ``slots``, -1 for none that is sampleable; raise ``IndexError`` for no slot."""
 
 
-class WatchedSlots(Held, Protocol):
-    """What is held, by somebody who notes into which slots something came and which it left, if that is wanted."""
+class WatchedSlots(Sampleable, Protocol):
+    """Sampleable transitions that record, on request, which slots were filled or emptied."""
 
     @property
     def has_changed_slots(self) -> bool:
-        """Whether there are slots to tell."""
+        """Whether any slot has changed."""
 
     def watch_slots(self, is_watched: bool) -> None:
-        """Note changes from now on, or none any more, and forget all of them; does nothing where they are noted."""
+        """Start to record changes, or stop and clear the record; has no effect if they are recorded already."""
 
     def changed_slots(self) -> Slots:
-        """Give the slots that changed since they were last forgotten, ascending, each once, but at most 65,536."""
+        """Return the changed slots, ascending, each once, at most 65,536 of them."""
 
     def forget_changed_slots(self) -> None:
-        """Forget those that were given last: somebody has been told."""
+        """Clear the slots that ``changed_slots`` returned last."""
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws transitions by their index. It is told which may be drawn, and sees neither frames nor rewards.
+    """Base class of samplers: draws transitions by index, without their frames and rewards.
 
-    A class of yours takes it as its base and writes ``draw``; the rest says "nothing" until it is written too. All
-    calls come under the memory's lock, one at a time, so none has to think of threads. An interrupt (Ctrl-C) may break
-    off any call between two of its lines.
+    To write a sampler, derive from it and write ``draw``; the other methods are optional.
+
+    >>> class Newest(Sampler):
+    ...     def draw(self, batch_size, transitions, generator):
+    ...         ranks = np.full(batch_size, len(transitions) - 1)
+    ...         return Draw(transitions.sampleable_at(ranks), np.ones(batch_size, np.float32))
+
+    The memory calls all methods under its lock, one at a time, so a sampler needs no locks. An interrupt (Ctrl-C) can
+    end any call between two of its lines.
     """
 
     watches_slots: bool = False
-    """Whether ``slots_changed`` is to be called; a constant of the class."""
+    """Whether the memory calls ``slots_changed``; a constant of the class."""
 
     @property
     def nbytes(self) -> int:
-        """What it keeps now, in bytes."""
+        """Number of bytes that the sampler takes now."""
         return 0
 
     @property
     def bytes_a_step(self) -> float:
-        """What it keeps for each transition at most, in bytes; a memory with a budget sets so much aside."""
+        """Maximum number of bytes for each transition; counted in the memory's ``max_bytes``."""
         return 0.0
 
     @abstractmethod
-    def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
-        """Draw ``batch_size`` of ``held``, which are at least one, with replacement.
+    def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
+        """Draw ``batch_size`` of ``transitions``, of which there is at least one, with replacement.
 
-        ``generator`` is the memory's; whoever draws from it alone gives the same draws for the same seed.
+        ``generator`` is the memory's. Use no other randomness, so that the same seed gives the same draws.
         """
 
-    def begin(self, held: Held) -> None:
-        """Begin with a memory, or afresh: what was known before is of another one, or out of date."""
-        if self.watches_slots and len(held):
-            self.slots_changed(held.slots_of(held.held_indices()), held)
+    def begin(self, transitions: Sampleable) -> None:
+        """Start with these transitions; discard all state of before, which belongs to another memory or is outdated."""
+        if self.watches_slots and len(transitions):
+            self.slots_changed(transitions.slots_of(transitions.sampleable_indices()), transitions)
 
-    def slots_changed(self, slots: Slots, held: Held) -> None:
-        """Take note that transitions came into ``slots``, ascending, or left them since the last call.
+    def slots_changed(self, slots: Slots, transitions: Sampleable) -> None:
+        """Update the state of ``slots``, ascending, which were filled or emptied since the last call.
 
-        Called before a draw, an update and a save, if there is such a slot and ``watches_slots`` says so. The same
-        slots are told again where an interrupt broke the call off.
+        With ``watches_slots``, the memory calls it before a draw, an update or a save if any slot changed. After an
+        interrupt it passes the same slots again.
         """
-        del slots, held
+        del slots, transitions
 
-    def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]], held: Held) -> None:
-        """Take new priorities (TD errors, of any sign) of transitions, of which some may have left meanwhile.
+    def update_priorities(
+        self, indices: Indices, priorities: npt.NDArray[np.floating[Any]], transitions: Sampleable
+    ) -> None:
+        """Set new priorities (TD errors of any sign) of transitions, some of which may be evicted already.
 
-        Both have the same shape; all are finite. Raises ``InvalidSettingsError`` where there are no priorities.
+        Both arrays have the same shape; all values are finite. Raises ``InvalidSettingsError`` if the sampler has no
+        priorities.
         """
-        del indices, priorities, held
+        del indices, priorities, transitions
         raise InvalidSettingsError(
-            f"sampler is a {type(self).__name__}: it draws by no priorities; build the memory with "
+            f"sampler is a {type(self).__name__}: it does not use priorities; build the memory with "
             "sampler=Prioritized()"
         )
 
-    def state(self, held: Held) -> dict[str, Any]:
-        """What is saved with a memory: JSON-able values and NumPy arrays, in dicts and lists of any depth."""
-        del held
+    def state(self, transitions: Sampleable) -> dict[str, Any]:
+        """Return the state to save: values for JSON and NumPy arrays, in dicts and lists of any depth."""
+        del transitions
         return {}
 
-    def restore(self, state: dict[str, Any], held: Held) -> None:
-        """Take over what ``state`` gave; ``held`` may be less than it was then. ``begin`` was not called.
+    def restore(self, state: dict[str, Any], transitions: Sampleable) -> None:
+        """Restore what ``state`` returned. Some transitions may be lost since then; ``begin`` was not called.
 
-        Raises ``ValueError`` for what ``state`` cannot have given.
+        Raises ``ValueError`` for values that ``state`` cannot have returned.
         """
-        del state, held
+        del state, transitions
 
 
 def check_is_sampler(given: object) -> None:
-    """Raise ``InvalidSettingsError`` for what is no sampler, a class of samplers among it."""
+    """Raise ``InvalidSettingsError`` unless ``given`` is a sampler object, not a class."""
     if isinstance(given, type) or not isinstance(given, Sampler):
         raise InvalidSettingsError(
-            f"sampler is {given!r}: it must be a sampler; give one that is made, Uniform() for instance, or an object "
-            "of a class of yours that derives from Sampler"
+            f"sampler is {given!r}: it must be a sampler object; give Uniform(), for instance, or an object of a class "
+            "that derives from Sampler"
         )
 
 
@@ -159,30 +167,30 @@ Priorities = npt.NDArray[np.floating[Any]]
 
 
 def checked_priorities(indices: Any, priorities: Any) -> tuple[Indices, Priorities]:
-    """Give both as arrays with one axis, the priorities as float32 or float64.
+    """Return both as arrays with one axis, the priorities as float32 or float64.
 
-    Raises ``InvalidSettingsError`` for another shape, dtype or device than can be taken, and for what is not finite.
+    Raises ``InvalidSettingsError`` for a wrong shape, dtype or device, and for values that are not finite.
 
     >>> checked_priorities([7, 8], [0.5, -2])
     (array([7, 8]), array([ 0.5, -2. ]))
     """
-    if are_priorities(indices, priorities):  # what a learner gives usually, at a tenth of the cost
+    if are_priorities(indices, priorities):  # the usual arrays, at a tenth of the cost
         return indices, priorities
-    checked_indices = indices_of(indices)
+    numbers = checked_indices(indices)
     checked = as_array("priorities", priorities)
     if checked.dtype.kind not in "fiub" and checked.size:
-        raise InvalidSettingsError(f"priorities are of {checked.dtype}: they must be real numbers; cast them")
-    if checked.shape != checked_indices.shape:
+        raise InvalidSettingsError(f"priorities have dtype {checked.dtype}: they must be real numbers; cast them")
+    if checked.shape != numbers.shape:
         raise InvalidSettingsError(
-            f"priorities have shape {checked.shape} and indices {checked_indices.shape}: each transition has one; "
-            "give arrays of one shape"
+            f"priorities have shape {checked.shape} and indices {numbers.shape}: each transition has one; "
+            "give arrays of the same shape"
         )
-    checked_indices, checked = checked_indices.ravel(), checked.ravel()
+    numbers, checked = numbers.ravel(), checked.ravel()
     checked = checked if checked.dtype in (np.float32, np.float64) else checked.astype(np.float64)
     wrong = np.flatnonzero(~np.isfinite(checked))
     if wrong.size:
         raise InvalidSettingsError(
-            f"priority of transition {checked_indices[wrong[0]]} is {checked[wrong[0]]}: priorities must be finite; "
-            "clip the errors, or leave that transition out"
+            f"priority of transition {numbers[wrong[0]]} is {checked[wrong[0]]}: priorities must be finite; "
+            "clip the errors, or omit that transition"
         )
-    return checked_indices, np.ascontiguousarray(checked)
+    return numbers, np.ascontiguousarray(checked)

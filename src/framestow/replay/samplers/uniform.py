@@ -1,21 +1,21 @@
-"""Every transition equally likely."""
+"""``Uniform``: every transition with the same probability."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from framestow._core import draw_uniformly
-from framestow.replay.samplers.sampler import Draw, Held, Sampler
+from framestow.replay.samplers.sampler import Draw, Sampleable, Sampler
 
 
 class Uniform(Sampler):
-    """Draws every held transition with the same probability. It keeps nothing."""
+    """Draws every transition with the same probability; has no state."""
 
-    def draw(self, batch_size: int, held: Held, generator: np.random.Generator) -> Draw:
+    def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
         """Draw ``batch_size`` transitions with replacement; the weights are all 1.
 
-        Scales 53 random bits to a rank, in less than half the time of ``generator.integers``: no transition is likelier
-        than another by more than one part in 2**53 over the number held.
+        Scales 53 random bits to a rank, in less than half the time of ``generator.integers``. Relative probabilities of
+        N transitions differ by at most N / 2**53.
         """
-        ranks, weights = draw_uniformly(generator.random(batch_size), 0, len(held))
-        return Draw(held.held_at(ranks), weights)
+        ranks, weights = draw_uniformly(generator.random(batch_size), 0, len(transitions))
+        return Draw(transitions.sampleable_at(ranks), weights)

@@ -274,7 +274,7 @@ def check_windows(parts: MemoryParts) -> None:
     if timeline.n_step > 1:
         for first in range(0, len(timeline), WINDOWS_PER_PIECE):
             ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(timeline)))
-            windows = timeline.resolve(timeline.held_at(ranks), with_columns=False)[0]
+            windows = timeline.resolve(timeline.sampleable_at(ranks), with_columns=False)[0]
             _check_frames(windows, of_leaves, storage.frames_per_segment)
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.samplers.notified_sampler import MADE
+from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, file_names, manifest_content
 from framestow.replay.store.reader import StoredMemory
@@ -379,7 +379,7 @@ def repair_generation(
     if missing or check.problems:
         lacking = [f"block {number} of stream {stream} is missing" for stream, number in missing]
         raise DamagedDataError("; ".join([*check.problems, *lacking]))
-    sampler = None if manifest.memory["sampler"]["kind"] in MADE else Uniform()
+    sampler = None if manifest.memory["sampler"]["kind"] in SAMPLERS else Uniform()
     parts = build_memory(lambda **_: MemoryParts(settings, sampler), settings, folder)
     kept = BlockSubset(frames, verified.intact_segments), BlockSubset(steps, verified.intact_steps)
     StoredMemory(folder, manifest, arrays, *kept).fill(parts, in_files=True)

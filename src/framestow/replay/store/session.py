@@ -138,7 +138,12 @@ class OpenStore:
         with self._parts.lock:
             streams = timeline.newest_positions, timeline.episode_starts, timeline.is_open
             drawn = self._parts.generator.bit_generator.state
-            return [array.tobytes() for array in streams], len(timeline), drawn, self._parts.told.num_updates
+            return (
+                [array.tobytes() for array in streams],
+                len(timeline),
+                drawn,
+                self._parts.notified_sampler.num_updates,
+            )
 
     def _raise_later(self, error: Exception) -> None:
         self._parts.refuse_steps(error, for_good=False)
@@ -397,5 +402,5 @@ def _warn_of_crash(writer: StoreWriter, base: Manifest) -> None:
         f"memory {writer.folder} was not closed: it resumes from its last flush, with {base.num_transitions:,} "
         f"transitions (generation {base.generation}); later steps are lost{cut}; close it, or use `with`, next time",
         RuntimeWarning,
-        stacklevel=5,
+        stacklevel=4,
     )

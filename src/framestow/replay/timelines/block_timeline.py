@@ -70,9 +70,9 @@ class BlockTimeline(StepBlocks, StreamArrays):
             self.let_sealed_go(self.retention.choose(self.num_sealed))
         return self.unneeded
 
-    def held_runs(self) -> Indices:
+    def sampleable_runs(self) -> Indices:
         """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
-        return runs_of(self.held_indices())
+        return runs_of(self.sampleable_indices())
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
@@ -104,7 +104,7 @@ class BlockTimeline(StepBlocks, StreamArrays):
             raise AssertionError(f"stream {stream} has frames of segments {of_none}, and no block of steps for them")
         for number in numbers[(streams == stream) & ~np.isin(segments, stored)].tolist():
             indices = np.arange(number * self.segment_frames, (number + 1) * self.segment_frames)
-            if self.is_held(indices).any():
+            if self.is_sampleable(indices).any():
                 raise AssertionError(f"stream {stream} has steps of block {number}, and no frames for them")
 
     def sealed_steps(self) -> list[StepKey]:

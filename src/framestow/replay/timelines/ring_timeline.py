@@ -128,12 +128,12 @@ class RingTimeline(StepRing, StreamArrays):
             self._pages.release(self.oldest, self.next_index)
         return unneeded
 
-    def held_indices(self) -> Indices:
+    def sampleable_indices(self) -> Indices:
         """Give the index of every transition that may be drawn, oldest first."""
         hidden, span = np.concatenate([self.lost, self.pending]), np.arange(self.oldest, self.next_index)
         return np.delete(span, hidden - self.oldest) if hidden.size else span
 
-    def held_runs(self) -> Indices:
+    def sampleable_runs(self) -> Indices:
         """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
         hidden = np.union1d(self.lost, self.pending)
         starts, stops = np.append(self.oldest, hidden + 1), np.append(hidden, self.next_index)

@@ -311,7 +311,7 @@ def runs_of(indices: Indices) -> Indices:
 def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
     """Give the indices of all steps that are there, at most so many at once: held ones in their order, then pending."""
     for start in range(0, len(timeline), most):
-        yield timeline.held_at(np.arange(start, min(start + most, len(timeline))))
+        yield timeline.sampleable_at(np.arange(start, min(start + most, len(timeline))))
     pending = timeline.pending
     for start in range(0, len(pending), most):
         yield pending[start : start + most]
@@ -319,7 +319,7 @@ def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
 
 def check_windows(timeline: Timeline, stack: int) -> None:
     """Raise ``AssertionError`` unless the windows of all transitions that may be drawn make sense."""
-    held = timeline.held_indices()
+    held = timeline.sampleable_indices()
     if len(held) != len(timeline) or (np.diff(held) <= 0).any():
         raise AssertionError(f"{len(timeline)} transitions may be drawn, but there are {len(held)} indices")
     slots = timeline.slots_of(held)
@@ -328,9 +328,9 @@ def check_windows(timeline: Timeline, stack: int) -> None:
     everywhere = timeline.indices_in(np.arange(min(timeline.num_slots, MOST_SLOTS_CHECKED)))
     if timeline.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != held).any():
         raise AssertionError("a slot has a transition that may not be drawn")
-    if not np.array_equal(timeline.held_runs(), runs_of(held)):
+    if not np.array_equal(timeline.sampleable_runs(), runs_of(held)):
         raise AssertionError("runs and indices of what may be drawn do not agree")
-    if not timeline.is_held(held).all() or (timeline.held_at(np.arange(len(held))) != held).any():
+    if not timeline.is_sampleable(held).all() or (timeline.sampleable_at(np.arange(len(held))) != held).any():
         raise AssertionError("ranks, indices and what is held do not agree")
     _check_pending(timeline)
     windows = Windows(*timeline.resolve_steps(held, with_columns=False)[0])
@@ -345,7 +345,7 @@ def check_windows(timeline: Timeline, stack: int) -> None:
 
 def _check_pending(timeline: Timeline) -> None:
     pending = timeline.pending
-    if timeline.is_held(pending).any():
+    if timeline.is_sampleable(pending).any():
         raise AssertionError("a transition that may be drawn is pending")
     streams, lasts, _ = timeline.resolve_steps(pending, with_columns=False)[0]
     if not timeline.is_open[streams].all():
@@ -364,7 +364,7 @@ def check_starts(timeline: Timeline, stack: int) -> None:
     lasts = np.cumsum(counts)[has_any] - 1
     if (counts[has_any] < 1).any() or (starts[lasts] != timeline.episode_starts[has_any]).any():
         raise AssertionError("the newest episode of a stream is not among those that are known")
-    held = timeline.held_indices()
+    held = timeline.sampleable_indices()
     begins = timeline.follow(held, 1)[1][:, 0]
     has_no_history = timeline.resolve_steps(held, with_columns=False)[0][2] == 2
     if stack > 1 and (begins != has_no_history).any():

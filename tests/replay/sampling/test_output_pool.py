@@ -1,4 +1,4 @@
-"""Output arrays are used again, and only once nobody looks at them."""
+"""Output arrays are reused once no view of them is alive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def test_an_array_that_nobody_holds_is_lent_again():
+def test_an_array_without_references_is_reused():
     pool = OutputPool()
     first = pool.take(SHAPE)
     place = address(first)
@@ -24,7 +24,7 @@ def test_an_array_that_nobody_holds_is_lent_again():
     assert place == address(pool.take(SHAPE))
 
 
-def test_an_array_is_not_lent_again_while_any_view_of_it_is_held():
+def test_an_array_is_not_reused_while_any_view_of_it_is_alive():
     pool = OutputPool()
     held = [pool.take(SHAPE)[1:], pool.take(SHAPE)[0], memoryview(pool.take(SHAPE)), pool.take(SHAPE).T.reshape(5, 4)]
 
@@ -33,7 +33,7 @@ def test_an_array_is_not_lent_again_while_any_view_of_it_is_held():
     assert not any(np.shares_memory(lent, np.asarray(view)) for view in held[:3])
 
 
-def test_a_batch_stays_as_it_is_for_as_long_as_it_is_held():
+def test_a_batch_does_not_change_while_it_is_referenced():
     memory = numbered_memory(50)
     play_episode(memory, episode=0, length=40)
     batches = [memory.sample(8) for _ in range(20)]
@@ -46,7 +46,7 @@ def test_a_batch_stays_as_it_is_for_as_long_as_it_is_held():
         np.testing.assert_array_equal(next_observation, batch.next_observation)
 
 
-def test_sampling_over_and_over_takes_no_more_memory():
+def test_repeated_sampling_takes_no_more_memory():
     memory = numbered_memory(50)
     play_episode(memory, episode=0, length=40)
     for batch_size in (8, 8, 16):
@@ -60,7 +60,7 @@ def test_sampling_over_and_over_takes_no_more_memory():
     assert before == memory.nbytes
 
 
-def test_the_pool_keeps_a_bounded_number_of_buffers_whatever_is_asked_of_it():
+def test_the_pool_keeps_a_bounded_number_of_buffers():
     pool = OutputPool(max_buffers=3)
 
     for side in range(1, 50):
@@ -69,7 +69,7 @@ def test_the_pool_keeps_a_bounded_number_of_buffers_whatever_is_asked_of_it():
     assert pool.nbytes <= 49**2 + 48**2 + 47**2
 
 
-def test_a_huge_array_is_lent_but_not_kept():
+def test_a_huge_array_is_returned_but_not_kept():
     pool = OutputPool(max_bytes=1000)
     small = pool.take((10, 10))
 
@@ -90,7 +90,7 @@ def test_the_pool_keeps_a_bounded_number_of_bytes():
     assert pool.nbytes <= 1000
 
 
-def test_more_arrays_than_the_pool_keeps_can_be_held_at_once():
+def test_more_arrays_than_the_pool_keeps_can_be_used_at_once():
     pool = OutputPool(max_buffers=2)
     held = [pool.take(SHAPE) for _ in range(5)]
 
@@ -101,7 +101,7 @@ def test_more_arrays_than_the_pool_keeps_can_be_held_at_once():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
-def test_what_is_lent_is_aligned_for_those_that_look_at_it_without_a_copy(dtype):
+def test_arrays_are_aligned_for_use_without_a_copy(dtype):
     pool = OutputPool(max_buffers=4)
 
     held = [pool.take((3, size, 7), dtype) for size in range(1, 9)]
@@ -111,7 +111,7 @@ def test_what_is_lent_is_aligned_for_those_that_look_at_it_without_a_copy(dtype)
     assert all(array.flags.c_contiguous and array.flags.writeable and array.dtype == dtype for array in held)
 
 
-def test_an_array_is_not_lent_again_while_the_very_array_or_a_view_of_another_dtype_is_held():
+def test_an_array_is_not_reused_while_it_or_a_view_of_another_dtype_is_alive():
     pool = OutputPool()
     held = [pool.take(SHAPE, np.float32), pool.take(SHAPE, np.float32)[2:].view(np.uint8)]
 

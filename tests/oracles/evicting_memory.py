@@ -1,4 +1,4 @@
-"""A memory whose oracle is told which frames its storage was let go of, and what can still be drawn then."""
+"""A list oracle that follows the evictions of a memory: it knows which transitions are still sampleable."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from framestow.replay.memory import ReplayMemory
 from oracles.list_memory import ListMemory
 
 
-class ToldListMemory(ListMemory):
-    """The oracle where any frames may leave: what looks at one of them may not be drawn any more."""
+class EvictingListMemory(ListMemory):
+    """The oracle for a memory that evicts any frames: a transition with an evicted frame is not sampleable."""
 
     def __init__(self, capacity: int, num_envs: int, **settings) -> None:
         super().__init__(capacity, num_envs, **settings)
         self.newest = [-1] * num_envs
         self.starts = [0] * num_envs
-        self.windows: list[tuple[int, int, int]] = []  # stream, first frame looked at and that the step started at
-        self.drawable: set[int] = set()
+        self.windows: list[tuple[int, int, int]] = []  # stream, first frame, start
+        self.sampleable: set[int] = set()
 
     @property
     def held(self) -> list[int]:
-        return sorted(number for number in self.drawable if not self.is_pending(number))
+        return sorted(number for number in self.sampleable if not self.is_pending(number))
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
         super().begin(frames, env_ids)
@@ -32,14 +32,14 @@ class ToldListMemory(ListMemory):
         super().append(actions, rewards, terminated, truncated, frames, env_ids, extras)
         for stream in env_ids:
             first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
-            self.drawable.add(len(self.windows))
+            self.sampleable.add(len(self.windows))
             self.windows.append((stream, first, self.newest[stream]))
             self.newest[stream] += 1
 
-    def frames_left(self, stream: int, first: int, before: int) -> None:
-        self.drawable = {
+    def frames_evicted(self, stream: int, first: int, before: int) -> None:
+        self.sampleable = {
             number
-            for number in self.drawable
+            for number in self.sampleable
             if not (
                 self.windows[number][0] == stream
                 and self.windows[number][1] < before
@@ -48,8 +48,8 @@ class ToldListMemory(ListMemory):
         }
 
 
-class TellingStorage:
-    """A storage that also tells ``listener`` what leaves it."""
+class ObservedStorage:
+    """A storage that also calls ``listener`` for each eviction."""
 
     def __init__(self, storage, listener) -> None:
         self._storage, self._listener = storage, listener
@@ -62,8 +62,8 @@ class TellingStorage:
         self._listener(stream, first, before)
 
 
-class TellingMemory(ReplayMemory):
-    """A memory that tells ``listener`` (stream, first, before) of frames that leave."""
+class ObservedMemory(ReplayMemory):
+    """A memory that calls ``listener(stream, first, before)`` for evicted frames."""
 
-    def tell(self, listener) -> None:
-        self._storage = TellingStorage(self._storage, listener)
+    def observe_evictions(self, listener) -> None:
+        self._storage = ObservedStorage(self._storage, listener)

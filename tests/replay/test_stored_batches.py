@@ -1,4 +1,4 @@
-"""What is held is gone through once, and what followed on each step is added up."""
+"""``batches`` returns each stored transition once; ``returns_to_go`` sums later rewards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oracles.sequence_course import SequenceCourse
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 500])
-def test_batches_give_every_transition_that_is_held_once(retention, n_step, shuffled, batch_size):
+def test_batches_return_every_stored_transition_once(retention, n_step, shuffled, batch_size):
     course = SequenceCourse(retention, 3, 2, 1, n_step=n_step)
     course.play(250, 0.1)
     held = course.memory.sampleable_indices()
@@ -34,7 +34,7 @@ def test_batches_give_every_transition_that_is_held_once(retention, n_step, shuf
     assert shuffled == (indices.tolist() != held.tolist())
 
 
-def test_a_last_batch_that_is_not_full_can_be_left_out():
+def test_a_last_batch_that_is_not_full_can_be_dropped():
     memory = numbered_memory(30)
     play_episode(memory, 0, 10, terminated=True)
 
@@ -47,7 +47,7 @@ def test_a_last_batch_that_is_not_full_can_be_left_out():
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("n_step", [1, 4])
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_what_leaves_meanwhile_is_left_out_and_what_comes_is_not_taken_in(retention, n_step, shuffled):
+def test_evicted_transitions_are_omitted_and_new_ones_not_included(retention, n_step, shuffled):
     course = SequenceCourse(retention, 3, 2, 3, n_step=n_step)
     course.play(300, 0.05)
     held = set(course.memory.sampleable_indices().tolist())
@@ -65,7 +65,7 @@ def test_what_leaves_meanwhile_is_left_out_and_what_comes_is_not_taken_in(retent
     assert set(given) >= still_held
 
 
-def test_the_order_is_that_of_its_own_seed_and_the_memory_draws_as_before():
+def test_the_order_depends_on_its_seed_and_does_not_change_the_draws_of_the_memory():
     course, other = (SequenceCourse("fifo", 2, 2, 5) for _ in range(2))
     for one in (course, other):
         one.play(200)
@@ -78,7 +78,7 @@ def test_the_order_is_that_of_its_own_seed_and_the_memory_draws_as_before():
     assert course.memory.sample(9).index.tolist() == other.memory.sample(9).index.tolist()
 
 
-def test_each_transition_comes_in_each_place_equally_often():
+def test_each_transition_is_at_each_place_equally_often():
     memory = numbered_memory(30)
     play_episode(memory, 0, 12, terminated=True)
 
@@ -89,7 +89,7 @@ def test_each_transition_comes_in_each_place_equally_often():
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("discount", [1.0, 0.9, 0.0])
-def test_returns_to_go_are_what_followed_to_the_end_of_the_episode(retention, discount):
+def test_returns_to_go_sum_the_rewards_to_the_end_of_the_episode(retention, discount):
     course = SequenceCourse(retention, 3, 2, 6)
     course.play(300, 0.1)
     lists = course.lists()
@@ -131,14 +131,14 @@ def test_a_discount_outside_of_0_to_1_is_refused(discount):
         numbered_memory(5).returns_to_go([0], discount)
 
 
-def test_a_step_that_has_left_has_no_return():
+def test_an_evicted_step_has_no_return():
     memory = numbered_memory(4)
     play_episode(memory, 0, 6, terminated=True)
 
-    with pytest.raises(NothingToSampleError, match="step 1 is not held: it has gone or never was"):
+    with pytest.raises(NothingToSampleError, match="step 1 is not stored: it was evicted or never appended"):
         memory.returns_to_go([3, 1])
 
 
 def test_a_seed_without_shuffling_is_refused():
-    with pytest.raises(InvalidSettingsError, match="seed is 3: what is not shuffled has one order"):
+    with pytest.raises(InvalidSettingsError, match="seed is 3: batches that are not shuffled use no seed"):
         numbered_memory(5).batches(2, seed=3)

@@ -38,12 +38,14 @@ def test_steps_are_followed_to_the_end_of_their_episode_or_the_newest(n_step):
     assert not steps.truncated.any()
 
 
-def test_a_step_that_has_left_or_is_to_come_is_named():
+def test_an_evicted_or_future_step_is_refused_by_its_index():
     for index in (3, 20):
-        with pytest.raises(NothingToSampleError, match=f"^step {index} is not held: it has gone or never was; "):
+        with pytest.raises(
+            NothingToSampleError, match=f"^step {index} is not stored: it was evicted or never appended; "
+        ):
             played().steps_from([8, index])
 
 
-def test_a_length_of_none_is_refused():
-    with pytest.raises(InvalidSettingsError, match=r"^length is 0: at least the step itself is looked up; give 1"):
+def test_a_length_of_0_is_refused():
+    with pytest.raises(InvalidSettingsError, match=r"^length is 0: a sequence has at least 1 step"):
         played().steps_from([8], 0)

@@ -1,4 +1,4 @@
-"""A sampler is saved with its settings: a memory that is loaded without one makes it anew."""
+"""A sampler is saved with its settings: a memory that is loaded without a sampler recreates it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SAMPLERS = {
 
 
 class Oldest(Sampler):
-    def draw(self, batch_size, held, generator):
-        return Draw(held.held_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
+    def draw(self, batch_size, transitions, generator):
+        return Draw(transitions.sampleable_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
 
 
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS.keys())
-def test_a_memory_that_is_loaded_without_a_sampler_goes_on_with_the_saved_one(make, tmp_path):
+def test_a_memory_loaded_without_a_sampler_continues_with_the_saved_one(make, tmp_path):
     memory = five_streams_at_different_rates(tmp_path, make)
     for _ in range(4):
         memory.sample(7)
@@ -35,20 +35,20 @@ def test_a_memory_that_is_loaded_without_a_sampler_goes_on_with_the_saved_one(ma
     assert expected == [loaded.sample(7).index.tolist() for _ in range(40)]
 
 
-def test_a_mixture_with_a_part_that_is_none_of_ours_must_be_given(tmp_path):
+def test_a_saved_mixture_with_a_foreign_part_must_be_given(tmp_path):
     def make() -> Mixture:
         return Mixture((Uniform(), 1), (Oldest(), 1))
 
     memory = five_streams_at_different_rates(tmp_path, make)
     memory.save(tmp_path)
 
-    with pytest.raises(IncompatibleError, match="the memory was saved with a Oldest, which is none of framestow's"):
+    with pytest.raises(IncompatibleError, match="the memory was saved with a Oldest, which is not one of framestow's"):
         ReplayMemory.load(tmp_path)
     loaded = ReplayMemory.load(tmp_path, sampler=make())
     assert memory.sample(8).index.tolist() == loaded.sample(8).index.tolist()
 
 
-def test_a_sampler_of_another_class_begins_afresh(tmp_path):
+def test_a_sampler_of_another_class_starts_without_state(tmp_path):
     memory = five_streams_at_different_rates(tmp_path, SAMPLERS["emphasize recent"])
     memory.save(tmp_path)
 

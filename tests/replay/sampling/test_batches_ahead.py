@@ -1,4 +1,4 @@
-"""Batches that threads prepare are those that ``sample`` would have given, and leave nobody waiting."""
+"""Batches that threads prepare are those of ``sample``, and block neither writer nor caller."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def drawn_when_it_says(
 
 @STORAGES
 @pytest.mark.parametrize(("ahead", "threads"), [(1, 1), (2, 3), (5, 2)])
-def test_batches_are_drawn_when_the_table_says_whatever_the_threads_do(ahead, threads, storage):
+def test_batches_are_drawn_at_the_documented_requests_for_any_timing_of_threads(ahead, threads, storage):
     loaded, sampled = (filled_with_noise(12, 60, storage) for _ in range(2))
     expected = [copied(batch) for batch in drawn_when_it_says(sampled, ahead, lambda: append_noise(sampled, 12, 3), 40)]
 
@@ -101,7 +101,7 @@ def test_batches_are_drawn_when_the_table_says_whatever_the_threads_do(ahead, th
             append_noise(loaded, 12, 3)
 
 
-def test_a_writer_that_lets_much_go_between_two_batches_waits_for_no_one():
+def test_a_writer_that_evicts_much_between_two_batches_does_not_wait():
     memory = filled_with_noise(256, 60)  # 64 KiB a frame: 8 MiB are 128 steps
     batches = []
 
@@ -116,7 +116,7 @@ def test_a_writer_that_lets_much_go_between_two_batches_waits_for_no_one():
     assert 3 == len(batches)
 
 
-def test_a_skipped_segment_is_drawn_for_anew_at_the_same_place_whatever_the_threads_do(tmp_path):
+def test_a_batch_with_a_skipped_segment_is_redrawn_in_its_place_for_any_timing_of_threads(tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
     damage_a_segment(tmp_path / "memory")
     runs = []
@@ -152,7 +152,7 @@ def test_sequences_are_drawn_ahead_as_batches_are_damage_and_all(tmp_path):
         assert_equal(expected, actual)
 
 
-def test_a_writer_beside_batches_that_meet_damage_waits_for_no_one(tmp_path):
+def test_a_writer_beside_damaged_batches_does_not_wait(tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
     damage_a_segment(tmp_path / "memory")
     memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
@@ -178,10 +178,10 @@ def wait_until(holds: Callable[[], bool], timeout_s: float = 10) -> None:
 
 
 def wait_until_all_are_prepared(loader: BatchesAhead) -> None:
-    wait_until(lambda: all(batch.future.done() for batch in loader._underway))
+    wait_until(lambda: all(batch.future.done() for batch in loader._in_progress))
 
 
-def test_damage_is_raised_at_its_batch_and_the_next_call_gives_the_one_after_it(tmp_path):
+def test_damage_is_raised_at_its_batch_and_the_next_call_returns_the_one_after_it(tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
     damage_a_segment(tmp_path / "memory")
     loaded, sampled = ReplayMemory.open(tmp_path / "memory"), ReplayMemory.open(tmp_path / "memory")
@@ -206,7 +206,7 @@ def told_or_copied(draw: Callable[[], Batch]) -> str | dict[str, np.ndarray]:
         return str(error)
 
 
-def test_what_prepares_a_batch_may_fail_and_the_next_batch_comes():
+def test_a_failed_preparation_raises_and_the_next_batch_follows():
     memory = filled_with_noise(12, 30)
     num_calls = 0
 
@@ -224,7 +224,7 @@ def test_what_prepares_a_batch_may_fail_and_the_next_batch_comes():
         assert BATCH_SIZE == len(next(loader))
 
 
-def test_an_empty_memory_says_so_and_is_loaded_from_once_it_holds_something():
+def test_a_loader_of_an_empty_memory_raises_and_works_after_the_first_steps():
     memory = ReplayMemory(10, FrameSpec((4, 4)), 4)
     with loader_of(memory) as loader:
         with pytest.raises(NothingToSampleError):
@@ -262,7 +262,7 @@ def _few_objects():
 
 
 @pytest.mark.usefixtures("_few_objects")
-def test_ctrl_c_at_any_line_loses_no_reading_and_the_loader_goes_on(tmp_path):
+def test_ctrl_c_at_any_line_loses_no_reading_and_the_loader_continues(tmp_path):
     recorded(400, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
     damage_a_segment(tmp_path / "memory")
     number, is_interrupted = 0, True
@@ -272,7 +272,7 @@ def test_ctrl_c_at_any_line_loses_no_reading_and_the_loader_goes_on(tmp_path):
         with loader_of(memory, ahead=1, batch_size=200) as loader:
             is_interrupted, interrupts = False, []
             try:
-                with ctrl_c_at_line(number, ("replay/batches_ahead", "replay/sampling")):
+                with ctrl_c_at_line(number, ("framestow/replay/batches_ahead", "framestow/replay/sampling")):
                     next(loader)
             except KeyboardInterrupt as interrupt:
                 is_interrupted = True
@@ -298,7 +298,7 @@ def test_a_batch_that_is_drawn_ahead_is_a_reading_until_it_is_unpacked_or_stoppe
     second.stop()
 
     assert [] == readings_out()
-    with pytest.raises(ValueError, match="is gathered once, and not after stop"):
+    with pytest.raises(ValueError, match="the draw was unpacked or stopped before"):
         second.unpack()
 
 
@@ -314,7 +314,7 @@ def test_a_closed_loader_has_no_more_batches_and_closes_again():
     assert [] == loader_threads()
 
 
-def test_a_forgotten_loader_ends_its_threads():
+def test_an_unreferenced_loader_ends_its_threads():
     memory = filled_with_noise(12, 30)
     loader = loader_of(memory, threads=2)
     next(loader)
@@ -326,7 +326,7 @@ def test_a_forgotten_loader_ends_its_threads():
     wait_until(lambda: not loader_threads())
 
 
-def test_a_forked_child_is_told_to_make_a_loader_of_its_own():
+def test_a_forked_child_must_create_a_loader():
     memory = filled_with_noise(12, 30)
     with loader_of(memory) as loader, warnings.catch_warnings():
         next(loader)

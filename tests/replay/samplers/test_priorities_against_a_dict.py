@@ -66,8 +66,8 @@ class PriorityMachine(RuleBasedStateMachine):
 
     def keep_up(self) -> None:
         """What came has the largest priority so far, what left has none."""
-        held = self.memory.sampleable_indices().tolist()
-        self.expected = {index: self.expected.get(index, self.largest) for index in held}
+        stored = self.memory.sampleable_indices().tolist()
+        self.expected = {index: self.expected.get(index, self.largest) for index in stored}
 
     @rule(num_steps=st.integers(1, 60))
     def step(self, num_steps):
@@ -133,7 +133,7 @@ class PriorityMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_priorities_are_what_they_should_be(self):
-        saved, arrays = self.memory._parts.told.state()
+        saved, arrays = self.memory._parts.notified_sampler.state()
         runs = arrays["sampler.runs"].tolist()
         indices = [index for first, count in runs for index in range(first, first + count)]
         assert self.expected == dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
