@@ -34,7 +34,7 @@ def append_evicting(storage: FrameStorage, frames: np.ndarray, num_kept: int) ->
     """Append to stream 0 and keep about the newest ``num_kept``."""
     for frame in frames:
         storage.append(np.array([0], np.int32), frame[None])
-        storage.evict(0, storage.held(0).stop - num_kept)
+        storage.evict(0, storage.stored_positions(0).stop - num_kept)
 
 
 class StorageBattery:
@@ -104,7 +104,7 @@ class StorageBattery:
         for stream, num_frames in enumerate((5, 170, 64)):
             self.fill(storage, stream, range(num_frames))
 
-        assert [5, 170, 64] == [storage.held(stream).stop for stream in range(3)]
+        assert [5, 170, 64] == [storage.stored_positions(stream).stop for stream in range(3)]
         out = np.empty((3, 2, *self.spec.shape), self.spec.dtype)
         storage.windows(np.array([2, 0, 1], np.int32), np.array([63, 4, 169]), np.full(3, 2, np.int32), out)
         expected = [
@@ -129,9 +129,9 @@ class StorageBattery:
 
         storage.evict(0, 800)
 
-        held = storage.held(0)
+        held = storage.stored_positions(0)
         assert 0 < held.start <= 800
-        assert range(900) == storage.held(1)
+        assert range(900) == storage.stored_positions(1)
         with pytest.raises(IndexError, match=str(held.start)):
             self.read(storage, 0, held.start, 2)
         for last in (held.start, 800, 899):
@@ -176,8 +176,8 @@ class StorageBattery:
             restored.restore(1, number, storage.segment(1, number))
         self.fill(restored, 1, range(num_frames, num_frames + 90))
 
-        held = range(storage.held(1).start, num_frames + 90)
-        assert held == restored.held(1)
+        held = range(storage.stored_positions(1).start, num_frames + 90)
+        assert held == restored.stored_positions(1)
         assert storage.frames_per_segment * restored.open_segment(1) <= held.stop
         for last in held:
             np.testing.assert_array_equal(self.frames_of(1, range(last, last + 1)), self.read(restored, 1, last, 1))
@@ -193,7 +193,7 @@ class StorageBattery:
             for damaged in (segment[:place], bytes(flipped)):
                 with pytest.raises(DamagedDataError):
                     restored.restore(0, 0, damaged)
-        assert range(0) == restored.held(0)
+        assert range(0) == restored.stored_positions(0)
         assert {0} == set(restored.num_frames.values())
         restored.restore(0, 0, segment)
         np.testing.assert_array_equal(self.frames_of(0, range(10)), self.read(restored, 0, 9, 10))
@@ -213,7 +213,7 @@ class StorageBattery:
 
         assert range(11) == storage.segment_numbers(0) == restored.segment_numbers(0)
         for each in (storage, restored):
-            assert (range(83), 10) == (each.held(0), each.open_segment(0))
+            assert (range(83), 10) == (each.stored_positions(0), each.open_segment(0))
             assert len(held) == sum(each.num_frames.values())
             for position in held:
                 expected = self.frames_of(0, range(position, position + 1))
@@ -245,7 +245,7 @@ class StorageBattery:
 
         storage.evict(0, before=16)
 
-        assert (range(16, 16), range(2, 2), 2) == (storage.held(0), storage.segment_numbers(0), storage.open_segment(0))
+        assert (range(16, 16), range(2, 2), 2) == (storage.stored_positions(0), storage.segment_numbers(0), storage.open_segment(0))
         with pytest.raises(IndexError, match="segment 2 of stream 0 is not held"):
             storage.segment(0, 2)
         self.fill(storage, 0, range(16, 30))
@@ -285,7 +285,7 @@ class StorageBattery:
         restored.restore(0, 2, storage.segment(0, 2))
         with pytest.raises(ValueError, match="nothing after one that is not full"):
             restored.restore(0, 3, storage.segment(0, 0))
-        assert range(8, 21) == restored.held(0)
+        assert range(8, 21) == restored.stored_positions(0)
         np.testing.assert_array_equal(self.frames_of(0, range(8, 21)), self.read(restored, 0, 20, 13))
 
     def test_segments_that_leave_at_random_for_long_leave_no_bytes_behind(self):
@@ -312,7 +312,7 @@ class StorageBattery:
         append_evicting(storage, self.frames_of(0, range(400, 900)), num_kept=200)
         later = storage.start_reading()
 
-        assert storage.held(0).start > 256
+        assert storage.stored_positions(0).start > 256
         np.testing.assert_array_equal(self.frames_of(0, range(400)), self.read(reading, 0, 399, 400))
         np.testing.assert_array_equal(self.frames_of(0, range(895, 900)), self.read(later, 0, 899, 5))
         with pytest.raises(IndexError, match="399"):
@@ -355,9 +355,9 @@ class StorageBattery:
             rng = np.random.default_rng(seed)
             try:
                 while not has_ended.is_set():
-                    stops = [storage.held(stream).stop for stream in (0, 1)]
+                    stops = [storage.stored_positions(stream).stop for stream in (0, 1)]
                     reading = storage.start_reading()
-                    firsts = [storage.held(stream).start for stream in (0, 1)]
+                    firsts = [storage.stored_positions(stream).start for stream in (0, 1)]
                     for _ in range(20):
                         stream, count = int(rng.integers(2)), int(rng.integers(1, 7))
                         held = range(firsts[stream], stops[stream])

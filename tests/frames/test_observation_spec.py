@@ -53,7 +53,7 @@ def test_what_a_space_samples_is_taken_apart_and_put_together_again():
         "counts": np.stack([sample["counts"] for sample in samples]),
     }
 
-    flat = tuple(leaf.as_kept(part) for leaf, part in zip(spec.leaves, spec.flattened(frames), strict=True))
+    flat = tuple(leaf.as_stored(part) for leaf, part in zip(spec.leaves, spec.flattened(frames), strict=True))
     rebuilt = spec.rebuilt(flat)
 
     assert [(4, *frame.shape) for frame in spec.leaf_frames] == [part.shape for part in flat]

@@ -53,11 +53,11 @@ class ListedStep:
         return self.stream == stream and self.first < before and self.last >= first
 
 
-def evicted(timeline, let_go: Callable[[], list[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
-    """What ``let_go`` of this timeline names, as if a storage had evicted it."""
-    unneeded = let_go()
-    timeline.forget_unneeded()
-    return unneeded
+def evicted(timeline, evict_next: Callable[[], list[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
+    """What ``evict_next`` of this timeline names, as if a storage had evicted it."""
+    unreferenced_frames = evict_next()
+    timeline.clear_unreferenced_frames()
+    return unreferenced_frames
 
 
 class PlayedTimeline:
@@ -66,12 +66,12 @@ class PlayedTimeline:
     def __init__(self, timeline, stack: int, seed: int) -> None:
         self.timeline, self.stack = timeline, stack
         self.random = np.random.default_rng(seed)
-        count = timeline.num_envs
+        count = timeline.num_streams
         self.newest, self.starts = [-1] * count, [0] * count
         self.courses: list[list[ListedStep]] = [[] for _ in range(count)]
         self.begun: list[list[int]] = [[] for _ in range(count)]  # a stream: where its episodes began
         self.steps: list[ListedStep] = []
-        self.left: list[tuple[int, int, int]] = []  # triples of make_room, all of them
+        self.left: list[tuple[int, int, int]] = []  # triples of evict_for_staged, all of them
         self.begin(list(range(count)))
 
     def begin(self, streams: list[int]) -> None:
@@ -92,7 +92,7 @@ class PlayedTimeline:
             frames = np.zeros((len(streams), *FRAME.shape), FRAME.dtype)
             step = (numbers % 200, numbers.astype(np.float64), terminated, np.zeros(len(streams), bool), frames)
             assert self.timeline.stage(streams, *step)
-            self.left += evicted(self.timeline, self.timeline.make_room)
+            self.left += evicted(self.timeline, self.timeline.evict_for_staged)
             self.timeline.append_staged()
             for stream, number, has_ended in zip(streams, numbers.tolist(), terminated.tolist(), strict=True):
                 start, course = self.newest[stream], self.courses[stream]

@@ -8,7 +8,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.list_memory import ListMemory
 from oracles.listed_sequences import ListedSequences
-from oracles.told_memory import TellingMemory, ToldListMemory
+from oracles.evicting_memory import ReportingMemory, EvictingListMemory
 
 SHAPE = (2, 3)
 NUM_ACTIONS = 5
@@ -26,11 +26,11 @@ class SequenceCourse:
         shape["stack_padding"] = settings.pop("stack_padding", "first_frame")
         shape["n_step"] = settings.pop("n_step", 1)
         settings = {"seed": seed, "retention": retention, "extras": COLUMN} | settings
-        kinds = (TellingMemory, ToldListMemory) if retention == "random" else (ReplayMemory, ListMemory)
+        kinds = (ReportingMemory, EvictingListMemory) if retention == "random" else (ReplayMemory, ListMemory)
         self.memory = kinds[0](capacity, FrameSpec(SHAPE), NUM_ACTIONS, **shape, **settings)
         self.oracle = kinds[1](capacity, **shape)
         if retention == "random":
-            self.memory.tell(self.oracle.frames_left)
+            self.memory.tell(self.oracle.frames_evicted)
         self.num_frames = 0
 
     def new_frames(self, count: int) -> np.ndarray:
@@ -69,4 +69,4 @@ class SequenceCourse:
         self.memory.save(folder)
         self.memory = type(self.memory).load(folder)
         if self.retention == "random":
-            self.memory.tell(self.oracle.frames_left)
+            self.memory.tell(self.oracle.frames_evicted)

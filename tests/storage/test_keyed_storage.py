@@ -74,7 +74,7 @@ def test_segments_of_each_leaf_have_stream_numbers_of_their_own_and_fill_another
             restored.restore(of_leaf, number, storage.segment(of_leaf, number))
     fill(restored, 1, range(50, 60))
 
-    assert range(16, 60) == restored.held(1)
+    assert range(16, 60) == restored.stored_positions(1)
     assert_held(restored, 1, range(16, 60))
     assert [] == restored.sealed_segments(DEPTH * 2).tolist()
     assert {"camera": 44, "depth": 44, "pose": 44, "seen": 44} == summed_by_key(restored.num_frames)
@@ -98,7 +98,7 @@ def test_ctrl_c_at_any_line_of_an_append_leaves_all_leaves_with_the_same_frames(
             is_interrupted = False
         except KeyboardInterrupt:
             for stream in (0, 1):
-                stops = {storage.held(leaf * 2 + stream).stop for leaf in range(4)}
+                stops = {storage.stored_positions(leaf * 2 + stream).stop for leaf in range(4)}
                 assert len(stops) == 1
                 outcomes |= stops
                 assert_held(storage, stream, range(stops.pop()))
@@ -123,7 +123,7 @@ def test_a_reading_sees_all_leaves_as_they_were_and_the_frames_of_all_leaves_go_
 
     for expected, actual in zip(frames_of(0, range(40)), out, strict=True):
         np.testing.assert_array_equal(expected, actual[0])
-    assert [range(24, 40)] * 4 == [storage.held(leaf) for leaf in range(4)]
+    assert [range(24, 40)] * 4 == [storage.stored_positions(leaf) for leaf in range(4)]
     with pytest.raises(IndexError):
         read(storage, 0, 23, 1)
 
@@ -139,7 +139,7 @@ def test_pictures_lie_in_files_and_vectors_and_scaled_floats_stay_and_damage_nam
     storage.move_to_file(of_depth, 1, path, 0, len(segment))
 
     assert isinstance(storage, StorageInFiles)
-    assert [True, True, False, False] == [storage.lies_in_files(leaf * 3 + 2) for leaf in range(4)]
+    assert [True, True, False, False] == [storage.supports_files(leaf * 3 + 2) for leaf in range(4)]
     assert len(segment) == storage.disk_nbytes
     assert_held(storage, 2, range(16))
     with pytest.raises(ValueError, match="segments of pose cannot lie in files"):

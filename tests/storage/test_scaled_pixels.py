@@ -115,7 +115,7 @@ def test_evicted_odd_frames_are_counted_no_more_and_give_their_bytes_back():
         storage.append(STREAM, frame[None])
         storage.evict(0, position - 200)
 
-    assert len(storage.held(0)) == storage.num_frames["other floats, exact"]
+    assert len(storage.stored_positions(0)) == storage.num_frames["other floats, exact"]
     assert sum(storage.nbytes.values()) < 900 * 5 * 600  # of 4,000: the live ones and two chunks
 
 
@@ -137,7 +137,7 @@ def test_places_that_cannot_be_are_refused_under_a_right_checksum(places, num_fr
     with pytest.raises(DamagedDataError, match=fault):
         storage.restore(0, 0, ScaledSegment(segment.pixels, np.array(places), exact).to_bytes())
 
-    assert range(0) == storage.held(0)
+    assert range(0) == storage.stored_positions(0)
 
 
 def test_a_segment_that_ends_before_its_parts_do_is_refused():

@@ -129,7 +129,7 @@ class TestSegmentsInFiles(StorageBattery):
 def test_windows_of_segments_in_files_are_those_of_segments_in_ram(tmp_path, make, threads):
     frames = film(61)
     storage, _ = make(frames, tmp_path / "log") if make is restored else make(frames, tmp_path / "log", threads=threads)
-    held = storage.held(STREAM)
+    held = storage.stored_positions(STREAM)
 
     for count in (1, 5, 20):
         for last in held[count - 1 :]:
@@ -333,7 +333,7 @@ def test_what_cannot_be_restored_in_a_file_is_refused_and_changes_nothing(tmp_pa
     with pytest.raises(FileNotFoundError):
         storage.restore_in_file(STREAM, 4, tmp_path / "missing", *places[0], FRAMES)
 
-    assert (range(24), sum(size for _, size in places)) == (storage.held(STREAM), storage.disk_nbytes)
+    assert (range(24), sum(size for _, size in places)) == (storage.stored_positions(STREAM), storage.disk_nbytes)
 
 
 def test_appending_goes_on_behind_segments_in_a_file_as_behind_segments_in_ram(tmp_path):

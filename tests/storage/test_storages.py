@@ -86,9 +86,9 @@ def test_segments_of_one_storage_fill_the_other(kind, source, target):
     for number in storage.segment_numbers(0):
         restored.restore(0, number, storage.segment(0, number))
 
-    assert storage.held(0) == restored.held(0)
+    assert storage.stored_positions(0) == restored.stored_positions(0)
     assert sum(storage.num_frames.values()) == sum(restored.num_frames.values())
-    for last in storage.held(0):
+    for last in storage.stored_positions(0):
         out = np.empty((1, 1, *spec.shape), spec.dtype)
         restored.windows(np.zeros(1, np.int32), np.array([last]), np.ones(1, np.int32), out)
         np.testing.assert_array_equal(frames[last], out[0, 0])
@@ -119,7 +119,7 @@ def test_a_writer_waits_rather_than_grow_for_a_reading_without_end(make):
     writer = threading.Thread(target=append_evicting, args=(storage, noise(12_000), 1000), daemon=True)
     writer.start()
     before = -1
-    while before != (before := storage.held(0).stop):
+    while before != (before := storage.stored_positions(0).stop):
         time.sleep(0.3)
 
     assert writer.is_alive()

@@ -66,7 +66,7 @@ class Leaf:
         """
         return "".join(f"[{key!r}]" for key in self.path)
 
-    def as_kept(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def as_stored(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Give frames as they came, ``(n, *shape)``, with the axis that a number lacks."""
         return frames if self.has_axes else frames.reshape(*frames.shape, 1)
 
@@ -78,9 +78,9 @@ class Leaf:
         """
         for key in self.path:
             observation = observation[key]
-        return self.as_kept(observation)
+        return self.as_stored(observation)
 
-    def as_came(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def as_observed(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Give a view of frames as they are kept, behind any leading axes, without the axis that a number lacks."""
         return frames if self.has_axes else frames[..., 0]
 
@@ -124,7 +124,7 @@ class ObservationSpec:
 
     def rebuilt(self, frames: Frames) -> Any:
         """Put arrays, one a leaf, into the form of this observation: views where a number lacks its axis."""
-        return self.arranged([leaf.as_came(part) for leaf, part in zip(self.leaves, frames, strict=True)])
+        return self.arranged([leaf.as_observed(part) for leaf, part in zip(self.leaves, frames, strict=True)])
 
     def arranged(self, parts: Sequence[Any]) -> Any:
         """Put anything that there is one of for each leaf into the form of this observation, as it is."""

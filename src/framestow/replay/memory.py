@@ -18,9 +18,9 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.columns import ExtrasSpec
-from framestow.replay.episodes import HeldEpisode, held_episodes
-from framestow.replay.eviction import OnDamage, Retention, evict_unneeded
+from framestow.replay.step_fields import ExtrasSpec
+from framestow.replay.episodes import StoredEpisode, stored_episodes
+from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
@@ -207,12 +207,12 @@ class DrawnMemory:
         with self._parts.lock:
             return self._parts.timeline.held_indices()
 
-    def episodes(self) -> Iterator[HeldEpisode]:
+    def episodes(self) -> Iterator[StoredEpisode]:
         """Give what is held episode by episode, stream by stream; frames are read when they are asked for.
 
         Nothing may be appended to a full memory meanwhile: ``NothingToSampleError``.
         """
-        return held_episodes(self._parts)
+        return stored_episodes(self._parts)
 
 
 def checked_batch_size(batch_size: int) -> int:
@@ -324,7 +324,7 @@ class LastingMemory:
             memory = built(partial(make, sampler=sampler, threads=threads), stored.settings.held_to(max_bytes), path)
             with memory._parts.told.released_on_error():
                 stored.fill(memory._parts)
-                memory._parts.make_fit()
+                memory._parts.evict_to_fit()
                 memory._saves.remember(path, stored.commit)
         return memory
 
@@ -374,7 +374,7 @@ class LastingMemory:
         self._directory = directory
         self._parts.budget.count_files(self._parts.settings.retention == "random")
         with self._parts.lock:
-            self._parts.make_fit()
+            self._parts.evict_to_fit()
         directory.flush_every(flush_every, memory=self)
 
 
@@ -518,9 +518,9 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             except BaseException:  # Ctrl-C comes between any two of them
                 self._parts.finish_step(checked, new_frames, lambda: self._timeline.begin(checked))
                 raise
-            is_over = charged_bytes > self._budget.most_charged
+            is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
-                self._parts.make_fit()
+                self._parts.evict_to_fit()
         if is_over and self._directory is not None:
             self._directory.flush_for_room()
 
@@ -547,8 +547,8 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             step = env_ids, actions, rewards, terminated, truncated, frames, extras
             numbers, new_frames = stage_step(self._timeline, self._settings, step)
 
-            if self._timeline.make_room():
-                evict_unneeded(self._storage, self._timeline)
+            if self._timeline.evict_for_staged():
+                evict_unreferenced_frames(self._storage, self._timeline)
             try:
                 charged_bytes = self._storage.append(numbers, new_frames)
                 self._stacker.append(numbers, new_frames)
@@ -556,9 +556,9 @@ class ReplayMemory(DrawnMemory, LastingMemory):
             except BaseException:  # Ctrl-C comes between any two of them
                 self._parts.finish_step(numbers, new_frames, self._timeline.append_staged)
                 raise
-            is_over = charged_bytes > self._budget.most_charged
+            is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
-                self._parts.make_fit()
+                self._parts.evict_to_fit()
         if is_over and self._directory is not None:
             self._directory.flush_for_room()
 

@@ -16,7 +16,7 @@ from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.sampling import Gathering, PendingFrames, gathered, looked_up
-from framestow.replay.timelines.timeline import Columns, Windows
+from framestow.replay.timelines.timeline import StepFields, Windows
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps; ten thousand frames of Atari are three minutes of play
@@ -236,7 +236,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
 def _batch(
     observation: Any,
     next_observation: Any,
-    columns: Columns,
+    columns: StepFields,
     steps: SequenceSteps,
     mask: npt.NDArray[np.bool_],
     burn_in: int,
@@ -259,7 +259,9 @@ def _batch(
     )
 
 
-def _steps_of(parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]) -> tuple[Windows, Columns]:
+def _steps_of(
+    parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]
+) -> tuple[Windows, StepFields]:
     """Give the windows of all steps, one sequence behind the other, and what they carry: 0 where there is no step.
 
     Where there is none, the window is that of the sequence's first step.

@@ -93,7 +93,7 @@ class FrameStorage(Protocol):
         Older readings still see them, until then they count in ``nbytes``. May wait for such a reading to stop.
         """
 
-    def held(self, stream: int) -> range:
+    def stored_positions(self, stream: int) -> range:
         """Positions of ``stream`` from the oldest frame held to the next one; where none is held, it is empty."""
 
     def segment_numbers(self, stream: int) -> range:
@@ -101,12 +101,12 @@ class FrameStorage(Protocol):
 
         Those that were evicted among them are not left out.
         """
-        held, frames = self.held(stream), self.frames_per_segment
+        held, frames = self.stored_positions(stream), self.frames_per_segment
         return range(held.start // frames, -(-held.stop // frames))
 
     def open_segment(self, stream: int) -> int:
         """Number of the segment of ``stream`` that the next frame goes into; those below are sealed."""
-        return self.held(stream).stop // self.frames_per_segment
+        return self.stored_positions(stream).stop // self.frames_per_segment
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
         """Numbers of the sealed segments of ``stream`` that are held, ascending: a copy."""
@@ -158,7 +158,7 @@ class StorageInFiles(FrameStorage):
     ``DamagedSegmentError``, naming file, offset, stream and segment, for bytes that are not the segment's.
     """
 
-    def lies_in_files(self, stream: int) -> bool:  # noqa: ARG002 - of one array all streams do
+    def supports_files(self, stream: int) -> bool:  # noqa: ARG002 - of one array all streams do
         """Whether the sealed segments of ``stream`` may lie in files."""
         return True
 

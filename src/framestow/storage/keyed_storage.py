@@ -53,7 +53,7 @@ class KeyedStorage(StorageInFiles):
         leaf "camera"      0          1          append, evict, windows, held: stream 0 or 1, all leaves
         leaf "joints"      2          3          segment, restore, begin_at, move_to_file, ...: one of 0 to 3
 
-    A leaf that cannot lie in files (vectors of numbers, floats in 0 to 1) stays in RAM: ``lies_in_files`` tells.
+    A leaf that cannot lie in files (vectors of numbers, floats in 0 to 1) stays in RAM: ``supports_files`` tells.
     """
 
     def __init__(self, spec: ObservationSpec, storages: Iterable[FrameStorage], num_streams: int) -> None:
@@ -93,10 +93,10 @@ class KeyedStorage(StorageInFiles):
         for storage in self._storages:
             storage.evict(stream, before, first)
 
-    def held(self, stream: int) -> range:
+    def stored_positions(self, stream: int) -> range:
         """Positions of a stream, or of one leaf of it, from the oldest frame held to the next one."""
         storage, own = self._at(stream)
-        return storage.held(own)
+        return storage.stored_positions(own)
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
         """Numbers of the sealed segments of a leaf that are held, ascending."""
@@ -118,10 +118,10 @@ class KeyedStorage(StorageInFiles):
         storage, own = self._at(stream)
         storage.begin_at(own, number)
 
-    def lies_in_files(self, stream: int) -> bool:
+    def supports_files(self, stream: int) -> bool:
         """Whether the segments of this leaf may lie in files."""
         storage, own = self._at(stream)
-        return isinstance(storage, StorageInFiles) and storage.lies_in_files(own)
+        return isinstance(storage, StorageInFiles) and storage.supports_files(own)
 
     def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
         """Read a leaf's sealed segment from a file from now on (see ``StorageInFiles``)."""
@@ -177,12 +177,12 @@ class KeyedStorage(StorageInFiles):
         storage, own = self._at(stream)
         if not isinstance(storage, StorageInFiles):
             key = self._keys[int(stream) // self._num_streams]
-            raise ValueError(f"segments of {key} cannot lie in files: ask lies_in_files first, and restore into RAM")
+            raise ValueError(f"segments of {key} cannot lie in files: ask supports_files first, and restore into RAM")
         return storage, own
 
     def _bring_level(self, streams: npt.NDArray[np.int32], frames: Sequence[npt.NDArray[Any]]) -> None:
         """Give each leaf the frames of these streams that another has already."""
-        stops = np.array([[storage.held(stream).stop for stream in streams.tolist()] for storage in self._storages])
+        stops = np.array([[storage.stored_positions(stream).stop for stream in streams.tolist()] for storage in self._storages])
         for storage, part, lacks in zip(self._storages, frames, stops < stops.max(axis=0), strict=True):
             if lacks.any():
                 storage.append(streams[lacks], part[lacks])

@@ -77,7 +77,7 @@ class PackedStorage(StorageInFiles):
         """
         self._streams.evict(stream, before, first)
 
-    def held(self, stream: int) -> range:
+    def stored_positions(self, stream: int) -> range:
         """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
         return range(self._streams.first_position(stream), self._streams.next_position(stream))
 

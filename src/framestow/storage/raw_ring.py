@@ -162,12 +162,12 @@ class RawRing(FrameStorage):
                         reading.retired[stream, number] = chunks[number]
                     del chunks[number]
 
-    def held(self, stream: int) -> range:
+    def stored_positions(self, stream: int) -> range:
         """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
         with self._lock:
-            return self._held(stream)
+            return self._stored_positions(stream)
 
-    def _held(self, stream: int) -> range:
+    def _stored_positions(self, stream: int) -> range:
         stop = self._next_position[stream]
         first = next(iter(self._chunks[stream]), stop // self._chunk_frames)
         return range(first * self._chunk_frames, stop)
@@ -185,7 +185,7 @@ class RawRing(FrameStorage):
             if chunk is None:
                 raise IndexError(
                     f"segment {number} of stream {stream} is not held: those with positions "
-                    f"{self._held(stream).start} to {self._next_position[stream] - 1} are, but for what was evicted"
+                    f"{self._stored_positions(stream).start} to {self._next_position[stream] - 1} are, but for what was evicted"
                 )
             frames = chunk[: self._next_position[stream] - number * self._chunk_frames]
         return self._codec.pack(frames)
@@ -247,7 +247,7 @@ class RawRing(FrameStorage):
 
     def _runs(self, reading: RawReading, row: int, stream: int, last: int, count: int, length: int) -> list[Chunk]:
         """Views of the frames of one window, chunk by chunk."""
-        first, held = last - count + 1, self._held(stream)
+        first, held = last - count + 1, self._stored_positions(stream)
         numbers = range(first // self._chunk_frames, last // self._chunk_frames + 1)
         chunks = [self._chunk(reading, stream, number) for number in numbers]
         if not 1 <= count <= length or last >= held.stop or any(chunk is None for chunk in chunks):

@@ -279,7 +279,7 @@ class ScaledPixels(FrameStorage):
                 return self.charged_bytes
             odd = np.flatnonzero(~is_exact)
             pixels[odd] = self._newest_pixels[streams[odd]]
-            stops = np.array([self.held(stream).stop for stream in streams.tolist()])
+            stops = np.array([self.stored_positions(stream).stop for stream in streams.tolist()])
             try:
                 self._append_with_exceptions(streams, stops, pixels, frames, odd)
             except BaseException:  # Ctrl-C came: what is in one part of this must be in all
@@ -309,9 +309,9 @@ class ScaledPixels(FrameStorage):
                 self._evict_exceptions(stream, log.ordinals(), places)
                 log.drop(begin, max(begin, end))  # last: after Ctrl-C the same call does what is left
 
-    def held(self, stream: int) -> range:
+    def stored_positions(self, stream: int) -> range:
         """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
-        return self._pixels.held(stream)
+        return self._pixels.stored_positions(stream)
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
         """Numbers of the sealed segments of ``stream`` that are held, ascending."""
@@ -345,7 +345,7 @@ class ScaledPixels(FrameStorage):
             self._storage_of_exceptions().append(one, frame[None])
             self._exceptional[stream].append(start + place)
         newest = self._newest_pixels[stream][None, None]
-        self._pixels.windows(one, np.array([self.held(stream).stop - 1]), np.ones(1, np.int32), newest)
+        self._pixels.windows(one, np.array([self.stored_positions(stream).stop - 1]), np.ones(1, np.int32), newest)
 
     def begin_at(self, stream: int, number: int) -> None:
         """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
@@ -391,12 +391,12 @@ class ScaledPixels(FrameStorage):
         storage = self._storage_of_exceptions()
         logs = {row: self._exceptional[streams[row]] for row in odd.tolist()}
         unlogged = [row for row, log in logs.items() if stops[row] not in log.positions()[-1:]]
-        missing = [row for row in unlogged if storage.held(int(streams[row])).stop == logs[row].next_ordinal]
+        missing = [row for row in unlogged if storage.stored_positions(int(streams[row])).stop == logs[row].next_ordinal]
         storage.append(streams[missing], frames[missing])
         for row in unlogged:
             logs[row].append(int(stops[row]))
         self._newest_pixels[streams] = pixels
-        behind = [row for row, stop in enumerate(stops) if self.held(int(streams[row])).stop == stop]
+        behind = [row for row, stop in enumerate(stops) if self.stored_positions(int(streams[row])).stop == stop]
         self._pixels.append(streams[behind], pixels[behind])
 
     def _storage_of_exceptions(self) -> FrameStorage:

@@ -28,7 +28,7 @@ def departures(timeline: BlockTimeline, num_steps: int, streams: list[list[int]]
         zeros = [0] * count
         assert timeline.stage(those, zeros, [0.0] * count, [False] * count, [False] * count, frames[:count])
         left += [
-            (stream, first // timeline.segment_frames) for stream, first, _ in evicted(timeline, timeline.make_room)
+            (stream, first // timeline.segment_frames) for stream, first, _ in evicted(timeline, timeline.evict_for_staged)
         ]
         timeline.append_staged()
     return left
@@ -101,7 +101,7 @@ def test_beside_a_hole_a_stack_of_transitions_is_not_drawn(stack):
     departures(timeline, 200, [[0]])
     drawable = len(timeline)
 
-    [(stream, first, before)] = timeline.let_go()
+    [(stream, first, before)] = timeline.evict_next()
 
     at_its_borders = int(first > 0) + stack - 1
     assert (0, 32) == (stream, before - first)
@@ -116,8 +116,8 @@ def test_nothing_leaves_that_the_newest_observation_looks_at():
     departures(timeline, 34, [[0]])  # newest frame 34, so its observation has frames 31 to 34
 
     assert 1 == timeline.num_sealed  # frames 16 to 31 are still looked at
-    assert [(0, 0, 16)] == evicted(timeline, timeline.let_go)
-    assert [] == timeline.let_go()
+    assert [(0, 0, 16)] == evicted(timeline, timeline.evict_next)
+    assert [] == timeline.evict_next()
 
 
 def test_indices_are_never_given_twice_and_rise_within_a_stream():
@@ -157,7 +157,7 @@ def test_a_restored_timeline_lets_the_same_leave():
     second = blocks(16 * 23, 3, 4, 16, seed=6)
     second.restore(timeline.state(), kept.get)
 
-    departed = [[evicted(one, one.let_go) for _ in range(10)] for one in (timeline, second)]
+    departed = [[evicted(one, one.evict_next) for _ in range(10)] for one in (timeline, second)]
 
     assert departed[0] == departed[1]
     np.testing.assert_array_equal(timeline.held_indices(), second.held_indices())

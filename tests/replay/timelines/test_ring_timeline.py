@@ -28,9 +28,9 @@ def step(timeline: RingTimeline, has_ended: np.ndarray | bool = False) -> list[t
     count = timeline.num_streams
     zeros, ended = np.zeros(count, np.int64), np.broadcast_to(has_ended, count).copy()
     assert timeline.stage(None, zeros, zeros, ended, ended, np.zeros((count, *FRAME.shape), FRAME.dtype))
-    let_go = evicted(timeline, timeline.make_room)
+    evict_next = evicted(timeline, timeline.evict_for_staged)
     timeline.append_staged()
-    return let_go
+    return evict_next
 
 
 def no_blocks(key: tuple[int, int]) -> None:
@@ -119,10 +119,10 @@ def test_letting_go_frees_a_segment_each_time_and_nothing_where_there_is_none():
     for _ in range(30):
         step(timeline)
 
-    let_go = [evicted(timeline, timeline.let_go) for _ in range(5)]
+    evict_next = [evicted(timeline, timeline.evict_next) for _ in range(5)]
 
     # Frames 0 to 30: segments 0 to 2 are sealed. Transition 10 is the first that looks at no frame below 8.
-    assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == let_go
+    assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == evict_next
     assert list(range(26, 30)) == timeline.held_indices().tolist()
     timeline.check()
 
@@ -131,7 +131,7 @@ def test_what_the_budget_let_go_of_is_not_named_again_when_the_ring_is_full():
     timeline = begun(20, 1, stack=1, segment_frames=4)
     for _ in range(20):
         step(timeline)
-    evicted(timeline, timeline.let_go)
+    evicted(timeline, timeline.evict_next)
 
     named = [triple for _ in range(8) for triple in step(timeline)]
 

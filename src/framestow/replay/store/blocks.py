@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.replay.columns import slot_record
+from framestow.replay.step_fields import slot_record
 from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
@@ -46,8 +46,8 @@ class SegmentCheck:
         storage = make_storage(settings.storage, frame, 1, frames_per_segment=self._frames_per_segment)
         try:
             storage.restore(0, key.number, segment)
-            if storage.held(0) != positions:
-                held = storage.held(0)
+            if storage.stored_positions(0) != positions:
+                held = storage.stored_positions(0)
                 return f"it holds frames {held.start} to {held.stop - 1}, not {positions.start} to {positions.stop - 1}"
             length = unpacked.shape[1]
             for start in range(positions.start, positions.stop, length):
@@ -143,7 +143,7 @@ def _broken_courses(timeline: Timeline, stack: int) -> Iterator[str]:
     """Within each stream: positions ascend, nothing follows an end, and histories grow by a frame a step."""
     carried = np.empty((4, 0), np.int64)
     for indices in steps_in_pieces(timeline, STEPS_PER_PIECE):
-        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_columns=False)
+        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_extras=False)
         streams, lasts, counts = windows
         piece = np.stack([streams, lasts, counts, terminated | truncated])
         steps = np.concatenate([carried, piece], axis=1)

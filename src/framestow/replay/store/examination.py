@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.replay.columns import slot_record
+from framestow.replay.step_fields import slot_record
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.store.blocks import ExaminedLog, HeldFrames, LogView, SegmentCheck, StepsCheck, contradictions
 from framestow.replay.store.format import FRAMES, KIND, STEPS, Manifest, checked_manifest, checked_settings
@@ -29,7 +29,7 @@ from framestow.replay.store.snapshot import (
     unpack_arrays,
 )
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
-from framestow.replay.timelines.timeline import OF_EPISODES, Timeline, arrays_of
+from framestow.replay.timelines.timeline import EPISODE_KEYS, Timeline, slots_to_arrays
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.files.block_format import BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -207,7 +207,7 @@ class RebuiltState:
         """Give the arrays for these segments and the blocks of steps that are whole."""
         whole = self._whole_in_all_leaves(segments)
         empty = make_timeline(self._settings, self._length).state()
-        for name in OF_EPISODES:  # the steps tell them when it is loaded
+        for name in EPISODE_KEYS:  # the steps tell them when it is loaded
             del empty[name]
         of_steps = self._of_blocks(whole, steps) if self._settings.retention == "random" else self._of_ring(steps)
         runs = [
@@ -285,7 +285,7 @@ class RebuiltState:
             "blocks.num_steps": np.array([(slots["flags"] & TAKEN > 0).sum() for _, slots in chosen], np.int64),
             "blocks.are_sealed": is_sealed,
             "blocks.next_number": np.array([len(chosen)]),
-            **arrays_of(np.concatenate([np.zeros(0, self._record), *in_state])),
+            **slots_to_arrays(np.concatenate([np.zeros(0, self._record), *in_state])),
         }
 
     def _slots_of(self, key: BlockKey, steps: LogView) -> Slots:

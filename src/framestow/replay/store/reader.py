@@ -162,7 +162,7 @@ class StoredMemory:
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
         for key in self._held_segments():
             try:
-                if in_files and isinstance(storage, StorageInFiles) and storage.lies_in_files(key.stream):
+                if in_files and isinstance(storage, StorageInFiles) and storage.supports_files(key.stream):
                     file, offset, size = self.frames.place(key)
                     storage.restore_in_file(key.stream, key.number, file, offset, size, num_frames)
                 else:
@@ -180,13 +180,15 @@ class StoredMemory:
             number = next_position // storage.frames_per_segment
             if size:
                 storage.restore(stream, number, segments[start : start + size].tobytes())
-            elif not storage.held(stream):
+            elif not storage.stored_positions(stream):
                 storage.begin_at(stream, number)
             start += size
-            if not size and storage.held(stream).stop < next_position:
+            if not size and storage.stored_positions(stream).stop < next_position:
                 self._end_with_a_hole(storage, stream, number - 1)
-            if storage.held(stream).stop != next_position:
-                raise ValueError(f"stream {stream} goes on at {next_position}, not {storage.held(stream).stop}")
+            if storage.stored_positions(stream).stop != next_position:
+                raise ValueError(
+                    f"stream {stream} goes on at {next_position}, not {storage.stored_positions(stream).stop}"
+                )
 
     def _end_with_a_hole(self, storage: FrameStorage, stream: int, number: int) -> None:
         """Let a stream go on behind a sealed segment that is not there, since it was damaged and skipped."""
@@ -240,7 +242,7 @@ def check_windows(parts: MemoryParts) -> None:
     """
     timeline, storage, num_streams = parts.timeline, parts.storage, parts.settings.num_envs
     frame_streams = range(parts.settings.num_frame_streams)
-    stops = np.array([storage.held(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
+    stops = np.array([storage.stored_positions(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
     if (timeline.newest_positions != stops - 1).any():
         raise ValueError("its streams have other frames than steps")
     if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
@@ -248,14 +250,14 @@ def check_windows(parts: MemoryParts) -> None:
     numbers = [np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in frame_streams]
     of_leaves = [numbers[stream::num_streams] for stream in range(num_streams)]
     for indices in steps_in_pieces(timeline, WINDOWS_AT_ONCE):
-        windows = timeline.resolve_steps(indices, with_columns=False)[0]
+        windows = timeline.resolve_steps(indices, with_extras=False)[0]
         if (windows[2] < 2).any() or (windows[2] > parts.settings.stack + 1).any():
             raise ValueError("a transition has another window than any observation")
         _check_frames(windows, of_leaves, storage.frames_per_segment)
     if timeline.n_step > 1:
         for first in range(0, len(timeline), WINDOWS_AT_ONCE):
             ranks = np.arange(first, min(first + WINDOWS_AT_ONCE, len(timeline)))
-            windows = timeline.resolve(timeline.held_at(ranks), with_columns=False)[0]
+            windows = timeline.resolve(timeline.held_at(ranks), with_extras=False)[0]
             _check_frames(windows, of_leaves, storage.frames_per_segment)
 
 

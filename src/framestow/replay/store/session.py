@@ -170,7 +170,7 @@ class Directory:
         parts = self._parts
         ram_bytes = sum(parts.storage.nbytes.values()) + parts.timeline.nbytes
         if parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
-            parts.budget.let_go_bytes = 0
+            parts.budget.evicted_bytes = 0
             try:
                 self.flush()
             except OSError as error:
@@ -229,7 +229,7 @@ class Directory:
             return
         while keys:
             with self._parts.lock:
-                for key in filter(lambda key: storage.lies_in_files(key.stream), keys[:MOVED_AT_ONCE]):
+                for key in filter(lambda key: storage.supports_files(key.stream), keys[:MOVED_AT_ONCE]):
                     with suppress(LookupError):  # it has left the memory or the store meanwhile
                         file, offset, size = self._writer.place(key)
                         storage.move_to_file(*key, file, offset, size)
@@ -293,7 +293,7 @@ def begin_or_go_on(parts: MemoryParts, folder: Path) -> Directory:
             _check_settings(parts.settings, stored.settings, folder)
             stored.fill(parts, in_files=True)
         parts.timeline.close_episodes()
-        parts.make_fit()
+        parts.evict_to_fit()
         writer.begin(newest)
         _warn_of_a_crash(writer, newest)
         return Directory(parts, writer)

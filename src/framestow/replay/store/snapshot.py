@@ -96,7 +96,7 @@ def take_moment(parts: MemoryParts) -> Moment:
     storage, streams = parts.storage, range(parts.settings.num_frame_streams)
     open_segments = [_open_segment(parts, stream) for stream in streams]
     arrays: Arrays = {name: np.array(array) for name, array in parts.timeline.state().items()}
-    arrays[NEXT_POSITIONS] = np.array([storage.held(stream).stop for stream in streams], np.int64)
+    arrays[NEXT_POSITIONS] = np.array([storage.stored_positions(stream).stop for stream in streams], np.int64)
     arrays[OPEN_SIZES] = np.array([len(segment) for segment in open_segments], np.int64)
     arrays[OPEN_SEGMENTS] = np.frombuffer(b"".join(open_segments), np.uint8)
     memory, sampler_arrays = parts.state()
@@ -105,7 +105,7 @@ def take_moment(parts: MemoryParts) -> Moment:
 
 def _open_segment(parts: MemoryParts, stream: int) -> bytes:
     """The packed frames of the segment of ``stream`` that is being filled; none where it has none yet."""
-    number, held = parts.storage.open_segment(stream), parts.storage.held(stream)
+    number, held = parts.storage.open_segment(stream), parts.storage.stored_positions(stream)
     has_frames = held.stop > number * parts.storage.frames_per_segment
     return parts.storage.segment(stream, number) if has_frames else b""
 

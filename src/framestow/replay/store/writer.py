@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import FramestowError
-from framestow.replay.eviction import evict_unneeded
+from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.store.format import (
@@ -362,7 +362,7 @@ def _copy_over(
     frames.append_sealed()
     steps.append_sealed()
     with parts.lock:
-        evict_unneeded(parts.storage, parts.timeline)
+        evict_unreferenced_frames(parts.storage, parts.timeline)
         parts.check_segments()
         moment = take_moment(parts)
         segments = frames.take_rest()

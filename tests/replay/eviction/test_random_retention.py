@@ -16,7 +16,7 @@ from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
-from oracles.told_memory import TellingMemory, ToldListMemory
+from oracles.evicting_memory import ReportingMemory, EvictingListMemory
 from replay.test_memory_against_the_oracle import COLUMNS, MemoryMachine
 
 MOST_STEPS = 10**6
@@ -61,9 +61,9 @@ class RandomRetentionMachine(MemoryMachine):
     @rule()
     def save_and_load(self):
         self.memory.save(self.save_folder)
-        loaded = TellingMemory.load(self.save_folder)
+        loaded = ReportingMemory.load(self.save_folder)
         np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
-        loaded.tell(self.oracle.frames_left)
+        loaded.tell(self.oracle.frames_evicted)
         self.memory = loaded
 
     def everything_sampleable_is_what_the_oracle_holds(self):
@@ -78,7 +78,7 @@ class RandomRetentionMachine(MemoryMachine):
 
     def make(self, capacity, **settings) -> None:
         storage, seed, extras = (settings.pop(name) for name in ("storage", "seed", "extras"))
-        self.memory = TellingMemory(
+        self.memory = ReportingMemory(
             capacity,
             FrameSpec(self.shape),
             MOST_STEPS,
@@ -88,8 +88,8 @@ class RandomRetentionMachine(MemoryMachine):
             extras=extras,
             **settings,
         )
-        self.oracle = ToldListMemory(capacity, **settings)
-        self.memory.tell(self.oracle.frames_left)
+        self.oracle = EvictingListMemory(capacity, **settings)
+        self.memory.tell(self.oracle.frames_evicted)
         self.number_of: dict[int, int] = {}
 
     def new_actions(self, count: int) -> np.ndarray:

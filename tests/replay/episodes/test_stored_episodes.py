@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay import episodes as held_episodes
+from framestow.replay import episodes as stored_episodes
 from oracles.holed_memory import holed_play
 from oracles.small_plays import SmallPlay, small_plays
 
@@ -101,7 +101,7 @@ def test_frames_of_another_episode_are_refused(first: int, before: int):
 
 
 def test_a_full_memory_that_is_fed_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(held_episodes, "TRANSITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(stored_episodes, "TRANSITIONS_AT_ONCE", 2)
     play = SmallPlay(((1, "cut"), (3, "cut")), capacity=4).recorded()
     episodes = play.memory.episodes()
     assert 1 == len(next(episodes))

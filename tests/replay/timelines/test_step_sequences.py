@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.timeline import OF_EPISODES, StepSettings
-from oracles.followed_steps import FollowedSteps
+from framestow.replay.timelines.timeline import EPISODE_KEYS, StepSettings
+from oracles.listed_step_sequences import ListedStepSequences
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
 MAKERS = {
@@ -46,7 +46,7 @@ def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
     held = timeline.held_indices()
     numbers = played.held_numbers()
     index_of = dict(zip(numbers, held.tolist(), strict=True))
-    lists = FollowedSteps(played, set(numbers))
+    lists = ListedStepSequences(played, set(numbers))
     for crosses in (False, True):
         indices, is_first = timeline.follow(held, length, crosses)
         expected = [lists.following(number, length, crosses) for number in numbers]
@@ -64,7 +64,7 @@ def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
         zip(streams.tolist(), positions.tolist(), strict=True)
     )
     np.testing.assert_array_equal(held, timeline.find_steps(streams, positions))
-    np.testing.assert_array_equal(held[held > held[len(held) // 2]][:7], timeline.held_after(held[len(held) // 2], 7))
+    np.testing.assert_array_equal(held[held > held[len(held) // 2]][:7], timeline.sampleable_after(held[len(held) // 2], 7))
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -109,7 +109,7 @@ def test_steps_tell_where_episodes_begin_that_a_store_of_before_does_not_name(re
     steps = steps_for(2, stack, extra=900)
     # A step tells of its history; where a stack has one frame, by the one frame before it that starts no step.
     played = played_course(retention, steps, 5, 0.1, 400, has_empty=stack > 1)
-    state = {name: array for name, array in played.timeline.state(stored=()).items() if name not in OF_EPISODES}
+    state = {name: array for name, array in played.timeline.state(stored=()).items() if name not in EPISODE_KEYS}
     loaded = MAKERS[retention](steps, 5)
 
     loaded.restore(state, {}.get)

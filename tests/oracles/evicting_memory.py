@@ -8,7 +8,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.list_memory import ListMemory
 
 
-class ToldListMemory(ListMemory):
+class EvictingListMemory(ListMemory):
     """The oracle where any frames may leave: what looks at one of them may not be drawn any more."""
 
     def __init__(self, capacity: int, num_envs: int, **settings) -> None:
@@ -36,7 +36,7 @@ class ToldListMemory(ListMemory):
             self.windows.append((stream, first, self.newest[stream]))
             self.newest[stream] += 1
 
-    def frames_left(self, stream: int, first: int, before: int) -> None:
+    def frames_evicted(self, stream: int, first: int, before: int) -> None:
         self.drawable = {
             number
             for number in self.drawable
@@ -48,7 +48,7 @@ class ToldListMemory(ListMemory):
         }
 
 
-class TellingStorage:
+class ReportingStorage:
     """A storage that also tells ``listener`` what leaves it."""
 
     def __init__(self, storage, listener) -> None:
@@ -62,8 +62,8 @@ class TellingStorage:
         self._listener(stream, first, before)
 
 
-class TellingMemory(ReplayMemory):
+class ReportingMemory(ReplayMemory):
     """A memory that tells ``listener`` (stream, first, before) of frames that leave."""
 
     def tell(self, listener) -> None:
-        self._storage = TellingStorage(self._storage, listener)
+        self._storage = ReportingStorage(self._storage, listener)

@@ -8,7 +8,7 @@ import math
 from oracles.listed_steps import PlayedTimeline
 
 
-class FollowedSteps:
+class ListedStepSequences:
     """The steps of a ``PlayedTimeline`` by stream and position, and which of them may be read."""
 
     def __init__(self, played: PlayedTimeline, readable: set[int]) -> None:
