@@ -219,10 +219,10 @@ class StorageBattery:
                 expected = self.frames_of(0, range(position, position + 1))
                 np.testing.assert_array_equal(expected, self.read(each, 0, position, 1))
             for last, count in ((8, 1), (8, 2), (15, 3), (24, 2), (64, 1), (79, 9), (82, 83)):
-                with pytest.raises(IndexError, match="window 0 wants"):
+                with pytest.raises(IndexError, match=r"window 0 (wants|asks for)"):
                     self.read(each, 0, last, count)
             for number in (1, 2, 8, 9, 11, -1):
-                with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not held"):
+                with pytest.raises(IndexError, match=rf"segment {number} of stream 0 is not (held|stored)"):
                     each.segment(0, number)
         self.fill(restored, 0, range(83, 100))
         np.testing.assert_array_equal(self.frames_of(0, range(80, 100)), self.read(restored, 0, 99, 20))
@@ -236,7 +236,7 @@ class StorageBattery:
         later = storage.start_reading()
 
         np.testing.assert_array_equal(self.frames_of(0, range(40)), self.read(reading, 0, 39, 40))
-        with pytest.raises(IndexError, match="window 0 wants"):
+        with pytest.raises(IndexError, match=r"window 0 (wants|asks for)"):
             self.read(later, 0, 39, 40)
 
     def test_a_stream_that_lost_all_its_segments_goes_on_where_it_was(self):
@@ -245,8 +245,12 @@ class StorageBattery:
 
         storage.evict(0, before=16)
 
-        assert (range(16, 16), range(2, 2), 2) == (storage.stored_positions(0), storage.segment_numbers(0), storage.open_segment(0))
-        with pytest.raises(IndexError, match="segment 2 of stream 0 is not held"):
+        assert (range(16, 16), range(2, 2), 2) == (
+            storage.stored_positions(0),
+            storage.segment_numbers(0),
+            storage.open_segment(0),
+        )
+        with pytest.raises(IndexError, match=r"segment 2 of stream 0 is not (held|stored)"):
             storage.segment(0, 2)
         self.fill(storage, 0, range(16, 30))
         np.testing.assert_array_equal(self.frames_of(0, range(16, 30)), self.read(storage, 0, 29, 14))
@@ -283,7 +287,7 @@ class StorageBattery:
             with pytest.raises(ValueError, match=f"segment {number} of stream 0 does not follow"):
                 restored.restore(0, number, storage.segment(0, number))
         restored.restore(0, 2, storage.segment(0, 2))
-        with pytest.raises(ValueError, match="nothing after one that is not full"):
+        with pytest.raises(ValueError, match=r"(nothing|none) after (one|a segment) that is not full"):
             restored.restore(0, 3, storage.segment(0, 0))
         assert range(8, 21) == restored.stored_positions(0)
         np.testing.assert_array_equal(self.frames_of(0, range(8, 21)), self.read(restored, 0, 20, 13))

@@ -6,9 +6,9 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from oracles.evicting_memory import EvictingListMemory, ReportingMemory
 from oracles.list_memory import ListMemory
 from oracles.listed_sequences import ListedSequences
-from oracles.evicting_memory import ReportingMemory, EvictingListMemory
 
 SHAPE = (2, 3)
 NUM_ACTIONS = 5

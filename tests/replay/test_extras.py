@@ -9,8 +9,8 @@ import pytest
 
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 

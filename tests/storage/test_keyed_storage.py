@@ -142,7 +142,7 @@ def test_pictures_lie_in_files_and_vectors_and_scaled_floats_stay_and_damage_nam
     assert [True, True, False, False] == [storage.supports_files(leaf * 3 + 2) for leaf in range(4)]
     assert len(segment) == storage.disk_nbytes
     assert_held(storage, 2, range(16))
-    with pytest.raises(ValueError, match="segments of pose cannot lie in files"):
+    with pytest.raises(ValueError, match="segments of pose cannot be in files"):
         storage.move_to_file(POSE * 3 + 2, 1, path, 0, len(segment))
     path.write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
     with pytest.raises(DamagedSegmentError) as caught:

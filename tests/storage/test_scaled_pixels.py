@@ -15,7 +15,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
-from framestow.storage.scaled_pixels import HEADER, MARK, ScaledPixels, ScaledSegment
+from framestow.storage.scaled_pixels import HEADER, MAGIC, ScaledPixels, ScaledSegment
 
 SHAPE = (3, 4)
 STREAM = np.zeros(1, np.int32)
@@ -125,7 +125,7 @@ def test_evicted_odd_frames_are_counted_no_more_and_give_their_bytes_back():
         ([3, 3], 2, "must be as many, ascending"),
         ([4, 3], 2, "must be as many, ascending"),
         ([10**6], 1, "ascending, below "),
-        ([1, 2], 1, "segment has 1 exceptional frames"),
+        ([1, 2], 1, "segment has 1 float frames"),
     ],
 )
 def test_places_that_cannot_be_are_refused_under_a_right_checksum(places, num_frames, fault):
@@ -141,7 +141,7 @@ def test_places_that_cannot_be_are_refused_under_a_right_checksum(places, num_fr
 
 
 def test_a_segment_that_ends_before_its_parts_do_is_refused():
-    rest = HEADER.pack(0, MARK, 1000, 1)[4:] + bytes(900)
+    rest = HEADER.pack(0, MAGIC, 1000, 1)[4:] + bytes(900)
 
     with pytest.raises(DamagedDataError, match="segment of 916 bytes is none of scaled floats"):
         ScaledSegment.from_bytes(struct.pack("<I", checksum(rest)) + rest)

@@ -326,7 +326,7 @@ def test_what_cannot_be_restored_in_a_file_is_refused_and_changes_nothing(tmp_pa
     for number, fault in ((2, "segment 2 of stream 0 does not follow"), (-1, "segment -1 of stream 0 does not follow")):
         with pytest.raises(ValueError, match=fault):
             storage.restore_in_file(STREAM, number, tmp_path / "log", *places[0], FRAMES)
-    with pytest.raises(ValueError, match="segment 4 of stream 0 has 7 frames: only full ones, of 8"):
+    with pytest.raises(ValueError, match="segment 4 of stream 0 has 7 frames: only full segments of 8 frames"):
         storage.restore_in_file(STREAM, 4, tmp_path / "log", *places[0], 7)
     with pytest.raises(ValueError, match="segment 4 of stream 0 has 3 bytes: a header alone has 24"):
         storage.restore_in_file(STREAM, 4, tmp_path / "log", 0, 3, FRAMES)

@@ -382,7 +382,7 @@ class _Steps:
 
     @property
     def unreferenced_frames(self) -> list[tuple[int, int, int]]:
-        """Triples ``(stream, first, before)`` of frames that no step needs; until ``clear_unreferenced_frames`` is called."""
+        """Ranges ``(stream, first, before)`` of frames that no step references, until they are cleared."""
 
     def clear_unreferenced_frames(self) -> None:
         """Empty ``unreferenced_frames``."""
@@ -418,7 +418,7 @@ class StepRing(_Steps):
         """
 
     def evict_next(self) -> list[tuple[int, int, int]]:
-        """Let go of the oldest steps until a segment can go, of none where none would; gives ``unreferenced_frames``."""
+        """Evict the oldest steps until a segment is unreferenced, if possible; return ``unreferenced_frames``."""
 
     def forget(self, indices: NDArray[np.int64]) -> int:
         """Overwrite the slots of these indices, ascending, with what stands for lost steps; how many could be drawn.

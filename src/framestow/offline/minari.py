@@ -505,5 +505,7 @@ def _notes(memory: ReplayMemory) -> list[str]:
         )
     extras = memory._settings.extras
     if extras:
-        notes.append(f"extras lie in infos beside the observations, zeros beside an episode's last: {extras.description}")
+        notes.append(
+            f"extras lie in infos beside the observations, zeros beside an episode's last: {extras.description}"
+        )
     return notes

@@ -21,12 +21,12 @@ INT64 = np.iinfo(np.int64)
 class ActionSpec:
     """Shape, dtype and range of one action.
 
-    An action is an integer (``Discrete``), several integers (``MultiDiscrete``, ``MultiBinary``), or an array (``Box``).
-    Integer actions are stored in the narrowest dtype that fits their range, and are returned as ``int64``. Actions of a
-    ``Box`` keep their dtype.
+    An action is an integer (``Discrete``), several integers (``MultiDiscrete``, ``MultiBinary``), or an array
+    (``Box``). Integer actions are stored in the narrowest dtype that fits their range, and are returned as ``int64``.
+    Actions of a ``Box`` keep their dtype.
 
-    ``low`` and ``high`` are inclusive bounds: one for all elements, or one per element in C order. Both are ``None`` for
-    a ``Box``.
+    ``low`` and ``high`` are inclusive bounds: one for all elements, or one per element in C order. Both are ``None``
+    for a ``Box``.
     """
 
     shape: tuple[int, ...]
@@ -134,7 +134,7 @@ class ActionSpec:
         return list(zip(lows, highs, strict=True))
 
     def are_outside(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the elements of ``actions``, ``(n, *shape)``, outside their bounds; all False for a ``Box``."""
+        """Return a mask of the elements of ``actions``, ``(n, *shape)``, out of bounds; all False for a ``Box``."""
         if not self.is_counted:
             return np.zeros(actions.shape, np.bool_)
         bounds = np.array(self.ranges, np.int64).reshape(*self.shape, 2)

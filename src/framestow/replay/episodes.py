@@ -17,7 +17,7 @@ import numpy.typing as npt
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import AnySpec, each_leaf
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.timelines.timeline import StepFields, Indices, Timeline, steps_in_pieces
+from framestow.replay.timelines.timeline import Indices, StepFields, Timeline, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
 STEPS_PER_PIECE = 1 << 18  # resolved together, about 40 bytes each
@@ -50,8 +50,8 @@ class EpisodeRuns:
     open              no                  its episode has not ended
     ================  ==================  ============================================================
 
-    ``runs`` is an array of ``RUN``. With a stack of one frame, ``history`` does not mark an episode's first step. Then a
-    run has its beginning at position 0, or if exactly one position separates it from the previous run: the last frame
+    ``runs`` is an array of ``RUN``. With a stack of one frame, ``history`` does not mark an episode's first step. Then
+    a run has its beginning at position 0, or if exactly one position separates it from the previous run: the last frame
     of the previous episode.
     """
 

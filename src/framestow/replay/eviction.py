@@ -174,7 +174,7 @@ class Budget:
                 self.max_charged_bytes -= (self.max_charged_bytes - self._empty_charge) // 2
 
     def wants_flush(self, num_bytes: int) -> bool:
-        """Whether ``num_bytes``, files included, exceed the budget and enough was evicted to make a flush worthwhile."""
+        """Return whether ``num_bytes``, with files, exceed the budget, and a flush would free enough of them."""
         return (
             self.max_bytes is not None
             and num_bytes > self.max_bytes
@@ -254,7 +254,7 @@ class SegmentNeeds:
             )
 
     def _least_bytes(self, frames: int) -> int:
-        """Bytes that suffice for frames of pure noise: open segments while they grow, and ``num_sealed`` sealed ones."""
+        """Return the bytes that suffice for frames of noise: growing open segments, and ``num_sealed`` sealed ones."""
         segments = (2 * self.num_streams + self.num_sealed) * frames * self._bytes_a_frame
         frames_beside = PACKER_FRAMES + self.num_streams * (self.stack + 3)
         num_leaves = len(self.frame.leaf_frames)

@@ -49,8 +49,8 @@ class StoredFiles:
 def stored_files(folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredFiles:
     """Return the files of the memory in ``folder``: of the newest generation unless ``generation`` is given.
 
-    Another process may write meanwhile. Raises ``FileNotFoundError`` if the folder holds no memory, ``DamagedDataError``
-    for a damaged manifest and ``IncompatibleError`` for another version.
+    Another process may write meanwhile. Raises ``FileNotFoundError`` if the folder holds no memory,
+    ``DamagedDataError`` for a damaged manifest and ``IncompatibleError`` for another version.
     """
     while True:
         listed = generations(folder, files)

@@ -18,7 +18,6 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.episodes import StoredEpisode, stored_episodes
 from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
@@ -28,6 +27,7 @@ from framestow.replay.samplers.sampler import Sampler, checked_priorities
 from framestow.replay.sampling import Gathering, HeldBatches, HeldSteps, PendingBatch, held_steps
 from framestow.replay.sequences import Borders, PendingSequences, Sequences, SequenceShape
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
+from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.session import (
     Directory,
     Saves,

@@ -14,11 +14,11 @@ from framestow.errors import DamagedSegmentError
 from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.frames.stacking import make_stacker
 from framestow.replay.byte_amounts import KIB
-from framestow.replay.step_fields import slot_record
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import ToldSampler
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler
+from framestow.replay.step_fields import slot_record
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline

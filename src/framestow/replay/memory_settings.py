@@ -13,7 +13,6 @@ from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.replay.eviction import (
     MIN_SEALED_SEGMENTS,
     Retention,
@@ -23,6 +22,7 @@ from framestow.replay.eviction import (
     min_segment_frames,
     segment_frames,
 )
+from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.storage.storages import SEGMENT_RULE, STORAGES, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot

@@ -15,8 +15,8 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from oracles.chi_square import chi_square, chi_square_bound
+from oracles.evicting_memory import EvictingListMemory, ReportingMemory
 from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
-from oracles.evicting_memory import ReportingMemory, EvictingListMemory
 from replay.test_memory_against_the_oracle import COLUMNS, MemoryMachine
 
 MOST_STEPS = 10**6

@@ -28,7 +28,8 @@ def departures(timeline: BlockTimeline, num_steps: int, streams: list[list[int]]
         zeros = [0] * count
         assert timeline.stage(those, zeros, [0.0] * count, [False] * count, [False] * count, frames[:count])
         left += [
-            (stream, first // timeline.segment_frames) for stream, first, _ in evicted(timeline, timeline.evict_for_staged)
+            (stream, first // timeline.segment_frames)
+            for stream, first, _ in evicted(timeline, timeline.evict_for_staged)
         ]
         timeline.append_staged()
     return left

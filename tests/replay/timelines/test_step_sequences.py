@@ -64,7 +64,9 @@ def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
         zip(streams.tolist(), positions.tolist(), strict=True)
     )
     np.testing.assert_array_equal(held, timeline.find_steps(streams, positions))
-    np.testing.assert_array_equal(held[held > held[len(held) // 2]][:7], timeline.sampleable_after(held[len(held) // 2], 7))
+    np.testing.assert_array_equal(
+        held[held > held[len(held) // 2]][:7], timeline.sampleable_after(held[len(held) // 2], 7)
+    )
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.replay.step_fields import slot_record
 from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_fields import slot_record
 from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
 from framestow.storage.files.block_format import LOG, BlockKey, BlockPlace, Damage, FileState, LogState, file_name
 from framestow.storage.files.block_log_reader import BlockLogReader

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.replay.step_fields import slot_record
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_fields import slot_record
 from framestow.replay.store.blocks import ExaminedLog, HeldFrames, LogView, SegmentCheck, StepsCheck, contradictions
 from framestow.replay.store.format import FRAMES, KIND, STEPS, Manifest, checked_manifest, checked_settings
 from framestow.replay.store.snapshot import (

@@ -13,20 +13,20 @@ from framestow.errors import DamagedDataError
 from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.timeline import (
     Arrays,
+    FrameRange,
     Indices,
     ReadSteps,
     StepKey,
     StepSettings,
     StreamArrays,
-    FrameRange,
-    slots_to_arrays,
     check_starts,
     check_windows,
     restore_starts,
     restore_streams,
     runs_of,
-    slots_from_block,
     slots_from_arrays,
+    slots_from_block,
+    slots_to_arrays,
     starts_state,
     streams_state,
 )

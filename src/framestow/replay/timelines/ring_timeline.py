@@ -15,20 +15,20 @@ from framestow._core import StepRing
 from framestow.errors import DamagedDataError
 from framestow.replay.timelines.timeline import (
     Arrays,
+    FrameRange,
     Indices,
     ReadSteps,
     StepKey,
     StepSettings,
     StreamArrays,
-    FrameRange,
     Windows,
-    slots_to_arrays,
     check_starts,
     check_windows,
     restore_starts,
     restore_streams,
-    slots_from_block,
     slots_from_arrays,
+    slots_from_block,
+    slots_to_arrays,
     starts_state,
     streams_state,
 )
@@ -94,12 +94,12 @@ class RingTimeline(StepRing, StreamArrays):
     """The newest ``capacity`` transitions over all streams.
 
     Transitions are numbered in the order of appending: this number is the *index*, and ``index % capacity`` the *slot*.
-    A full memory overwrites the oldest transition of all streams, so indices ``oldest`` to ``next_index`` (excluded) are
-    stored. All of them are sampleable except lost and pending ones.
+    A full memory overwrites the oldest transition of all streams, so indices ``oldest`` to ``next_index`` (excluded)
+    are stored. All of them are sampleable except lost and pending ones.
 
-    The native ``StepRing`` does the work on NumPy arrays that Python allocates (docs/decisions.md has the gain). A store's
-    block n has the steps of indices ``n * STEPS_PER_BLOCK`` to ``(n + 1) * STEPS_PER_BLOCK`` (excluded). A block is
-    sealed while all its steps are in the ring. The rest of a partly overwritten block is saved with the state.
+    The native ``StepRing`` does the work on NumPy arrays that Python allocates (docs/decisions.md has the gain). A
+    store's block n has the steps of indices ``n * STEPS_PER_BLOCK`` to ``(n + 1) * STEPS_PER_BLOCK`` (excluded). A
+    block is sealed while all its steps are in the ring. The rest of a partly overwritten block is saved with the state.
     """
 
     def __init__(self, steps: StepSettings, releases_pages: bool = False) -> None:
@@ -157,8 +157,8 @@ class RingTimeline(StepRing, StreamArrays):
         """Return the slots of a sealed block as bytes; ``IndexError`` for another block."""
         if key[1] not in _numbers_within(self.oldest, self.next_index):
             raise IndexError(
-                f"block {key[1]} of steps is not sealed: transitions {self.oldest} to {self.next_index - 1} are stored; "
-                "use a key from sealed_steps()"
+                f"block {key[1]} of steps is not sealed: transitions {self.oldest} to {self.next_index - 1} are "
+                "stored; use a key from sealed_steps()"
             )
         return self._slots[_indices_of(key[1]) % self.capacity].tobytes()
 

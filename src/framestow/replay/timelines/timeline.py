@@ -16,8 +16,8 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 from framestow.replay.samplers.sampler import WatchedSlots
+from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ StepFields = tuple[  # actions, rewards, discounts, terminated, truncated, extra
 class Timeline(WatchedSlots, Protocol):
     """The stored steps of all streams: actions, rewards, flags, extras, and the positions of their frames.
 
-    Every transition has an *index* that is never reused. Every frame has a *position*: its number within its stream. Let
-    e be the first position of an episode, and ``stack`` the number of frames per observation. A transition that starts
-    at position p has the frames::
+    Every transition has an *index* that is never reused. Every frame has a *position*: its number within its stream.
+    Let e be the first position of an episode, and ``stack`` the number of frames per observation. A transition that
+    starts at position p has the frames::
 
         observation        max(e, p - stack + 1) .. p          padded at the beginning of an episode
         next observation   max(e, p + m - stack + 1) .. p + m  p + m may be the episode's last frame
@@ -317,7 +317,7 @@ def runs_of(indices: Indices) -> Indices:
 
 
 def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
-    """Yield the indices of all stored steps, at most ``most`` at a time: sampleable ones in order, then pending ones."""
+    """Yield the indices of all stored steps, ``most`` at a time: the sampleable ones in order, then the pending ones."""
     for start in range(0, len(timeline), most):
         yield timeline.held_at(np.arange(start, min(start + most, len(timeline))))
     pending = timeline.pending
@@ -476,7 +476,7 @@ def restore_starts(timeline: Timeline, arrays: Arrays) -> None:
     newest = np.repeat(timeline.episode_starts, counts)
     if len(starts) and (starts.min() < 0 or (starts > newest).any() or (np.delete(num_frames, firsts) < 1).any()):
         raise DamagedDataError(
-            f"episodes begin at {starts.min()} to {starts.max()}: each must begin after the previous one of its stream, "
-            "and not after the newest; load an older save"
+            f"episodes begin at {starts.min()} to {starts.max()}: each must begin after the previous one of its "
+            "stream, and not after the newest; load an older save"
         )
     timeline.restore_starts(counts, starts)
