@@ -190,7 +190,7 @@ def test_an_array_that_does_not_fit_is_refused(out):
     [np.zeros((0, 8, 8), np.uint8), np.zeros((2, 8, 9), np.uint8), np.zeros((2, 8, 8)), np.zeros((8, 8), np.uint8)],
 )
 def test_frames_of_another_kind_are_refused(frames):
-    with pytest.raises(InvalidSettingsError, match=re.escape("must be uint8 of shape (n, 8, 8), n at least 1")):
+    with pytest.raises(InvalidSettingsError, match=re.escape("must be uint8 of shape (n, 8, 8) with n at least 1")):
         SegmentCodec(FrameSpec((8, 8))).pack(frames)
 
 

@@ -79,7 +79,7 @@ def test_what_is_no_dtype_is_refused():
 
 
 def test_integers_cannot_be_scaled_pixels():
-    with pytest.raises(InvalidSettingsError, match="scaled pixels are float16, float32 or float64"):
+    with pytest.raises(InvalidSettingsError, match="scaled pixels must be float16, float32 or float64"):
         FrameSpec((4, 4), np.int32, is_scaled=True)
 
 

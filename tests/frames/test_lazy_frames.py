@@ -192,7 +192,7 @@ def test_a_read_only_view_of_what_can_be_written_to_is_copied_deeply():
 def test_an_array_without_a_copy_is_refused_as_numpy_asks(axis):
     lazy = LazyFrames(numbered(4), axis)
 
-    with pytest.raises(ValueError, match=r"^copy is False: LazyFrames is put together anew for each array; leave"):
+    with pytest.raises(ValueError, match=r"^copy is False: LazyFrames always returns a new array; leave"):
         np.asarray(lazy, copy=False)
     assert np.asarray(lazy, copy=True).flags.owndata
 
@@ -233,7 +233,7 @@ def test_they_say_what_they_stand_for():
 @pytest.mark.parametrize(
     ("frames", "axis", "message"),
     [
-        ([], "first", "frames are none: a stack has at least one; give the last ones, oldest first"),
+        ([], "first", "frames are empty: a stack needs at least one frame; give them oldest first"),
         (
             [np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)],
             "first",
@@ -243,11 +243,11 @@ def test_they_say_what_they_stand_for():
         (
             [np.zeros(2, np.uint8), np.zeros(2)],
             "first",
-            "frame 1 is float64 of shape (2,): the first one is uint8 of shape (2,), and a stack is of one kind; give "
+            "frame 1 is float64 of shape (2,): it must be uint8 of shape (2,) as the first frame; give "
             "the frames of one environment",
         ),
-        ([np.zeros(2)], "middle", "axis is 'middle': must be one of 'first', 'last', 'channels'"),
-        ([1, 2], "channels", "frames are numbers: they have no last axis to be joined along; take 'first'"),
+        ([np.zeros(2)], "middle", "axis is 'middle': it must be one of 'first', 'last', 'channels'"),
+        ([1, 2], "channels", "frames are scalars: axis='channels' needs frames with an axis; use 'first'"),
     ],
 )
 def test_frames_that_make_no_stack_are_refused(frames, axis, message):
@@ -274,6 +274,6 @@ def test_a_batch_is_the_array_of_its_observations_and_gives_each_back(stack, num
 def test_a_batch_of_observations_that_differ_is_refused():
     for lazies in ([LazyFrames(numbered(4)), LazyFrames(numbered(3))], []):
         with pytest.raises(
-            InvalidSettingsError, match=r"^observations are of the shapes and dtypes \[.*\]: a batch has"
+            InvalidSettingsError, match=r"^observations have the shapes and dtypes \[.*\]: a batch needs"
         ):
             LazyFramesBatch(lazies)

@@ -72,16 +72,16 @@ def test_parts_of_a_tuple_that_are_too_few_are_named_by_their_place():
     spec = observation_spec({"views": (CAMERA, (JOINTS, JOINTS))})
 
     with pytest.raises(
-        InvalidStepError, match=re.escape("frames['views'][1] are 1 parts: this memory takes a tuple of 2")
+        InvalidStepError, match=re.escape("frames['views'][1] are 1 parts: this memory needs a tuple of 2")
     ):
         spec.flattened({"views": (1, (2,))})
-    with pytest.raises(InvalidStepError, match=re.escape("frames['views'] are a dict: this memory takes a tuple of 2")):
+    with pytest.raises(InvalidStepError, match=re.escape("frames['views'] are a dict: this memory needs a tuple of 2")):
         spec.flattened({"views": {"a": 1}})
 
 
 def test_whoever_takes_one_array_names_the_keys_that_are_too_many():
     assert FrameSpec((7,), np.float64) == only_frame(observation_spec(JOINTS), "an export takes")
     with pytest.raises(
-        InvalidSettingsError, match=r"^observations are of a, b\.0: an export takes one array a frame; "
+        InvalidSettingsError, match=r"^observations are of a, b\.0: an export takes one array per frame; "
     ):
         only_frame(observation_spec({"a": CAMERA, "b": [JOINTS]}), "an export takes")

@@ -136,13 +136,13 @@ def test_columns_are_stored_alike_in_every_form(form):
 BAD = [
     (None, "extras lack is_greedy, log_prob, state, visits: every step of this memory has"),
     ({"state": ...}, "extras lack state: every step of this memory has"),
-    ({"extra": [1, 2]}, "extras have extra: this memory keeps is_greedy bool, log_prob float32, state float64 2x3"),
-    ({"state": np.zeros((2, 3))}, "extra 'state' has shape (2, 3): 2 environments take (2, 2, 3)"),
-    ({"visits": [1]}, "extra 'visits' has shape (1,): 2 environments take (2,)"),
-    ({"visits": [1.0, 2.0]}, "extra 'visits' has dtype float64: this memory keeps int16 of it; convert it"),
-    ({"visits": [1, 40_000]}, "extra 'visits' is 40000 at row 1: int16 does not hold that"),
-    ({"log_prob": [0.0, 1e300]}, "extra 'log_prob' is 1e+300 at row 1: float32 does not hold that"),
-    ({"is_greedy": [0, 1]}, "extra 'is_greedy' has dtype int64: this memory keeps bool of it"),
+    ({"extra": [1, 2]}, "extras have extra: this memory stores is_greedy bool, log_prob float32, state float64 2x3"),
+    ({"state": np.zeros((2, 3))}, "extra 'state' has shape (2, 3): 2 environments need (2, 2, 3)"),
+    ({"visits": [1]}, "extra 'visits' has shape (1,): 2 environments need (2,)"),
+    ({"visits": [1.0, 2.0]}, "extra 'visits' has dtype float64: this memory stores it as int16; convert it"),
+    ({"visits": [1, 40_000]}, "extra 'visits' is 40000 at row 1: it does not fit int16"),
+    ({"log_prob": [0.0, 1e300]}, "extra 'log_prob' is 1e+300 at row 1: it does not fit float32"),
+    ({"is_greedy": [0, 1]}, "extra 'is_greedy' has dtype int64: this memory stores it as bool"),
     ([1, 2], "extras is [1, 2]: it must map names to arrays"),
 ]
 
@@ -168,26 +168,26 @@ def test_a_memory_without_columns_refuses_them():
     memory = memory_with(None)
     memory.begin(FRAMES)
 
-    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory keeps none; leave it out"):
+    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory stores none; leave it out"):
         append(memory, {"log_prob": np.zeros(2, np.float32)})
 
 
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"reward": np.float32}, "extras has the name 'reward': a batch has that already; take another name"),
-        ({"mask": np.float32}, "extras has the name 'mask': a batch has that already"),
-        ({"": np.float32}, "extras has the name '': names are letters, digits and underscores"),
+        ({"reward": np.float32}, "extras has the name 'reward': a batch already has this field; use another name"),
+        ({"mask": np.float32}, "extras has the name 'mask': a batch already has this field"),
+        ({"": np.float32}, "extras has the name '': a name must be a Python identifier"),
         ({"log prob": np.float32}, "extras has the name 'log prob'"),
         ({3: np.float32}, "extras has the name 3"),
-        ({"name": object}, "extra 'name' is object: an extra has numbers or booleans"),
-        ({"name": "U8"}, "extra 'name' is <U8: an extra has numbers or booleans"),
-        ({"name": [("x", np.int8)]}, "an extra has numbers or booleans"),
-        ({"name": np.longdouble}, "an extra has numbers or booleans of up to 8 bytes"),
-        ({"name": (np.float32, (0,))}, "at least one a step"),
-        ({"name": "no such dtype"}, "extra 'name' is 'no such dtype': NumPy knows no such dtype"),
-        ({"name": (np.float32, (-1,))}, "NumPy knows no such dtype"),
-        ({"name": (np.uint8, 65_537)}, "extras take 65537 bytes a step: 65536 is the most"),
+        ({"name": object}, "extra 'name' is object: an extra must be at least one number or boolean"),
+        ({"name": "U8"}, "extra 'name' is <U8: an extra must be at least one number or boolean"),
+        ({"name": [("x", np.int8)]}, "an extra must be at least one number or boolean"),
+        ({"name": np.longdouble}, "an extra must be at least one number or boolean of up to 8 bytes"),
+        ({"name": (np.float32, (0,))}, "an extra must be at least one number or boolean"),
+        ({"name": "no such dtype"}, "extra 'name' is 'no such dtype': it must be a NumPy dtype"),
+        ({"name": (np.float32, (-1,))}, "it must be a NumPy dtype"),
+        ({"name": (np.uint8, 65_537)}, "extras take 65537 bytes per step: at most 65536 are allowed"),
         (["log_prob"], "extras is ['log_prob']: it must map names to dtypes"),
     ],
 )

@@ -122,8 +122,8 @@ def test_evicted_odd_frames_are_counted_no_more_and_give_their_bytes_back():
 @pytest.mark.parametrize(
     ("places", "num_frames", "fault"),
     [
-        ([3, 3], 2, "must be as many, ascending"),
-        ([4, 3], 2, "must be as many, ascending"),
+        ([3, 3], 2, "it must have one per place, ascending"),
+        ([4, 3], 2, "it must have one per place, ascending"),
         ([10**6], 1, "ascending, below "),
         ([1, 2], 1, "segment has 1 float frames"),
     ],
@@ -143,7 +143,7 @@ def test_places_that_cannot_be_are_refused_under_a_right_checksum(places, num_fr
 def test_a_segment_that_ends_before_its_parts_do_is_refused():
     rest = HEADER.pack(0, MAGIC, 1000, 1)[4:] + bytes(900)
 
-    with pytest.raises(DamagedDataError, match="segment of 916 bytes is none of scaled floats"):
+    with pytest.raises(DamagedDataError, match="segment of 916 bytes is not a segment of scaled floats"):
         ScaledSegment.from_bytes(struct.pack("<I", checksum(rest)) + rest)
 
 

@@ -107,8 +107,8 @@ class LazyFrames(LazyArray):
     >>> np.shares_memory(second[3], frames[4]), second[3].flags.writeable
     (True, False)
 
-    It behaves like its array: ``lazy[i]`` equals ``np.asarray(lazy)[i]``. With ``axis="first"`` it works like the former
-    class of Gymnasium, with ``axis="channels"`` like the class of Baselines:
+    It behaves like its array: ``lazy[i]`` equals ``np.asarray(lazy)[i]``. With ``axis="first"`` it works like
+    Gymnasium's former class, with ``axis="channels"`` like the class of Baselines:
 
     ======================  =================================  ===================================
     call                    ``first`` and ``last``             ``channels``

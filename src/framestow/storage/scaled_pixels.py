@@ -44,8 +44,7 @@ class PixelScaling:
         self._table = self._divided(np.arange(LARGEST_PIXEL + 1, dtype=np.uint8))
 
     def to_pixels(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Return ``frames``, ``(n, *frame)`` in C order, as ``uint8``, and a mask of the frames that are exactly k /
-        255.
+        """Return ``frames``, ``(n, *frame)`` in C order, as ``uint8``, and a mask of those that are exactly k / 255.
 
         The pixels of the other frames are arbitrary.
         """

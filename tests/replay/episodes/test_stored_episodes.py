@@ -96,7 +96,7 @@ def test_frames_of_another_episode_are_refused(first: int, before: int):
     play = SmallPlay(((3, "terminated"), (3, "terminated"))).recorded()
     episode = next(play.memory.episodes())
 
-    with pytest.raises(IndexError, match=re.escape("there are 0 to 3; ask for those")):
+    with pytest.raises(IndexError, match=re.escape("it has frames 0 to 3; ask for those")):
         episode.frames(first, before)
 
 
@@ -110,6 +110,6 @@ def test_a_full_memory_that_is_fed_meanwhile_is_noticed(monkeypatch: pytest.Monk
         play.append([0], [0.0], [False], [False], np.ones((1, 5, 3), np.uint8))
 
     with pytest.raises(
-        NothingToSampleError, match="a transition before 1 has left while the episodes were gone through"
+        NothingToSampleError, match="a transition before 1 was evicted during the iteration over episodes"
     ):
         next(episodes)

@@ -218,7 +218,7 @@ def test_a_batch_that_is_too_large_for_the_budget_is_drawn_but_not_kept():
 
 @pytest.mark.parametrize(("num_envs", "max_bytes"), [(1, "100 kB"), (8, "1 MiB"), (256, 10**7)])
 def test_a_budget_that_cannot_hold_what_is_being_filled_is_refused_with_the_number_that_would_do(num_envs, max_bytes):
-    with pytest.raises(InvalidSettingsError, match=r"may need .* for what they are filling") as refused:
+    with pytest.raises(InvalidSettingsError, match=r"may need .* for their open segments") as refused:
         ReplayMemory(1000, SPEC, 4, num_envs=num_envs, max_bytes=max_bytes)
 
     enough = int(re.search(r"give at least ([0-9_]+)", str(refused.value))[1])

@@ -189,7 +189,7 @@ def test_a_capacity_without_enough_segments_is_refused_with_the_number_that_woul
     needed = fewest(num_envs, stack)
     arguments = {"stack": stack, "num_envs": num_envs, "retention": "random"}
 
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"takes at least {needed} transitions")):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"needs at least {needed} transitions")):
         ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)
     assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **arguments).capacity
 

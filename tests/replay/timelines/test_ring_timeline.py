@@ -110,7 +110,7 @@ def test_a_state_that_no_timeline_gave_is_refused(name, value):
     for _ in range(3):
         step(timeline)
 
-    with pytest.raises(DamagedDataError, match="take an older save"):
+    with pytest.raises(DamagedDataError, match="load an older save"):
         begun(5, 1, stack=2).restore(timeline.state() | {name: value}, no_blocks)
 
 

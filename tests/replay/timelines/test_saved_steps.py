@@ -156,7 +156,7 @@ def test_a_block_that_is_not_sealed_is_refused(make):
     played = PlayedTimeline(make(), STACK, seed=0)
     played.play(10)
 
-    with pytest.raises(IndexError, match="take it from sealed_steps"):
+    with pytest.raises(IndexError, match="use a key from sealed_steps"):
         played.timeline.step_block((0, 0))
 
 
@@ -173,7 +173,7 @@ def test_arrays_of_another_timeline_are_refused(make, name, value):
     played = PlayedTimeline(make(), STACK, seed=0)
     played.play(10)
 
-    with pytest.raises(DamagedDataError, match="take an older save"):
+    with pytest.raises(DamagedDataError, match="load an older save"):
         make().restore(played.timeline.state() | {name: value}, lambda key: None)
 
 

@@ -317,7 +317,7 @@ def runs_of(indices: Indices) -> Indices:
 
 
 def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
-    """Yield the indices of all stored steps, ``most`` at a time: the sampleable ones in order, then the pending ones."""
+    """Yield the indices of all stored steps, ``most`` at a time: sampleable ones first, then pending ones."""
     for start in range(0, len(timeline), most):
         yield timeline.held_at(np.arange(start, min(start + most, len(timeline))))
     pending = timeline.pending
