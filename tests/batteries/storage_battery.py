@@ -1,4 +1,4 @@
-"""What every frame storage must do; a test module makes ``StorageBattery`` run over each implementation."""
+"""Tests of every frame storage; test modules subclass ``StorageBattery`` for each implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MakeStorage = Callable[..., FrameStorage]
 
 
 def pixels_of(stream: int, positions: range) -> np.ndarray:
-    """Pictures that differ by stream and position, alike enough to pack."""
+    """Images that differ by stream and position, and compress."""
     frames = np.full((len(positions), *PIXELS.shape), stream, np.uint8)
     for frame, position in zip(frames, positions, strict=True):
         frame[position % 30, position % 37 : position % 37 + 3] = 100 + position % 150
@@ -26,12 +26,12 @@ def pixels_of(stream: int, positions: range) -> np.ndarray:
 
 
 def noise(num_frames: int) -> np.ndarray:
-    """Pictures that do not pack."""
+    """Images that do not compress."""
     return np.random.default_rng(0).integers(0, 256, (num_frames, *PIXELS.shape), dtype=np.uint8)
 
 
 def append_evicting(storage: FrameStorage, frames: np.ndarray, num_kept: int) -> None:
-    """Append to stream 0 and keep about the newest ``num_kept``."""
+    """Append to stream 0, and evict all but about the newest ``num_kept`` frames."""
     for frame in frames:
         storage.append(np.array([0], np.int32), frame[None])
         storage.evict(0, storage.stored_positions(0).stop - num_kept)
@@ -42,7 +42,7 @@ class StorageBattery:
     spec = PIXELS
 
     def shown(self, pixels: np.ndarray, positions: range) -> np.ndarray:
-        """The frames of ``self.spec`` that show ``pixels`` at those positions."""
+        """Frames of ``self.spec`` with ``pixels``, at those positions."""
         return pixels.astype(self.spec.dtype).reshape(-1, *self.spec.shape)
 
     def frames_of(self, stream: int, positions: range) -> np.ndarray:
@@ -65,7 +65,7 @@ class StorageBattery:
         storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out, padding)
         return out[0]
 
-    def test_every_frame_comes_back_whatever_window_asks_for_it(self):
+    def test_every_window_has_the_appended_frames(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(300))
         expected = self.frames_of(0, range(300))
@@ -75,7 +75,7 @@ class StorageBattery:
             np.testing.assert_array_equal(expected[last - count + 1 : last + 1], self.read(storage, 0, last, count))
 
     @pytest.mark.parametrize("padding", STACK_PADDINGS)
-    def test_a_short_window_is_padded_by_its_first_frame_or_by_zeros_whatever_frames_it_has(self, padding):
+    def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros(self, padding):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(300))
 
@@ -87,7 +87,7 @@ class StorageBattery:
             assert expected.tobytes() == self.read(storage, 0, last, count, length=6, padding=padding).tobytes()
 
     @pytest.mark.parametrize("padding", STACK_PADDINGS)
-    def test_windows_of_all_lengths_in_one_batch_are_each_padded_as_alone(self, padding):
+    def test_windows_of_different_lengths_in_one_batch_are_padded_independently(self, padding):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(60))
         counts = np.arange(60, dtype=np.int32) % 5 + 1
@@ -99,7 +99,7 @@ class StorageBattery:
         for row, (last, count) in enumerate(zip(lasts.tolist(), counts.tolist(), strict=True)):
             assert self.read(storage, 0, last, count, 5, padding).tobytes() == out[row].tobytes()
 
-    def test_streams_grow_apart_and_do_not_mix(self):
+    def test_streams_grow_independently(self):
         storage = self.make(self.spec, 3)
         for stream, num_frames in enumerate((5, 170, 64)):
             self.fill(storage, stream, range(num_frames))
@@ -114,7 +114,7 @@ class StorageBattery:
         ]
         np.testing.assert_array_equal(np.stack(expected), out)
 
-    def test_the_callers_array_changed_afterwards_changes_nothing(self):
+    def test_appended_frames_are_copied(self):
         storage = self.make(self.spec, 1)
         frames = self.frames_of(0, range(1))
         storage.append(np.array([0], np.int32), frames)
@@ -122,7 +122,7 @@ class StorageBattery:
 
         np.testing.assert_array_equal(self.frames_of(0, range(1)), self.read(storage, 0, 0, 1))
 
-    def test_evicted_frames_are_refused_and_the_others_stay(self):
+    def test_evicted_frames_are_refused_and_the_others_stay_stored(self):
         storage = self.make(self.spec, 2)
         for stream in (0, 1):
             self.fill(storage, stream, range(900))
@@ -137,15 +137,15 @@ class StorageBattery:
         for last in (held.start, 800, 899):
             np.testing.assert_array_equal(self.frames_of(0, range(last, last + 1)), self.read(storage, 0, last, 1))
 
-    def test_evicting_gives_memory_back(self):
+    def test_evicting_frees_memory(self):
         storage = self.make(self.spec, 1)
 
         append_evicting(storage, self.shown(noise(12_000), range(12_000)), num_kept=1000)
 
-        # Twelve times as much was stored: what stays is the live frames, and two blocks that are partly in use.
+        # Twelve times as much was appended: the stored frames and two partly used blocks remain.
         assert sum(storage.nbytes.values()) < 1000 * self.spec.nbytes + 3 * 2**20
 
-    def test_frames_that_are_still_being_gathered_are_never_evicted(self):
+    def test_the_open_segment_is_never_evicted(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(5))
 
@@ -156,7 +156,7 @@ class StorageBattery:
     @pytest.mark.parametrize(
         ("stream", "last", "count"), [(0, 10, 1), (0, 3, 5), (0, -1, 1), (1, 0, 1), (0, 5, 0), (0, 5, 4)]
     )
-    def test_a_window_that_is_not_held_is_refused_before_anything_is_written(self, stream, last, count):
+    def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(self, stream, last, count):
         storage = self.make(self.spec, 2)
         self.fill(storage, 0, range(10))
         out = np.full((2, 3, *self.spec.shape), 255, self.spec.dtype)
@@ -167,7 +167,7 @@ class StorageBattery:
         assert (out == 255).all()
 
     @pytest.mark.parametrize(("num_frames", "evicted"), [(0, 0), (1, 0), (64, 0), (333, 0), (700, 500)])
-    def test_a_storage_filled_from_anothers_segments_holds_the_same_and_goes_on(self, num_frames, evicted):
+    def test_a_storage_restored_from_segments_is_equal_and_accepts_more_frames(self, num_frames, evicted):
         storage, restored = self.make(self.spec, 2), self.make(self.spec, 2)
         self.fill(storage, 1, range(num_frames))
         storage.evict(1, evicted)
@@ -182,7 +182,7 @@ class StorageBattery:
         for last in held:
             np.testing.assert_array_equal(self.frames_of(1, range(last, last + 1)), self.read(restored, 1, last, 1))
 
-    def test_bytes_that_are_no_segment_are_refused(self):
+    def test_bytes_that_are_not_a_segment_are_refused(self):
         storage, restored = self.make(self.spec, 1), self.make(self.spec, 1)
         self.fill(storage, 0, range(10))
         segment = storage.segment(0, 0)
@@ -198,12 +198,12 @@ class StorageBattery:
         restored.restore(0, 0, segment)
         np.testing.assert_array_equal(self.frames_of(0, range(10)), self.read(restored, 0, 9, 10))
 
-    def test_segments_anywhere_may_leave_and_what_is_left_is_read_counted_and_handed_on(self):
+    def test_any_sealed_segment_can_be_evicted_and_the_others_are_read_counted_and_saved(self):
         storage, restored = (self.make(self.spec, 1, frames_per_segment=8) for _ in range(2))
         self.fill(storage, 0, range(83))
         storage.evict(0, before=24, first=8)
-        storage.evict(0, before=47, first=33)  # 40 .. 47 has a frame that stays, and 32 .. 39 too
-        storage.evict(0, before=83, first=64)  # the open segment stays
+        storage.evict(0, before=47, first=33)  # segments 32 .. 39 and 40 .. 47 contain stored frames
+        storage.evict(0, before=83, first=64)  # the open segment is not evicted
         gone = {*range(8, 24), *range(64, 80)}
         held = [position for position in range(83) if position not in gone]
 
@@ -227,7 +227,7 @@ class StorageBattery:
         self.fill(restored, 0, range(83, 100))
         np.testing.assert_array_equal(self.frames_of(0, range(80, 100)), self.read(restored, 0, 99, 20))
 
-    def test_an_older_reading_sees_through_a_hole_and_a_later_one_does_not(self):
+    def test_only_an_older_reading_sees_an_evicted_segment(self):
         storage = self.make(self.spec, 1, frames_per_segment=8)
         self.fill(storage, 0, range(40))
         reading = storage.start_reading()
@@ -239,7 +239,7 @@ class StorageBattery:
         with pytest.raises(IndexError, match=r"window 0 (wants|asks for)"):
             self.read(later, 0, 39, 40)
 
-    def test_a_stream_that_lost_all_its_segments_goes_on_where_it_was(self):
+    def test_a_stream_without_segments_continues_at_its_next_position(self):
         storage = self.make(self.spec, 1, frames_per_segment=8)
         self.fill(storage, 0, range(16))
 
@@ -255,7 +255,7 @@ class StorageBattery:
         self.fill(storage, 0, range(16, 30))
         np.testing.assert_array_equal(self.frames_of(0, range(16, 30)), self.read(storage, 0, 29, 14))
 
-    def test_sealed_segments_are_named_without_those_that_left_and_the_one_that_is_being_filled(self):
+    def test_sealed_segments_exclude_evicted_segments_and_the_open_one(self):
         storage = self.make(self.spec, 1)
         length = storage.frames_per_segment
 
@@ -265,7 +265,7 @@ class StorageBattery:
         assert [0, 2, 3] == storage.sealed_segments(0).tolist()
         assert [] == self.make(self.spec, 1).sealed_segments(0).tolist()
 
-    def test_an_empty_stream_begins_at_any_segment_and_one_that_holds_frames_at_none(self):
+    def test_only_an_empty_stream_can_begin_at_a_later_segment(self):
         storage = self.make(self.spec, 2)
         length = storage.frames_per_segment
 
@@ -292,7 +292,7 @@ class StorageBattery:
         assert range(8, 21) == restored.stored_positions(0)
         np.testing.assert_array_equal(self.frames_of(0, range(8, 21)), self.read(restored, 0, 20, 13))
 
-    def test_segments_that_leave_at_random_for_long_leave_no_bytes_behind(self):
+    def test_evicting_random_segments_for_long_leaks_no_memory(self):
         storage, rng = self.make(self.spec, 1, frames_per_segment=4), np.random.default_rng(0)
         frames, held, most = self.frames_of(0, range(200)), list(range(50)), []
         self.fill(storage, 0, range(200))
@@ -306,9 +306,9 @@ class StorageBattery:
                 most.append(sum(storage.nbytes.values()))
 
         assert 200 == sum(storage.num_frames.values())
-        assert max(most) <= 1.15 * most[0] + 2**20  # one sparse block more or less
+        assert max(most) <= 1.15 * most[0] + 2**20  # one partly used block more or less
 
-    def test_a_reading_sees_what_was_held_when_it_started_and_a_later_one_does_not(self):
+    def test_a_reading_sees_the_frames_stored_at_its_start(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(400))
         reading = storage.start_reading()
@@ -322,7 +322,7 @@ class StorageBattery:
         with pytest.raises(IndexError, match="399"):
             self.read(later, 0, 399, 400)
 
-    def test_a_reading_that_has_stopped_is_refused(self):
+    def test_a_stopped_reading_is_refused(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(5))
         reading = storage.start_reading()
@@ -333,7 +333,7 @@ class StorageBattery:
             self.read(reading, 0, 4, 1)
 
     @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "dropped"])
-    def test_what_a_reading_keeps_is_counted_until_it_has_gone(self, is_stopped):
+    def test_evicted_frames_count_until_the_reading_stops(self, is_stopped):
         storage = self.make(self.spec, 1)
         append_evicting(storage, self.shown(noise(4000), range(4000)), num_kept=4000)
         before = sum(storage.nbytes.values())
@@ -348,7 +348,7 @@ class StorageBattery:
         assert kept >= 0.99 * before
         assert sum(storage.nbytes.values()) < 0.75 * kept
 
-    def test_readers_beside_a_writer_get_true_frames(self):
+    def test_readers_get_correct_frames_during_writes(self):
         storage = self.make(self.spec, 2)
         for stream in (0, 1):
             self.fill(storage, stream, range(300))
@@ -365,7 +365,7 @@ class StorageBattery:
                     for _ in range(20):
                         stream, count = int(rng.integers(2)), int(rng.integers(1, 7))
                         held = range(firsts[stream], stops[stream])
-                        if len(held) < 10:  # the writer was quicker than the two calls
+                        if len(held) < 10:  # the writer evicted frames between the two calls
                             continue
                         last = held[[count - 1, len(held) - 1, int(rng.integers(count, len(held)))][rng.integers(3)]]
                         expected = self.frames_of(stream, range(last - count + 1, last + 1))

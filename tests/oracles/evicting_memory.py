@@ -1,4 +1,4 @@
-"""A memory whose oracle is told which frames its storage was let go of, and what can still be drawn then."""
+"""A memory with random retention that reports its evictions, and an oracle that applies them to plain lists."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from oracles.list_memory import ListMemory
 
 
 class EvictingListMemory(ListMemory):
-    """The oracle where any frames may leave: what looks at one of them may not be drawn any more."""
+    """The oracle of random retention: transitions that reference evicted frames are not sampleable."""
 
     def __init__(self, capacity: int, num_envs: int, **settings) -> None:
         super().__init__(capacity, num_envs, **settings)
         self.newest = [-1] * num_envs
         self.starts = [0] * num_envs
-        self.windows: list[tuple[int, int, int]] = []  # stream, first frame looked at and that the step started at
-        self.drawable: set[int] = set()
+        self.windows: list[tuple[int, int, int]] = []  # stream, first referenced position, start
+        self.readable: set[int] = set()
 
     @property
     def held(self) -> list[int]:
-        return sorted(number for number in self.drawable if not self.is_pending(number))
+        return sorted(number for number in self.readable if not self.is_pending(number))
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
         super().begin(frames, env_ids)
@@ -32,14 +32,14 @@ class EvictingListMemory(ListMemory):
         super().append(actions, rewards, terminated, truncated, frames, env_ids, extras)
         for stream in env_ids:
             first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
-            self.drawable.add(len(self.windows))
+            self.readable.add(len(self.windows))
             self.windows.append((stream, first, self.newest[stream]))
             self.newest[stream] += 1
 
     def frames_evicted(self, stream: int, first: int, before: int) -> None:
-        self.drawable = {
+        self.readable = {
             number
-            for number in self.drawable
+            for number in self.readable
             if not (
                 self.windows[number][0] == stream
                 and self.windows[number][1] < before
@@ -49,7 +49,7 @@ class EvictingListMemory(ListMemory):
 
 
 class ReportingStorage:
-    """A storage that also tells ``listener`` what leaves it."""
+    """A storage that reports its evictions to ``listener``."""
 
     def __init__(self, storage, listener) -> None:
         self._storage, self._listener = storage, listener
@@ -63,7 +63,7 @@ class ReportingStorage:
 
 
 class ReportingMemory(ReplayMemory):
-    """A memory that tells ``listener`` (stream, first, before) of frames that leave."""
+    """A memory that reports the evicted frames to ``listener`` as (stream, first, before)."""
 
-    def tell(self, listener) -> None:
+    def report_evictions_to(self, listener) -> None:
         self._storage = ReportingStorage(self._storage, listener)

@@ -30,7 +30,7 @@ class SequenceCourse:
         self.memory = kinds[0](capacity, FrameSpec(SHAPE), NUM_ACTIONS, **shape, **settings)
         self.oracle = kinds[1](capacity, **shape)
         if retention == "random":
-            self.memory.tell(self.oracle.frames_evicted)
+            self.memory.report_evictions_to(self.oracle.frames_evicted)
         self.num_frames = 0
 
     def new_frames(self, count: int) -> np.ndarray:
@@ -62,11 +62,11 @@ class SequenceCourse:
                 self.begin([streams[0]])
 
     def lists(self) -> ListedSequences:
-        kept = self.oracle.drawable if self.retention == "random" else self.oracle.kept  # pending ones too
+        kept = self.oracle.readable if self.retention == "random" else self.oracle.kept  # pending ones too
         return ListedSequences(self.oracle, set(kept))
 
     def save_and_load(self, folder) -> None:
         self.memory.save(folder)
         self.memory = type(self.memory).load(folder)
         if self.retention == "random":
-            self.memory.tell(self.oracle.frames_evicted)
+            self.memory.report_evictions_to(self.oracle.frames_evicted)

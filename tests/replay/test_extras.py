@@ -1,4 +1,4 @@
-"""Extras: declared by name, stored with the step, given back with every batch, and kept for ever."""
+"""Extras are declared by name, stored with the step, and returned in every batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def memory_with(extras=COLUMNS, capacity: int = 100, **settings) -> ReplayMemory
 
 
 def values_at(step: int) -> dict[str, np.ndarray]:
-    """What both streams have in the extras at that step; never the same twice."""
+    """The extras of both streams at that step; all values differ."""
     return {
         "log_prob": np.array([-step, -step - 0.5], np.float32),
         "state": step + np.arange(12.0).reshape(2, 2, 3),
@@ -47,7 +47,7 @@ def played(num_steps: int, **settings) -> ReplayMemory:
 
 
 def assert_holds_what_was_played(memory: ReplayMemory) -> None:
-    """Index 2 * step + stream has that stream's values of that step."""
+    """Return the expected extras by index: 2 * step + stream."""
     indices = memory.sampleable_indices()
     extras = memory.get(indices).extras
     assert COLUMNS.keys() == extras.keys()
@@ -56,7 +56,7 @@ def assert_holds_what_was_played(memory: ReplayMemory) -> None:
             np.testing.assert_array_equal(values[index % 2], extras[name][row], f"{name} of transition {index}")
 
 
-def test_a_batch_has_each_column_by_name_in_its_dtype_and_shape():
+def test_a_batch_has_each_extra_by_name_in_its_dtype_and_shape():
     memory = played(9)
 
     batch = memory.sample(5)
@@ -71,7 +71,7 @@ def test_a_batch_has_each_column_by_name_in_its_dtype_and_shape():
     assert_holds_what_was_played(memory)
 
 
-def test_a_memory_without_columns_gives_none():
+def test_a_memory_without_extras_returns_none():
     memory = ReplayMemory(10, FRAME, 4)
     memory.begin(FRAMES[:1])
     memory.append([0], [0.0], [False], [False], FRAMES[:1], extras={})
@@ -79,7 +79,7 @@ def test_a_memory_without_columns_gives_none():
     assert {} == memory.sample(1).extras
 
 
-def test_columns_are_copied_when_they_come_and_belong_to_the_batch_when_they_go():
+def test_extras_are_copied_into_the_memory_and_into_batches():
     memory = memory_with()
     memory.begin(FRAMES)
     values = values_at(0)
@@ -101,7 +101,7 @@ def test_columns_are_copied_when_they_come_and_belong_to_the_batch_when_they_go(
         (np.uint64, [0, 2**64 - 1]),
     ],
 )
-def test_whatever_the_dtype_holds_comes_back_not_finite_numbers_among_it(dtype, extremes):
+def test_all_values_of_the_dtype_are_returned_including_nan_and_infinity(dtype, extremes):
     memory = memory_with({"value": dtype})
     memory.begin(FRAMES)
     values = np.array(extremes, dtype)
@@ -124,7 +124,7 @@ def test_whatever_the_dtype_holds_comes_back_not_finite_numbers_among_it(dtype, 
     ],
     ids=["lists", "not contiguous", "other byte order", "memoryviews", "wider floats", "wider integers", "Fortran"],
 )
-def test_columns_are_stored_alike_in_every_form(form):
+def test_extras_are_stored_alike_in_every_form(form):
     memory = memory_with()
     memory.begin(FRAMES)
 
@@ -148,7 +148,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("change", "message"), BAD, ids=[message[:40] for _, message in BAD])
-def test_columns_that_break_a_rule_are_refused_before_anything_is_stored(change, message):
+def test_extras_that_break_a_rule_are_refused_before_anything_is_stored(change, message):
     memory = memory_with()
     memory.begin(FRAMES)
     extras = change
@@ -164,7 +164,7 @@ def test_columns_that_break_a_rule_are_refused_before_anything_is_stored(change,
     assert_holds_what_was_played(memory)
 
 
-def test_a_memory_without_columns_refuses_them():
+def test_a_memory_without_extras_refuses_them():
     memory = memory_with(None)
     memory.begin(FRAMES)
 
@@ -196,7 +196,7 @@ def test_declarations_that_cannot_work_are_refused_by_name(declared, message):
         memory_with(declared)
 
 
-def test_the_order_of_declaration_means_nothing():
+def test_the_order_of_declaration_does_not_matter():
     declared = {"b": np.int8, "a": np.int64}
 
     assert ExtrasSpec.from_declared(declared) == ExtrasSpec.from_declared(dict(reversed(declared.items())))
@@ -204,7 +204,7 @@ def test_the_order_of_declaration_means_nothing():
 
 @pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random", "capacity": 2000}], ids=str)
 @pytest.mark.parametrize("num_steps", [3, 1200])
-def test_columns_are_saved_and_loaded(num_steps, settings, tmp_path):
+def test_extras_are_saved_and_loaded(num_steps, settings, tmp_path):
     memory = played(num_steps, **{"capacity": 10_000} | settings)
 
     memory.save(tmp_path / "memory")
@@ -218,7 +218,7 @@ def test_columns_are_saved_and_loaded(num_steps, settings, tmp_path):
         assert_holds_what_was_played(loaded)
 
 
-def test_a_folder_is_gone_on_with_by_the_same_columns_and_by_no_others(tmp_path):
+def test_a_folder_is_resumed_with_the_same_extras_only(tmp_path):
     folder = {"directory": tmp_path / "memory", "capacity": 10_000, "flush_every": None}
     with played(1100, **folder):
         pass
@@ -238,7 +238,7 @@ def test_a_folder_is_gone_on_with_by_the_same_columns_and_by_no_others(tmp_path)
         assert_holds_what_was_played(memory)
 
 
-def test_steps_with_columns_are_verified_and_repaired_like_others(tmp_path):
+def test_steps_with_extras_are_verified_and_repaired_like_others(tmp_path):
     folder = tmp_path / "memory"
     with played(3000, directory=folder, capacity=10_000, flush_every=None, frames_per_segment=64):
         pass
@@ -256,16 +256,18 @@ def test_steps_with_columns_are_verified_and_repaired_like_others(tmp_path):
     assert_holds_what_was_played(repaired)
 
 
-def test_saved_columns_of_another_shape_are_told_as_damage(tmp_path):
+def test_saved_extras_of_another_shape_are_reported_as_damage(tmp_path):
     memory = played(3)
     arrays = memory._parts.timeline.state(stored=())
     arrays["extra.state"] = arrays["extra.state"][:, :1]
 
-    with pytest.raises(DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): (6, 2, 3) is what these")):
+    with pytest.raises(
+        DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): these slots need (6, 2, 3)")
+    ):
         memory_with()._parts.timeline.restore(arrays, lambda _: None)
 
 
-def test_an_episode_has_its_columns():
+def test_an_episode_has_its_extras():
     memory = played(20, capacity=25)
 
     episodes = list(memory.episodes())
@@ -277,7 +279,7 @@ def test_an_episode_has_its_columns():
                 np.testing.assert_array_equal(values[index % 2], episode.extras[name][row])
 
 
-def test_the_bytes_of_columns_are_reported():
+def test_the_bytes_of_extras_are_reported():
     per_step = ExtrasSpec.from_declared(COLUMNS).dtype.itemsize
     reported = played(50, capacity=1000).report()
     assert 55 == per_step
@@ -292,7 +294,7 @@ def test_the_bytes_of_columns_are_reported():
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize(("retention", "fewest_held"), [("fifo", 1000), ("random", 800)])
-def test_columns_count_against_a_budget(retention, fewest_held, storage):
+def test_extras_count_against_a_budget(retention, fewest_held, storage):
     budget, state = 3 << 20, np.zeros((2, 2000), np.uint8)
     memory = memory_with(
         {"state": (np.uint8, 2000)}, capacity=100_000, max_bytes=budget, retention=retention, storage=storage
@@ -306,4 +308,4 @@ def test_columns_count_against_a_budget(retention, fewest_held, storage):
         assert memory._timeline.nbytes <= budget
 
     assert memory.report().all_bytes <= budget
-    assert fewest_held < len(memory) < 1573  # of which the extras alone would take it all
+    assert fewest_held < len(memory) < 1573  # of 1573 transitions the extras alone would fill the budget

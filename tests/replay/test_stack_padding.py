@@ -1,4 +1,4 @@
-"""What stands before an episode's first frame: the same for the policy and for the learner, as the memory was told."""
+"""Padding of stacks before an episode's first frame: the same for the policy and for the learner."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SPECS = {
 
 
 def frame(spec: FrameSpec, number: int) -> np.ndarray:
-    """One frame, with a leading axis, that shows ``number`` all over."""
+    """One frame, with a leading axis, filled with ``number``."""
     scale = 255 if spec.is_scaled else 1
     return np.full((1, *spec.shape), number / scale).astype(spec.dtype)
 
 
 def picture(spec: FrameSpec, stack: np.ndarray) -> list[int]:
-    """The numbers that the frames of ``stack`` show."""
+    """The numbers in the frames of ``stack``."""
     scale = 255 if spec.is_scaled else 1
     numbers = [round(float(shown.flat[0]) * scale) for shown in stack]
     for shown, number in zip(stack, numbers, strict=True):
@@ -32,7 +32,7 @@ def picture(spec: FrameSpec, stack: np.ndarray) -> list[int]:
 
 
 def play(memory: ReplayMemory, spec: FrameSpec, first: int, num_steps: int) -> list[list[int]]:
-    """One episode of frames ``first``, ``first`` + 1, ...; gives what the policy saw before each step and after."""
+    """Play an episode of frames ``first``, ``first`` + 1, ...; return the observations before and after each step."""
     memory.begin(frame(spec, first))
     seen = [picture(spec, memory.observations()[0])]
     for number in range(first + 1, first + num_steps + 1):
@@ -50,10 +50,10 @@ PICTURES = {
 @pytest.mark.parametrize("stack_padding", PICTURES)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("kind", SPECS)
-def test_what_the_policy_saw_is_what_is_sampled_under_either_padding(kind, storage, stack_padding):
+def test_sampled_observations_equal_those_of_the_policy_under_either_padding(kind, storage, stack_padding):
     spec = SPECS[kind]
     memory = ReplayMemory(30, spec, 2, stack=4, storage=storage, stack_padding=stack_padding, seed=0)
-    play(memory, spec, 10, num_steps=7)  # an episode before, so that there are frames behind what is padded
+    play(memory, spec, 10, num_steps=7)  # an earlier episode, so that other frames precede the padding
 
     seen = play(memory, spec, 50, num_steps=4)
 

@@ -1,4 +1,4 @@
-"""A storage for each array of an observation: the same positions in all of them, whatever happens."""
+"""KeyedStorage: a storage per array, with the same positions in all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def storage_of(
 
 
 def frames_of(stream: int, positions: range) -> tuple[np.ndarray, ...]:
-    """Frames by leaf, stream and position; every third of the scaled ones is no pixel over 255."""
+    """Frames by leaf, stream and position; every third scaled frame is not k / 255."""
     parts = [np.stack([frame_of(leaf, stream, position) for position in positions]) for leaf in range(len(SPACE))]
     return tuple(parts)
 
@@ -62,7 +62,7 @@ def assert_held(storage: KeyedStorage, stream: int, positions: range) -> None:
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])
-def test_segments_of_each_leaf_have_stream_numbers_of_their_own_and_fill_another_storage(name):
+def test_segments_of_each_leaf_are_addressed_by_separate_stream_numbers(name):
     storage, restored = storage_of(2, name), storage_of(2, name)
     fill(storage, 1, range(50))
     storage.evict(1, 20)
@@ -111,7 +111,7 @@ def pair_of(position: int) -> tuple[np.ndarray, ...]:
     return tuple(np.concatenate(of_leaf) for of_leaf in zip(*both, strict=True))
 
 
-def test_a_reading_sees_all_leaves_as_they_were_and_the_frames_of_all_leaves_go_after():
+def test_an_older_reading_still_sees_evicted_frames_of_all_leaves():
     storage = storage_of(1)
     fill(storage, 0, range(40))
     reading = storage.start_reading()
@@ -128,7 +128,7 @@ def test_a_reading_sees_all_leaves_as_they_were_and_the_frames_of_all_leaves_go_
         read(storage, 0, 23, 1)
 
 
-def test_pictures_lie_in_files_and_vectors_and_scaled_floats_stay_and_damage_names_the_stream_of_the_steps(tmp_path):
+def test_images_can_be_in_files_and_vectors_and_scaled_floats_stay_in_ram(tmp_path):
     storage = storage_of(3)
     fill(storage, 2, range(16))
     of_depth = DEPTH * 3 + 2
@@ -159,7 +159,7 @@ def test_the_step_of_a_frame_is_charged_once_and_all_leaves_are_counted():
     assert plain.charged_bytes >= sum(plain.nbytes.values()) == sum(plain.nbytes_by_key.values())
 
 
-def test_segments_are_as_long_as_the_largest_picture_wants():
+def test_segments_have_the_best_length_for_the_largest_leaf():
     largest = FrameSpec((480, 640, 3))
     spec = observation_spec({"a": FrameSpec((84, 84)), "b": largest, "c": FrameSpec((1,), np.int64)})
 

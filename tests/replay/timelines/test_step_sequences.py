@@ -1,4 +1,4 @@
-"""What follows on a step, under either retention, with lost steps, after saving: as plain lists tell it."""
+"""Sequences of steps equal those of plain lists: with either retention, with lost steps, and after saving."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def steps_for(num_streams: int, stack: int, extra: int = 0) -> StepSettings:
 def played_course(
     retention: str, steps: StepSettings, seed: int, end_chance: float, num_steps: int, has_empty: bool = True
 ) -> PlayedTimeline:
-    """Episodes that end by a flag, are cut off by the next, or, if ``has_empty``, have no step at all."""
+    """Play episodes that end by a flag or are cut off; with ``has_empty`` some have no step."""
     played = PlayedTimeline(MAKERS[retention](steps, seed), steps.stack, seed)
     for _ in range(0, num_steps, 40):
         played.play(40, end_chance)
@@ -72,7 +72,7 @@ def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
-    num_envs=st.integers(1, 5),
+    num_streams=st.integers(1, 5),
     stack=st.sampled_from([1, 2, 4]),
     seed=st.integers(0, 1000),
     end_chance=st.sampled_from([0.0, 0.02, 0.1, 0.5]),
@@ -81,7 +81,7 @@ def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
     length=st.integers(1, 40),
     stride=st.integers(1, 12),
 )
-def test_what_follows_on_a_step_is_what_was_played(
+def test_sequences_of_steps_are_the_played_ones(
     retention, num_streams, stack, seed, end_chance, num_steps, num_lost, length, stride
 ):
     steps = steps_for(num_streams, stack)
@@ -107,7 +107,7 @@ def test_what_follows_on_a_step_is_what_was_played(
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("stack", [1, 3])
-def test_steps_tell_where_episodes_begin_that_a_store_of_before_does_not_name(retention, stack):
+def test_episode_starts_are_derived_from_the_steps_of_an_old_store(retention, stack):
     steps = steps_for(2, stack, extra=900)
     # A step tells of its history; where a stack has one frame, by the one frame before it that starts no step.
     played = played_course(retention, steps, 5, 0.1, 400, has_empty=stack > 1)
@@ -122,7 +122,7 @@ def test_steps_tell_where_episodes_begin_that_a_store_of_before_does_not_name(re
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_what_is_known_of_episodes_does_not_grow_with_those_that_left(retention):
+def test_the_number_of_known_episodes_does_not_grow_with_evicted_ones(retention):
     played = PlayedTimeline(MAKERS[retention](steps_for(2, 2), 0), 2, 0)
     played.play(3000, 0.3)
 
