@@ -78,7 +78,7 @@ def test_available_bytes_respect_a_limit_of_the_address_space():
         "print(available_bytes() + psutil.Process().memory_info().vms)"
     )
 
-    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
 
     assert int(output) <= 8 * GIB + 64 * MIB  # it may grow between the two questions
 

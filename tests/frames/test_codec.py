@@ -141,7 +141,7 @@ def test_damage_with_a_correct_checksum_gives_an_error_or_the_frames_of_the_refe
             assert expected is None
             num_refused += 1
             continue
-        # The native reader may accept a byte after repeated operations that the reference refuses, never one past the body.
+        # After repeated operations, the native reader may accept a byte that the reference refuses, if the body has it.
         if expected is not None:
             np.testing.assert_array_equal(unpacked.reshape(len(expected), -1), expected)
             num_read += 1

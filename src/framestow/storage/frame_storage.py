@@ -154,7 +154,7 @@ class StorageInFiles(FrameStorage):
     """
 
     def supports_files(self, stream: int) -> bool:  # noqa: ARG002 - only KeyedStorage depends on the stream
-        """Whether the sealed segments of ``stream`` can be in files."""
+        """Return whether the sealed segments of ``stream`` can be in files."""
         return True
 
     @abstractmethod

@@ -121,7 +121,7 @@ class KeyedStorage(StorageInFiles):
         storage.begin_at(local_stream, number)
 
     def supports_files(self, stream: int) -> bool:
-        """Whether the segments of this leaf can be in files."""
+        """Return whether the segments of this leaf can be in files."""
         storage, local_stream = self._at(stream)
         return isinstance(storage, StorageInFiles) and storage.supports_files(local_stream)
 

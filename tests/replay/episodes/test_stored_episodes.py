@@ -47,7 +47,7 @@ def test_an_episode_has_its_beginning_unless_its_first_steps_were_evicted(small_
     for (plain, first), is_beginning in zip(play.held(), has_beginning, strict=True):
         # With a stack of one nothing is known of what was before the oldest transition that a stream holds.
         is_known = small_play.stack > 1 or plain is play.episodes[plain.stream][0] or first > 0
-        assert (first == 0) == told or not is_known
+        assert (first == 0) == is_beginning or not is_known
 
 
 @pytest.mark.parametrize("stack", [1, 4])

@@ -219,5 +219,5 @@ class BlockTimeline(StepBlocks, StreamArrays):
         return first_slots.tolist()  # type: ignore[no-any-return]
 
     def _are_sealed(self, stream: Any, segment: Any) -> Any:
-        """Whether neither the newest observation nor a later transition references these segments."""
+        """Return whether neither the newest observation nor a later transition references these segments."""
         return (segment + 1) * self.segment_frames <= self.newest_positions[stream] - self.stack + 1

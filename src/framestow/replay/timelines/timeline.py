@@ -327,27 +327,27 @@ def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
 
 def check_windows(timeline: Timeline, stack: int) -> None:
     """Raise ``AssertionError`` if indices, slots or windows of the sampleable transitions contradict each other."""
-    held = timeline.held_indices()
-    if len(held) != len(timeline) or (np.diff(held) <= 0).any():
-        raise AssertionError(f"{len(timeline)} transitions are sampleable, but there are {len(held)} indices")
-    slots = timeline.slots_of(held)
-    if len(np.unique(slots)) != len(held) or (timeline.indices_in(slots) != held).any():
+    sampleable = timeline.held_indices()
+    if len(sampleable) != len(timeline) or (np.diff(sampleable) <= 0).any():
+        raise AssertionError(f"{len(timeline)} transitions are sampleable, but there are {len(sampleable)} indices")
+    slots = timeline.slots_of(sampleable)
+    if len(np.unique(slots)) != len(sampleable) or (timeline.indices_in(slots) != sampleable).any():
         raise AssertionError("two transitions share a slot, or slots and indices do not agree")
     everywhere = timeline.indices_in(np.arange(min(timeline.num_slots, MOST_SLOTS_CHECKED)))
-    if timeline.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != held).any():
+    if timeline.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != sampleable).any():
         raise AssertionError("a slot has a transition that is not sampleable")
-    if not np.array_equal(timeline.held_runs(), runs_of(held)):
+    if not np.array_equal(timeline.held_runs(), runs_of(sampleable)):
         raise AssertionError("runs and indices of the sampleable transitions do not agree")
-    if not timeline.is_held(held).all() or (timeline.held_at(np.arange(len(held))) != held).any():
+    if not timeline.is_held(sampleable).all() or (timeline.held_at(np.arange(len(sampleable))) != sampleable).any():
         raise AssertionError("ranks and indices of the sampleable transitions do not agree")
     _check_pending(timeline)
-    windows = Windows(*timeline.resolve_steps(held, with_extras=False)[0])
+    windows = Windows(*timeline.resolve_steps(sampleable, with_extras=False)[0])
     if (windows.last_positions > timeline.newest_positions[windows.streams]).any():
         raise AssertionError("a transition references a frame that was never stored")
     if (windows.counts < 2).any() or (windows.counts > stack + 1).any():
         raise AssertionError(f"a window holds {windows.counts.min()} to {windows.counts.max()} frames")
     places = set(zip(windows.streams.tolist(), windows.last_positions.tolist(), strict=True))
-    if len(places) != len(held):
+    if len(places) != len(sampleable):
         raise AssertionError("two transitions have the same next frame")
 
 
@@ -372,9 +372,9 @@ def check_starts(timeline: Timeline, stack: int) -> None:
     lasts = np.cumsum(counts)[has_any] - 1
     if (counts[has_any] < 1).any() or (starts[lasts] != timeline.episode_starts[has_any]).any():
         raise AssertionError("the newest episode of a stream is unknown")
-    held = timeline.held_indices()
-    begins = timeline.follow(held, 1)[1][:, 0]
-    has_no_history = timeline.resolve_steps(held, with_extras=False)[0][2] == 2
+    sampleable = timeline.held_indices()
+    begins = timeline.follow(sampleable, 1)[1][:, 0]
+    has_no_history = timeline.resolve_steps(sampleable, with_extras=False)[0][2] == 2
     if stack > 1 and (begins != has_no_history).any():
         raise AssertionError("the known episode starts and the histories of the steps do not agree")
 
