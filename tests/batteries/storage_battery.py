@@ -129,12 +129,12 @@ class StorageBattery:
 
         storage.evict(0, 800)
 
-        held = storage.stored_positions(0)
-        assert 0 < held.start <= 800
+        stored = storage.stored_positions(0)
+        assert 0 < stored.start <= 800
         assert range(900) == storage.stored_positions(1)
-        with pytest.raises(IndexError, match=str(held.start)):
-            self.read(storage, 0, held.start, 2)
-        for last in (held.start, 800, 899):
+        with pytest.raises(IndexError, match=str(stored.start)):
+            self.read(storage, 0, stored.start, 2)
+        for last in (stored.start, 800, 899):
             np.testing.assert_array_equal(self.frames_of(0, range(last, last + 1)), self.read(storage, 0, last, 1))
 
     def test_evicting_frees_memory(self):
@@ -176,10 +176,10 @@ class StorageBattery:
             restored.restore(1, number, storage.segment(1, number))
         self.fill(restored, 1, range(num_frames, num_frames + 90))
 
-        held = range(storage.stored_positions(1).start, num_frames + 90)
-        assert held == restored.stored_positions(1)
-        assert storage.frames_per_segment * restored.open_segment(1) <= held.stop
-        for last in held:
+        stored = range(storage.stored_positions(1).start, num_frames + 90)
+        assert stored == restored.stored_positions(1)
+        assert storage.frames_per_segment * restored.open_segment(1) <= stored.stop
+        for last in stored:
             np.testing.assert_array_equal(self.frames_of(1, range(last, last + 1)), self.read(restored, 1, last, 1))
 
     def test_bytes_that_are_not_a_segment_are_refused(self):
@@ -205,7 +205,7 @@ class StorageBattery:
         storage.evict(0, before=47, first=33)  # segments 32 .. 39 and 40 .. 47 contain stored frames
         storage.evict(0, before=83, first=64)  # the open segment is not evicted
         gone = {*range(8, 24), *range(64, 80)}
-        held = [position for position in range(83) if position not in gone]
+        stored = [position for position in range(83) if position not in gone]
 
         for number in storage.segment_numbers(0):
             if number * 8 not in gone:
@@ -214,12 +214,12 @@ class StorageBattery:
         assert range(11) == storage.segment_numbers(0) == restored.segment_numbers(0)
         for each in (storage, restored):
             assert (range(83), 10) == (each.stored_positions(0), each.open_segment(0))
-            assert len(held) == sum(each.num_frames.values())
-            for position in held:
+            assert len(stored) == sum(each.num_frames.values())
+            for position in stored:
                 expected = self.frames_of(0, range(position, position + 1))
                 np.testing.assert_array_equal(expected, self.read(each, 0, position, 1))
             for last, count in ((8, 1), (8, 2), (15, 3), (24, 2), (64, 1), (79, 9), (82, 83)):
-                with pytest.raises(IndexError, match=r"window 0 (wants|asks for)"):
+                with pytest.raises(IndexError, match="window 0 wants"):
                     self.read(each, 0, last, count)
             for number in (1, 2, 8, 9, 11, -1):
                 with pytest.raises(IndexError, match=rf"segment {number} of stream 0 is not (held|stored)"):
@@ -236,7 +236,7 @@ class StorageBattery:
         later = storage.start_reading()
 
         np.testing.assert_array_equal(self.frames_of(0, range(40)), self.read(reading, 0, 39, 40))
-        with pytest.raises(IndexError, match=r"window 0 (wants|asks for)"):
+        with pytest.raises(IndexError, match="window 0 wants"):
             self.read(later, 0, 39, 40)
 
     def test_a_stream_without_segments_continues_at_its_next_position(self):
@@ -287,20 +287,20 @@ class StorageBattery:
             with pytest.raises(ValueError, match=f"segment {number} of stream 0 does not follow"):
                 restored.restore(0, number, storage.segment(0, number))
         restored.restore(0, 2, storage.segment(0, 2))
-        with pytest.raises(ValueError, match=r"(nothing|none) after (one|a segment) that is not full"):
+        with pytest.raises(ValueError, match="nothing after one that is not full"):
             restored.restore(0, 3, storage.segment(0, 0))
         assert range(8, 21) == restored.stored_positions(0)
         np.testing.assert_array_equal(self.frames_of(0, range(8, 21)), self.read(restored, 0, 20, 13))
 
     def test_evicting_random_segments_for_long_leaks_no_memory(self):
         storage, rng = self.make(self.spec, 1, frames_per_segment=4), np.random.default_rng(0)
-        frames, held, most = self.frames_of(0, range(200)), list(range(50)), []
+        frames, stored, most = self.frames_of(0, range(200)), list(range(50)), []
         self.fill(storage, 0, range(200))
         for round_number in range(1500):
             for frame in frames[:4]:
                 storage.append(np.zeros(1, np.int32), frame[None])
-            gone = held.pop(int(rng.integers(len(held))))
-            held.append(50 + round_number)
+            gone = stored.pop(int(rng.integers(len(stored))))
+            stored.append(50 + round_number)
             storage.evict(0, before=4 * gone + 4, first=4 * gone)
             if round_number % 500 == 499:
                 most.append(sum(storage.nbytes.values()))
@@ -364,10 +364,12 @@ class StorageBattery:
                     firsts = [storage.stored_positions(stream).start for stream in (0, 1)]
                     for _ in range(20):
                         stream, count = int(rng.integers(2)), int(rng.integers(1, 7))
-                        held = range(firsts[stream], stops[stream])
-                        if len(held) < 10:  # the writer evicted frames between the two calls
+                        stored = range(firsts[stream], stops[stream])
+                        if len(stored) < 10:  # the writer evicted frames between the two calls
                             continue
-                        last = held[[count - 1, len(held) - 1, int(rng.integers(count, len(held)))][rng.integers(3)]]
+                        last = stored[
+                            [count - 1, len(stored) - 1, int(rng.integers(count, len(stored)))][rng.integers(3)]
+                        ]
                         expected = self.frames_of(stream, range(last - count + 1, last + 1))
                         np.testing.assert_array_equal(expected, self.read(reading, stream, last, count))
                     reading.stop()

@@ -1,4 +1,4 @@
-"""A memory with random retention that reports its evictions, and an oracle that applies them to plain lists."""
+"""A list oracle that follows the evictions of a memory: it knows which transitions are still sampleable."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from oracles.list_memory import ListMemory
 
 
 class EvictingListMemory(ListMemory):
-    """The oracle of random retention: transitions that reference evicted frames are not sampleable."""
+    """The oracle for a memory that evicts any frames: a transition with an evicted frame is not sampleable."""
 
     def __init__(self, capacity: int, num_envs: int, **settings) -> None:
         super().__init__(capacity, num_envs, **settings)
         self.newest = [-1] * num_envs
         self.starts = [0] * num_envs
-        self.windows: list[tuple[int, int, int]] = []  # stream, first referenced position, start
-        self.readable: set[int] = set()
+        self.windows: list[
+            tuple[int, int, int]
+        ] = []  # stream, first frame of the observation, frame that the step starts at
+        self.sampleable: set[int] = set()
 
     @property
     def held(self) -> list[int]:
-        return sorted(number for number in self.readable if not self.is_pending(number))
+        return sorted(number for number in self.sampleable if not self.is_pending(number))
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
         super().begin(frames, env_ids)
@@ -32,14 +34,14 @@ class EvictingListMemory(ListMemory):
         super().append(actions, rewards, terminated, truncated, frames, env_ids, extras)
         for stream in env_ids:
             first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
-            self.readable.add(len(self.windows))
+            self.sampleable.add(len(self.windows))
             self.windows.append((stream, first, self.newest[stream]))
             self.newest[stream] += 1
 
     def frames_evicted(self, stream: int, first: int, before: int) -> None:
-        self.readable = {
+        self.sampleable = {
             number
-            for number in self.readable
+            for number in self.sampleable
             if not (
                 self.windows[number][0] == stream
                 and self.windows[number][1] < before
@@ -48,8 +50,8 @@ class EvictingListMemory(ListMemory):
         }
 
 
-class ReportingStorage:
-    """A storage that reports its evictions to ``listener``."""
+class ObservedStorage:
+    """A storage that also calls ``listener`` for each eviction."""
 
     def __init__(self, storage, listener) -> None:
         self._storage, self._listener = storage, listener
@@ -62,8 +64,8 @@ class ReportingStorage:
         self._listener(stream, first, before)
 
 
-class ReportingMemory(ReplayMemory):
-    """A memory that reports the evicted frames to ``listener`` as (stream, first, before)."""
+class ObservedMemory(ReplayMemory):
+    """A memory that calls ``listener(stream, first, before)`` for evicted frames."""
 
-    def report_evictions_to(self, listener) -> None:
-        self._storage = ReportingStorage(self._storage, listener)
+    def observe_evictions(self, listener) -> None:
+        self._storage = ObservedStorage(self._storage, listener)

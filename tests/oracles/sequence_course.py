@@ -6,7 +6,7 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from oracles.evicting_memory import EvictingListMemory, ReportingMemory
+from oracles.evicting_memory import EvictingListMemory, ObservedMemory
 from oracles.list_memory import ListMemory
 from oracles.listed_sequences import ListedSequences
 
@@ -26,11 +26,11 @@ class SequenceCourse:
         shape["stack_padding"] = settings.pop("stack_padding", "first_frame")
         shape["n_step"] = settings.pop("n_step", 1)
         settings = {"seed": seed, "retention": retention, "extras": COLUMN} | settings
-        kinds = (ReportingMemory, EvictingListMemory) if retention == "random" else (ReplayMemory, ListMemory)
+        kinds = (ObservedMemory, EvictingListMemory) if retention == "random" else (ReplayMemory, ListMemory)
         self.memory = kinds[0](capacity, FrameSpec(SHAPE), NUM_ACTIONS, **shape, **settings)
         self.oracle = kinds[1](capacity, **shape)
         if retention == "random":
-            self.memory.report_evictions_to(self.oracle.frames_evicted)
+            self.memory.observe_evictions(self.oracle.frames_evicted)
         self.num_frames = 0
 
     def new_frames(self, count: int) -> np.ndarray:
@@ -62,11 +62,11 @@ class SequenceCourse:
                 self.begin([streams[0]])
 
     def lists(self) -> ListedSequences:
-        kept = self.oracle.readable if self.retention == "random" else self.oracle.kept  # pending ones too
+        kept = self.oracle.sampleable if self.retention == "random" else self.oracle.kept  # pending ones too
         return ListedSequences(self.oracle, set(kept))
 
     def save_and_load(self, folder) -> None:
         self.memory.save(folder)
         self.memory = type(self.memory).load(folder)
         if self.retention == "random":
-            self.memory.report_evictions_to(self.oracle.frames_evicted)
+            self.memory.observe_evictions(self.oracle.frames_evicted)

@@ -61,13 +61,13 @@ def test_a_batch_has_each_extra_by_name_in_its_dtype_and_shape():
 
     batch = memory.sample(5)
 
-    told = {name: (values.dtype, values.shape) for name, values in batch.extras.items()}
+    kinds = {name: (values.dtype, values.shape) for name, values in batch.extras.items()}
     assert {
         "log_prob": (np.float32, (5,)),
         "state": (np.float64, (5, 2, 3)),
         "visits": (np.int16, (5,)),
         "is_greedy": (np.bool_, (5,)),
-    } == told
+    } == kinds
     assert_holds_what_was_played(memory)
 
 
@@ -293,8 +293,8 @@ def test_the_bytes_of_extras_are_reported():
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
-@pytest.mark.parametrize(("retention", "fewest_held"), [("fifo", 1000), ("random", 800)])
-def test_extras_count_against_a_budget(retention, fewest_held, storage):
+@pytest.mark.parametrize(("retention", "fewest"), [("fifo", 1000), ("random", 800)])
+def test_extras_count_against_a_budget(retention, fewest, storage):
     budget, state = 3 << 20, np.zeros((2, 2000), np.uint8)
     memory = memory_with(
         {"state": (np.uint8, 2000)}, capacity=100_000, max_bytes=budget, retention=retention, storage=storage
@@ -308,4 +308,4 @@ def test_extras_count_against_a_budget(retention, fewest_held, storage):
         assert memory._timeline.nbytes <= budget
 
     assert memory.report().all_bytes <= budget
-    assert fewest_held < len(memory) < 1573  # of 1573 transitions the extras alone would fill the budget
+    assert fewest < len(memory) < 1573  # of 1573 transitions the extras alone would fill the budget

@@ -54,7 +54,7 @@ def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
     return sorted(runs)
 
 
-def told_runs(memory: ShadowedMemory) -> list[tuple]:
+def inspected_runs(memory: ShadowedMemory) -> list[tuple]:
     episodes = EpisodeRuns.of(memory._parts.timeline, memory.stack)
     columns = [episodes.runs[name].tolist() for name in ("stream", "length", "total_reward", "has_beginning")]
     columns += [episodes.is_whole.tolist(), episodes.runs["is_open"].tolist()]
@@ -71,20 +71,22 @@ def test_episode_runs_do_not_depend_on_the_pieces_that_are_read(capacity, stack,
     for seed in range(3):
         random_play(memory, 90, seed)
 
-        assert runs_of_the_oracle(memory) == told_runs(memory)
+        assert runs_of_the_oracle(memory) == inspected_runs(memory)
 
 
 def test_with_a_stack_of_one_frame_no_cut_episode_counts_as_whole():
     memory = ShadowedMemory(60, FrameSpec(SHAPE), 3, stack=1, num_envs=3)
     random_play(memory, 90, 0)
 
-    truth, told = runs_of_the_oracle(memory), told_runs(memory)
+    truth, inspected = runs_of_the_oracle(memory), inspected_runs(memory)
 
-    assert len(truth) == len(told)
-    for true_run, told_run in zip(truth, told, strict=True):
-        assert true_run[:3] == told_run[:3]
-        assert true_run[4] or not told_run[4]
-    assert sum(run[4] for run in told) >= sum(run[4] for run in truth) - memory.num_envs - 1  # a stream's first one
+    assert len(truth) == len(inspected)
+    for true_run, inspected_run in zip(truth, inspected, strict=True):
+        assert true_run[:3] == inspected_run[:3]
+        assert true_run[4] or not inspected_run[4]
+    assert (
+        sum(run[4] for run in inspected) >= sum(run[4] for run in truth) - memory.num_envs - 1
+    )  # a stream's first one
 
 
 def test_each_label_has_its_episodes_returns_and_ages():
@@ -108,10 +110,10 @@ def test_each_label_has_its_episodes_returns_and_ages():
 
 
 def test_an_empty_memory_has_no_returns_and_no_ages():
-    (told,) = inspect_labels(numbered_memory(10)._parts)
+    (inspected,) = inspect_labels(numbered_memory(10)._parts)
 
-    assert ("(not named)", 0, 0) == (told.label, told.transitions, told.frames)
-    assert (None, None, None) == (told.returns, told.lengths, told.ages)
+    assert ("(not named)", 0, 0) == (inspected.label, inspected.transitions, inspected.frames)
+    assert (None, None, None) == (inspected.returns, inspected.lengths, inspected.ages)
 
 
 def test_the_median_age_is_the_median_over_all_transitions():
@@ -121,6 +123,6 @@ def test_the_median_age_is_the_median_over_all_transitions():
     streams, last_positions, _ = timeline.windows(memory.sampleable_indices())
     ages = np.sort(timeline.newest_positions[streams] - last_positions)
 
-    (told,) = inspect_labels(memory._parts)
+    (inspected,) = inspect_labels(memory._parts)
 
-    assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == told.ages
+    assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == inspected.ages

@@ -55,9 +55,9 @@ def read(storage: KeyedStorage, stream: int, last: int, count: int) -> tuple[np.
     return tuple(part[0] for part in out)
 
 
-def assert_held(storage: KeyedStorage, stream: int, positions: range) -> None:
-    held = read(storage, stream, positions[-1], len(positions))
-    for expected, actual in zip(frames_of(stream, positions), held, strict=True):
+def assert_stored(storage: KeyedStorage, stream: int, positions: range) -> None:
+    stored = read(storage, stream, positions[-1], len(positions))
+    for expected, actual in zip(frames_of(stream, positions), stored, strict=True):
         np.testing.assert_array_equal(expected, actual)
 
 
@@ -75,7 +75,7 @@ def test_segments_of_each_leaf_are_addressed_by_separate_stream_numbers(name):
     fill(restored, 1, range(50, 60))
 
     assert range(16, 60) == restored.stored_positions(1)
-    assert_held(restored, 1, range(16, 60))
+    assert_stored(restored, 1, range(16, 60))
     assert [] == restored.sealed_segments(DEPTH * 2).tolist()
     assert {"camera": 44, "depth": 44, "pose": 44, "seen": 44} == summed_by_key(restored.num_frames)
 
@@ -101,7 +101,7 @@ def test_ctrl_c_at_any_line_of_an_append_leaves_all_leaves_with_the_same_frames(
                 stops = {storage.stored_positions(leaf * 2 + stream).stop for leaf in range(4)}
                 assert len(stops) == 1
                 outcomes |= stops
-                assert_held(storage, stream, range(stops.pop()))
+                assert_stored(storage, stream, range(stops.pop()))
 
     assert {7, 8} == outcomes
 
@@ -141,7 +141,7 @@ def test_images_can_be_in_files_and_vectors_and_scaled_floats_stay_in_ram(tmp_pa
     assert isinstance(storage, StorageInFiles)
     assert [True, True, False, False] == [storage.supports_files(leaf * 3 + 2) for leaf in range(4)]
     assert len(segment) == storage.disk_nbytes
-    assert_held(storage, 2, range(16))
+    assert_stored(storage, 2, range(16))
     with pytest.raises(ValueError, match="segments of pose cannot be in files"):
         storage.move_to_file(POSE * 3 + 2, 1, path, 0, len(segment))
     path.write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))

@@ -151,13 +151,13 @@ def test_float_frames_of_randomly_evicted_segments_free_their_bytes():
     rng = np.random.default_rng(0)
     storage = ScaledPixels(RawRing, FrameSpec((20, 30), np.float32, is_scaled=True), 1)
     frames_per_segment = storage.frames_per_segment
-    held: list[int] = []
+    stored: list[int] = []
     for number in range(60):
         for frame in rng.random((frames_per_segment, 20, 30), np.float32):
             storage.append(STREAM, frame[None])
-        held.append(number)
-        if len(held) > 4:
-            gone = held.pop(int(rng.integers(4)))
+        stored.append(number)
+        if len(stored) > 4:
+            gone = stored.pop(int(rng.integers(4)))
             storage.evict(0, (gone + 1) * frames_per_segment, gone * frames_per_segment)
 
     assert 4 * frames_per_segment == storage.num_frames["other floats, exact"]

@@ -129,10 +129,10 @@ class TestSegmentsInFiles(StorageBattery):
 def test_windows_of_segments_in_files_are_those_of_segments_in_ram(tmp_path, make, threads):
     frames = film(61)
     storage, _ = make(frames, tmp_path / "log") if make is restored else make(frames, tmp_path / "log", threads=threads)
-    held = storage.stored_positions(STREAM)
+    stored = storage.stored_positions(STREAM)
 
     for count in (1, 5, 20):
-        for last in held[count - 1 :]:
+        for last in stored[count - 1 :]:
             np.testing.assert_array_equal(frames[last - count + 1 : last + 1], window(storage, last, count))
     for number in range(len(frames) // FRAMES):
         assert filled(frames).segment(STREAM, number) == storage.segment(STREAM, number)

@@ -132,7 +132,7 @@ class RawRing(FrameStorage):
         length, runs, padded = out.shape[1], list[Chunk](), list[tuple[int, int]]()
         with self._lock:
             if reading not in self._readings:
-                raise ValueError("this reading is stopped: its frames may be evicted; start another")
+                raise ValueError("this reading has stopped: its frames may have been evicted; start another")
             wanted = zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True)
             for row, (stream, last, count) in enumerate(wanted):
                 if count < length:
@@ -196,7 +196,7 @@ class RawRing(FrameStorage):
         if number < (open_number if self._chunks[stream] else 0) or num_open:
             raise ValueError(
                 f"segment {number} of stream {stream} does not follow the stored segments: restore segments in "
-                "ascending order, and none after a segment that is not full"
+                "ascending order, and nothing after one that is not full"
             )
         frames = self._codec.unpack(segment)
         if len(frames) > self._chunk_frames:
@@ -255,7 +255,7 @@ class RawRing(FrameStorage):
         chunks = [self._chunk(reading, stream, number) for number in numbers]
         if not 1 <= count <= length or last >= stored.stop or any(chunk is None for chunk in chunks):
             raise IndexError(
-                f"window {row} asks for {count} frames of stream {stream} up to position {last}: positions "
+                f"window {row} wants the {count} frames up to position {last} of stream {stream}: positions "
                 f"{stored.start} to {stored.stop - 1} are stored, and a window has 1 to {length} frames; ask for those"
             )
         starts = [number * self._chunk_frames for number in numbers]

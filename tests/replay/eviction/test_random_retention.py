@@ -15,7 +15,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from oracles.chi_square import chi_square, chi_square_bound
-from oracles.evicting_memory import EvictingListMemory, ReportingMemory
+from oracles.evicting_memory import EvictingListMemory, ObservedMemory
 from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
 from replay.test_memory_against_the_oracle import COLUMNS, MemoryMachine
 
@@ -61,9 +61,9 @@ class RandomRetentionMachine(MemoryMachine):
     @rule()
     def save_and_load(self):
         self.memory.save(self.save_folder)
-        loaded = ReportingMemory.load(self.save_folder)
+        loaded = ObservedMemory.load(self.save_folder)
         np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
-        loaded.report_evictions_to(self.oracle.frames_evicted)
+        loaded.observe_evictions(self.oracle.frames_evicted)
         self.memory = loaded
 
     def everything_sampleable_is_what_the_oracle_holds(self):
@@ -78,7 +78,7 @@ class RandomRetentionMachine(MemoryMachine):
 
     def make(self, capacity, **settings) -> None:
         storage, seed, extras = (settings.pop(name) for name in ("storage", "seed", "extras"))
-        self.memory = ReportingMemory(
+        self.memory = ObservedMemory(
             capacity,
             FrameSpec(self.shape),
             MOST_STEPS,
@@ -89,7 +89,7 @@ class RandomRetentionMachine(MemoryMachine):
             **settings,
         )
         self.oracle = EvictingListMemory(capacity, **settings)
-        self.memory.report_evictions_to(self.oracle.frames_evicted)
+        self.memory.observe_evictions(self.oracle.frames_evicted)
         self.number_of: dict[int, int] = {}
 
     def new_actions(self, count: int) -> np.ndarray:
@@ -139,14 +139,14 @@ def with_evictions(seed: int = 3) -> ReplayMemory:
 
 def test_every_sampleable_transition_is_equally_likely_after_random_evictions():
     memory = with_evictions()
-    held = memory.sampleable_indices()
-    assert (np.diff(held) > 50).any()
+    sampleable = memory.sampleable_indices()
+    assert (np.diff(sampleable) > 50).any()
 
     drawn = np.concatenate([memory.sample(1000).index for _ in range(40)])
 
-    counts = np.bincount(np.searchsorted(held, drawn), minlength=len(held))
-    assert set(drawn.tolist()) <= set(held.tolist())
-    assert chi_square(counts) < chi_square_bound(len(held) - 1)
+    counts = np.bincount(np.searchsorted(sampleable, drawn), minlength=len(sampleable))
+    assert set(drawn.tolist()) <= set(sampleable.tolist())
+    assert chi_square(counts) < chi_square_bound(len(sampleable) - 1)
 
 
 def test_the_same_seed_gives_the_same_evictions():

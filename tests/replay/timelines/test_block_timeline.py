@@ -21,18 +21,18 @@ def evictions(timeline: BlockTimeline, num_steps: int, streams: list[list[int]])
     """Play one endless episode per stream; return (stream, segment) of all evictions, in order."""
     timeline.begin(np.arange(timeline.num_streams))
     frames = np.zeros((timeline.num_streams, *FRAME.shape), FRAME.dtype)
-    left = []
+    evicted_segments = []
     for number in range(num_steps):
         those = streams[number % len(streams)]
         count = len(those)
         zeros = [0] * count
         assert timeline.stage(those, zeros, [0.0] * count, [False] * count, [False] * count, frames[:count])
-        left += [
+        evicted_segments += [
             (stream, first // timeline.segment_frames)
             for stream, first, _ in evicted(timeline, timeline.evict_for_staged)
         ]
         timeline.append_staged()
-    return left
+    return evicted_segments
 
 
 def test_ages_are_geometric_by_segments():
@@ -40,53 +40,54 @@ def test_ages_are_geometric_by_segments():
     # The newest segment is open or still referenced. The capacity has space for 20 more segments, so exactly 20 are
     # sealed at each eviction, and each round of as many steps as a segment has evicts one.
     capacity = num_sealed * frames + stack - 1
-    left = evictions(blocks(capacity, 1, stack, frames), 16 * 6000, [[0]])
+    evicted_segments = evictions(blocks(capacity, 1, stack, frames), 16 * 6000, [[0]])
 
     # Segment k is sealed from round k - 20 + 1 on.
-    rounds_lived = np.array([turn - max(segment - (num_sealed - 1), 0) for turn, (_, segment) in enumerate(left)])
+    rounds_lived = np.array(
+        [turn - max(segment - (num_sealed - 1), 0) for turn, (_, segment) in enumerate(evicted_segments)]
+    )
 
     assert rounds_lived.min() == 0
     lives = (1 / num_sealed) * (1 - 1 / num_sealed) ** np.arange(1000)
-    born_late_enough = (
-        np.array([segment for _, segment in left]) < len(left) - 500
-    )  # all but a few in 10^11 are evicted
-    counts = np.bincount(rounds_lived[born_late_enough], minlength=60)
+    segments = np.array([segment for _, segment in evicted_segments])
+    is_complete = segments < len(segments) - 500  # all but a few in 10^11 of these are evicted
+    counts = np.bincount(rounds_lived[is_complete], minlength=60)
     counts, chances = np.append(counts[:60], counts[60:].sum()), np.append(lives[:60], 1 - lives[:60].sum())
     assert 5000 < counts.sum()
-    assert kolmogorov_smirnov(rounds_lived[born_late_enough], lives) < kolmogorov_smirnov_bound(int(counts.sum()))
+    assert kolmogorov_smirnov(rounds_lived[is_complete], lives) < kolmogorov_smirnov_bound(int(counts.sum()))
     assert chi_square(counts, chances) < chi_square_bound(60)
 
 
 def test_evictions_are_uniform_over_sealed_segments_of_streams_with_different_rates():
     timeline = blocks(16 * 23 + 3 * 4, 3, 4, 16)
-    left = evictions(timeline, 60_000, [[0, 1, 2], [0, 1], [0]])
+    evicted_segments = evictions(timeline, 60_000, [[0, 1, 2], [0, 1], [0]])
 
     # Replay with plain lists: the candidates are the sealed segments in the order of their first frames.
-    ranks = ranks_among_sealed(left, timeline, [[0, 1, 2], [0, 1], [0]], 60_000)
+    ranks = ranks_among_sealed(evicted_segments, timeline, [[0, 1, 2], [0, 1], [0]], 60_000)
 
     sixteenths = (16 * np.array(ranks)).astype(int)
     assert chi_square(np.bincount(sixteenths, minlength=16)) < chi_square_bound(15)
 
 
-def ranks_among_sealed(left, timeline: BlockTimeline, streams, num_steps: int) -> list[float]:
+def ranks_among_sealed(evicted_segments, timeline: BlockTimeline, streams, num_steps: int) -> list[float]:
     """Return, for each eviction, a random number within its candidate's share of 0 to 1; these are uniform."""
     random = np.random.default_rng(1)
-    newest, here, ranks, leaving = [0, 0, 0], [(0, 0), (1, 0), (2, 0)], [], iter(left)
-    num_here, frames = 0, timeline.segment_frames
+    newest, stored, ranks, remaining = [0, 0, 0], [(0, 0), (1, 0), (2, 0)], [], iter(evicted_segments)
+    num_stored, frames = 0, timeline.segment_frames
     for number in range(num_steps):
         those = streams[number % len(streams)]
-        while num_here + len(those) > timeline.capacity:
-            sealed = [key for key in here if (key[1] + 1) * frames <= newest[key[0]] - timeline.stack + 1]
-            gone = next(leaving)
+        while num_stored + len(those) > timeline.capacity:
+            sealed = [key for key in stored if (key[1] + 1) * frames <= newest[key[0]] - timeline.stack + 1]
+            gone = next(remaining)
             ranks.append((sealed.index(gone) + random.random()) / len(sealed))
-            here.remove(gone)
-            num_here -= frames
+            stored.remove(gone)
+            num_stored -= frames
         for stream in those:
             newest[stream] += 1
-            num_here += 1
+            num_stored += 1
             if newest[stream] % frames == 0:
-                here.append((stream, newest[stream] // frames))
-    assert next(leaving, None) is None
+                stored.append((stream, newest[stream] // frames))
+    assert next(remaining, None) is None
     return ranks
 
 

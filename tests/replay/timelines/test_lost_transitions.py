@@ -43,14 +43,14 @@ def test_exactly_the_transitions_that_reference_lost_frames_are_not_sampleable(m
         first = int(random.integers(max(0, played.newest[stream] - 200), played.newest[stream] + 1))
         before = int(random.integers(first + 1, played.newest[stream] + 2))
         before = min(before, first + 30)
-        held = played.held_numbers()
+        sampleable = played.held_numbers()
 
         num_lost = played.timeline.lose(stream, first, before)
 
         lost.append((stream, first, before))
-        expected = [number for number in held if not played.steps[number].references(stream, first, before)]
+        expected = [number for number in sampleable if not played.steps[number].references(stream, first, before)]
         assert expected == played.held_numbers()
-        assert len(held) - len(expected) == num_lost
+        assert len(sampleable) - len(expected) == num_lost
     played.play(40)
 
     remaining = [played.steps[number] for number in played.held_numbers()]

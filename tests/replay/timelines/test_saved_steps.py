@@ -56,9 +56,9 @@ def restored(make, store: Store):
 
 
 def assert_same(played: PlayedTimeline, timeline) -> None:
-    held = played.timeline.held_indices()
-    np.testing.assert_array_equal(held, timeline.held_indices())
-    for expected, actual in zip(played.timeline.resolve(held), timeline.resolve(held), strict=True):
+    sampleable = played.timeline.held_indices()
+    np.testing.assert_array_equal(sampleable, timeline.held_indices())
+    for expected, actual in zip(played.timeline.resolve(sampleable), timeline.resolve(sampleable), strict=True):
         for one, other in zip(expected, actual, strict=True):
             np.testing.assert_array_equal(one, other)
 

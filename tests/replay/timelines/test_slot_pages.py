@@ -29,12 +29,12 @@ def test_releasing_pages_never_changes_stored_slots(num_slots):
             oldest = int(random.integers(oldest, next_index + 1))
             pages.release(oldest, next_index)
 
-        held = np.arange(oldest, next_index)
-        slots = pages.slots[held % num_slots]
+        stored = np.arange(oldest, next_index)
+        slots = pages.slots[stored % num_slots]
 
-        np.testing.assert_array_equal(slots["number"], held)
-        np.testing.assert_array_equal(slots["rest"], np.repeat(held[:, None] % 251, 5, axis=1))
-        assert len(held) * RECORD.itemsize <= pages.nbytes(oldest, next_index)
+        np.testing.assert_array_equal(slots["number"], stored)
+        np.testing.assert_array_equal(slots["rest"], np.repeat(stored[:, None] % 251, 5, axis=1))
+        assert len(stored) * RECORD.itemsize <= pages.nbytes(oldest, next_index)
 
 
 THREE_TIMES_AROUND = """

@@ -43,29 +43,30 @@ def played_course(
 
 def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
     timeline = played.timeline
-    held = timeline.held_indices()
+    sampleable = timeline.held_indices()
     numbers = played.held_numbers()
-    index_of = dict(zip(numbers, held.tolist(), strict=True))
+    index_of = dict(zip(numbers, sampleable.tolist(), strict=True))
     lists = ListedStepSequences(played, set(numbers))
     for crosses in (False, True):
-        indices, is_first = timeline.follow(held, length, crosses)
+        indices, is_first = timeline.follow(sampleable, length, crosses)
         expected = [lists.following(number, length, crosses) for number in numbers]
         padded = [[index_of[number] for number in row] + [-1] * (length - len(row)) for row in expected]
         assert padded == indices.tolist()
         firsts = [[lists.start_of(number) == lists.position_of(number)[1] for number in row] for row in expected]
         assert [row + [False] * (length - len(row)) for row in firsts] == is_first.tolist()
-    aligned = timeline.aligned_starts(held, stride).tolist()
+    aligned = timeline.aligned_starts(sampleable, stride).tolist()
     assert [index_of[lists.aligned(number, stride)] for number in numbers] == aligned
     assert lists.runs() == sorted(zip(*(column.tolist() for column in timeline.readable_runs()), strict=True))
-    returns = timeline.returns_to_go(held, 0.9)
+    returns = timeline.returns_to_go(sampleable, 0.9)
     np.testing.assert_array_equal([lists.return_to_go(number, 0.9) for number in numbers], returns)
-    streams, positions = timeline.places(held)
+    streams, positions = timeline.places(sampleable)
     assert [lists.position_of(number) for number in numbers] == list(
         zip(streams.tolist(), positions.tolist(), strict=True)
     )
-    np.testing.assert_array_equal(held, timeline.find_steps(streams, positions))
+    np.testing.assert_array_equal(sampleable, timeline.find_steps(streams, positions))
     np.testing.assert_array_equal(
-        held[held > held[len(held) // 2]][:7], timeline.sampleable_after(held[len(held) // 2], 7)
+        sampleable[sampleable > sampleable[len(sampleable) // 2]][:7],
+        timeline.sampleable_after(sampleable[len(sampleable) // 2], 7),
     )
 
 
@@ -116,9 +117,9 @@ def test_episode_starts_are_derived_from_the_steps_of_an_old_store(retention, st
 
     loaded.restore(state, {}.get)
 
-    held = played.timeline.held_indices()
-    assert len(held) == len(played.steps)
-    np.testing.assert_array_equal(played.timeline.follow(held, 1)[1], loaded.follow(held, 1)[1])
+    sampleable = played.timeline.held_indices()
+    assert len(sampleable) == len(played.steps)
+    np.testing.assert_array_equal(played.timeline.follow(sampleable, 1)[1], loaded.follow(sampleable, 1)[1])
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
