@@ -20,7 +20,9 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.timelines.timeline import Indices, StepFields, Timeline, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
-STEPS_PER_PIECE = 1 << 18  # resolved together, about 40 bytes each
+STEPS_PER_PIECE = 1 << 18  # of EpisodeRuns, about 40 bytes each
+TRANSITIONS_AT_ONCE = 1 << 16  # of stored_episodes, resolved by one call
+FRAMES_AT_ONCE = 256  # unpacked by one call
 
 RUN = np.dtype(
     [
@@ -138,10 +140,6 @@ def _ends(runs: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the position of the last frame of each run."""
     ends: npt.NDArray[np.int64] = runs["first"] + runs["length"]
     return ends
-
-
-TRANSITIONS_AT_ONCE = 1 << 16  # resolved by one call
-FRAMES_AT_ONCE = 256  # unpacked by one call
 
 
 @dataclass(frozen=True)

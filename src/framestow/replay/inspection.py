@@ -28,6 +28,7 @@ from framestow.storage.files.manifest import MANIFEST, generations, manifest_pat
 
 PARTS = {FRAMES: "frames", STEPS: "steps", "state": "state", MANIFEST: "manifests"}
 """Name of the part in reports, by the beginning of a file's name."""
+UNNAMED = "(not named)"  # label of a memory without labels
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,6 @@ def _sizes(folder: Path, files: FileSystem) -> dict[str, int]:
             with suppress(FileNotFoundError):  # a writer may remove a file meanwhile
                 sizes[name] = files.size(folder / name)
     return sizes
-
-
-UNNAMED = "(not named)"  # shown for a memory without labels
 
 
 @dataclass(frozen=True)
