@@ -21,7 +21,7 @@ from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.eviction import evict_unneeded
+from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.step_checks import stage_step
 from steps import NUM_FRAMES, SHAPE, appending, rows_of
 
@@ -40,8 +40,8 @@ class Unchecked(ReplayMemory):
             step = env_ids, actions, rewards, terminated, truncated, frames
             numbers, new_frames = stage_step(self._timeline, self._settings, step)
 
-            if self._timeline.make_room():
-                evict_unneeded(self._storage, self._timeline)
+            if self._timeline.evict_for_staged():
+                evict_unreferenced_frames(self._storage, self._timeline)
             self._storage.append(numbers, new_frames)
             self._stacker.append(numbers, new_frames)
             self._timeline.append_staged()

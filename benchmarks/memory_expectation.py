@@ -22,7 +22,7 @@ from framestow.benchmarking.result_files import write_result
 from framestow.envs import make_atari
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import slot_record
+from framestow.replay.step_fields import slot_record
 from framestow.storage.packed import PackedStorage
 from framestow.training.memory_expectation import PLAYED_FRAMES
 

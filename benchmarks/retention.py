@@ -68,8 +68,8 @@ def share_drawable(segment_frames: int) -> dict[str, float]:
     drawable, beside_holes = [], []
     for number in range(10 * MANY):
         timeline.stage([0], *step)
-        if timeline.make_room():
-            timeline.forget_unneeded()
+        if timeline.evict_for_staged():
+            timeline.clear_unreferenced_frames()
         timeline.append_staged()
         if number >= 9 * MANY and number % 97 == 0:
             drawable.append(len(timeline) / MANY)

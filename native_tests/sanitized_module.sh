@@ -39,11 +39,11 @@ grep -q __asan_init "$packages"/framestow/_core/_native*  # it is the sanitized 
 LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
     "$own/bin/python" -m pytest -q -m 'not slow' -p no:cacheprovider -p no:faulthandler -n 2 --dist worksteal \
     --hypothesis-profile=sanitized \
-    --deselect tests/replay/test_memory_report.py::test_memory_is_what_nbytes_says_within_two_percent_of_what_the_system_sees \
-    --deselect tests/replay/timelines/test_slot_pages.py::test_a_ring_of_a_few_hundred_megabytes_takes_what_it_holds \
+    --deselect tests/replay/test_memory_report.py::test_nbytes_is_within_two_percent_of_the_resident_memory \
+    --deselect tests/replay/timelines/test_slot_pages.py::test_a_large_ring_takes_only_the_memory_of_its_stored_slots \
     --ignore tests/storage/files --ignore tests/replay/store --ignore tests/replay/test_interrupted_calls.py \
-    --ignore tests/replay/keeping/test_budget.py --ignore tests/storage/test_incompressible_frames.py \
-    --ignore tests/replay/test_source_inspection.py --ignore tests/replay/episodes/test_held_episodes.py \
+    --ignore tests/replay/eviction/test_budget.py --ignore tests/storage/test_incompressible_frames.py \
+    --ignore tests/replay/test_label_inspection.py --ignore tests/replay/episodes/test_stored_episodes.py \
     --ignore tests/storage/test_scaled_pixels.py -k 'not ScaledPixels' --ignore tests/replay/sampling \
     --ignore tests/replay/samplers/test_samplers.py --ignore tests/replay/samplers/test_samplers_of_the_docs.py \
     --ignore tests/replay/samplers/test_mixture.py --ignore tests/replay/samplers/test_by_age.py \

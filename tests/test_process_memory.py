@@ -1,4 +1,4 @@
-"""Bytes that the operating system counts."""
+"""Memory and disk space, as the operating system counts them."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ GIB = 2**30
 
 
 @pytest.mark.skipif("not __import__('psutil').LINUX", reason="only glibc hands freed memory back when asked")
-def test_what_is_built_where_something_was_freed_before_is_counted():
+def test_live_bytes_counts_objects_in_reused_memory():
     freed = [bytes(1000) for _ in range(40_000)]
     kept = [bytes(1000)]
     del freed
@@ -26,7 +26,7 @@ def test_what_is_built_where_something_was_freed_before_is_counted():
 
 
 def group(folder, names, limit, usage, cached):
-    """A control group as the kernel shows it."""
+    """Write the files of a control group as the kernel does."""
     folder.mkdir(parents=True, exist_ok=True)
     limit_name, usage_name, cache_name = names
     (folder / limit_name).write_text(f"{limit}\n")
@@ -38,7 +38,7 @@ VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_fi
 VERSION_2 = "memory.max", "memory.current", "inactive_file"
 
 
-def test_each_group_of_version_2_above_the_process_leaves_its_limit_without_what_is_used(tmp_path):
+def test_each_control_group_of_version_2_yields_its_unused_bytes(tmp_path):
     (tmp_path / "cgroup").write_text("0::/batch/job7\n")
     group(tmp_path / "fs" / "batch" / "job7", VERSION_2, 8 * GIB, 3 * GIB, GIB)
     group(tmp_path / "fs" / "batch", VERSION_2, "max", 5 * GIB, GIB)
@@ -47,7 +47,7 @@ def test_each_group_of_version_2_above_the_process_leaves_its_limit_without_what
     assert [6 * GIB] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
 
 
-def test_groups_of_version_1_are_read_where_the_memory_controller_is_mounted(tmp_path):
+def test_control_groups_of_version_1_are_read_from_the_memory_controller(tmp_path):
     (tmp_path / "cgroup").write_text("5:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/\n")
     group(tmp_path / "fs" / "memory" / "job", VERSION_1, 2 * GIB, 2 * GIB, 0)
     group(tmp_path / "fs" / "memory", VERSION_1, 9223372036854771712, 5 * GIB, 0)
@@ -55,35 +55,35 @@ def test_groups_of_version_1_are_read_where_the_memory_controller_is_mounted(tmp
     assert [0] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
 
 
-def test_a_container_sees_its_own_group_at_the_top(tmp_path):
+def test_a_container_reads_its_group_at_the_top(tmp_path):
     (tmp_path / "cgroup").write_text("0::/../../host/name\n")
     group(tmp_path / "fs", VERSION_2, 4 * GIB, GIB, 0)
 
     assert [3 * GIB] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
 
 
-def test_without_control_groups_nothing_is_limited_by_them(tmp_path):
+def test_without_control_groups_there_is_no_limit(tmp_path):
     assert [] == list(group_headrooms(tmp_path / "none", tmp_path))
 
 
-def test_what_is_available_is_no_more_than_the_machine_has():
+def test_available_bytes_do_not_exceed_the_memory_of_the_machine():
     assert 0 < available_bytes() <= psutil.virtual_memory().total
 
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="other systems do not hold processes to RLIMIT_AS")
-def test_a_limit_on_the_address_space_is_heeded():
+def test_available_bytes_respect_a_limit_of_the_address_space():
     asked = (
         "import resource; from framestow.process_memory import available_bytes; import psutil;"
         f"resource.setrlimit(resource.RLIMIT_AS, ({8 * GIB}, {8 * GIB}));"
         "print(available_bytes() + psutil.Process().memory_info().vms)"
     )
 
-    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
 
-    assert int(told) <= 8 * GIB + 64 * MIB  # it may grow between the two questions
+    assert int(output) <= 8 * GIB + 64 * MIB  # it may grow between the two questions
 
 
-def test_free_disk_is_told_for_folders_that_are_not_there_yet(tmp_path):
+def test_available_disk_bytes_accepts_a_folder_that_does_not_exist_yet(tmp_path):
     free = available_disk_bytes(tmp_path / "runs" / "new")
 
     assert abs(free - os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize) < GIB

@@ -1,4 +1,4 @@
-"""What the operating system says that this process takes, and may take."""
+"""Measure the memory that this process uses, and the memory and disk space that it can still use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-NO_LIMIT = 2**60  # bytes; version 1 of the control groups writes a number near 2**63 where there is no limit
+NO_LIMIT = 2**60  # bytes; without a limit, control groups of version 1 report a number near 2**63
 
 
 def resident_bytes() -> int:
@@ -25,9 +25,9 @@ def resident_bytes() -> int:
 
 
 def live_bytes() -> int:
-    """Return the resident set size once what was freed is handed back to the system, where the C library can do that.
+    """Return the resident set size after returning freed memory to the system, if the C library supports it.
 
-    The difference of two calls is what was built between them, also where it took the place of something freed before.
+    So the difference of two calls is the memory of the objects created between them, even if they reuse freed memory.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if psutil.LINUX else None
@@ -37,10 +37,10 @@ def live_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Return how many more bytes this process can take before it swaps, is refused memory or is killed.
+    """Return how many more bytes this process can allocate before it swaps, fails or is killed.
 
-    The least of what the machine has free, what each control group of the process leaves (containers and batch
-    systems set those; versions 1 and 2 are read), and what ``ulimit -v`` leaves.
+    This is the minimum of three values: the machine's free memory, the rest of each control group of the process
+    (versions 1 and 2; containers and batch systems set them), and the rest of ``ulimit -v``.
     """
     available = int(psutil.virtual_memory().available)
     available = min([available, *group_headrooms(PROC / "self" / "cgroup", CGROUPS)])
@@ -52,18 +52,18 @@ def available_bytes() -> int:
 
 
 def available_disk_bytes(path: Path) -> int:
-    """Return how many bytes a user may still write where ``path`` is or will be."""
-    there = path.absolute()
-    while not there.exists():
-        there = there.parent
-    return int(psutil.disk_usage(str(there)).free)
+    """Return how many more bytes a user can write to the disk of ``path``, which need not exist yet."""
+    existing = path.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    return int(psutil.disk_usage(str(existing)).free)
 
 
 def group_headrooms(groups_file: Path, mounts: Path) -> Iterator[int]:
-    """Yield the bytes that each limited control group above this process leaves.
+    """Yield the bytes that each limited control group of this process can still use.
 
-    ``groups_file`` is Linux's ``/proc/self/cgroup``, ``mounts`` the folder where the groups are mounted. A group's
-    cached files that were not used of late count as free, since the kernel drops them before it kills anybody.
+    ``groups_file`` is Linux's ``/proc/self/cgroup``, and ``mounts`` the folder where the groups are mounted. Inactive
+    cached files count as free, since the kernel drops them before it kills a process.
     """
     try:
         lines = groups_file.read_text(encoding="utf-8").splitlines()
@@ -82,7 +82,7 @@ def group_headrooms(groups_file: Path, mounts: Path) -> Iterator[int]:
 
 
 def _folders_of(mount: Path, group: PurePosixPath) -> Iterator[Path]:
-    """The group and those it lies in; where a container sees only its own one, that is mounted at the top."""
+    """Yield the folders of a group and of its parents; in a container, the group may be mounted at the top."""
     below = group.relative_to("/") if group.is_absolute() else group
     for part in (below, *below.parents):
         if ".." not in part.parts and (mount / part).is_dir():
@@ -96,7 +96,7 @@ def _headroom(folder: Path, limit_name: str, usage_name: str, cache_name: str) -
             return
         usage = int((folder / usage_name).read_text(encoding="ascii"))
         statistics = (folder / "memory.stat").read_text(encoding="ascii").split()
-    except OSError:  # the root group has no such files
+    except OSError:  # the root group lacks these files
         return
     reclaimable = dict(zip(statistics[::2], statistics[1::2], strict=True)).get(cache_name, "0")
     yield max(int(limit) - usage + int(reclaimable), 0)

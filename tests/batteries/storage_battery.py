@@ -1,4 +1,4 @@
-"""What every frame storage must do; a test module makes ``StorageBattery`` run over each implementation."""
+"""Tests of every frame storage; test modules subclass ``StorageBattery`` for each implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MakeStorage = Callable[..., FrameStorage]
 
 
 def pixels_of(stream: int, positions: range) -> np.ndarray:
-    """Pictures that differ by stream and position, alike enough to pack."""
+    """Images that differ by stream and position, and compress."""
     frames = np.full((len(positions), *PIXELS.shape), stream, np.uint8)
     for frame, position in zip(frames, positions, strict=True):
         frame[position % 30, position % 37 : position % 37 + 3] = 100 + position % 150
@@ -26,15 +26,15 @@ def pixels_of(stream: int, positions: range) -> np.ndarray:
 
 
 def noise(num_frames: int) -> np.ndarray:
-    """Pictures that do not pack."""
+    """Images that do not compress."""
     return np.random.default_rng(0).integers(0, 256, (num_frames, *PIXELS.shape), dtype=np.uint8)
 
 
 def append_evicting(storage: FrameStorage, frames: np.ndarray, num_kept: int) -> None:
-    """Append to stream 0 and keep about the newest ``num_kept``."""
+    """Append to stream 0, and evict all but about the newest ``num_kept`` frames."""
     for frame in frames:
         storage.append(np.array([0], np.int32), frame[None])
-        storage.evict(0, storage.held(0).stop - num_kept)
+        storage.evict(0, storage.stored_positions(0).stop - num_kept)
 
 
 class StorageBattery:
@@ -42,7 +42,7 @@ class StorageBattery:
     spec = PIXELS
 
     def shown(self, pixels: np.ndarray, positions: range) -> np.ndarray:
-        """The frames of ``self.spec`` that show ``pixels`` at those positions."""
+        """Frames of ``self.spec`` with ``pixels``, at those positions."""
         return pixels.astype(self.spec.dtype).reshape(-1, *self.spec.shape)
 
     def frames_of(self, stream: int, positions: range) -> np.ndarray:
@@ -65,7 +65,7 @@ class StorageBattery:
         storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out, padding)
         return out[0]
 
-    def test_every_frame_comes_back_whatever_window_asks_for_it(self):
+    def test_every_window_has_the_appended_frames(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(300))
         expected = self.frames_of(0, range(300))
@@ -75,7 +75,7 @@ class StorageBattery:
             np.testing.assert_array_equal(expected[last - count + 1 : last + 1], self.read(storage, 0, last, count))
 
     @pytest.mark.parametrize("padding", STACK_PADDINGS)
-    def test_a_short_window_is_padded_by_its_first_frame_or_by_zeros_whatever_frames_it_has(self, padding):
+    def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros(self, padding):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(300))
 
@@ -87,7 +87,7 @@ class StorageBattery:
             assert expected.tobytes() == self.read(storage, 0, last, count, length=6, padding=padding).tobytes()
 
     @pytest.mark.parametrize("padding", STACK_PADDINGS)
-    def test_windows_of_all_lengths_in_one_batch_are_each_padded_as_alone(self, padding):
+    def test_windows_of_different_lengths_in_one_batch_are_padded_independently(self, padding):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(60))
         counts = np.arange(60, dtype=np.int32) % 5 + 1
@@ -99,12 +99,12 @@ class StorageBattery:
         for row, (last, count) in enumerate(zip(lasts.tolist(), counts.tolist(), strict=True)):
             assert self.read(storage, 0, last, count, 5, padding).tobytes() == out[row].tobytes()
 
-    def test_streams_grow_apart_and_do_not_mix(self):
+    def test_streams_grow_independently(self):
         storage = self.make(self.spec, 3)
         for stream, num_frames in enumerate((5, 170, 64)):
             self.fill(storage, stream, range(num_frames))
 
-        assert [5, 170, 64] == [storage.held(stream).stop for stream in range(3)]
+        assert [5, 170, 64] == [storage.stored_positions(stream).stop for stream in range(3)]
         out = np.empty((3, 2, *self.spec.shape), self.spec.dtype)
         storage.windows(np.array([2, 0, 1], np.int32), np.array([63, 4, 169]), np.full(3, 2, np.int32), out)
         expected = [
@@ -114,7 +114,7 @@ class StorageBattery:
         ]
         np.testing.assert_array_equal(np.stack(expected), out)
 
-    def test_the_callers_array_changed_afterwards_changes_nothing(self):
+    def test_appended_frames_are_copied(self):
         storage = self.make(self.spec, 1)
         frames = self.frames_of(0, range(1))
         storage.append(np.array([0], np.int32), frames)
@@ -122,30 +122,30 @@ class StorageBattery:
 
         np.testing.assert_array_equal(self.frames_of(0, range(1)), self.read(storage, 0, 0, 1))
 
-    def test_evicted_frames_are_refused_and_the_others_stay(self):
+    def test_evicted_frames_are_refused_and_the_others_stay_stored(self):
         storage = self.make(self.spec, 2)
         for stream in (0, 1):
             self.fill(storage, stream, range(900))
 
         storage.evict(0, 800)
 
-        held = storage.held(0)
-        assert 0 < held.start <= 800
-        assert range(900) == storage.held(1)
-        with pytest.raises(IndexError, match=str(held.start)):
-            self.read(storage, 0, held.start, 2)
-        for last in (held.start, 800, 899):
+        stored = storage.stored_positions(0)
+        assert 0 < stored.start <= 800
+        assert range(900) == storage.stored_positions(1)
+        with pytest.raises(IndexError, match=str(stored.start)):
+            self.read(storage, 0, stored.start, 2)
+        for last in (stored.start, 800, 899):
             np.testing.assert_array_equal(self.frames_of(0, range(last, last + 1)), self.read(storage, 0, last, 1))
 
-    def test_evicting_gives_memory_back(self):
+    def test_evicting_frees_memory(self):
         storage = self.make(self.spec, 1)
 
         append_evicting(storage, self.shown(noise(12_000), range(12_000)), num_kept=1000)
 
-        # Twelve times as much was stored: what stays is the live frames, and two blocks that are partly in use.
+        # Twelve times as much was appended: the stored frames and two partly used blocks remain.
         assert sum(storage.nbytes.values()) < 1000 * self.spec.nbytes + 3 * 2**20
 
-    def test_frames_that_are_still_being_gathered_are_never_evicted(self):
+    def test_the_open_segment_is_never_evicted(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(5))
 
@@ -156,7 +156,7 @@ class StorageBattery:
     @pytest.mark.parametrize(
         ("stream", "last", "count"), [(0, 10, 1), (0, 3, 5), (0, -1, 1), (1, 0, 1), (0, 5, 0), (0, 5, 4)]
     )
-    def test_a_window_that_is_not_held_is_refused_before_anything_is_written(self, stream, last, count):
+    def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(self, stream, last, count):
         storage = self.make(self.spec, 2)
         self.fill(storage, 0, range(10))
         out = np.full((2, 3, *self.spec.shape), 255, self.spec.dtype)
@@ -167,7 +167,7 @@ class StorageBattery:
         assert (out == 255).all()
 
     @pytest.mark.parametrize(("num_frames", "evicted"), [(0, 0), (1, 0), (64, 0), (333, 0), (700, 500)])
-    def test_a_storage_filled_from_anothers_segments_holds_the_same_and_goes_on(self, num_frames, evicted):
+    def test_a_storage_restored_from_segments_is_equal_and_accepts_more_frames(self, num_frames, evicted):
         storage, restored = self.make(self.spec, 2), self.make(self.spec, 2)
         self.fill(storage, 1, range(num_frames))
         storage.evict(1, evicted)
@@ -176,13 +176,13 @@ class StorageBattery:
             restored.restore(1, number, storage.segment(1, number))
         self.fill(restored, 1, range(num_frames, num_frames + 90))
 
-        held = range(storage.held(1).start, num_frames + 90)
-        assert held == restored.held(1)
-        assert storage.frames_per_segment * restored.open_segment(1) <= held.stop
-        for last in held:
+        stored = range(storage.stored_positions(1).start, num_frames + 90)
+        assert stored == restored.stored_positions(1)
+        assert storage.frames_per_segment * restored.open_segment(1) <= stored.stop
+        for last in stored:
             np.testing.assert_array_equal(self.frames_of(1, range(last, last + 1)), self.read(restored, 1, last, 1))
 
-    def test_bytes_that_are_no_segment_are_refused(self):
+    def test_bytes_that_are_not_a_segment_are_refused(self):
         storage, restored = self.make(self.spec, 1), self.make(self.spec, 1)
         self.fill(storage, 0, range(10))
         segment = storage.segment(0, 0)
@@ -193,19 +193,19 @@ class StorageBattery:
             for damaged in (segment[:place], bytes(flipped)):
                 with pytest.raises(DamagedDataError):
                     restored.restore(0, 0, damaged)
-        assert range(0) == restored.held(0)
+        assert range(0) == restored.stored_positions(0)
         assert {0} == set(restored.num_frames.values())
         restored.restore(0, 0, segment)
         np.testing.assert_array_equal(self.frames_of(0, range(10)), self.read(restored, 0, 9, 10))
 
-    def test_segments_anywhere_may_leave_and_what_is_left_is_read_counted_and_handed_on(self):
+    def test_any_sealed_segment_can_be_evicted_and_the_others_are_read_counted_and_saved(self):
         storage, restored = (self.make(self.spec, 1, frames_per_segment=8) for _ in range(2))
         self.fill(storage, 0, range(83))
         storage.evict(0, before=24, first=8)
-        storage.evict(0, before=47, first=33)  # 40 .. 47 has a frame that stays, and 32 .. 39 too
-        storage.evict(0, before=83, first=64)  # the open segment stays
+        storage.evict(0, before=47, first=33)  # segments 32 .. 39 and 40 .. 47 contain stored frames
+        storage.evict(0, before=83, first=64)  # the open segment is not evicted
         gone = {*range(8, 24), *range(64, 80)}
-        held = [position for position in range(83) if position not in gone]
+        stored = [position for position in range(83) if position not in gone]
 
         for number in storage.segment_numbers(0):
             if number * 8 not in gone:
@@ -213,21 +213,21 @@ class StorageBattery:
 
         assert range(11) == storage.segment_numbers(0) == restored.segment_numbers(0)
         for each in (storage, restored):
-            assert (range(83), 10) == (each.held(0), each.open_segment(0))
-            assert len(held) == sum(each.num_frames.values())
-            for position in held:
+            assert (range(83), 10) == (each.stored_positions(0), each.open_segment(0))
+            assert len(stored) == sum(each.num_frames.values())
+            for position in stored:
                 expected = self.frames_of(0, range(position, position + 1))
                 np.testing.assert_array_equal(expected, self.read(each, 0, position, 1))
             for last, count in ((8, 1), (8, 2), (15, 3), (24, 2), (64, 1), (79, 9), (82, 83)):
                 with pytest.raises(IndexError, match="window 0 wants"):
                     self.read(each, 0, last, count)
             for number in (1, 2, 8, 9, 11, -1):
-                with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not held"):
+                with pytest.raises(IndexError, match=rf"segment {number} of stream 0 is not (held|stored)"):
                     each.segment(0, number)
         self.fill(restored, 0, range(83, 100))
         np.testing.assert_array_equal(self.frames_of(0, range(80, 100)), self.read(restored, 0, 99, 20))
 
-    def test_an_older_reading_sees_through_a_hole_and_a_later_one_does_not(self):
+    def test_only_an_older_reading_sees_an_evicted_segment(self):
         storage = self.make(self.spec, 1, frames_per_segment=8)
         self.fill(storage, 0, range(40))
         reading = storage.start_reading()
@@ -239,19 +239,23 @@ class StorageBattery:
         with pytest.raises(IndexError, match="window 0 wants"):
             self.read(later, 0, 39, 40)
 
-    def test_a_stream_that_lost_all_its_segments_goes_on_where_it_was(self):
+    def test_a_stream_without_segments_continues_at_its_next_position(self):
         storage = self.make(self.spec, 1, frames_per_segment=8)
         self.fill(storage, 0, range(16))
 
         storage.evict(0, before=16)
 
-        assert (range(16, 16), range(2, 2), 2) == (storage.held(0), storage.segment_numbers(0), storage.open_segment(0))
-        with pytest.raises(IndexError, match="segment 2 of stream 0 is not held"):
+        assert (range(16, 16), range(2, 2), 2) == (
+            storage.stored_positions(0),
+            storage.segment_numbers(0),
+            storage.open_segment(0),
+        )
+        with pytest.raises(IndexError, match=r"segment 2 of stream 0 is not (held|stored)"):
             storage.segment(0, 2)
         self.fill(storage, 0, range(16, 30))
         np.testing.assert_array_equal(self.frames_of(0, range(16, 30)), self.read(storage, 0, 29, 14))
 
-    def test_sealed_segments_are_named_without_those_that_left_and_the_one_that_is_being_filled(self):
+    def test_sealed_segments_exclude_evicted_segments_and_the_open_one(self):
         storage = self.make(self.spec, 1)
         length = storage.frames_per_segment
 
@@ -261,7 +265,7 @@ class StorageBattery:
         assert [0, 2, 3] == storage.sealed_segments(0).tolist()
         assert [] == self.make(self.spec, 1).sealed_segments(0).tolist()
 
-    def test_an_empty_stream_begins_at_any_segment_and_one_that_holds_frames_at_none(self):
+    def test_only_an_empty_stream_can_begin_at_a_later_segment(self):
         storage = self.make(self.spec, 2)
         length = storage.frames_per_segment
 
@@ -285,26 +289,26 @@ class StorageBattery:
         restored.restore(0, 2, storage.segment(0, 2))
         with pytest.raises(ValueError, match="nothing after one that is not full"):
             restored.restore(0, 3, storage.segment(0, 0))
-        assert range(8, 21) == restored.held(0)
+        assert range(8, 21) == restored.stored_positions(0)
         np.testing.assert_array_equal(self.frames_of(0, range(8, 21)), self.read(restored, 0, 20, 13))
 
-    def test_segments_that_leave_at_random_for_long_leave_no_bytes_behind(self):
+    def test_evicting_random_segments_for_long_leaks_no_memory(self):
         storage, rng = self.make(self.spec, 1, frames_per_segment=4), np.random.default_rng(0)
-        frames, held, most = self.frames_of(0, range(200)), list(range(50)), []
+        frames, stored, most = self.frames_of(0, range(200)), list(range(50)), []
         self.fill(storage, 0, range(200))
         for round_number in range(1500):
             for frame in frames[:4]:
                 storage.append(np.zeros(1, np.int32), frame[None])
-            gone = held.pop(int(rng.integers(len(held))))
-            held.append(50 + round_number)
+            gone = stored.pop(int(rng.integers(len(stored))))
+            stored.append(50 + round_number)
             storage.evict(0, before=4 * gone + 4, first=4 * gone)
             if round_number % 500 == 499:
                 most.append(sum(storage.nbytes.values()))
 
         assert 200 == sum(storage.num_frames.values())
-        assert max(most) <= 1.15 * most[0] + 2**20  # one sparse block more or less
+        assert max(most) <= 1.15 * most[0] + 2**20  # one partly used block more or less
 
-    def test_a_reading_sees_what_was_held_when_it_started_and_a_later_one_does_not(self):
+    def test_a_reading_sees_the_frames_stored_at_its_start(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(400))
         reading = storage.start_reading()
@@ -312,13 +316,13 @@ class StorageBattery:
         append_evicting(storage, self.frames_of(0, range(400, 900)), num_kept=200)
         later = storage.start_reading()
 
-        assert storage.held(0).start > 256
+        assert storage.stored_positions(0).start > 256
         np.testing.assert_array_equal(self.frames_of(0, range(400)), self.read(reading, 0, 399, 400))
         np.testing.assert_array_equal(self.frames_of(0, range(895, 900)), self.read(later, 0, 899, 5))
         with pytest.raises(IndexError, match="399"):
             self.read(later, 0, 399, 400)
 
-    def test_a_reading_that_has_stopped_is_refused(self):
+    def test_a_stopped_reading_is_refused(self):
         storage = self.make(self.spec, 1)
         self.fill(storage, 0, range(5))
         reading = storage.start_reading()
@@ -329,7 +333,7 @@ class StorageBattery:
             self.read(reading, 0, 4, 1)
 
     @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "dropped"])
-    def test_what_a_reading_keeps_is_counted_until_it_has_gone(self, is_stopped):
+    def test_evicted_frames_count_until_the_reading_stops(self, is_stopped):
         storage = self.make(self.spec, 1)
         append_evicting(storage, self.shown(noise(4000), range(4000)), num_kept=4000)
         before = sum(storage.nbytes.values())
@@ -344,7 +348,7 @@ class StorageBattery:
         assert kept >= 0.99 * before
         assert sum(storage.nbytes.values()) < 0.75 * kept
 
-    def test_readers_beside_a_writer_get_true_frames(self):
+    def test_readers_get_correct_frames_during_writes(self):
         storage = self.make(self.spec, 2)
         for stream in (0, 1):
             self.fill(storage, stream, range(300))
@@ -355,15 +359,17 @@ class StorageBattery:
             rng = np.random.default_rng(seed)
             try:
                 while not has_ended.is_set():
-                    stops = [storage.held(stream).stop for stream in (0, 1)]
+                    stops = [storage.stored_positions(stream).stop for stream in (0, 1)]
                     reading = storage.start_reading()
-                    firsts = [storage.held(stream).start for stream in (0, 1)]
+                    firsts = [storage.stored_positions(stream).start for stream in (0, 1)]
                     for _ in range(20):
                         stream, count = int(rng.integers(2)), int(rng.integers(1, 7))
-                        held = range(firsts[stream], stops[stream])
-                        if len(held) < 10:  # the writer was quicker than the two calls
+                        stored = range(firsts[stream], stops[stream])
+                        if len(stored) < 10:  # the writer evicted frames between the two calls
                             continue
-                        last = held[[count - 1, len(held) - 1, int(rng.integers(count, len(held)))][rng.integers(3)]]
+                        last = stored[
+                            [count - 1, len(stored) - 1, int(rng.integers(count, len(stored)))][rng.integers(3)]
+                        ]
                         expected = self.frames_of(stream, range(last - count + 1, last + 1))
                         np.testing.assert_array_equal(expected, self.read(reading, stream, last, count))
                     reading.stop()

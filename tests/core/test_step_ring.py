@@ -19,7 +19,7 @@ ARRAYS = {
     "actions_like": np.empty(0, np.uint8),
     "frames_like": np.empty((0, 2, 2), np.uint8),
     "action_ranges": [(0, 3)],
-    "columns_like": {},
+    "extras_like": {},
     "stack": 4,
     "segment_frames": 1,
     "discount": 0.9,
@@ -55,7 +55,7 @@ def test_a_ring_keeps_its_memory_for_as_long_as_it_lives():
 
     assert ring.begin(np.array([0, 1]))
     assert ring.stage([0], [3], [1.0], [False], [True], np.ones((1, 2, 2), np.uint8))
-    assert [] == ring.make_room()
+    assert [] == ring.evict_for_staged()
     ring.append_staged()
     assert 1 == len(ring)
 

@@ -1,4 +1,4 @@
-"""SegmentCodec gives back every byte, reads as docs/packing.md says, and finds what was damaged."""
+"""SegmentCodec restores every byte, follows the format of docs/packing.md, and detects damage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def drawn(kind, shape, count, seed):
 
 @pytest.mark.parametrize("kind", pixel_streams.MAKERS)
 @pytest.mark.parametrize("shape", [*pixel_streams.SHAPES, (210, 160, 3)], ids=str)
-def test_every_frame_comes_back_byte_for_byte(kind, shape):
+def test_every_frame_is_unpacked_byte_for_byte(kind, shape):
     codec = SegmentCodec(FrameSpec(shape))
     frames = drawn(kind, shape, 20, seed=1)
 
@@ -42,7 +42,7 @@ def test_every_frame_comes_back_byte_for_byte(kind, shape):
     count=st.integers(1, 70),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_shape_and_length_comes_back_byte_for_byte(kind, shape, count, seed):
+def test_frames_of_any_shape_and_number_are_unpacked_byte_for_byte(kind, shape, count, seed):
     codec = SegmentCodec(FrameSpec(shape))
     frames = drawn(kind, shape, count, seed)
 
@@ -51,7 +51,7 @@ def test_any_shape_and_length_comes_back_byte_for_byte(kind, shape, count, seed)
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(frames=st.lists(st.binary(min_size=48, max_size=48), min_size=1, max_size=20))
-def test_frames_of_any_bytes_come_back(frames):
+def test_frames_of_any_bytes_are_unpacked_unchanged(frames):
     codec = SegmentCodec(FrameSpec((4, 12)))
     pictures = np.frombuffer(b"".join(frames), np.uint8).reshape(-1, 4, 12)
 
@@ -83,11 +83,11 @@ def test_a_full_segment_is_never_one_percent_larger_than_its_frames(kind, shape)
     assert len(codec.pack(frames)) <= 1.01 * frames.nbytes
 
 
-def test_frames_whose_sprites_come_again_take_less_than_their_first_time():
+def test_repeated_sprites_take_fewer_bytes_than_new_ones():
     codec = SegmentCodec(FrameSpec((84, 84)))
     frames = np.zeros((12, 84, 84), np.uint8)
     picture = np.random.default_rng(5).integers(1, 256, (12, 5), dtype=np.uint8)
-    for index in range(1, 12):  # the same picture each time at another place
+    for index in range(1, 12):  # the same image at different places
         frames[index, 6 * index : 6 * index + 12, 7 * index - 7 : 7 * index - 2] = picture
 
     once, eleven_times = len(codec.pack(frames[:2])), len(codec.pack(frames))
@@ -120,7 +120,7 @@ def test_every_cut_is_found():
 
 @pytest.mark.parametrize("shape", [(13, 5), (24, 24), (16, 17, 3), (5, 40)], ids=str)
 @pytest.mark.parametrize("kind", ["sprites", "scroll", "sparse"])
-def test_damage_under_a_right_checksum_gives_frames_or_an_error_and_what_the_plain_reader_reads(kind, shape):
+def test_damage_with_a_correct_checksum_gives_an_error_or_the_frames_of_the_reference_reader(kind, shape):
     codec = SegmentCodec(FrameSpec(shape))
     segment = codec.pack(drawn(kind, shape, 10, seed=8))
     rng = np.random.default_rng(9)
@@ -141,14 +141,14 @@ def test_damage_under_a_right_checksum_gives_frames_or_an_error_and_what_the_pla
             assert expected is None
             num_refused += 1
             continue
-        # Where the plain reader refuses, the native one may read a byte past repeated operations: never past the body.
+        # After repeated operations, the native reader may accept a byte that the reference refuses, if the body has it.
         if expected is not None:
             np.testing.assert_array_equal(unpacked.reshape(len(expected), -1), expected)
             num_read += 1
     assert min(num_read, num_refused) > 5
 
 
-def test_a_header_that_promises_more_frames_than_fit_is_refused_before_memory_is_taken():
+def test_a_header_with_too_many_frames_is_refused_before_memory_is_allocated():
     codec = SegmentCodec(FrameSpec((84, 84)))
     damaged = bytearray(codec.pack(np.zeros((3, 84, 84), np.uint8)))
     damaged[8:12] = (2**24).to_bytes(4, "little")
@@ -165,7 +165,7 @@ def test_a_segment_of_other_frames_is_refused():
         SegmentCodec(FrameSpec((4, 16))).unpack(segment)
 
 
-def test_unpack_writes_into_the_array_that_is_given():
+def test_unpack_writes_into_out():
     codec = SegmentCodec(FrameSpec((8, 8)))
     frames = drawn("sprites", (8, 8), 5, seed=10)
     out = np.empty((5, 8, 8), np.uint8)
@@ -190,11 +190,11 @@ def test_an_array_that_does_not_fit_is_refused(out):
     [np.zeros((0, 8, 8), np.uint8), np.zeros((2, 8, 9), np.uint8), np.zeros((2, 8, 8)), np.zeros((8, 8), np.uint8)],
 )
 def test_frames_of_another_kind_are_refused(frames):
-    with pytest.raises(InvalidSettingsError, match=re.escape("must be uint8 of shape (n, 8, 8), n at least 1")):
+    with pytest.raises(InvalidSettingsError, match=re.escape("must be uint8 of shape (n, 8, 8) with n at least 1")):
         SegmentCodec(FrameSpec((8, 8))).pack(frames)
 
 
-def test_frames_that_are_not_contiguous_are_packed_as_they_look():
+def test_non_contiguous_frames_are_packed_by_their_values():
     codec = SegmentCodec(FrameSpec((8, 8)))
     frames = drawn("sprites", (8, 16), 5, seed=11)[:, :, ::2]
 

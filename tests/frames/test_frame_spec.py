@@ -1,4 +1,4 @@
-"""How a frame's shape is seen by the packer."""
+"""FrameSpec: shapes, dtypes, and the layout for the packer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_shape_without_pixels_is_refused(shape):
     ("shape", "dtype", "rows", "row_bytes", "pixel_bytes"),
     [((84, 84), np.float32, 84, 336, 4), ((64, 50, 3), np.uint16, 64, 300, 6), ((4,), np.float64, 1, 32, 8)],
 )
-def test_longer_elements_are_rows_of_their_bytes(shape, dtype, rows, row_bytes, pixel_bytes):
+def test_the_layout_of_longer_elements_counts_their_bytes(shape, dtype, rows, row_bytes, pixel_bytes):
     spec = FrameSpec(shape, dtype)
 
     assert (rows, row_bytes, pixel_bytes) == (spec.rows, spec.row_bytes, spec.pixel_bytes)
@@ -61,29 +61,29 @@ def test_longer_elements_are_rows_of_their_bytes(shape, dtype, rows, row_bytes, 
         (Box(0, 1, (84, 84), np.int64), False),
     ],
 )
-def test_floats_of_a_picture_between_0_and_1_are_taken_for_scaled_pixels(space, is_scaled):
+def test_images_of_floats_in_0_to_1_are_scaled_pixels(space, is_scaled):
     spec = FrameSpec.from_space(space)
 
     assert (space.shape, space.dtype, is_scaled) == (spec.shape, spec.dtype, spec.is_scaled)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "U3", "O", ">f4" if sys.byteorder == "little" else "<f4"])
-def test_a_dtype_that_other_machines_would_read_otherwise_is_refused(dtype):
+def test_a_dtype_that_differs_between_machines_is_refused(dtype):
     with pytest.raises(InvalidSettingsError, match="booleans, integers or floats of up to 8 bytes"):
         FrameSpec((4, 4), dtype)
 
 
-def test_what_is_no_dtype_is_refused():
-    with pytest.raises(InvalidSettingsError, match="must name a NumPy dtype"):
+def test_a_value_that_is_not_a_dtype_is_refused():
+    with pytest.raises(InvalidSettingsError, match="must be a NumPy dtype"):
         FrameSpec((4, 4), "pixels")
 
 
 def test_integers_cannot_be_scaled_pixels():
-    with pytest.raises(InvalidSettingsError, match="scaled pixels are float16, float32 or float64"):
+    with pytest.raises(InvalidSettingsError, match="scaled pixels must be float16, float32 or float64"):
         FrameSpec((4, 4), np.int32, is_scaled=True)
 
 
-def test_a_frame_beyond_a_gibibyte_is_refused():
+def test_a_frame_larger_than_one_gibibyte_is_refused():
     with pytest.raises(InvalidSettingsError, match="has 4294967296 bytes"):
         FrameSpec((2**15, 2**15), np.float32)
 
@@ -97,9 +97,9 @@ def test_a_frame_beyond_a_gibibyte_is_refused():
         FrameSpec(tuple(np.array([5, 4]))),
     ],
 )
-def test_a_spec_goes_through_its_state(spec):
+def test_a_spec_is_restored_from_its_state(spec):
     assert spec == FrameSpec.from_state(json.loads(json.dumps(spec.state())))
 
 
-def test_a_state_from_before_there_were_dtypes_is_of_uint8():
+def test_a_state_without_a_dtype_is_uint8():
     assert FrameSpec((84, 84)) == FrameSpec.from_state({"shape": [84, 84]})

@@ -1,4 +1,4 @@
-"""LazyFrames answer as the array that they stand for, share what they are made of, and keep nothing else."""
+"""LazyFrames behave like their array, share their frames, and keep nothing else in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FRAME_BYTES, STACK = 84 * 84, 4
 
 @st.composite
 def stacks(draw, axes=STACK_AXES):
-    """Frames of any shape and dtype, an axis, and the array that they are along it."""
+    """Frames of any shape and dtype, an axis, and the array stacked along it."""
     axis = draw(st.sampled_from(axes))
     shape = draw(array_shapes(min_dims=1 if axis == "channels" else 0, max_dims=3, max_side=4) | st.just((3, 0)))
     dtype, generator = draw(st.sampled_from(DTYPES)), np.random.default_rng(draw(st.integers(0, 99)))
@@ -45,7 +45,7 @@ def bits(array):
 
 @settings(max_examples=25)
 @given(stacks())
-def test_lazy_frames_are_what_stacking_or_joining_their_frames_gives(stack):
+def test_lazy_frames_equal_their_stacked_or_concatenated_frames(stack):
     frames, axis, array = stack
 
     lazy = LazyFrames(frames, axis)
@@ -57,7 +57,7 @@ def test_lazy_frames_are_what_stacking_or_joining_their_frames_gives(stack):
 
 @settings(max_examples=25)
 @given(stacks(), st.data())
-def test_a_part_of_lazy_frames_is_that_part_of_the_array(stack, data):
+def test_indexing_lazy_frames_equals_indexing_the_array(stack, data):
     frames, axis, array = stack
     index = data.draw(basic_indices(array.shape, allow_newaxis=True))
 
@@ -66,7 +66,7 @@ def test_a_part_of_lazy_frames_is_that_part_of_the_array(stack, data):
 
 @settings(max_examples=25)
 @given(stacks(["channels"]))
-def test_joined_along_channels_they_answer_as_baselines_lazy_frames(stack):
+def test_lazy_frames_along_channels_behave_as_in_baselines(stack):
     frames, axis, _ = stack
     lazy, theirs = LazyFrames(frames, axis), BaselinesLazyFrames(frames)
 
@@ -81,7 +81,7 @@ def test_joined_along_channels_they_answer_as_baselines_lazy_frames(stack):
 
 @settings(max_examples=25)
 @given(stacks(["first"]), st.slices(5))
-def test_stacked_on_the_first_axis_they_answer_as_gymnasiums_lazy_frames_did(stack, part):
+def test_lazy_frames_on_the_first_axis_behave_as_in_gymnasium(stack, part):
     frames, _, array = stack
     lazy, theirs = LazyFrames(frames), GymnasiumLazyFrames(frames)
 
@@ -96,7 +96,7 @@ def test_stacked_on_the_first_axis_they_answer_as_gymnasiums_lazy_frames_did(sta
 
 @settings(max_examples=25)
 @given(stacks(["first", "last"]))
-def test_count_and_frame_tell_of_the_frames(stack):
+def test_count_and_frame_return_the_number_and_the_frames(stack):
     frames, axis, _ = stack
     lazy = LazyFrames(frames, axis)
 
@@ -105,7 +105,7 @@ def test_count_and_frame_tell_of_the_frames(stack):
     assert bits(frames[-1]) == bits(lazy.frame(-1))
 
 
-def test_frames_are_shared_and_cannot_be_written_to_through_a_stack():
+def test_frames_are_shared_and_read_only():
     frames = numbered(5)
     older, newer = LazyFrames(frames[:4]), LazyFrames(frames[1:])
 
@@ -119,7 +119,7 @@ def test_frames_are_shared_and_cannot_be_written_to_through_a_stack():
 
 
 @pytest.mark.parametrize("axis", STACK_AXES)
-def test_looking_at_lazy_frames_in_every_way_leaves_nothing_behind(axis):
+def test_no_use_of_lazy_frames_keeps_an_array_alive(axis):
     num_kept = 100
     frames = [np.zeros((84, 84, 1), np.uint8) for _ in range(num_kept + STACK)]
     kept = [LazyFrames(frames[first : first + STACK], axis) for first in range(num_kept)]
@@ -135,10 +135,10 @@ def test_looking_at_lazy_frames_in_every_way_leaves_nothing_behind(axis):
     tracemalloc.stop()
 
     whole_stacks = num_kept * STACK * FRAME_BYTES
-    assert grown < whole_stacks / 20  # some kilobytes are PyTorch's and the collector's own
+    assert grown < whole_stacks / 20  # PyTorch and the garbage collector take some kilobytes
 
 
-def test_a_part_that_is_kept_does_not_keep_the_whole_array():
+def test_a_part_of_lazy_frames_does_not_keep_the_whole_array_alive():
     lazy = LazyFrames(numbered(4, (84, 84, 1)), "channels")
 
     for part in (lazy[0], lazy[:2], lazy[..., 3], LazyFramesBatch([lazy])[0, 1]):
@@ -146,7 +146,7 @@ def test_a_part_that_is_kept_does_not_keep_the_whole_array():
 
 
 @pytest.mark.parametrize("axis", STACK_AXES)
-def test_a_pickle_has_each_frame_once_and_gives_the_sharing_back(axis):
+def test_a_pickle_contains_each_frame_once_and_restores_the_sharing(axis):
     frames = numbered(103)
     for frame in frames:
         frame.flags.writeable = False
@@ -163,7 +163,7 @@ def test_a_pickle_has_each_frame_once_and_gives_the_sharing_back(axis):
         assert np.shares_memory(back[0][1], copy.deepcopy(back[0])[1])
 
 
-def test_copies_share_frames_that_nobody_can_write_to():
+def test_copies_share_read_only_frames():
     frozen, open_to_all = numbered(2)
     frozen.flags.writeable = False
     lazy = LazyFrames([frozen, open_to_all])
@@ -177,7 +177,7 @@ def test_copies_share_frames_that_nobody_can_write_to():
     assert np.shares_memory(deep[0][1], deep[2][0][1])
 
 
-def test_a_read_only_view_of_what_can_be_written_to_is_copied_deeply():
+def test_deepcopy_copies_a_read_only_view_of_a_writeable_array():
     open_to_all = np.zeros((2, 2), np.uint8)
     view = open_to_all.view()
     view.flags.writeable = False
@@ -189,15 +189,15 @@ def test_a_read_only_view_of_what_can_be_written_to_is_copied_deeply():
 
 
 @pytest.mark.parametrize("axis", STACK_AXES)
-def test_an_array_without_a_copy_is_refused_as_numpy_asks(axis):
+def test_copy_false_is_refused(axis):
     lazy = LazyFrames(numbered(4), axis)
 
-    with pytest.raises(ValueError, match=r"^copy is False: LazyFrames is put together anew for each array; leave"):
+    with pytest.raises(ValueError, match=r"^copy is False: LazyFrames always returns a new array; leave"):
         np.asarray(lazy, copy=False)
     assert np.asarray(lazy, copy=True).flags.owndata
 
 
-def test_whatever_takes_arrays_takes_lazy_frames():
+def test_numpy_and_torch_functions_accept_lazy_frames():
     lazy = LazyFrames(numbered(4))
     array = np.asarray(lazy)
 
@@ -211,7 +211,7 @@ def test_whatever_takes_arrays_takes_lazy_frames():
     assert objects[1] is lazy
 
 
-def test_comparing_is_element_by_element_from_either_side_and_there_is_no_hash():
+def test_lazy_frames_compare_element_by_element_and_have_no_hash():
     lazy, other = LazyFrames(numbered(4)), LazyFrames(numbered(4, first=1))
 
     assert bits(np.ones((4, 84, 84), bool)) == bits(lazy == np.asarray(lazy)) == bits(np.asarray(lazy) == lazy)
@@ -222,7 +222,7 @@ def test_comparing_is_element_by_element_from_either_side_and_there_is_no_hash()
         hash(lazy)
 
 
-def test_they_say_what_they_stand_for():
+def test_lazy_frames_print_their_shape_and_dtype():
     lazy = LazyFrames(numbered(4, (84, 84, 1)), "channels")
 
     assert "LazyFrames(shape=(84, 84, 4), dtype=uint8)" == repr(lazy)
@@ -233,31 +233,31 @@ def test_they_say_what_they_stand_for():
 @pytest.mark.parametrize(
     ("frames", "axis", "message"),
     [
-        ([], "first", "frames are none: a stack has at least one; give the last ones, oldest first"),
+        ([], "first", "frames are empty: a stack needs at least one frame; give them oldest first"),
         (
             [np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)],
             "first",
-            "frame 1 is uint8 of shape (2, 3): the first one is uint8 of shape (2, 2), and a stack is of one kind; "
+            "frame 1 is uint8 of shape (2, 3): it must be uint8 of shape (2, 2) as the first frame; "
             "give the frames of one environment",
         ),
         (
             [np.zeros(2, np.uint8), np.zeros(2)],
             "first",
-            "frame 1 is float64 of shape (2,): the first one is uint8 of shape (2,), and a stack is of one kind; give "
+            "frame 1 is float64 of shape (2,): it must be uint8 of shape (2,) as the first frame; give "
             "the frames of one environment",
         ),
-        ([np.zeros(2)], "middle", "axis is 'middle': must be one of 'first', 'last', 'channels'"),
-        ([1, 2], "channels", "frames are numbers: they have no last axis to be joined along; take 'first'"),
+        ([np.zeros(2)], "middle", "axis is 'middle': it must be one of 'first', 'last', 'channels'"),
+        ([1, 2], "channels", "frames are scalars: axis='channels' needs frames with an axis; use 'first'"),
     ],
 )
-def test_frames_that_make_no_stack_are_refused(frames, axis, message):
+def test_frames_that_cannot_be_stacked_are_refused(frames, axis, message):
     with pytest.raises(InvalidSettingsError, match=f"^{re.escape(message)}$"):
         LazyFrames(frames, axis)
 
 
 @settings(max_examples=25)
 @given(stacks(), st.integers(1, 4), st.data())
-def test_a_batch_is_the_array_of_its_observations_and_gives_each_back(stack, num_envs, data):
+def test_a_batch_behaves_like_its_array_and_returns_each_observation(stack, num_envs, data):
     frames, axis, array = stack
     lazies = [LazyFrames(frames, axis) for _ in range(num_envs)]
     batch, whole = LazyFramesBatch(lazies), np.stack([array] * num_envs)
@@ -274,6 +274,6 @@ def test_a_batch_is_the_array_of_its_observations_and_gives_each_back(stack, num
 def test_a_batch_of_observations_that_differ_is_refused():
     for lazies in ([LazyFrames(numbered(4)), LazyFrames(numbered(3))], []):
         with pytest.raises(
-            InvalidSettingsError, match=r"^observations are of the shapes and dtypes \[.*\]: a batch has"
+            InvalidSettingsError, match=r"^observations have the shapes and dtypes \[.*\]: a batch needs"
         ):
             LazyFramesBatch(lazies)

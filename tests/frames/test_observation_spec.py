@@ -23,14 +23,14 @@ NESTED = gym.Dict(
 )
 
 
-def test_a_box_stays_a_frame_spec_and_is_saved_as_ever():
+def test_a_box_becomes_a_frame_spec_with_the_same_state():
     spec = observation_spec(CAMERA)
 
     assert FrameSpec((6, 7, 3)) == spec == spec_from_state(spec.state())
     assert {"shape": [6, 7, 3], "dtype": "|u1", "is_scaled": False} == spec.state()
 
 
-def test_leaves_have_one_order_whatever_order_the_space_has():
+def test_the_order_of_keys_in_a_space_does_not_change_the_leaves():
     spec = observation_spec(NESTED)
     turned = observation_spec(dict(reversed(NESTED.spaces.items())))
 
@@ -41,7 +41,7 @@ def test_leaves_have_one_order_whatever_order_the_space_has():
     assert [False, True, False, False, False] == [frame.is_scaled for frame in spec.leaf_frames]
 
 
-def test_what_a_space_samples_is_taken_apart_and_put_together_again():
+def test_samples_of_a_space_are_flattened_and_rebuilt():
     spec = observation_spec(NESTED)
     samples = [NESTED.sample() for _ in range(4)]
     frames = {
@@ -53,7 +53,7 @@ def test_what_a_space_samples_is_taken_apart_and_put_together_again():
         "counts": np.stack([sample["counts"] for sample in samples]),
     }
 
-    flat = tuple(leaf.as_kept(part) for leaf, part in zip(spec.leaves, spec.flattened(frames), strict=True))
+    flat = tuple(leaf.as_stored(part) for leaf, part in zip(spec.leaves, spec.flattened(frames), strict=True))
     rebuilt = spec.rebuilt(flat)
 
     assert [(4, *frame.shape) for frame in spec.leaf_frames] == [part.shape for part in flat]
@@ -62,26 +62,26 @@ def test_what_a_space_samples_is_taken_apart_and_put_together_again():
         np.testing.assert_array_equal(part, leaf.of(rebuilt))
 
 
-def test_a_spec_comes_back_from_what_a_snapshot_keeps_of_it():
+def test_an_observation_spec_is_restored_from_its_state():
     spec = observation_spec((NESTED, {"one": FrameSpec((2,), np.int16)}))
 
     assert spec == spec_from_state(json.loads(json.dumps(spec.state())))
 
 
-def test_parts_of_a_tuple_that_are_too_few_are_named_by_their_place():
+def test_a_tuple_with_missing_parts_is_refused_by_its_place():
     spec = observation_spec({"views": (CAMERA, (JOINTS, JOINTS))})
 
     with pytest.raises(
-        InvalidStepError, match=re.escape("frames['views'][1] are 1 parts: this memory takes a tuple of 2")
+        InvalidStepError, match=re.escape("frames['views'][1] are 1 parts: this memory needs a tuple of 2")
     ):
         spec.flattened({"views": (1, (2,))})
-    with pytest.raises(InvalidStepError, match=re.escape("frames['views'] are a dict: this memory takes a tuple of 2")):
+    with pytest.raises(InvalidStepError, match=re.escape("frames['views'] are a dict: this memory needs a tuple of 2")):
         spec.flattened({"views": {"a": 1}})
 
 
-def test_whoever_takes_one_array_names_the_keys_that_are_too_many():
+def test_only_frame_refuses_several_arrays_by_their_keys():
     assert FrameSpec((7,), np.float64) == only_frame(observation_spec(JOINTS), "an export takes")
     with pytest.raises(
-        InvalidSettingsError, match=r"^observations are of a, b\.0: an export takes one array a frame; "
+        InvalidSettingsError, match=r"^observations are of a, b\.0: an export takes one array per frame; "
     ):
         only_frame(observation_spec({"a": CAMERA, "b": [JOINTS]}), "an export takes")

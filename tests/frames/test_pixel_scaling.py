@@ -1,4 +1,4 @@
-"""k / 255 as floats, and back."""
+"""PixelScaling: from uint8 k to the float k / 255, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DTYPES = [np.float16, np.float32, np.float64]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_each_pixel_becomes_the_float_nearest_to_its_255th(dtype):
+def test_each_pixel_becomes_the_float_nearest_to_its_quotient_by_255(dtype):
     pixels = np.arange(256, dtype=np.uint8)
     scaled = np.empty(256, dtype)
 
@@ -23,11 +23,11 @@ def test_each_pixel_becomes_the_float_nearest_to_its_255th(dtype):
         exact = Fraction(k, 255)
         neighbours = [np.nextafter(value, dtype(towards)) for towards in (-1, 2)]
         assert all(abs(Fraction(float(value)) - exact) <= abs(Fraction(float(other)) - exact) for other in neighbours)
-    assert scaled.tobytes() == (pixels.astype(dtype) / dtype(255)).tobytes()  # as people write it
+    assert scaled.tobytes() == (pixels.astype(dtype) / dtype(255)).tobytes()  # the usual expression
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_pixels_of_any_order_go_there_and_back(dtype):
+def test_pixels_are_restored_from_their_floats(dtype):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 33, 7, 3), dtype=np.uint8)
     scaled = (pixels / np.float64(255)).astype(dtype)
 
@@ -46,7 +46,7 @@ def test_only_the_256_floats_of_half_precision_are_pixels():
     assert exact.tobytes() == np.sort(every[is_exact]).tobytes()
 
 
-def test_one_float_that_is_no_pixel_marks_its_frame_alone():
+def test_one_other_float_marks_only_its_frame():
     frames = np.zeros((4, 6, 5), np.float32)
     for frame, value in enumerate((-0.0, np.nan, 0.5)):
         frames[frame, frame, 2] = value

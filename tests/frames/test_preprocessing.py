@@ -1,4 +1,4 @@
-"""Frames of raw frames of palette numbers: what NumPy and OpenCV make of them, byte for byte."""
+"""PaletteScreen: frames equal those of NumPy and OpenCV, byte for byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL_KNOWN = np.ones(NUM_COLOURS, bool)
 
 
 def plain_frame(grey_of: np.ndarray, raw_frames: list[np.ndarray], frame_shape: tuple[int, int] | None) -> np.ndarray:
-    """Look colours up, take the maximum, let OpenCV resize."""
+    """Look up colours, take the maximum, and resize with OpenCV."""
     grey = np.max([grey_of[raw_frame] for raw_frame in raw_frames], axis=0)
     if frame_shape is None:
         return grey
@@ -25,7 +25,7 @@ def plain_frame(grey_of: np.ndarray, raw_frames: list[np.ndarray], frame_shape: 
 
 
 def next_raw_frame(generator: np.random.Generator, before: np.ndarray) -> np.ndarray:
-    """Noise, two colours, the same again, a few pixels or a few rows changed: all that a row may meet."""
+    """Noise, two colours, an unchanged frame, a few changed pixels, or a few changed rows."""
     noise = generator.integers(0, NUM_COLOURS, before.shape, np.uint8)
     kind = generator.integers(5)
     if kind == 0:
@@ -81,11 +81,11 @@ def test_thousands_of_frames_are_numpys_and_opencvs(seed):
     compare(SCREENS[seed % 2], (84, 84), seed, num_raw_frames=200)
 
 
-def test_shapes_for_which_opencv_has_other_rules_are_told_apart():
+def test_can_shrink_excludes_shapes_with_other_rules_in_opencv():
     can_shrink = PaletteScreen.can_shrink
 
     assert can_shrink((210, 160), (84, 84))
-    assert can_shrink((210, 160), (210, 84))  # one axis stays
+    assert can_shrink((210, 160), (210, 84))  # one axis is unchanged
     assert not can_shrink((210, 160), (105, 80))  # whole factors
     assert not can_shrink((210, 160), (210, 160))
     assert not can_shrink((210, 160), (84, 168))  # an axis grows
@@ -93,13 +93,13 @@ def test_shapes_for_which_opencv_has_other_rules_are_told_apart():
         PaletteScreen((210, 160), (105, 80))
 
 
-def test_a_palette_number_that_is_not_known_is_told_until_it_is_learned():
+def test_an_unknown_palette_number_is_reported_until_it_is_learned():
     screen = PaletteScreen((10, 13), None)
     grey_of, known = np.zeros(NUM_COLOURS, np.uint8), np.zeros(NUM_COLOURS, bool)
     known[0] = True
     screen.learn(np.maximum.outer(grey_of, grey_of), known)
     assert screen.take_in(0)
-    screen.raw_frames[1][7, 12] = 9  # in the last columns, which fill no whole word
+    screen.raw_frames[1][7, 12] = 9  # in the last columns, which do not fill a word
 
     assert not screen.take_in(1)
     with pytest.raises(ValueError, match="no picture to show"):
@@ -123,7 +123,7 @@ def test_an_unknown_number_is_found_wherever_in_a_row_it_appears(column):
     assert not screen.take_in(1)
 
 
-def test_what_is_learned_anew_is_shown_anew():
+def test_relearned_colours_change_the_next_frame():
     screen = PaletteScreen((4, 5), None)
     table = np.zeros((NUM_COLOURS, NUM_COLOURS), np.uint8)
     screen.learn(table, ALL_KNOWN)
@@ -135,7 +135,7 @@ def test_what_is_learned_anew_is_shown_anew():
     assert np.array_equal(np.full((4, 5), 50), written(screen, False, (4, 5)))
 
 
-def test_the_same_raw_frames_may_be_shown_alone_and_together_in_any_order():
+def test_single_and_maximum_frames_can_be_written_in_any_order():
     screen = PaletteScreen((2, 3), None)
     grey_of = np.arange(NUM_COLOURS, dtype=np.uint8)
     screen.learn(np.maximum.outer(grey_of, grey_of), ALL_KNOWN)
@@ -149,7 +149,7 @@ def test_the_same_raw_frames_may_be_shown_alone_and_together_in_any_order():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_raw_frame_taken_in_twice_in_a_row_counts_as_a_new_one(seed):
+def test_a_raw_frame_taken_in_twice_counts_as_two(seed):
     generator = np.random.default_rng(seed)
     screen = PaletteScreen((6, 7), None)
     grey_of = np.arange(NUM_COLOURS, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Stacks of the last frames, and their padding."""
+"""FrameStacker: stacks of the last frames, and their padding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shown(stacker: FrameStacker) -> list[list[int]]:
 @pytest.mark.parametrize("stack", [1, 2, 3, 4, 7])
 def test_a_stack_is_the_last_frames_padded_by_the_first_one_or_by_zeros(stack, padding, before):
     stacker = FrameStacker(FrameSpec((1, 1)), stack, 1, padding)
-    for _ in range(2):  # in the second episode the ring still has frames of the first one
+    for _ in range(2):  # the ring has frames of the first episode during the second
         stacker.begin(np.array([0]), frames(100))
         for newest in range(20):
             if newest:
@@ -32,7 +32,7 @@ def test_a_stack_is_the_last_frames_padded_by_the_first_one_or_by_zeros(stack, p
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int16, np.float32, np.float64])
-def test_zeros_are_those_of_the_dtype(dtype):
+def test_zero_padding_has_the_dtype_of_the_frames(dtype):
     stacker = FrameStacker(FrameSpec((2, 3), dtype), 3, 1, "zeros")
     frame = np.ones((1, 2, 3), dtype)
     stacker.begin(np.array([0]), frame)
@@ -46,7 +46,7 @@ def test_an_unknown_padding_is_refused():
 
 
 @pytest.mark.parametrize("padding", STACK_PADDINGS)
-def test_streams_begin_and_grow_apart(padding):
+def test_streams_have_independent_stacks(padding):
     stacker = FrameStacker(FrameSpec((1, 1)), 3, 3, padding)
     stacker.begin(np.array([0, 2]), frames(10, 30))
     stacker.append(np.array([2]), frames(31))
@@ -58,7 +58,7 @@ def test_streams_begin_and_grow_apart(padding):
     assert [True, False, True] == stacker.has_begun.tolist()
 
 
-def test_a_stack_handed_out_is_the_callers_own():
+def test_a_returned_stack_does_not_change_later():
     stacker = FrameStacker(FrameSpec((1, 1)), 2, num_streams=1)
     stacker.begin(np.array([0]), frames(1))
     handed_out = stacker.stacks()

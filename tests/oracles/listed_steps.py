@@ -1,4 +1,4 @@
-"""Plays a timeline without frames, and keeps in a list what each of its transitions looks at."""
+"""Play on a timeline without frames, and list for each transition which frames it references."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DISCOUNT = 0.9
 
 @dataclass(eq=False)
 class ListedStep:
-    """A transition by its first frame and the steps of its return; reward and action say which it is."""
+    """A transition: its first frame and the steps of its return; reward and action identify it."""
 
     stream: int
     first: int
     start: int
     reward: float
     terminated: bool
-    course: list[ListedStep]  # all steps of its episode, to which this one is added
+    course: list[ListedStep]  # all steps of its episode, including this one
     n_step: int
 
     def __post_init__(self) -> None:
@@ -49,19 +49,19 @@ class ListedStep:
     def discount(self) -> np.float32:
         return np.float32(0.0 if self.steps[-1].terminated else DISCOUNT ** len(self.steps))
 
-    def looks_at(self, stream: int, first: int, before: int) -> bool:
+    def references(self, stream: int, first: int, before: int) -> bool:
         return self.stream == stream and self.first < before and self.last >= first
 
 
-def evicted(timeline, let_go: Callable[[], list[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
-    """What ``let_go`` of this timeline names, as if a storage had evicted it."""
-    unneeded = let_go()
-    timeline.forget_unneeded()
-    return unneeded
+def evicted(timeline, evict: Callable[[], list[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
+    """Call ``evict``, clear the unreferenced frames as after their eviction, and return them."""
+    unreferenced_frames = evict()
+    timeline.clear_unreferenced_frames()
+    return unreferenced_frames
 
 
 class PlayedTimeline:
-    """A timeline that random episodes are played on; ``steps`` has every transition, by its number from 0."""
+    """A timeline with random episodes; ``steps`` lists every transition, by its number from 0."""
 
     def __init__(self, timeline, stack: int, seed: int) -> None:
         self.timeline, self.stack = timeline, stack
@@ -69,9 +69,9 @@ class PlayedTimeline:
         count = timeline.num_streams
         self.newest, self.starts = [-1] * count, [0] * count
         self.courses: list[list[ListedStep]] = [[] for _ in range(count)]
-        self.begun: list[list[int]] = [[] for _ in range(count)]  # a stream: where its episodes began
+        self.begun: list[list[int]] = [[] for _ in range(count)]  # by stream: positions of the episode starts
         self.steps: list[ListedStep] = []
-        self.left: list[tuple[int, int, int]] = []  # triples of make_room, all of them
+        self.evicted: list[tuple[int, int, int]] = []  # all results of evict_for_staged
         self.begin(list(range(count)))
 
     def begin(self, streams: list[int]) -> None:
@@ -92,7 +92,7 @@ class PlayedTimeline:
             frames = np.zeros((len(streams), *FRAME.shape), FRAME.dtype)
             step = (numbers % 200, numbers.astype(np.float64), terminated, np.zeros(len(streams), bool), frames)
             assert self.timeline.stage(streams, *step)
-            self.left += evicted(self.timeline, self.timeline.make_room)
+            self.evicted += evicted(self.timeline, self.timeline.evict_for_staged)
             self.timeline.append_staged()
             for stream, number, has_ended in zip(streams, numbers.tolist(), terminated.tolist(), strict=True):
                 start, course = self.newest[stream], self.courses[stream]
@@ -103,7 +103,7 @@ class PlayedTimeline:
             self.begin([stream for stream, has_ended in zip(streams, terminated, strict=True) if has_ended])
 
     def numbers_of(self, indices: np.ndarray) -> list[int]:
-        """Which transitions these are, after a look at whether everything about them is right."""
+        """Check all fields of these transitions, and return their numbers."""
         (streams, lasts, counts), (actions, rewards, *_) = self.timeline.resolve_steps(indices)
         numbers = rewards.astype(int).tolist()
         for row, number in enumerate(numbers):
@@ -125,19 +125,21 @@ class PlayedTimeline:
         assert [step.steps[-1].terminated for step in steps] == terminated.tolist()
 
     def num_frames(self, step: ListedStep) -> int:
-        """How many frames the observation has that the step led to."""
+        """Number of frames of the next observation."""
         return min(step.place + 2, self.stack)
 
     def held_numbers(self) -> list[int]:
-        """The numbers of all transitions that may be drawn, by their index."""
+        """The numbers of all sampleable transitions, ordered by index."""
         self.timeline.check()
         return self.numbers_of(self.timeline.sampleable_indices())
 
     def whole_numbers(self) -> list[int]:
-        """The numbers of all transitions ever that wait for no step."""
-        going_on = [id(course) for course, is_open in zip(self.courses, self.timeline.is_open, strict=True) if is_open]
+        """The numbers of all transitions ever that are not pending."""
+        still_open = [
+            id(course) for course, is_open in zip(self.courses, self.timeline.is_open, strict=True) if is_open
+        ]
         return [
             number
             for number, step in enumerate(self.steps)
-            if len(step.steps) == self.timeline.n_step or id(step.course) not in going_on
+            if len(step.steps) == self.timeline.n_step or id(step.course) not in still_open
         ]

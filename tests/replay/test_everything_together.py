@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.errors import NothingToSampleError
 from oracles.numbered_course import COLUMNS, KEYED, NUM_ACTIONS, PICTURE, NumberedCourse
-from replay.keeping.test_random_retention import fewest
+from replay.eviction.test_random_retention import fewest
 
 SAMPLERS = {
     "uniform": Uniform,

@@ -1,4 +1,4 @@
-"""Extra fields: declared by name, stored with each step, and returned with every batch."""
+"""Extras are declared by name, stored with the step, and returned in every batch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.columns import ExtrasSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 
@@ -24,7 +24,7 @@ def memory_with(extras=COLUMNS, capacity: int = 100, **settings) -> ReplayMemory
 
 
 def values_at(step: int) -> dict[str, np.ndarray]:
-    """What both streams have in the extras at that step; never the same twice."""
+    """The extras of both streams at that step; all values differ."""
     return {
         "log_prob": np.array([-step, -step - 0.5], np.float32),
         "state": step + np.arange(12.0).reshape(2, 2, 3),
@@ -47,7 +47,7 @@ def played(num_steps: int, **settings) -> ReplayMemory:
 
 
 def assert_holds_what_was_played(memory: ReplayMemory) -> None:
-    """Index 2 * step + stream has that stream's values of that step."""
+    """Return the expected extras by index: 2 * step + stream."""
     indices = memory.sampleable_indices()
     extras = memory.get(indices).extras
     assert COLUMNS.keys() == extras.keys()
@@ -61,13 +61,13 @@ def test_a_batch_has_each_extra_by_name_in_its_dtype_and_shape():
 
     batch = memory.sample(5)
 
-    told = {name: (values.dtype, values.shape) for name, values in batch.extras.items()}
+    kinds = {name: (values.dtype, values.shape) for name, values in batch.extras.items()}
     assert {
         "log_prob": (np.float32, (5,)),
         "state": (np.float64, (5, 2, 3)),
         "visits": (np.int16, (5,)),
         "is_greedy": (np.bool_, (5,)),
-    } == told
+    } == kinds
     assert_holds_what_was_played(memory)
 
 
@@ -79,7 +79,7 @@ def test_a_memory_without_extras_returns_none():
     assert {} == memory.sample(1).extras
 
 
-def test_extras_are_copied_when_stored_and_each_batch_has_its_copy():
+def test_extras_are_copied_into_the_memory_and_into_batches():
     memory = memory_with()
     memory.begin(FRAMES)
     values = values_at(0)
@@ -101,7 +101,7 @@ def test_extras_are_copied_when_stored_and_each_batch_has_its_copy():
         (np.uint64, [0, 2**64 - 1]),
     ],
 )
-def test_every_value_of_a_dtype_is_sampled_unchanged_infinities_and_nan_too(dtype, extremes):
+def test_all_values_of_the_dtype_are_returned_including_nan_and_infinity(dtype, extremes):
     memory = memory_with({"value": dtype})
     memory.begin(FRAMES)
     values = np.array(extremes, dtype)
@@ -124,7 +124,7 @@ def test_every_value_of_a_dtype_is_sampled_unchanged_infinities_and_nan_too(dtyp
     ],
     ids=["lists", "not contiguous", "other byte order", "memoryviews", "wider floats", "wider integers", "Fortran"],
 )
-def test_extras_are_stored_equally_in_every_form(form):
+def test_extras_are_stored_alike_in_every_form(form):
     memory = memory_with()
     memory.begin(FRAMES)
 
@@ -136,19 +136,19 @@ def test_extras_are_stored_equally_in_every_form(form):
 BAD = [
     (None, "extras lack is_greedy, log_prob, state, visits: every step of this memory has"),
     ({"state": ...}, "extras lack state: every step of this memory has"),
-    ({"extra": [1, 2]}, "extras have extra: this memory keeps is_greedy bool, log_prob float32, state float64 2x3"),
-    ({"state": np.zeros((2, 3))}, "extra 'state' has shape (2, 3): 2 environments take (2, 2, 3)"),
-    ({"visits": [1]}, "extra 'visits' has shape (1,): 2 environments take (2,)"),
-    ({"visits": [1.0, 2.0]}, "extra 'visits' has dtype float64: this memory keeps int16 of it; convert it"),
-    ({"visits": [1, 40_000]}, "extra 'visits' is 40000 at row 1: int16 does not hold that"),
-    ({"log_prob": [0.0, 1e300]}, "extra 'log_prob' is 1e+300 at row 1: float32 does not hold that"),
-    ({"is_greedy": [0, 1]}, "extra 'is_greedy' has dtype int64: this memory keeps bool of it"),
+    ({"extra": [1, 2]}, "extras have extra: this memory stores is_greedy bool, log_prob float32, state float64 2x3"),
+    ({"state": np.zeros((2, 3))}, "extra 'state' has shape (2, 3): 2 environments need (2, 2, 3)"),
+    ({"visits": [1]}, "extra 'visits' has shape (1,): 2 environments need (2,)"),
+    ({"visits": [1.0, 2.0]}, "extra 'visits' has dtype float64: this memory stores it as int16; convert it"),
+    ({"visits": [1, 40_000]}, "extra 'visits' is 40000 at row 1: it does not fit int16"),
+    ({"log_prob": [0.0, 1e300]}, "extra 'log_prob' is 1e+300 at row 1: it does not fit float32"),
+    ({"is_greedy": [0, 1]}, "extra 'is_greedy' has dtype int64: this memory stores it as bool"),
     ([1, 2], "extras is [1, 2]: it must map names to arrays"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), BAD, ids=[message[:40] for _, message in BAD])
-def test_wrong_extras_are_refused_before_anything_is_stored(change, message):
+def test_extras_that_break_a_rule_are_refused_before_anything_is_stored(change, message):
     memory = memory_with()
     memory.begin(FRAMES)
     extras = change
@@ -168,26 +168,26 @@ def test_a_memory_without_extras_refuses_them():
     memory = memory_with(None)
     memory.begin(FRAMES)
 
-    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory keeps none; leave it out"):
+    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory stores none; leave it out"):
         append(memory, {"log_prob": np.zeros(2, np.float32)})
 
 
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"reward": np.float32}, "extras has the name 'reward': a batch has that already; take another name"),
-        ({"mask": np.float32}, "extras has the name 'mask': a batch has that already"),
-        ({"": np.float32}, "extras has the name '': names are letters, digits and underscores"),
+        ({"reward": np.float32}, "extras has the name 'reward': a batch already has this field; use another name"),
+        ({"mask": np.float32}, "extras has the name 'mask': a batch already has this field"),
+        ({"": np.float32}, "extras has the name '': a name must be a Python identifier"),
         ({"log prob": np.float32}, "extras has the name 'log prob'"),
         ({3: np.float32}, "extras has the name 3"),
-        ({"name": object}, "extra 'name' is object: an extra has numbers or booleans"),
-        ({"name": "U8"}, "extra 'name' is <U8: an extra has numbers or booleans"),
-        ({"name": [("x", np.int8)]}, "an extra has numbers or booleans"),
-        ({"name": np.longdouble}, "an extra has numbers or booleans of up to 8 bytes"),
-        ({"name": (np.float32, (0,))}, "at least one a step"),
-        ({"name": "no such dtype"}, "extra 'name' is 'no such dtype': NumPy knows no such dtype"),
-        ({"name": (np.float32, (-1,))}, "NumPy knows no such dtype"),
-        ({"name": (np.uint8, 65_537)}, "extras take 65537 bytes a step: 65536 is the most"),
+        ({"name": object}, "extra 'name' is object: an extra must be at least one number or boolean"),
+        ({"name": "U8"}, "extra 'name' is <U8: an extra must be at least one number or boolean"),
+        ({"name": [("x", np.int8)]}, "an extra must be at least one number or boolean"),
+        ({"name": np.longdouble}, "an extra must be at least one number or boolean of up to 8 bytes"),
+        ({"name": (np.float32, (0,))}, "an extra must be at least one number or boolean"),
+        ({"name": "no such dtype"}, "extra 'name' is 'no such dtype': it must be a NumPy dtype"),
+        ({"name": (np.float32, (-1,))}, "it must be a NumPy dtype"),
+        ({"name": (np.uint8, 65_537)}, "extras take 65537 bytes per step: at most 65536 are allowed"),
         (["log_prob"], "extras is ['log_prob']: it must map names to dtypes"),
     ],
 )
@@ -196,7 +196,7 @@ def test_declarations_that_cannot_work_are_refused_by_name(declared, message):
         memory_with(declared)
 
 
-def test_the_order_of_declaration_has_no_effect():
+def test_the_order_of_declaration_does_not_matter():
     declared = {"b": np.int8, "a": np.int64}
 
     assert ExtrasSpec.from_declared(declared) == ExtrasSpec.from_declared(dict(reversed(declared.items())))
@@ -238,7 +238,7 @@ def test_a_folder_is_resumed_with_the_same_extras_only(tmp_path):
         assert_holds_what_was_played(memory)
 
 
-def test_steps_with_extras_are_verified_and_repaired(tmp_path):
+def test_steps_with_extras_are_verified_and_repaired_like_others(tmp_path):
     folder = tmp_path / "memory"
     with played(3000, directory=folder, capacity=10_000, flush_every=None, frames_per_segment=64):
         pass
@@ -261,7 +261,9 @@ def test_saved_extras_of_another_shape_are_reported_as_damage(tmp_path):
     arrays = memory._parts.timeline.state(stored=())
     arrays["extra.state"] = arrays["extra.state"][:, :1]
 
-    with pytest.raises(DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): (6, 2, 3) is what these")):
+    with pytest.raises(
+        DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): these slots need (6, 2, 3)")
+    ):
         memory_with()._parts.timeline.restore(arrays, lambda _: None)
 
 
@@ -291,8 +293,8 @@ def test_the_bytes_of_extras_are_reported():
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
-@pytest.mark.parametrize(("retention", "fewest_held"), [("fifo", 1000), ("random", 800)])
-def test_extras_count_in_the_budget(retention, fewest_held, storage):
+@pytest.mark.parametrize(("retention", "fewest"), [("fifo", 1000), ("random", 800)])
+def test_extras_count_against_a_budget(retention, fewest, storage):
     budget, state = 3 << 20, np.zeros((2, 2000), np.uint8)
     memory = memory_with(
         {"state": (np.uint8, 2000)}, capacity=100_000, max_bytes=budget, retention=retention, storage=storage
@@ -306,4 +308,4 @@ def test_extras_count_in_the_budget(retention, fewest_held, storage):
         assert memory._timeline.nbytes <= budget
 
     assert memory.report().all_bytes <= budget
-    assert fewest_held < len(memory) < 1573  # of which the extras alone would take it all
+    assert fewest < len(memory) < 1573  # of 1573 transitions the extras alone would fill the budget

@@ -199,9 +199,9 @@ def test_actions_of_several_integers_are_sampled_unchanged_in_every_form(space, 
         ([[0, 12], [2, 15]], "action is [2, 15] at row 1: element 1 runs from 10 to 14; check the policy"),
         ([[3, 10], [0, 10]], "action is [3, 10] at row 0: element 0 runs from 0 to 2"),
         ([[0, 10], [0, -1]], "action is [0, -1] at row 1: element 1 runs from 10 to 14"),
-        ([[0.0, 10.0], [0.0, 10.0]], "actions have dtype float64: they are counted; give integers"),
-        ([[0], [1]], "actions have shape (2, 1): 2 environments take (2, 2)"),
-        ([0, 10], "actions have shape (2,): 2 environments take (2, 2)"),
+        ([[0.0, 10.0], [0.0, 10.0]], "actions have dtype float64: this action_space needs integers; convert them"),
+        ([[0], [1]], "actions have shape (2, 1): 2 environments need (2, 2)"),
+        ([0, 10], "actions have shape (2,): 2 environments need (2, 2)"),
     ],
 )
 def test_actions_of_several_integers_that_break_a_bound_are_refused_by_element(actions, message, form):
@@ -233,7 +233,7 @@ def test_the_largest_actions_are_sampled_unchanged():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (multi_discrete([3, 0]), "action_space has [3, 0] actions: every element of an action has at least one value"),
+        (multi_discrete([3, 0]), "action_space has [3, 0] actions: every element of an action needs at least 1 value"),
         (multi_discrete([2, 3], [0, 2**63 - 2]), "action_space runs from 0 to 9223372036854775808"),
         (Space(spaces=(), shape=None), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.eviction import evict_unneeded
+from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
@@ -71,13 +71,13 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
     outcomes, is_interrupted = [], True
     while is_interrupted:
         memory, oracle = filled(spec, storage)
-        before = [memory._storage.held(stream).stop for stream in (0, 1)]
+        before = [memory._storage.stored_positions(stream).stop for stream in (0, 1)]
         try:
             with ctrl_c_at_line(len(outcomes) + 1):
                 call(spec, 9)(memory)
             is_interrupted = False
         except KeyboardInterrupt:
-            is_there = [memory._storage.held(stream).stop > stop for stream, stop in enumerate(before)]
+            is_there = [memory._storage.stored_positions(stream).stop > stop for stream, stop in enumerate(before)]
             assert is_there in ([True, True], [False, False])
             outcomes.append(is_there[0])
 
@@ -105,10 +105,10 @@ def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(e
         while not memory._timeline.num_sealed > 8:
             life.step(is_interrupted=False)
         place += every
-        memory._timeline.let_go()
+        memory._timeline.evict_next()
         try:
             with NumberedPlaces(place):
-                evict_unneeded(memory._storage, memory._timeline)
+                evict_unreferenced_frames(memory._storage, memory._timeline)
             was_interrupted = False
         except KeyboardInterrupt:
             memory._check()
@@ -126,8 +126,8 @@ def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
         life.step(is_interrupted=False)
     memory = life.memory
     memory.save(tmp_path)
-    memory._timeline.let_go()
-    memory._timeline.forget_unneeded()
+    memory._timeline.evict_next()
+    memory._timeline.clear_unreferenced_frames()
 
     for call in (memory._check, lambda: memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"has frames of segments \[\d+\], and no block of steps for them"):

@@ -190,9 +190,9 @@ def test_an_empty_observation_or_keys_that_are_not_strings_are_refused(space):
 
 
 WRONG_FRAMES = [
-    (lambda frames: np.zeros((2, 4, 5), np.uint8), "frames are a ndarray: this memory takes a dict of camera, pose"),
-    (lambda frames: {"camera": frames["camera"]}, "frames have the keys camera: this memory takes camera, pose"),
-    (lambda frames: frames | {"extra": np.zeros(2)}, "frames have the keys camera, pose, extra: this memory takes"),
+    (lambda frames: np.zeros((2, 4, 5), np.uint8), "frames are a ndarray: this memory needs a dict of camera, pose"),
+    (lambda frames: {"camera": frames["camera"]}, "frames have the keys camera: this memory needs camera, pose"),
+    (lambda frames: frames | {"extra": np.zeros(2)}, "frames have the keys camera, pose, extra: this memory needs"),
     (
         lambda frames: frames | {"pose": np.zeros((2, 2))},
         "frames['pose'] have dtype float64: this memory stores float32",

@@ -1,4 +1,4 @@
-"""What the memory says it takes."""
+"""The report of a memory's size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from framestow.replay.memory_report import MemoryReport
 from oracles.numbered_steps import numbered_memory, play_episode
 
 
-def test_the_report_counts_every_part_and_the_ratio():
+def test_the_report_counts_every_part_and_the_compression_ratio():
     memory = ReplayMemory(1000, FrameSpec((84, 84)), 4)
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     for step in range(900):
@@ -31,7 +31,7 @@ def test_the_report_counts_every_part_and_the_ratio():
     assert "900 of 1,000 transitions" in str(report)
 
 
-def test_a_report_lists_every_part_and_fits_a_terminal_of_80_columns():
+def test_a_printed_report_lists_every_part_and_fits_80_columns():
     report = MemoryReport(
         transitions=12_345_678,
         capacity=50_000_000,
@@ -72,9 +72,7 @@ budget 2.0 GiB"""
         (4_000, 1.1, 100, 5_000),  # more than is allowed: what it holds is all that it will
     ],
 )
-def test_the_expected_capacity_is_what_fits_into_the_budget_at_the_current_ratio(
-    max_bytes, share_used, expected_capacity, expected_bytes
-):
+def test_the_expected_capacity_follows_from_the_ratio_so_far(max_bytes, share_used, expected_capacity, expected_bytes):
     parts = {"frames": 1_800, "index": 200, "steps": 1_000, "stacks": 500, "open segments": 1_500}
 
     report = MemoryReport(100, 1000, parts, 7056, 56_448, max_bytes=max_bytes, share_used=share_used)
@@ -83,7 +81,7 @@ def test_the_expected_capacity_is_what_fits_into_the_budget_at_the_current_ratio
     assert expected_bytes == report.expected_bytes
 
 
-def test_open_segments_do_not_count_in_the_expected_size_of_later_transitions():
+def test_open_segments_do_not_count_in_the_size_of_later_transitions():
     parts = {"frames": 1_800, "index": 200, "steps": 1_000, "open segments": 40_000}
 
     report = MemoryReport(100, 1000, parts, 7056, 56_448, frames={"packed": 100}, open_frames=40)
@@ -94,21 +92,21 @@ def test_open_segments_do_not_count_in_the_expected_size_of_later_transitions():
     assert "when full" in str(report)
 
 
-def test_a_report_does_not_guess_the_full_size_before_a_segment_is_sealed():
+def test_a_report_has_no_expected_size_before_a_segment_is_sealed():
     report = MemoryReport(100, 1000, {"steps": 1_000}, 7056, 56_448, frames={"packed": 100}, open_frames=100)
 
     assert 0 == report.sealed_bytes_per_transition
     assert "when full" not in str(report)
 
 
-def test_an_empty_memory_reports_without_dividing_by_nothing():
+def test_an_empty_memory_reports_without_dividing_by_zero():
     report = numbered_memory(10).report()
 
     assert 0.0 == report.bytes_per_transition
     assert "0 of 10 transitions" in str(report)
 
 
-def test_raw_storage_takes_a_byte_for_a_byte():
+def test_raw_storage_has_a_ratio_of_one():
     memory = numbered_memory(10, storage="raw")
     play_episode(memory, episode=0, length=5)
     parts = memory.report().parts
@@ -140,7 +138,7 @@ print((resident_bytes() - before) / memory.nbytes)
 """
 
 
-def test_memory_is_what_nbytes_says_within_two_percent_of_what_the_system_sees():
+def test_nbytes_is_within_two_percent_of_the_resident_memory():
     result = subprocess.run([sys.executable, "-c", MEASURE_GROWTH], capture_output=True, text=True, check=True)
 
     assert abs(float(result.stdout) - 1) < 0.02, result.stdout

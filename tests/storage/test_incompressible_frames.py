@@ -1,4 +1,4 @@
-"""What does not shrink is kept raw: no segment takes more than a hundredth more than its frames."""
+"""Incompressible frames are stored raw: no segment is more than one percent larger than its frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_at_most_a_hundredth_over(spec: FrameSpec, frames: np.ndarray) -> None
 
 @pytest.mark.parametrize("contents", CONTENTS)
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (3, 1), (5, 7, 2), (128,), (84, 84), (3, 40, 30), (60, 50, 3)])
-def test_a_whole_segment_takes_at_most_a_hundredth_more_than_raw(shape, contents):
+def test_a_full_segment_takes_at_most_one_percent_more_than_raw_frames(shape, contents):
     spec = FrameSpec(shape)
     frames_per_segment = SegmentCodec(spec).frames_per_segment
     frames = CONTENTS[contents](np.random.default_rng(0), (frames_per_segment, *spec.shape)).astype(np.uint8)
@@ -43,7 +43,7 @@ def test_a_whole_segment_takes_at_most_a_hundredth_more_than_raw(shape, contents
     contents=st.sampled_from(list(CONTENTS)),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_whole_segment_of_any_shape_takes_at_most_a_hundredth_more_than_raw(shape, contents, seed):
+def test_a_full_segment_of_any_shape_takes_at_most_one_percent_more_than_raw_frames(shape, contents, seed):
     spec = FrameSpec(shape)
     shape = (SegmentCodec(spec).frames_per_segment, *shape)
 
@@ -51,7 +51,7 @@ def test_a_whole_segment_of_any_shape_takes_at_most_a_hundredth_more_than_raw(sh
 
 
 @pytest.mark.parametrize("spec", [FrameSpec((2, 3)), FrameSpec((84, 84)), FrameSpec((40, 40), np.float32)])
-def test_a_store_of_noise_takes_little_more_than_raw(spec):
+def test_a_storage_of_noise_takes_little_more_than_raw_frames(spec):
     storage = PackedStorage(spec, 1)
     noise = np.random.default_rng(0).integers(0, 256, (512, spec.nbytes), dtype=np.uint8)
     frames = noise.view(spec.dtype).reshape(-1, *spec.shape)

@@ -1,4 +1,4 @@
-"""A storage for each array of an observation: the same positions in all of them, whatever happens."""
+"""KeyedStorage: a storage per array, with the same positions in all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def storage_of(
 
 
 def frames_of(stream: int, positions: range) -> tuple[np.ndarray, ...]:
-    """Frames by leaf, stream and position; every third of the scaled ones is no pixel over 255."""
+    """Frames by leaf, stream and position; every third scaled frame is not k / 255."""
     parts = [np.stack([frame_of(leaf, stream, position) for position in positions]) for leaf in range(len(SPACE))]
     return tuple(parts)
 
@@ -55,14 +55,14 @@ def read(storage: KeyedStorage, stream: int, last: int, count: int) -> tuple[np.
     return tuple(part[0] for part in out)
 
 
-def assert_held(storage: KeyedStorage, stream: int, positions: range) -> None:
-    held = read(storage, stream, positions[-1], len(positions))
-    for expected, actual in zip(frames_of(stream, positions), held, strict=True):
+def assert_stored(storage: KeyedStorage, stream: int, positions: range) -> None:
+    stored = read(storage, stream, positions[-1], len(positions))
+    for expected, actual in zip(frames_of(stream, positions), stored, strict=True):
         np.testing.assert_array_equal(expected, actual)
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])
-def test_segments_of_each_leaf_have_stream_numbers_of_their_own_and_fill_another_storage(name):
+def test_segments_of_each_leaf_are_addressed_by_separate_stream_numbers(name):
     storage, restored = storage_of(2, name), storage_of(2, name)
     fill(storage, 1, range(50))
     storage.evict(1, 20)
@@ -74,8 +74,8 @@ def test_segments_of_each_leaf_have_stream_numbers_of_their_own_and_fill_another
             restored.restore(of_leaf, number, storage.segment(of_leaf, number))
     fill(restored, 1, range(50, 60))
 
-    assert range(16, 60) == restored.held(1)
-    assert_held(restored, 1, range(16, 60))
+    assert range(16, 60) == restored.stored_positions(1)
+    assert_stored(restored, 1, range(16, 60))
     assert [] == restored.sealed_segments(DEPTH * 2).tolist()
     assert {"camera": 44, "depth": 44, "pose": 44, "seen": 44} == summed_by_key(restored.num_frames)
 
@@ -98,10 +98,10 @@ def test_ctrl_c_at_any_line_of_an_append_leaves_all_leaves_with_the_same_frames(
             is_interrupted = False
         except KeyboardInterrupt:
             for stream in (0, 1):
-                stops = {storage.held(leaf * 2 + stream).stop for leaf in range(4)}
+                stops = {storage.stored_positions(leaf * 2 + stream).stop for leaf in range(4)}
                 assert len(stops) == 1
                 outcomes |= stops
-                assert_held(storage, stream, range(stops.pop()))
+                assert_stored(storage, stream, range(stops.pop()))
 
     assert {7, 8} == outcomes
 
@@ -111,7 +111,7 @@ def pair_of(position: int) -> tuple[np.ndarray, ...]:
     return tuple(np.concatenate(of_leaf) for of_leaf in zip(*both, strict=True))
 
 
-def test_a_reading_sees_all_leaves_as_they_were_and_the_frames_of_all_leaves_go_after():
+def test_an_older_reading_still_sees_evicted_frames_of_all_leaves():
     storage = storage_of(1)
     fill(storage, 0, range(40))
     reading = storage.start_reading()
@@ -123,12 +123,12 @@ def test_a_reading_sees_all_leaves_as_they_were_and_the_frames_of_all_leaves_go_
 
     for expected, actual in zip(frames_of(0, range(40)), out, strict=True):
         np.testing.assert_array_equal(expected, actual[0])
-    assert [range(24, 40)] * 4 == [storage.held(leaf) for leaf in range(4)]
+    assert [range(24, 40)] * 4 == [storage.stored_positions(leaf) for leaf in range(4)]
     with pytest.raises(IndexError):
         read(storage, 0, 23, 1)
 
 
-def test_pictures_lie_in_files_and_vectors_and_scaled_floats_stay_and_damage_names_the_stream_of_the_steps(tmp_path):
+def test_images_can_be_in_files_and_vectors_and_scaled_floats_stay_in_ram(tmp_path):
     storage = storage_of(3)
     fill(storage, 2, range(16))
     of_depth = DEPTH * 3 + 2
@@ -139,10 +139,10 @@ def test_pictures_lie_in_files_and_vectors_and_scaled_floats_stay_and_damage_nam
     storage.move_to_file(of_depth, 1, path, 0, len(segment))
 
     assert isinstance(storage, StorageInFiles)
-    assert [True, True, False, False] == [storage.lies_in_files(leaf * 3 + 2) for leaf in range(4)]
+    assert [True, True, False, False] == [storage.supports_files(leaf * 3 + 2) for leaf in range(4)]
     assert len(segment) == storage.disk_nbytes
-    assert_held(storage, 2, range(16))
-    with pytest.raises(ValueError, match="segments of pose cannot lie in files"):
+    assert_stored(storage, 2, range(16))
+    with pytest.raises(ValueError, match="segments of pose cannot be in files"):
         storage.move_to_file(POSE * 3 + 2, 1, path, 0, len(segment))
     path.write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
     with pytest.raises(DamagedSegmentError) as caught:
@@ -159,7 +159,7 @@ def test_the_step_of_a_frame_is_charged_once_and_all_leaves_are_counted():
     assert plain.charged_bytes >= sum(plain.nbytes.values()) == sum(plain.nbytes_by_key.values())
 
 
-def test_segments_are_as_long_as_the_largest_picture_wants():
+def test_segments_have_the_best_length_for_the_largest_leaf():
     largest = FrameSpec((480, 640, 3))
     spec = observation_spec({"a": FrameSpec((84, 84)), "b": largest, "c": FrameSpec((1,), np.int64)})
 

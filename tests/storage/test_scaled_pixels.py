@@ -1,4 +1,4 @@
-"""Floats that are pixels over 255 take the bytes of pixels; whatever else comes, comes back bit for bit."""
+"""Scaled floats take the bytes of pixels, and all other floats are returned bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
-from framestow.storage.scaled_pixels import HEADER, MARK, ScaledPixels, ScaledSegment
+from framestow.storage.scaled_pixels import HEADER, MAGIC, ScaledPixels, ScaledSegment
 
 SHAPE = (3, 4)
 STREAM = np.zeros(1, np.int32)
@@ -39,8 +39,8 @@ def scaled(pixels: np.ndarray, dtype) -> np.ndarray:
     return (pixels / np.float64(255)).astype(dtype)
 
 
-def odd_floats(dtype) -> np.ndarray:
-    """Every float of 16 bits, or those of a longer dtype that are most like trouble."""
+def special_floats(dtype) -> np.ndarray:
+    """All floats of 16 bits, or the special values of a longer dtype."""
     if dtype == np.float16:
         return np.arange(2**16, dtype=np.uint16).view(np.float16)
     bits = np.dtype(f"u{np.dtype(dtype).itemsize}")
@@ -56,8 +56,8 @@ def odd_floats(dtype) -> np.ndarray:
 
 @pytest.mark.parametrize("make", [PackedStorage, RawRing])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_odd_float_comes_back_bit_for_bit_from_among_scaled_pixels(dtype, make):
-    odd = odd_floats(dtype)
+def test_any_float_among_scaled_pixels_is_returned_bit_for_bit(dtype, make):
+    odd = special_floats(dtype)
     odd = np.resize(odd, (-(-len(odd) // 4), 2, 2))
     frames = scaled(np.random.default_rng(0).integers(0, 256, (2 * len(odd), 2, 2)), dtype)
     frames[::2] = odd
@@ -84,7 +84,7 @@ def test_scaled_pixels_take_the_bytes_of_pixels(dtype):
     assert pixels.nbytes["frames"] == storage.nbytes["frames"]
 
 
-def test_a_frame_that_is_no_scaled_pixels_costs_itself_and_no_pixels():
+def test_a_float_frame_takes_its_size_and_no_pixels():
     frames = scaled(np.random.default_rng(0).integers(0, 256, (1, 84, 84)), np.float32).repeat(120, axis=0)
     frames[60, 5, 5] = 0.5
 
@@ -95,7 +95,7 @@ def test_a_frame_that_is_no_scaled_pixels_costs_itself_and_no_pixels():
     assert pixel_bytes[0] == pixel_bytes[1]
 
 
-def test_frames_scaled_by_the_reciprocal_are_told_from_those_that_were_divided():
+def test_frames_multiplied_by_the_reciprocal_differ_from_divided_frames():
     pixels = np.arange(252, dtype=np.uint8).reshape(-1, *SHAPE)
 
     frames = pixels * np.float32(1 / 255)
@@ -108,27 +108,27 @@ def test_frames_scaled_by_the_reciprocal_are_told_from_those_that_were_divided()
     assert frames.tobytes() == window(storage, 20, 21, frames).tobytes()
 
 
-def test_evicted_odd_frames_are_counted_no_more_and_give_their_bytes_back():
+def test_evicted_float_frames_are_not_counted_and_free_their_bytes():
     frames = np.random.default_rng(0).random((4000, 20, 30), np.float32)
     storage = ScaledPixels(RawRing, FrameSpec((20, 30), np.float32, is_scaled=True), 1)
     for position, frame in enumerate(frames):
         storage.append(STREAM, frame[None])
         storage.evict(0, position - 200)
 
-    assert len(storage.held(0)) == storage.num_frames["other floats, exact"]
-    assert sum(storage.nbytes.values()) < 900 * 5 * 600  # of 4,000: the live ones and two chunks
+    assert len(storage.stored_positions(0)) == storage.num_frames["other floats, exact"]
+    assert sum(storage.nbytes.values()) < 900 * 5 * 600  # of 4,000: the stored ones and two chunks
 
 
 @pytest.mark.parametrize(
     ("places", "num_frames", "fault"),
     [
-        ([3, 3], 2, "must be as many, ascending"),
-        ([4, 3], 2, "must be as many, ascending"),
+        ([3, 3], 2, "it must have one per place, ascending"),
+        ([4, 3], 2, "it must have one per place, ascending"),
         ([10**6], 1, "ascending, below "),
-        ([1, 2], 1, "segment has 1 exceptional frames"),
+        ([1, 2], 1, "segment has 1 float frames"),
     ],
 )
-def test_places_that_cannot_be_are_refused_under_a_right_checksum(places, num_frames, fault):
+def test_impossible_places_with_a_correct_checksum_are_refused(places, num_frames, fault):
     frames = np.full((20, *SHAPE), 0.3, np.float32)
     segment = ScaledSegment.from_bytes(filled(frames).segment(0, 0))
     exact = SegmentCodec(FrameSpec(SHAPE, np.float32)).pack(frames[:num_frames])
@@ -137,31 +137,33 @@ def test_places_that_cannot_be_are_refused_under_a_right_checksum(places, num_fr
     with pytest.raises(DamagedDataError, match=fault):
         storage.restore(0, 0, ScaledSegment(segment.pixels, np.array(places), exact).to_bytes())
 
-    assert range(0) == storage.held(0)
+    assert range(0) == storage.stored_positions(0)
 
 
-def test_a_segment_that_ends_before_its_parts_do_is_refused():
-    rest = HEADER.pack(0, MARK, 1000, 1)[4:] + bytes(900)
+def test_a_segment_shorter_than_its_parts_is_refused():
+    rest = HEADER.pack(0, MAGIC, 1000, 1)[4:] + bytes(900)
 
-    with pytest.raises(DamagedDataError, match="segment of 916 bytes is none of scaled floats"):
+    with pytest.raises(DamagedDataError, match="segment of 916 bytes is not a segment of scaled floats"):
         ScaledSegment.from_bytes(struct.pack("<I", checksum(rest)) + rest)
 
 
-def test_odd_frames_of_segments_that_left_at_random_give_their_bytes_back():
+def test_float_frames_of_randomly_evicted_segments_free_their_bytes():
     rng = np.random.default_rng(0)
     storage = ScaledPixels(RawRing, FrameSpec((20, 30), np.float32, is_scaled=True), 1)
     frames_per_segment = storage.frames_per_segment
-    held: list[int] = []
+    stored: list[int] = []
     for number in range(60):
         for frame in rng.random((frames_per_segment, 20, 30), np.float32):
             storage.append(STREAM, frame[None])
-        held.append(number)
-        if len(held) > 4:
-            gone = held.pop(int(rng.integers(4)))
+        stored.append(number)
+        if len(stored) > 4:
+            gone = stored.pop(int(rng.integers(4)))
             storage.evict(0, (gone + 1) * frames_per_segment, gone * frames_per_segment)
 
     assert 4 * frames_per_segment == storage.num_frames["other floats, exact"]
-    assert sum(storage.nbytes.values()) < 9 * frames_per_segment * 5 * 600  # of 60: the live ones, and chunks to reuse
+    assert (
+        sum(storage.nbytes.values()) < 9 * frames_per_segment * 5 * 600
+    )  # of 60: the stored ones, and reusable chunks
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -173,7 +175,7 @@ def test_odd_frames_of_segments_that_left_at_random_give_their_bytes_back():
     asked=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 6)), min_size=1, max_size=8),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_mixture_comes_back_whatever_windows_ask_for_it_together(kinds, dtype, make, padding, asked, seed):
+def test_any_mixture_of_pixels_and_floats_is_returned_bit_for_bit(kinds, dtype, make, padding, asked, seed):
     random = np.random.default_rng(seed)
     frames = np.zeros((len(kinds), *SHAPE), dtype)
     for place, kind in enumerate(kinds):

@@ -1,4 +1,4 @@
-"""Segments that lie in files read as those in RAM do, and a byte that is not theirs is never a frame."""
+"""Segments in files are read like those in RAM, and damaged bytes never become frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import StorageInFiles
 from framestow.storage.packed import PackedStorage
 
-FRAMES, STREAM = 8, 0  # of a segment
+FRAMES, STREAM = 8, 0  # frames per segment
 SHIFT = 5  # bytes before the first segment of a file
 
 
@@ -41,7 +41,7 @@ def filled(frames: np.ndarray, **options) -> PackedStorage:
 
 
 def written(storage: PackedStorage, path: Path) -> list[tuple[int, int]]:
-    """Write the sealed segments to a file; give where each stands and how long it is."""
+    """Write the sealed segments to a file; return offset and size of each."""
     places = []
     with path.open("wb") as file:
         file.write(bytes(SHIFT))
@@ -79,7 +79,7 @@ def num_open_files(path: Path) -> int:
 
 
 class MovesAtOnce(PackedStorage):
-    """Moves each segment to one of two files as soon as it is sealed, and every fifth to the other one later."""
+    """Move each sealed segment to one of two files, and every fifth to the other file later."""
 
     def __init__(self, spec: FrameSpec, num_streams: int, **options) -> None:
         super().__init__(spec, num_streams, **options)
@@ -108,7 +108,7 @@ class MovesAtOnce(PackedStorage):
     def put(self, stream, number, path):
         try:
             segment = self.segment(stream, number)
-        except IndexError:  # it was evicted
+        except IndexError:  # evicted
             return
         with path.open("ab") as file:
             offset = file.tell()
@@ -119,8 +119,8 @@ class MovesAtOnce(PackedStorage):
 class TestSegmentsInFiles(StorageBattery):
     make = MovesAtOnce
 
-    @pytest.mark.skip(reason="what a reading keeps of a file takes no memory")
-    def test_what_a_reading_keeps_is_counted_until_it_has_gone(self):
+    @pytest.mark.skip(reason="a reading of a file takes no memory")
+    def test_evicted_frames_count_until_the_reading_stops(self):
         pass
 
 
@@ -129,10 +129,10 @@ class TestSegmentsInFiles(StorageBattery):
 def test_windows_of_segments_in_files_are_those_of_segments_in_ram(tmp_path, make, threads):
     frames = film(61)
     storage, _ = make(frames, tmp_path / "log") if make is restored else make(frames, tmp_path / "log", threads=threads)
-    held = storage.held(STREAM)
+    stored = storage.stored_positions(STREAM)
 
     for count in (1, 5, 20):
-        for last in held[count - 1 :]:
+        for last in stored[count - 1 :]:
             np.testing.assert_array_equal(frames[last - count + 1 : last + 1], window(storage, last, count))
     for number in range(len(frames) // FRAMES):
         assert filled(frames).segment(STREAM, number) == storage.segment(STREAM, number)
@@ -149,7 +149,7 @@ def test_a_large_batch_is_read_by_several_threads(tmp_path):
     np.testing.assert_array_equal(frames[lasts[:, None] + np.arange(-4, 1)], out)
 
 
-def test_ram_is_given_back_and_files_are_counted_apart(tmp_path):
+def test_moving_to_a_file_frees_ram_and_files_are_counted_separately(tmp_path):
     frames = film(3000, is_noise=True)
     before = filled(frames).nbytes
 
@@ -163,7 +163,7 @@ def test_ram_is_given_back_and_files_are_counted_apart(tmp_path):
     assert sum(size for _, size in places[200:]) == storage.disk_nbytes
 
 
-def test_a_reading_keeps_what_it_saw_in_ram_and_in_files(tmp_path):
+def test_a_reading_still_sees_evicted_segments_in_ram_and_in_files(tmp_path):
     frames = film(80)
     storage = filled(frames)
     places = written(storage, tmp_path / "log")
@@ -179,7 +179,7 @@ def test_a_reading_keeps_what_it_saw_in_ram_and_in_files(tmp_path):
     np.testing.assert_array_equal(frames, out[0])
 
 
-def test_a_file_is_opened_once_and_closed_when_no_segment_lies_in_it(tmp_path):
+def test_a_file_is_opened_once_and_closed_with_its_last_segment(tmp_path):
     storage, places = moved(film(40), tmp_path / "log")
     other = tmp_path / "other"
     shutil.copy(tmp_path / "log", other)
@@ -196,7 +196,7 @@ def test_a_file_is_opened_once_and_closed_when_no_segment_lies_in_it(tmp_path):
     assert 0 == storage.disk_nbytes
 
 
-def test_a_file_that_was_removed_or_replaced_by_another_is_read_as_it_was(tmp_path):
+def test_a_removed_or_replaced_file_is_still_read_unchanged(tmp_path):
     frames, path = film(40), tmp_path / "log"
     removed, _ = moved(frames, path)
     path.unlink()
@@ -209,7 +209,7 @@ def test_a_file_that_was_removed_or_replaced_by_another_is_read_as_it_was(tmp_pa
 
 
 @pytest.mark.parametrize("make", [moved, restored])
-def test_every_changed_byte_of_a_segment_is_found_whenever_it_rots(tmp_path, make):
+def test_every_changed_byte_of_a_segment_in_a_file_is_found(tmp_path, make):
     path, frames = tmp_path / "log", film(24)
     storage, places = make(frames, path)
     offset, size = places[1]
@@ -232,7 +232,7 @@ def test_every_changed_byte_of_a_segment_is_found_whenever_it_rots(tmp_path, mak
 
 
 @pytest.mark.parametrize("make", [moved, restored])
-def test_a_file_that_is_cut_short_gives_the_error_and_what_is_left_of_it(tmp_path, make):
+def test_a_truncated_file_raises_and_its_other_segments_are_read(tmp_path, make):
     path, frames = tmp_path / "log", film(40)
     storage, places = make(frames, path)
 
@@ -250,8 +250,8 @@ def test_a_file_that_is_cut_short_gives_the_error_and_what_is_left_of_it(tmp_pat
 
 
 @pytest.mark.parametrize("make", [moved, restored])
-def test_a_whole_segment_of_another_film_in_the_same_place_is_told_from_the_right_one(tmp_path, make):
-    path, frames = tmp_path / "log", film(24, is_noise=True)  # kept raw, so that all segments have the same length
+def test_a_valid_segment_of_other_frames_at_the_same_offset_is_refused(tmp_path, make):
+    path, frames = tmp_path / "log", film(24, is_noise=True)  # stored raw, so all segments have the same size
     storage, places = make(frames, path)
     np.testing.assert_array_equal(frames, window(storage, 23, 24))
     assert 1 == len({size for _, size in places})
@@ -283,7 +283,7 @@ def test_a_segment_of_other_frames_is_refused_when_it_is_read(tmp_path):
             window(storage, 30, 2)
 
 
-def test_damage_in_one_window_of_a_batch_names_the_segment_whatever_thread_finds_it(tmp_path):
+def test_damage_in_one_window_of_a_batch_names_the_segment_in_any_thread(tmp_path):
     path, frames = tmp_path / "log", film(400, is_noise=True)
     storage, places = moved(frames, path, threads=4)
     with path.open("r+b") as file:
@@ -299,7 +299,7 @@ def test_damage_in_one_window_of_a_batch_names_the_segment_whatever_thread_finds
 
 
 @pytest.mark.parametrize("kind", ["sealed", "evicted", "open"])
-def test_what_cannot_move_is_refused_and_stays_where_it_is(tmp_path, kind):
+def test_a_segment_that_cannot_move_to_a_file_is_refused_and_unchanged(tmp_path, kind):
     frames = film(44)
     storage = filled(frames)
     places = written(storage, tmp_path / "log")
@@ -320,23 +320,23 @@ def test_what_cannot_move_is_refused_and_stays_where_it_is(tmp_path, kind):
     np.testing.assert_array_equal(frames[8:], window(storage, 43, 36))
 
 
-def test_what_cannot_be_restored_in_a_file_is_refused_and_changes_nothing(tmp_path):
+def test_a_segment_that_cannot_be_restored_in_a_file_is_refused_and_changes_nothing(tmp_path):
     storage, places = restored(film(24), tmp_path / "log")
 
     for number, fault in ((2, "segment 2 of stream 0 does not follow"), (-1, "segment -1 of stream 0 does not follow")):
         with pytest.raises(ValueError, match=fault):
             storage.restore_in_file(STREAM, number, tmp_path / "log", *places[0], FRAMES)
-    with pytest.raises(ValueError, match="segment 4 of stream 0 has 7 frames: only full ones, of 8"):
+    with pytest.raises(ValueError, match="segment 4 of stream 0 has 7 frames: only full segments of 8 frames"):
         storage.restore_in_file(STREAM, 4, tmp_path / "log", *places[0], 7)
     with pytest.raises(ValueError, match="segment 4 of stream 0 has 3 bytes: a header alone has 24"):
         storage.restore_in_file(STREAM, 4, tmp_path / "log", 0, 3, FRAMES)
     with pytest.raises(FileNotFoundError):
         storage.restore_in_file(STREAM, 4, tmp_path / "missing", *places[0], FRAMES)
 
-    assert (range(24), sum(size for _, size in places)) == (storage.held(STREAM), storage.disk_nbytes)
+    assert (range(24), sum(size for _, size in places)) == (storage.stored_positions(STREAM), storage.disk_nbytes)
 
 
-def test_appending_goes_on_behind_segments_in_a_file_as_behind_segments_in_ram(tmp_path):
+def test_appending_after_segments_in_a_file_works_as_after_segments_in_ram(tmp_path):
     frames = film(80)
     in_ram = filled(frames)
 

@@ -1,4 +1,4 @@
-"""The storage battery over each implementation and kind of frame, and snapshots of one read by the other."""
+"""The storage battery for each implementation and kind of frame, and segments moved between them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SPECS = {
 
 @pytest.mark.parametrize(("source", "target"), [("packed", "raw"), ("raw", "packed")])
 @pytest.mark.parametrize("kind", SPECS)
-def test_segments_of_one_storage_fill_the_other(kind, source, target):
+def test_segments_of_one_storage_restore_into_the_other(kind, source, target):
     spec = SPECS[kind]
     storage, restored = make_storage(source, spec, 1), make_storage(target, spec, 1)
     frames = (np.random.default_rng(0).integers(0, 200, (500, *spec.shape)) / 255).astype(spec.dtype)
@@ -86,9 +86,9 @@ def test_segments_of_one_storage_fill_the_other(kind, source, target):
     for number in storage.segment_numbers(0):
         restored.restore(0, number, storage.segment(0, number))
 
-    assert storage.held(0) == restored.held(0)
+    assert storage.stored_positions(0) == restored.stored_positions(0)
     assert sum(storage.num_frames.values()) == sum(restored.num_frames.values())
-    for last in storage.held(0):
+    for last in storage.stored_positions(0):
         out = np.empty((1, 1, *spec.shape), spec.dtype)
         restored.windows(np.zeros(1, np.int32), np.array([last]), np.ones(1, np.int32), out)
         np.testing.assert_array_equal(frames[last], out[0, 0])
@@ -107,19 +107,19 @@ def test_segments_of_one_storage_fill_the_other(kind, source, target):
         (FrameSpec((1,), np.int64), RawRing),
     ],
 )
-def test_frames_are_kept_where_their_kind_belongs(spec, kind):
+def test_make_storage_chooses_the_storage_by_the_kind_of_frames(spec, kind):
     assert kind is type(make_storage("packed", spec, 1))
 
 
 @pytest.mark.parametrize("make", [PackedStorage, RawRing])
-def test_a_writer_waits_rather_than_grow_for_a_reading_without_end(make):
+def test_eviction_waits_for_a_reading_that_keeps_too_much_memory(make):
     storage = make(PIXELS, 1)
     append_evicting(storage, noise(1000), num_kept=1000)
     reading = storage.start_reading()
     writer = threading.Thread(target=append_evicting, args=(storage, noise(12_000), 1000), daemon=True)
     writer.start()
     before = -1
-    while before != (before := storage.held(0).stop):
+    while before != (before := storage.stored_positions(0).stop):
         time.sleep(0.3)
 
     assert writer.is_alive()

@@ -220,7 +220,7 @@ class _Steps:
         terminated: Any,
         truncated: Any,
         frames: Any,
-        columns: Any = None,
+        extras: Any = None,
     ) -> bool:
         """Check one step of each of ``streams`` (all if None), arrays or lists of numbers, and hold it ready.
 
@@ -231,7 +231,7 @@ class _Steps:
         """Give the staged step its slots."""
 
     def resolve(
-        self, indices: NDArray[np.int64], with_columns: bool = True
+        self, indices: NDArray[np.int64], with_extras: bool = True
     ) -> tuple[
         tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
         tuple[
@@ -246,11 +246,11 @@ class _Steps:
         """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
 
         Windows: streams, last positions, counts. Then actions (counted ones as int64), rewards, discounts, terminated,
-        truncated, and the extra columns by name, none of them unless ``with_columns``.
+        truncated, and the extra columns by name, none of them unless ``with_extras``.
         """
 
     def resolve_steps(
-        self, indices: NDArray[np.int64], with_columns: bool = True
+        self, indices: NDArray[np.int64], with_extras: bool = True
     ) -> tuple[
         tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
         tuple[
@@ -316,7 +316,7 @@ class _Steps:
     def lose_indices(self, indices: NDArray[np.int64]) -> int:
         """Draw these steps, ascending, no more; how many could be."""
 
-    def held_after(self, after: int, count: int) -> NDArray[np.int64]:
+    def sampleable_after(self, after: int, count: int) -> NDArray[np.int64]:
         """Give up to ``count`` indices above ``after`` that may be drawn, ascending."""
 
     def follow(
@@ -381,11 +381,11 @@ class _Steps:
         """Let the steps tell where episodes begin, as far as they do, after all else was restored."""
 
     @property
-    def unneeded(self) -> list[tuple[int, int, int]]:
-        """Triples ``(stream, first, before)`` of frames that no step needs; until ``forget_unneeded`` is called."""
+    def unreferenced_frames(self) -> list[tuple[int, int, int]]:
+        """Ranges ``(stream, first, before)`` of frames that no step references, until they are cleared."""
 
-    def forget_unneeded(self) -> None:
-        """Empty ``unneeded``."""
+    def clear_unreferenced_frames(self) -> None:
+        """Empty ``unreferenced_frames``."""
 
     @property
     def starts_nbytes(self) -> int:
@@ -395,7 +395,7 @@ class StepRing(_Steps):
     """The ring of steps behind ``RingTimeline``.
 
     ``settings``: a ``StepSettings``; ``streams``: its ``StreamArrays``; ``slots``: the bytes of
-    ``replay.columns.slot_record``, ``(capacity, record)``. The arrays are borrowed for as long as this lives.
+    ``replay.step_fields.slot_record``, ``(capacity, record)``. The arrays are borrowed for as long as this lives.
     """
 
     def __init__(self, settings: Any, streams: Any, slots: NDArray[np.uint8]) -> None: ...
@@ -411,14 +411,14 @@ class StepRing(_Steps):
     def lost(self) -> NDArray[np.int64]:
         """The indices between those two that may not be drawn any more, ascending."""
 
-    def make_room(self) -> list[tuple[int, int, int]]:
-        """Let go of the oldest steps until the staged one fits; gives ``unneeded``.
+    def evict_for_staged(self) -> list[tuple[int, int, int]]:
+        """Let go of the oldest steps until the staged one fits; gives ``unreferenced_frames``.
 
         Only what lets a whole segment go is added there, and once.
         """
 
-    def let_go(self) -> list[tuple[int, int, int]]:
-        """Let go of the oldest steps until a segment can go, of none where none would; gives ``unneeded``."""
+    def evict_next(self) -> list[tuple[int, int, int]]:
+        """Evict the oldest steps until a segment is unreferenced, if possible; return ``unreferenced_frames``."""
 
     def forget(self, indices: NDArray[np.int64]) -> int:
         """Overwrite the slots of these indices, ascending, with what stands for lost steps; how many could be drawn.
@@ -438,7 +438,7 @@ class StepBlocks(_Steps):
 
     def __init__(self, settings: Any, streams: Any) -> None: ...
     @property
-    def lacks_room(self) -> bool:
+    def staged_exceeds_capacity(self) -> bool:
         """Whether the staged step would be too much."""
 
     @property
@@ -457,8 +457,8 @@ class StepBlocks(_Steps):
     def nbytes(self) -> int:
         """Bytes of the blocks and of what finds them."""
 
-    def let_sealed_go(self, rank: int) -> None:
-        """Let a sealed block go, 0 being the oldest, and add its frames to ``unneeded``.
+    def evict_sealed(self, rank: int) -> None:
+        """Let a sealed block go, 0 being the oldest, and add its frames to ``unreferenced_frames``.
 
         Steps beside it that look at those are not drawn any more.
         """

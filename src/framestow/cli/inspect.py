@@ -77,7 +77,7 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
         f"discount {settings.discount:g}" + (f" · n_step {settings.n_step}" if settings.n_step > 1 else "")
     )
     if settings.extras:
-        yield f"extras {settings.extras.told}"
+        yield f"extras {settings.extras.description}"
 
 
 def _told_frames(spec: AnySpec) -> str:

@@ -1,4 +1,4 @@
-"""One picture and a stack of pictures: shapes, packing, stacking, lazy stacks, preprocessing."""
+"""Describe, compress, stack and preprocess frames."""
 
 from framestow.frames.lazy_frames import LazyFrames, LazyFramesBatch
 

@@ -1,4 +1,4 @@
-"""Packs consecutive frames into a segment of bytes, and back."""
+"""Compress consecutive frames into a segment of bytes, and decompress it, without loss."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["SegmentCodec", "bytes_of", "checksum"]
 
 
 def bytes_of(array: NDArray[Any], leading_axes: int = 1) -> NDArray[np.uint8]:
-    """View ``array``, in C order, as bytes: its first axes, then the bytes of all others. So the native core takes it.
+    """View ``array`` (C order) as bytes, keeping its first ``leading_axes``; the native core takes this form.
 
     >>> bytes_of(np.array([[1.0], [2.0]], np.float16)).tolist()
     [[0, 60], [0, 64]]
@@ -36,16 +36,16 @@ def bytes_of(array: NDArray[Any], leading_axes: int = 1) -> NDArray[np.uint8]:
 
 
 class SegmentCodec:
-    """Lossless packing of consecutive frames of one stream: a base frame, then patches; raw where that is smaller.
+    """Pack consecutive frames of one stream losslessly: a base frame and patches, or raw bytes where these are smaller.
 
-    The bytes stand alone, carry a CRC-32C, and are the same on every machine. Frames are only read; ``unpack`` writes
-    into ``out`` or a new array that the caller owns. Stateless, so any number of threads may share one.
+    A segment is self-contained, has a CRC-32C checksum, and is the same on every machine. The codec has no state, so
+    threads may share it.
 
     >>> import numpy as np
     >>> codec = SegmentCodec(FrameSpec((84, 84)))
     >>> frames = np.zeros((64, 84, 84), np.uint8)
     >>> for step in range(64):
-    ...     frames[step, 40:42, step : step + 3] = 200  # a ball flies over an empty field
+    ...     frames[step, 40:42, step : step + 3] = 200  # a ball moves over an empty field
     >>> segment = codec.pack(frames)
     >>> frames.nbytes, len(segment)
     (451584, 752)
@@ -58,32 +58,32 @@ class SegmentCodec:
 
     @property
     def frames_per_segment(self) -> int:
-        """Frames that make a good segment: long enough for what stands once in a segment to weigh little."""
+        """Default number of frames per segment: enough to make the cost of the base frame small."""
         return default_frames_per_segment(self.spec.rows, self.spec.row_bytes, self.spec.pixel_bytes)
 
     def pack(self, frames: NDArray[Any]) -> bytes:
-        r"""Pack ``frames``, ``(n, *spec.shape)`` of ``spec.dtype`` with n from 1 on, into one segment.
+        r"""Return a segment with ``frames``, ``(n, *spec.shape)`` of ``spec.dtype`` with n >= 1.
 
-        Raises ``InvalidSettingsError`` for another shape or dtype, or for none.
+        Raises ``InvalidSettingsError`` for another shape or dtype.
 
         >>> import numpy as np
         >>> segment = SegmentCodec(FrameSpec((2, 2))).pack(np.array([[[1, 2], [3, 4]]], np.uint8))
-        >>> segment[24:]  # four bytes do not shrink: they are kept raw
+        >>> segment[24:]  # four bytes do not compress: they are stored raw
         b'\x01\x02\x03\x04'
         """
         spec = self.spec
         if frames.dtype != spec.dtype or frames.shape[1:] != spec.shape or len(frames) == 0:
             raise InvalidSettingsError(
-                f"frames are {frames.dtype} of shape {frames.shape}: must be {spec.dtype} of shape "
-                f"(n, {str(spec.shape)[1:]}, n at least 1; pass the frames as the environment emitted them"
+                f"frames are {frames.dtype} of shape {frames.shape}: they must be {spec.dtype} of shape "
+                f"(n, {str(spec.shape)[1:]} with n at least 1; pass the frames as the environment returned them"
             )
         return pack_segment(bytes_of(np.ascontiguousarray(frames)), spec.rows, spec.row_bytes, spec.pixel_bytes)
 
     def unpack(self, segment: Buffer, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Verify ``segment`` and return its frames, ``(n, *spec.shape)``, in ``out`` if that is given.
+        """Verify ``segment`` and return its frames, ``(n, *spec.shape)``, in ``out`` or in a new array.
 
-        Raises ``DamagedDataError`` if a byte was changed or the segment holds frames of another shape, and
-        ``InvalidSettingsError`` if ``out`` does not fit.
+        Raises ``DamagedDataError`` if a byte was changed or the frames have another shape, and ``InvalidSettingsError``
+        if ``out`` does not fit.
 
         >>> import numpy as np
         >>> codec = SegmentCodec(FrameSpec((1, 3)))
@@ -97,20 +97,21 @@ class SegmentCodec:
         framestow.errors.DamagedDataError: segment of 27 bytes does not match its checksum: bytes were changed or ...
         """
         spec = self.spec
-        verify_segment(segment)  # before its header is believed and memory taken for what it says
+        verify_segment(segment)  # before allocating what the header asks for
         fields = inspect_segment(segment)
         geometry = fields["rows"], fields["row_bytes"], fields["pixel_bytes"]
         if geometry != (spec.rows, spec.row_bytes, spec.pixel_bytes):
             raise DamagedDataError(
-                f"segment holds frames of (rows, row_bytes, pixel_bytes) {geometry}: "
-                f"frames of shape {spec.shape} have {spec.rows, spec.row_bytes, spec.pixel_bytes}"
+                f"segment has frames of (rows, row_bytes, pixel_bytes) {geometry}: frames of shape {spec.shape} have "
+                f"{spec.rows, spec.row_bytes, spec.pixel_bytes}; use the spec that it was packed with"
             )
         shape = fields["num_frames"], *spec.shape
         if out is None:
             out = np.empty(shape, spec.dtype)
         elif out.dtype != spec.dtype or out.shape != shape or not out.flags.c_contiguous:
             raise InvalidSettingsError(
-                f"out is {out.dtype} of shape {out.shape}: must be {spec.dtype} of shape {shape} in C order"
+                f"out is {out.dtype} of shape {out.shape}: it must be {spec.dtype} of shape {shape} in C order; "
+                "leave it out for a new array"
             )
         unpack_segment(segment, spec.rows, spec.row_bytes, spec.pixel_bytes, bytes_of(out))
         return out

@@ -1,9 +1,11 @@
-"""Observations as the frames that they are stacks of: shared with their neighbours, an array only while one is used.
+"""Observations that share their frames: ``LazyFrames`` and ``LazyFramesBatch``.
 
-A frame belongs to as many observations as a stack is deep. Kept as arrays these cost a stack each; as ``LazyFrames``,
-which hold references, they cost a frame each. The idea is OpenAI Baselines' (``common/atari_wrappers.py``), and
-Gymnasium had it until version 1.0. Baselines' class keeps the array that it was once asked for and drops the frames, so
-an observation that was looked at costs a whole stack from then on (its issues 295, 896 and 943). These never keep it.
+Consecutive stacked observations have most frames in common. As arrays, each observation takes the memory of a whole
+stack; as ``LazyFrames``, which only reference frames, it takes one frame.
+
+The idea is from OpenAI Baselines (``common/atari_wrappers.py``); Gymnasium had it until version 1.0. The Baselines
+class caches the array on first use and then takes the memory of a whole stack (its issues 295, 896 and 943). Here,
+converting an observation to an array does not keep the array alive.
 """
 
 from __future__ import annotations
@@ -19,26 +21,26 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError
 
 StackAxis: TypeAlias = Literal["first", "last", "channels"]
-"""Along which axis frames are put together, oldest first.
+"""The axis that frames are stacked along, oldest first.
 
 ============  ==============================================  ==================  ===============================
-axis          is                                              4 frames (84, 84)   4 frames (84, 84, 3)
+value         axis                                            4 frames (84, 84)   4 frames (84, 84, 3)
 ============  ==============================================  ==================  ===============================
-``first``     a new first one, as Gymnasium's                 (4, 84, 84)         (4, 84, 84, 3)
-``last``      a new last one                                  (84, 84, 4)         (84, 84, 3, 4)
-``channels``  the frames' own last one, as Baselines'         (84, 336)           (84, 84, 12)
+``first``     a new first axis, as in Gymnasium               (4, 84, 84)         (4, 84, 84, 3)
+``last``      a new last axis                                 (84, 84, 4)         (84, 84, 3, 4)
+``channels``  the last axis of the frames, as in Baselines    (84, 336)           (84, 84, 12)
 ============  ==============================================  ==================  ===============================
 """
 
 STACK_AXES: tuple[StackAxis, ...] = get_args(StackAxis)
-DLPACK_CPU = (1, 0)  # kDLCPU and the number of the device
+DLPACK_CPU = (1, 0)  # kDLCPU, device number
 
 
 class LazyArray(ABC):
-    """What stands for an array and puts it together whenever it is asked for."""
+    """Base class of objects that behave like an array and build it on each use."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # as of arrays: comparing gives no single answer
+    __hash__ = None  # type: ignore[assignment]  # as for arrays, == does not return a single bool
 
     @property
     @abstractmethod
@@ -52,7 +54,7 @@ class LazyArray(ABC):
 
     @abstractmethod
     def write(self, out: npt.NDArray[Any]) -> None:
-        """Write the array into ``out``, which has its shape; another dtype is cast to, as ``astype`` does."""
+        """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
 
     @property
     def ndim(self) -> int:
@@ -63,28 +65,27 @@ class LazyArray(ABC):
         return self.shape[0]
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Put the array together: a new one each time, which the caller owns.
+        """Return a new array, of the frames' dtype unless ``dtype`` is given.
 
-        ``dtype``: of the array, that of the frames by default. Raises ``InvalidSettingsError``, a ``ValueError`` as
-        NumPy asks, for ``copy=False``: there is no array yet that could be given.
+        Raises ``InvalidSettingsError`` (a ``ValueError``, as NumPy requires) for ``copy=False``.
         """
         if copy is False:
             raise InvalidSettingsError(
-                f"copy is False: {type(self).__name__} is put together anew for each array; leave copy out"
+                f"copy is False: {type(self).__name__} always returns a new array; leave copy out"
             )
         array = np.empty(self.shape, self.dtype if dtype is None else dtype)
         self.write(array)
         return array
 
     def __dlpack__(self, **asked: Any) -> Any:
-        """Hand an array over by DLPack: so ``torch.as_tensor(lazy)`` takes one array, not one number after another."""
+        """Export a new array by DLPack, so that ``torch.as_tensor(lazy)`` does not convert number by number."""
         return np.asarray(self).__dlpack__(**asked)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return DLPACK_CPU
 
     def __eq__(self, other: object) -> Any:
-        """Compare element by element, as the array does; ``np.array_equal`` gives one answer."""
+        """Compare element by element, as arrays do; use ``np.array_equal`` for a single bool."""
         return np.asarray(self) == (np.asarray(other) if isinstance(other, LazyArray) else other)
 
     def __ne__(self, other: object) -> Any:
@@ -95,10 +96,10 @@ class LazyArray(ABC):
 
 
 class LazyFrames(LazyArray):
-    """A stack of frames that are shared with other stacks, and never kept as an array.
+    """A stacked observation that shares its frames with other observations.
 
     >>> frames = [np.full((84, 84), step, np.uint8) for step in range(5)]
-    >>> first, second = LazyFrames(frames[:4]), LazyFrames(frames[1:])  # three frames are in both, once
+    >>> first, second = LazyFrames(frames[:4]), LazyFrames(frames[1:])  # three frames are shared
     >>> first
     LazyFrames(shape=(4, 84, 84), dtype=uint8)
     >>> np.asarray(second)[:, 0, 0], second[3] is frames[4]
@@ -106,53 +107,53 @@ class LazyFrames(LazyArray):
     >>> np.shares_memory(second[3], frames[4]), second[3].flags.writeable
     (True, False)
 
-    What it is asked, it answers as the array would: ``lazy[i]`` is ``np.asarray(lazy)[i]`` whatever the axis. So it
-    does what Gymnasium's did, which stacked on a new first axis, and with ``axis="channels"`` what Baselines' does:
+    It behaves like its array: ``lazy[i]`` equals ``np.asarray(lazy)[i]``. With ``axis="first"`` it works like
+    Gymnasium's former class, with ``axis="channels"`` like the class of Baselines:
 
     ======================  =================================  ===================================
-    call                    ``first``, and ``last``            ``channels``
+    call                    ``first`` and ``last``             ``channels``
     ======================  =================================  ===================================
-    ``len(lazy)``           of the array's first axis          the same
-    ``lazy[i]``             a part of the array                the same
-    ``lazy.count()``        how many frames                    length of the last axis (Baselines)
+    ``len(lazy)``           length of the array's first axis   the same
+    ``lazy[i]``             element i of the array             the same
+    ``lazy.count()``        number of frames                   length of the last axis (Baselines)
     ``lazy.frame(i)``       frame i                            ``array[..., i]`` (Baselines)
     ======================  =================================  ===================================
 
-    A frame that is given out alone (``frame(i)``, and ``lazy[i]`` along the first axis) is the shared one, read-only;
-    all else is a new array. Whoever makes one gives frames that nobody writes to any more: ``FrameStack`` of
-    ``framestow.integrations.gymnasium`` copies each once and makes it read-only.
+    Single frames (``frame(i)``, and ``lazy[i]`` along the first axis) are read-only views of the shared frames; all
+    other results are new arrays. Do not write to the frames after creating ``LazyFrames``. ``FrameStack`` of
+    ``framestow.integrations.gymnasium`` copies each frame once and makes it read-only.
 
-    ``==`` compares element by element and ``hash`` is refused, both as of an array. In one pickle a frame is written
-    once, however many stacks have it. ``copy`` shares the frames, and so does ``deepcopy`` those that nobody can write
-    to: wrappers copy observations deeply, and would end the sharing.
+    As for arrays, ``==`` compares element by element and ``hash`` raises ``TypeError``. A pickle contains a shared
+    frame only once. ``copy`` shares the frames; ``deepcopy`` shares the read-only ones, since wrappers often deep-copy
+    observations.
     """
 
     __slots__ = ("_axis", "_frames")
 
     def __init__(self, frames: Iterable[npt.ArrayLike], axis: StackAxis = "first") -> None:
-        """``frames``: at least one, oldest first, all of one shape and dtype; arrays are shared, not copied.
+        """Create an observation from at least one frame, oldest first; arrays are referenced, not copied.
 
-        Raises ``InvalidSettingsError`` if they differ, or have no last axis to be joined along.
+        Raises ``InvalidSettingsError`` for frames of different shapes or dtypes, or without the axis to join along.
         """
         self._frames = tuple(map(np.asarray, frames))
         self._axis: StackAxis = axis
         if not self._frames:
-            raise InvalidSettingsError("frames are none: a stack has at least one; give the last ones, oldest first")
+            raise InvalidSettingsError("frames are empty: a stack needs at least one frame; give them oldest first")
         shape, dtype = self._frames[0].shape, self._frames[0].dtype
         for place, frame in enumerate(self._frames):
             if frame.shape != shape or frame.dtype != dtype:
                 raise InvalidSettingsError(
-                    f"frame {place} is {frame.dtype} of shape {frame.shape}: the first one is {dtype} of shape "
-                    f"{shape}, and a stack is of one kind; give the frames of one environment"
+                    f"frame {place} is {frame.dtype} of shape {frame.shape}: it must be {dtype} of shape {shape} as "
+                    "the first frame; give the frames of one environment"
                 )
         if axis not in STACK_AXES:
-            raise InvalidSettingsError(f"axis is {axis!r}: must be one of {', '.join(map(repr, STACK_AXES))}")
+            raise InvalidSettingsError(f"axis is {axis!r}: it must be one of {', '.join(map(repr, STACK_AXES))}")
         if axis == "channels" and not shape:
-            raise InvalidSettingsError("frames are numbers: they have no last axis to be joined along; take 'first'")
+            raise InvalidSettingsError("frames are scalars: axis='channels' needs frames with an axis; use 'first'")
 
     @property
     def axis(self) -> StackAxis:
-        """Along which axis the frames are put together."""
+        """The axis that the frames are stacked along."""
         return self._axis
 
     @property
@@ -176,7 +177,7 @@ class LazyFrames(LazyArray):
         return self._frames[0].dtype
 
     def count(self) -> int:
-        """How many frames; along ``channels`` how long the last axis is, as Baselines counts.
+        """Return the number of frames; for ``channels`` the length of the last axis, as Baselines does.
 
         >>> LazyFrames([np.zeros((84, 84, 1))] * 4, axis="channels").count()
         4
@@ -184,10 +185,9 @@ class LazyFrames(LazyArray):
         return self.shape[-1] if self._axis == "channels" else len(self._frames)
 
     def frame(self, number: int) -> npt.NDArray[Any]:
-        """Give frame ``number``, 0 being the oldest and -1 the newest: a read-only view, without putting all together.
+        """Return a read-only view of frame ``number``; 0 is the oldest and -1 the newest.
 
-        Along ``channels`` it is that place of the last axis, without the axis, as Baselines gives it. Raises
-        ``IndexError`` where there is none.
+        For ``channels`` return ``array[..., number]``, as Baselines does. Raises ``IndexError`` for an unknown number.
 
         >>> LazyFrames([np.zeros((84, 84, 1))] * 4, axis="channels").frame(-1).shape
         (84, 84)
@@ -199,7 +199,7 @@ class LazyFrames(LazyArray):
         return read_only(self._frames[place // channels])[..., place % channels]
 
     def write(self, out: npt.NDArray[Any]) -> None:
-        """Write the array into ``out``, which has its shape; another dtype is cast to, as ``astype`` does."""
+        """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
         if self._axis == "channels":
             frame = self._frames[0].shape
             out = out.reshape(*frame[:-1], len(self._frames), frame[-1])  # splitting an axis is always a view
@@ -210,14 +210,14 @@ class LazyFrames(LazyArray):
             out[place] = each
 
     def __getitem__(self, index: Any) -> Any:
-        """Give that part of the array; of a single frame along the first axis, the frame itself, read-only."""
+        """Return a part of the array; a single frame along the first axis is a read-only view of the shared frame."""
         if self._axis == "first":
             if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
                 return read_only(self._frames[index])
             if isinstance(index, slice) and self._frames[index]:
                 return np.asarray(LazyFrames(self._frames[index]))
         part = np.asarray(self)[index]
-        return part.copy() if isinstance(part, np.ndarray) else part  # a view would keep all of the array
+        return part.copy() if isinstance(part, np.ndarray) else part  # a view would keep the whole array alive
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         return map(read_only, self._frames) if self._axis == "first" else iter(np.asarray(self))
@@ -234,10 +234,10 @@ class LazyFrames(LazyArray):
 
 
 class LazyFramesBatch(LazyArray):
-    """Observations of several environments, each its own ``LazyFrames``; stands for the array ``(n, *shape)`` of them.
+    """Observations of n environments, each a ``LazyFrames``; behaves like an array ``(n, *shape)``.
 
-    ``batch[i]`` is the observation of environment ``i``, to be kept; a slice, a list of numbers or a mask gives a
-    smaller batch. All else is as for ``LazyFrames``.
+    ``batch[i]`` is the ``LazyFrames`` of environment ``i``, ready to be stored. A slice, a list of numbers or a mask
+    returns a smaller batch. Everything else works as for ``LazyFrames``.
 
     >>> frames = [np.zeros((84, 84), np.uint8)] * 4
     >>> batch = LazyFramesBatch([LazyFrames(frames), LazyFrames(frames)])
@@ -248,13 +248,13 @@ class LazyFramesBatch(LazyArray):
     __slots__ = ("_observations",)
 
     def __init__(self, observations: Iterable[LazyFrames]) -> None:
-        """``observations``: at least one, all of one shape and dtype, or ``InvalidSettingsError`` is raised."""
+        """Create a batch of at least one observation; ``InvalidSettingsError`` for different shapes or dtypes."""
         self._observations = tuple(observations)
         kinds = {(lazy.shape, lazy.dtype) for lazy in self._observations}
         if len(kinds) != 1:
             raise InvalidSettingsError(
-                f"observations are of the shapes and dtypes {sorted(map(str, kinds))}: a batch has at least one, and "
-                "all alike; give those of one vector environment"
+                f"observations have the shapes and dtypes {sorted(map(str, kinds))}: a batch needs at least one "
+                "observation, all of one shape and dtype; give those of one vector environment"
             )
 
     @property
@@ -268,12 +268,12 @@ class LazyFramesBatch(LazyArray):
         return self._observations[0].dtype
 
     def write(self, out: npt.NDArray[Any]) -> None:
-        """Write the array into ``out``, which has its shape; another dtype is cast to, as ``astype`` does."""
+        """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
         for place, lazy in enumerate(self._observations):
             lazy.write(out[place])
 
     def __getitem__(self, index: Any) -> Any:
-        """Give the observation of one environment, or a batch of several; a tuple gives that part of the array."""
+        """Return one observation, or a batch of several; for a tuple return a part of the array."""
         if isinstance(index, tuple):
             part = np.asarray(self)[index]
             return part.copy() if isinstance(part, np.ndarray) else part
@@ -292,7 +292,7 @@ class LazyFramesBatch(LazyArray):
 
 
 def read_only(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give ``frame`` as an array that cannot be written to: itself, or a view."""
+    """Return ``frame`` itself or a view of it, read-only."""
     if frame.flags.writeable:
         frame = frame.view()
         frame.flags.writeable = False
@@ -300,12 +300,12 @@ def read_only(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_frozen(frame: npt.NDArray[Any]) -> bool:
-    """Whether nobody can write to ``frame``, neither here nor through another array that it is a view of."""
-    return not frame.flags.writeable and (frame.flags.owndata or isinstance(frame.base, bytes))  # bytes: of a pickle
+    """Return whether ``frame`` is read-only and not a view of a writeable array."""
+    return not frame.flags.writeable and (frame.flags.owndata or isinstance(frame.base, bytes))  # bytes: unpickled
 
 
 def _unpickled(frames: tuple[npt.NDArray[Any], ...], were_frozen: tuple[bool, ...], axis: StackAxis) -> LazyFrames:
     for frame, was_frozen in zip(frames, were_frozen, strict=True):
         if was_frozen:
-            frame.flags.writeable = False  # which a pickle does not keep
+            frame.flags.writeable = False  # pickles do not save this flag
     return LazyFrames(frames, axis)

@@ -1,4 +1,4 @@
-"""Observations of several arrays: Dict and Tuple spaces, nested, as the frames that they are made of."""
+"""Describe observations of several arrays: Dict and Tuple spaces, also nested."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from framestow.frames.frame_spec import FrameSpec
 
 
 def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
-    """Give ``arrays``, nested dicts and tuples of them, with each replaced by what ``change`` makes of it.
+    """Return nested dicts and tuples ``arrays`` with ``change`` applied to each array.
 
-    ``others``, made alike, give it an argument more each.
+    ``others`` have the same structure, and give ``change`` one more argument each.
 
     >>> import numpy as np
     >>> map_arrays(len, {"camera": np.zeros((3, 8, 8)), "joints": (np.zeros(3), np.zeros(3))})
@@ -30,18 +30,18 @@ def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
 
 
 Frames: TypeAlias = "npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]"
-"""Frames as storages take them: one array, or one for each leaf of an ``ObservationSpec``, in the order of its leaves.
-All of them have the same leading axes."""
+"""Frames as storages take them: one array, or a tuple with one array per leaf of an ``ObservationSpec``. All arrays
+have the same leading axes."""
 
-SPACE, FRAMES = "observation_space", "frames"  # what messages call the outermost of what they are about
+SPACE, FRAMES = "observation_space", "frames"  # names of the outermost object in error messages
 NUMBERS = "biuf"  # kinds of dtypes
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of an observation: where it stands in it, and how its frames are kept.
+    """One array of an observation: its path, and the spec of its frames.
 
-    A number without axes, as of a ``Discrete``, is kept as a vector of one element, and handed out as it came.
+    A scalar, such as a ``Discrete``, is stored as a vector with one element (``has_axes`` is False).
     """
 
     path: tuple[str | int, ...]
@@ -50,7 +50,7 @@ class Leaf:
 
     @property
     def key(self) -> str:
-        """The path as a name for tables: keys and places joined by points.
+        """The path as a name for tables: keys and numbers joined by dots.
 
         >>> Leaf(("arm", 0), FrameSpec((7,), np.float32)).key
         'arm.0'
@@ -59,39 +59,39 @@ class Leaf:
 
     @property
     def place(self) -> str:
-        """The path as code that stands behind the name of an observation.
+        """The path as Python code that follows the name of an observation.
 
         >>> Leaf(("arm", 0), FrameSpec((7,), np.float32)).place
         "['arm'][0]"
         """
         return "".join(f"[{key!r}]" for key in self.path)
 
-    def as_kept(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Give frames as they came, ``(n, *shape)``, with the axis that a number lacks."""
+    def as_stored(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return observed frames, ``(n, *shape)``, as they are stored: scalars get an axis."""
         return frames if self.has_axes else frames.reshape(*frames.shape, 1)
 
     def of(self, observation: Any) -> npt.NDArray[Any]:
-        """Give the frames of this leaf out of an observation, as they are kept: a view.
+        """Return a view of this leaf's frames in ``observation``, as they are stored.
 
         >>> Leaf(("arm", 0), FrameSpec((1,)), has_axes=False).of({"arm": (np.array([7, 8]),)}).tolist()
         [[7], [8]]
         """
         for key in self.path:
             observation = observation[key]
-        return self.as_kept(observation)
+        return self.as_stored(observation)
 
-    def as_came(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Give a view of frames as they are kept, behind any leading axes, without the axis that a number lacks."""
+    def as_observed(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a view of stored frames as they were observed: scalars lose their axis."""
         return frames if self.has_axes else frames[..., 0]
 
 
 @dataclass(frozen=True)
 class ObservationSpec:
-    """An observation of several arrays: a dict by key or a tuple of frames, and of further dicts and tuples.
+    """An observation of several arrays, in nested dicts and tuples.
 
-    Its *leaves*, the arrays, have one order: keys ascending, a tuple's parts as they stand, depth first. So the order
-    in which a space names its keys changes nothing. ``structure`` is made like the observation, with the number of
-    the leaf where that has an array.
+    The arrays are its *leaves*, in depth-first order: dicts by ascending key, tuples by number. So the order of keys in
+    a space does not matter. ``structure`` is nested like the observation, with the leaf's number in place of each
+    array.
 
     >>> spec = observation_spec({"joints": FrameSpec((7,), np.float32), "camera": FrameSpec((64, 64, 3))})
     >>> [leaf.key for leaf in spec.leaves], spec.nbytes, spec.structure
@@ -105,7 +105,7 @@ class ObservationSpec:
 
     @property
     def leaf_frames(self) -> tuple[FrameSpec, ...]:
-        """How the frames of each leaf are kept."""
+        """The frame spec of each leaf."""
         return tuple(leaf.frame for leaf in self.leaves)
 
     @property
@@ -114,28 +114,28 @@ class ObservationSpec:
         return sum(leaf.frame.nbytes for leaf in self.leaves)
 
     def flattened(self, frames: Any) -> list[Any]:
-        """Give what stands in ``frames`` for each leaf, as it stands there.
+        """Return the arrays of ``frames`` as a list with one entry per leaf.
 
-        Raises ``InvalidStepError`` naming the key unless ``frames`` has all keys of this observation, and no others.
+        Raises ``InvalidStepError`` with the key if ``frames`` lacks a key or has another one.
         """
         flat: list[Any] = []
         _flatten(self.structure, frames, FRAMES, flat)
         return flat
 
     def rebuilt(self, frames: Frames) -> Any:
-        """Put arrays, one a leaf, into the form of this observation: views where a number lacks its axis."""
-        return self.arranged([leaf.as_came(part) for leaf, part in zip(self.leaves, frames, strict=True)])
+        """Return stored arrays, one per leaf, in the structure of this observation; scalars lose their axis."""
+        return self.arranged([leaf.as_observed(part) for leaf, part in zip(self.leaves, frames, strict=True)])
 
     def arranged(self, parts: Sequence[Any]) -> Any:
-        """Put anything that there is one of for each leaf into the form of this observation, as it is."""
+        """Return ``parts``, one per leaf, in the structure of this observation."""
         return _rebuilt(self.structure, parts)
 
     def empty(self, *leading: int) -> tuple[npt.NDArray[Any], ...]:
-        """Make arrays for frames behind the axes ``leading``, one a leaf, with arbitrary contents."""
+        """Return one uninitialized array per leaf, ``(*leading, *frame)``."""
         return tuple(leaf.frame.empty(*leading) for leaf in self.leaves)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps: nested JSON-able values, ``FrameSpec.state`` for each leaf."""
+        """Return the spec as nested JSON-able values, with ``FrameSpec.state`` for each leaf."""
         return _state(self.structure, self.leaves)
 
 
@@ -143,19 +143,18 @@ AnySpec: TypeAlias = "FrameSpec | ObservationSpec"
 
 
 def observation_spec(space: Any) -> AnySpec:
-    """Read the spec off a Gymnasium space by its attributes, or off a dict or tuple of spaces, without importing it.
+    """Return the spec of a Gymnasium space, or of a dict or tuple of spaces, without importing Gymnasium.
 
-    ===================================  ========================================================
-    space                                gives
-    ===================================  ========================================================
-    ``Box`` or ``FrameSpec``             ``FrameSpec``
-    ``Dict``, a mapping by strings       an ``ObservationSpec`` whose observations are dicts
-    ``Tuple``, a tuple or list           one whose observations are tuples
-    within those, shape ``()``           a number: ``Discrete``, or a ``Box`` without axes
-    within those, any other shape        ``Box``, ``MultiDiscrete``, ``MultiBinary``
-    ``Text``, ``Graph``, ``Sequence``,   refused with ``InvalidSettingsError``, which names
-    ``OneOf``, Python objects            the key
-    ===================================  ========================================================
+    =======================================================  ==============================================
+    space                                                    result
+    =======================================================  ==============================================
+    ``Box`` or ``FrameSpec``                                 ``FrameSpec``
+    ``Dict``, or a mapping with string keys                  ``ObservationSpec`` of dicts
+    ``Tuple``, or a tuple or list                            ``ObservationSpec`` of tuples
+    in these: ``Box``, ``MultiDiscrete``, ``MultiBinary``    a leaf
+    in these: ``Discrete``, or a ``Box`` of shape ``()``     a leaf of scalars
+    ``Text``, ``Graph``, ``Sequence``, ``OneOf``, others     ``InvalidSettingsError`` that names the key
+    =======================================================  ==============================================
     """
     parts = _parts_of(space)
     if isinstance(space, ObservationSpec):
@@ -170,7 +169,7 @@ def observation_spec(space: Any) -> AnySpec:
 
 
 def spec_from_state(state: dict[str, Any]) -> AnySpec:
-    """Read back what ``state`` of either kind gave."""
+    """Return the ``FrameSpec`` or ``ObservationSpec`` that ``state`` returned the values of."""
     if "shape" in state:
         return FrameSpec.from_state(state)
     leaves: list[Leaf] = []
@@ -178,18 +177,20 @@ def spec_from_state(state: dict[str, Any]) -> AnySpec:
 
 
 def only_frame(spec: AnySpec, what: str) -> FrameSpec:
-    """Give the spec of observations of one array; ``InvalidSettingsError`` naming the keys where there are several.
+    """Return ``spec`` if observations are one array; raise ``InvalidSettingsError`` with the keys if they are several.
 
-    ``what``: who takes no others, as a message says it: "an export to the DQN Replay Dataset takes".
+    ``what`` begins the error message's rule, such as "an export to the DQN Replay Dataset takes".
     """
     if isinstance(spec, FrameSpec):
         return spec
     keys = ", ".join(leaf.key for leaf in spec.leaves)
-    raise InvalidSettingsError(f"observations are of {keys}: {what} one array a frame; keep that key in a memory alone")
+    raise InvalidSettingsError(
+        f"observations are of {keys}: {what} one array per frame; store this key alone in a memory"
+    )
 
 
 def each_leaf(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Frames) -> Frames:
-    """Apply ``change`` to frames as storages take them: to the one array, or to that of each leaf.
+    """Return ``frames`` with ``change`` applied to the single array, or to the array of each leaf.
 
     >>> each_leaf(lambda frames: frames[:1], (np.array([1, 2]), np.array([3, 4])))
     (array([1]), array([3]))
@@ -198,16 +199,16 @@ def each_leaf(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Fr
 
 
 def _parts_of(space: Any) -> Mapping[Any, Any] | Sequence[Any] | None:
-    """The spaces that ``space`` is made of; None where it is none of several."""
+    """Return the spaces within a Dict or Tuple space; None for other spaces."""
     if isinstance(space, Mapping):
         return space
-    if isinstance(space, Sequence) and not isinstance(space, str):  # Gymnasium's OneOf has spaces too, and is none
+    if isinstance(space, Sequence) and not isinstance(space, str):  # excludes OneOf, which also has .spaces
         return space
     return None
 
 
 def _structure(space: Any, path: tuple[str | int, ...], leaves: list[Leaf]) -> Any:
-    """Number the leaves of ``space``, which stands at ``path``, and add them to ``leaves``."""
+    """Append the leaves of ``space``, which is at ``path``, to ``leaves``; return the structure of their numbers."""
     parts = _parts_of(space)
     if isinstance(parts, Mapping):
         unnamed = [key for key in parts if not isinstance(key, str)]
@@ -241,26 +242,26 @@ def _name(path: tuple[str | int, ...]) -> str:
 
 
 def _flatten(structure: Any, frames: Any, name: str, flat: list[Any]) -> None:
-    """Add to ``flat`` what stands in ``frames``, which messages call ``name``, for the leaves of ``structure``."""
+    """Append the arrays of ``frames`` to ``flat``, in the order of ``structure``; error messages call them ``name``."""
     if isinstance(structure, dict):
         if not isinstance(frames, Mapping):
             raise InvalidStepError(
-                f"{name} are a {type(frames).__name__}: this memory takes a dict of {', '.join(structure)}; give one "
+                f"{name} are a {type(frames).__name__}: this memory needs a dict of {', '.join(structure)}; give one "
                 "array of frames for each key"
             )
         if frames.keys() != structure.keys():
             raise InvalidStepError(
-                f"{name} have the keys {', '.join(map(str, frames))}: this memory takes {', '.join(structure)}; give "
-                "one array of frames for each of these, and no other"
+                f"{name} have the keys {', '.join(map(str, frames))}: this memory needs {', '.join(structure)}; give "
+                "one array of frames for each of these keys only"
             )
         for key, part in structure.items():
             _flatten(part, frames[key], f"{name}[{key!r}]", flat)
     elif isinstance(structure, tuple):
         if not isinstance(frames, (tuple, list)) or len(frames) != len(structure):
-            told = f"{len(frames)} parts" if isinstance(frames, (tuple, list)) else f"a {type(frames).__name__}"
+            kind = f"{len(frames)} parts" if isinstance(frames, (tuple, list)) else f"a {type(frames).__name__}"
             raise InvalidStepError(
-                f"{name} are {told}: this memory takes a tuple of {len(structure)} parts; give one array of frames "
-                "for each"
+                f"{name} are {kind}: this memory needs a tuple of {len(structure)} parts; give one array of frames "
+                "for each part"
             )
         for place, part in enumerate(structure):
             _flatten(part, frames[place], f"{name}[{place}]", flat)

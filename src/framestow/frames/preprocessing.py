@@ -1,4 +1,4 @@
-"""From a console's screen to a frame: colours looked up, the maximum of two, the mean over the area."""
+"""Preprocess Atari screens: palette to grey, maximum of two screens, resize by area."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ NUM_COLOURS = 256
 
 
 class PaletteScreen:
-    """Makes frames of raw frames of palette numbers, ``uint8`` (height, width), which an emulator writes in turn.
+    """Turn raw screens of palette numbers, ``uint8`` (height, width), into grey frames.
 
-    The rule for colours is data: ``learn`` takes what the maximum of any two palette numbers looks like. So a maximum
-    of greys and one colour by colour cost the same, and no number is shown before it was learned. A frame is the mean
-    over the area that each of its pixels covers, byte for byte as OpenCV's INTER_AREA gives it; without a
-    ``frame_shape`` it is the grey picture itself. Only rows that changed are made anew: 4 µs a frame of Breakout, some
-    40 where every pixel changes.
+    The emulator writes to the two ``raw_frames`` in turn. ``learn`` sets the grey of the maximum of any two palette
+    numbers, so the maximum of greys and the maximum per colour channel cost the same. A frame is resized byte for byte
+    as by OpenCV's INTER_AREA; without a ``frame_shape`` it is the grey screen. Only changed rows are recomputed: 4 µs
+    per frame of Breakout, about 40 µs if all pixels change.
 
-    One thread at a time.
+    Not safe for several threads at once.
 
     >>> screen = PaletteScreen((4, 6), (2, 4))
     >>> grey_of = np.arange(NUM_COLOURS, dtype=np.uint8)
@@ -37,28 +36,28 @@ class PaletteScreen:
            [10, 10, 40, 40]], dtype=uint8)
 
     Raises:
-        ValueError: ``frame_shape`` is none that `can_shrink` allows, or the screen has no pixel.
+        ValueError: ``can_shrink`` does not allow ``frame_shape``, or the screen has no pixels.
     """
 
     def __init__(self, screen_shape: tuple[int, int], frame_shape: tuple[int, int] | None = None) -> None:
         pair = np.zeros((2, *screen_shape), np.uint8)
         native = _NativeScreen(pair, frame_shape)
         self.raw_frames: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]] = (pair[0], pair[1])
-        """The two raw frames, to be written in turn and then taken in."""
+        """The two raw frames; write to them in turn, and call ``take_in`` after each."""
         self.learn: Callable[[npt.NDArray[np.uint8], npt.NDArray[np.bool_]], None] = native.learn
-        """``learn(grey_of_pair, is_known)``: the grey of the maximum of two palette numbers, ``uint8`` (256, 256), and
-        which of the 256 numbers are known. Both are copied."""
+        """``learn(grey_of_pair, is_known)`` copies the grey of the maximum of two palette numbers, ``uint8`` (256,
+        256), and a mask of the 256 known numbers."""
         self.take_in: Callable[[int], bool] = native.take_in
-        """``take_in(which)``: the raw frame of that number, just written, is the newest. False where it has a palette
-        number that is not known: learn it, and take the raw frame in again."""
+        """``take_in(which)`` makes raw frame 0 or 1 the newest. It returns False for an unknown palette number:
+        ``learn`` it, and call ``take_in`` again."""
         self.write: Callable[[bool, npt.NDArray[np.uint8]], None] = native.write
-        """``write(of_two, out)``: the frame of the newest raw frame, or of the maximum of the last two, into a
-        ``uint8`` array in C order. ValueError where it does not fit, or where the raw frames were not taken in."""
+        """``write(of_two, out)`` writes the frame of the newest raw frame, or of the maximum of the last two, into a
+        ``uint8`` array in C order. Raises ``ValueError`` if ``out`` does not fit, or before ``take_in``."""
 
     @staticmethod
     def can_shrink(screen_shape: tuple[int, int], frame_shape: tuple[int, int]) -> bool:
-        """Whether frames of that shape are made here: smaller, and not by whole factors along both axes.
+        """Return whether this class supports ``frame_shape``: smaller, and not by whole factors along both axes.
 
-        For the others OpenCV's INTER_AREA has other rules: it adds whole numbers, or interpolates.
+        For other shapes, OpenCV's INTER_AREA uses other rules: integer sums, or interpolation.
         """
         return shrinks_by_area(screen_shape, frame_shape)

@@ -1,4 +1,4 @@
-"""Stacks of the last frames: the padding rule, and a stacker for n streams."""
+"""Stack the last frames of each stream into observations, and pad the beginning of episodes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from framestow._core import FrameStacks
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
-NOT_BEGUN = -1  # the age of a stream that has never seen a frame
+NOT_BEGUN = -1  # age of a stream without frames
 
 StackPadding: TypeAlias = Literal["first_frame", "zeros"]
-"""What stands in a stack before an episode's first frame f0: that frame again, or zeros of its dtype.
+"""Padding of a stack before an episode's first frame f0: copies of f0, or zeros.
 
 ===============  ======================================  ======================================================
-padding          stacks of four as the episode goes on   who pads so
+padding          first stacks of an episode              used by
 ===============  ======================================  ======================================================
 ``first_frame``  ``f0 f0 f0 f0 | f0 f0 f0 f1 | ...``     Gymnasium, Baselines' ``FrameStack``, envpool
 ``zeros``        ``0 0 0 f0 | 0 0 f0 f1 | ...``          Mnih et al. (2015) in their Lua code, Dopamine, Berkeley
 ===============  ======================================  ======================================================
 
-Native code pads in ``_core/stack_padding.hpp`` alone, Python in ``pad_window``.
+Native code pads in ``_core/stack_padding.hpp``, Python in ``pad_window``.
 """
 
 STACK_PADDINGS: tuple[StackPadding, ...] = get_args(StackPadding)
 
 
 def pad_window(window: npt.NDArray[Any], num_padded: int, padding: StackPadding) -> None:
-    """Fill the first ``num_padded`` frames of ``window``, ``(length, *frame)``, whose others are there already.
+    """Fill the first ``num_padded`` frames of ``window``, ``(length, *frame)``; the others are already set.
 
     >>> window = np.array([7, 7, 3, 4])
     >>> pad_window(window, 2, "zeros")
@@ -42,14 +42,14 @@ def pad_window(window: npt.NDArray[Any], num_padded: int, padding: StackPadding)
 
 
 class FrameStacker:
-    """The last ``stack`` frames of each of n streams: what the policy sees.
+    """The current stacked observations of n streams, for the policy.
 
-    An episode younger than the stack is padded at its beginning, by its first frame or by zeros (``StackPadding``)::
+    At the beginning of an episode, the first frame or zeros fill the stack (``StackPadding``)::
 
         first_frame    f0 f0 f0 f0 | f0 f0 f0 f1 | f0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
         zeros           0  0  0 f0 |  0  0 f0 f1 |  0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
 
-    A frame is copied once, into the ring of its stream; stacks are put together when they are asked for.
+    Each frame is copied once, into a ring per stream; ``stacks`` builds the observations.
 
     >>> stacker = FrameStacker(FrameSpec((1, 1)), stack=3, num_streams=1)
     >>> stacker.begin(np.array([0]), np.array([[[7]]], np.uint8))
@@ -60,7 +60,7 @@ class FrameStacker:
 
     def __init__(self, spec: FrameSpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> None:
         self._recent = np.zeros((num_streams, stack, *spec.shape), spec.dtype)
-        self._ages = np.full(num_streams, NOT_BEGUN, np.int64)  # frames since the episode's first one
+        self._ages = np.full(num_streams, NOT_BEGUN, np.int64)  # frames since the episode's first frame
         self._stacks = FrameStacks(self._recent, self._ages, padding)
 
     @property
@@ -70,7 +70,7 @@ class FrameStacker:
 
     @property
     def has_begun(self) -> npt.NDArray[np.bool_]:
-        """Which streams have a stack, shape ``(num_streams,)``."""
+        """Mask of the streams that have a frame, ``(num_streams,)``."""
         return np.asarray(self._ages != NOT_BEGUN)
 
     def begin(self, streams: npt.NDArray[np.integer], frames: npt.NDArray[Any]) -> None:
@@ -82,9 +82,10 @@ class FrameStacker:
         self._stacks.append(streams, frames)
 
     def stacks(self) -> npt.NDArray[Any]:
-        """Stacks of all streams as they stand, a fresh array ``(num_streams, stack, *frame)``.
+        """Return the current stacks of all streams as a new array ``(num_streams, stack, *frame)``.
 
-        The stack of an ended episode stays until the next one begins; a stream that never began is all zeros.
+        After the end of an episode, its last stack stays until the next ``begin``. A stream without frames is all
+        zeros.
         """
         stacks = np.empty_like(self._recent)
         self._stacks.write(stacks)
@@ -92,7 +93,7 @@ class FrameStacker:
 
 
 class Stacker(Protocol):
-    """The last frames of each of n streams, as ``FrameStacker`` and ``KeyedStacker`` keep them."""
+    """Interface of ``FrameStacker`` and ``KeyedStacker``."""
 
     @property
     def nbytes(self) -> int:
@@ -105,13 +106,13 @@ class Stacker(Protocol):
         """Add the next frame of each of ``streams``."""
 
     def stacks(self) -> Any:
-        """Stacks of all streams as they stand, fresh."""
+        """Return the current stacks of all streams as new arrays."""
 
 
 class KeyedStacker:
-    """The stacks of an observation of several arrays: a ``FrameStacker`` for each leaf.
+    """The current stacks of observations of several arrays, with one ``FrameStacker`` per leaf.
 
-    ``begin`` and ``append`` take a tuple of arrays and ``stacks`` gives one, an array a leaf.
+    Frames and stacks are tuples with one array per leaf.
     """
 
     def __init__(
@@ -125,21 +126,21 @@ class KeyedStacker:
         return sum(stacker.nbytes for stacker in self._stackers)
 
     def begin(self, streams: npt.NDArray[np.integer], frames: tuple[npt.NDArray[Any], ...]) -> None:
-        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)`` of each leaf."""
+        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)`` for each leaf."""
         for stacker, part in zip(self._stackers, frames, strict=True):
             stacker.begin(streams, part)
 
     def append(self, streams: npt.NDArray[np.integer], frames: tuple[npt.NDArray[Any], ...]) -> None:
-        """Add the next frame of each of ``streams``, ``(m, *frame)`` of each leaf."""
+        """Add the next frame of each of ``streams``, ``(m, *frame)`` for each leaf."""
         for stacker, part in zip(self._stackers, frames, strict=True):
             stacker.append(streams, part)
 
     def stacks(self) -> tuple[npt.NDArray[Any], ...]:
-        """Stacks of all streams as they stand, fresh arrays ``(num_streams, stack, *frame)``, one a leaf."""
+        """Return the current stacks of all streams as new arrays ``(num_streams, stack, *frame)``, one per leaf."""
         return tuple(stacker.stacks() for stacker in self._stackers)
 
 
 def make_stacker(spec: AnySpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> Stacker:
-    """Make the stacker of observations of ``spec``."""
+    """Return a new stacker for observations of ``spec``."""
     kind = KeyedStacker if isinstance(spec, ObservationSpec) else FrameStacker
-    return kind(spec, stack, num_streams, padding)  # type: ignore[arg-type]  # each is given its own kind
+    return kind(spec, stack, num_streams, padding)  # type: ignore[arg-type]  # mypy joins the two constructors

@@ -28,7 +28,7 @@ from framestow.offline.dqn_checkpoint import (
     file_of,
 )
 from framestow.offline.transfer import Progress, Transferred, no_progress, unfinished_folder
-from framestow.replay.episodes import HeldEpisode
+from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 
 RESETS_LOOKED_AT = 8  # to see how many blank slots stand before an episode
@@ -346,7 +346,7 @@ class _CheckpointWriter:
     def __exit__(self, *raised: Any) -> None:
         self._files.__exit__(*raised)
 
-    def write(self, place: _Place, episode: HeldEpisode) -> None:
+    def write(self, place: _Place, episode: StoredEpisode) -> None:
         """Write an episode's slots."""
         before = place.blank + place.history
         terminals = np.zeros(place.num_slots, np.uint8)
@@ -359,7 +359,7 @@ class _CheckpointWriter:
             self._arrays["observation"].write(frames)
 
 
-def _frames_of(place: _Place, episode: HeldEpisode, shape: tuple[int, ...]) -> Iterator[npt.NDArray[np.uint8]]:
+def _frames_of(place: _Place, episode: StoredEpisode, shape: tuple[int, ...]) -> Iterator[npt.NDArray[np.uint8]]:
     yield np.zeros((place.blank, *shape), np.uint8)
     is_last_shown = place.last_frames and not place.is_terminal
     stop = place.steps + bool(is_last_shown)
@@ -407,7 +407,7 @@ class _Outline:
     truncated: bool
 
     @classmethod
-    def of(cls, episode: HeldEpisode, stack: int) -> _Outline:
+    def of(cls, episode: StoredEpisode, stack: int) -> _Outline:
         return cls(
             stream=episode.env_id,
             blank=max(0, stack - 1 - episode.history),
@@ -472,5 +472,5 @@ def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> lis
     if memory.num_envs > 1:
         notes.append(f"the steps of the {memory.num_envs} environments lie one after the other, without their numbers")
     if settings.extras:
-        notes.append(f"no place in the layout for extras: {settings.extras.told}")
+        notes.append(f"no place in the layout for extras: {settings.extras.description}")
     return notes

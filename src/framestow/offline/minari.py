@@ -19,7 +19,7 @@ from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.observation_layout import StackedOn, Stacks
 from framestow.offline.transfer import Progress, Transferred, bytes_of_folder, no_progress, unfinished_folder
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.episodes import HeldEpisode
+from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 
 
@@ -236,7 +236,7 @@ class MinariData:
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
         if isinstance(self.frame, ObservationSpec):
             leaves = zip(self.frame.leaves, arrays, strict=True)
-            return self.frame.rebuilt(tuple(leaf.as_kept(part) for leaf, part in leaves))
+            return self.frame.rebuilt(tuple(leaf.as_stored(part) for leaf, part in leaves))
         (observations,) = arrays
         if self.stacks is None:
             return observations
@@ -396,14 +396,14 @@ def _buffers(
         progress(done)
 
 
-def _infos(episode: HeldEpisode) -> dict[str, Any] | None:
+def _infos(episode: StoredEpisode) -> dict[str, Any] | None:
     """Extras with one more entry, as Minari's infos have; None where there are none."""
     padded = {name: np.concatenate([values, np.zeros_like(values[:1])]) for name, values in episode.extras.items()}
     # Minari 0.5.4 cannot read an array with one axis again that it wrote as Arrow; a list of its numbers it can.
     return {name: list(values) if values.ndim == 1 else values for name, values in padded.items()} or None
 
 
-def _truncations(episode: HeldEpisode) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _truncations(episode: StoredEpisode) -> np.ndarray[Any, np.dtype[np.bool_]]:
     truncations = episode.truncated.copy()
     truncations[-1] |= not episode.has_end
     return truncations
@@ -505,5 +505,7 @@ def _notes(memory: ReplayMemory) -> list[str]:
         )
     extras = memory._settings.extras
     if extras:
-        notes.append(f"extras lie in infos beside the observations, zeros beside an episode's last: {extras.told}")
+        notes.append(
+            f"extras lie in infos beside the observations, zeros beside an episode's last: {extras.description}"
+        )
     return notes

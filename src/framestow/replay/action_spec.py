@@ -1,4 +1,4 @@
-"""The shape and range of one action, and how it is stored."""
+"""Describe the shape, dtype and range of an action, and check actions before they are stored."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ INT64 = np.iinfo(np.int64)
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """One action: an integer (``Discrete``), several (``MultiDiscrete``, ``MultiBinary``), or an array of a ``Box``.
+    """Shape, dtype and range of one action.
 
-    ``low`` and ``high`` are inclusive bounds of counted actions: one of all elements, or one an element, in C order;
-    ``None`` for a ``Box``. Counted actions are stored in the narrowest integer that holds every element's range and
-    handed out as ``int64``; those of a ``Box`` keep their dtype.
+    An action is an integer (``Discrete``), several integers (``MultiDiscrete``, ``MultiBinary``), or an array
+    (``Box``). Integer actions are stored in the narrowest dtype that fits their range, and are returned as ``int64``.
+    Actions of a ``Box`` keep their dtype.
+
+    ``low`` and ``high`` are inclusive bounds: one for all elements, or one per element in C order. Both are ``None``
+    for a ``Box``.
     """
 
     shape: tuple[int, ...]
@@ -38,9 +41,9 @@ class ActionSpec:
 
     @classmethod
     def from_space(cls, space: Any) -> ActionSpec:
-        """Read the spec off a Gymnasium space by its attributes, without importing Gymnasium.
+        """Return the spec of a Gymnasium space, read from its attributes without importing Gymnasium.
 
-        ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``; an ``int`` n stands for ``Discrete(n)``. Raises
+        Accepts ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` and ``Box``. An ``int`` n means ``Discrete(n)``. Raises
         ``InvalidSettingsError`` for any other space.
 
         >>> ActionSpec.from_space(18).stored_dtype
@@ -61,7 +64,7 @@ class ActionSpec:
         if hasattr(space, "low") and hasattr(space, "high") and np.dtype(space.dtype).kind in "fiu":
             return cls(_sides(space.shape), np.dtype(space.dtype).name)
         raise InvalidSettingsError(
-            f"action_space is {space!r}: actions are one integer or one array; give a Discrete, MultiDiscrete, "
+            f"action_space is {space!r}: an action must be one integer or one array; give a Discrete, MultiDiscrete, "
             "MultiBinary or Box, or the number of actions"
         )
 
@@ -71,12 +74,13 @@ class ActionSpec:
         firsts = starts if isinstance(starts, list) else [starts]
         if min(numbers, default=0) < 1:
             raise InvalidSettingsError(
-                f"action_space has {counts} actions: every element of an action has at least one value"
+                f"action_space has {counts} actions: every element of an action needs at least 1 value; "
+                "give a larger space"
             )
         lasts = [first + number - 1 for first, number in zip(firsts, numbers, strict=True)]
         if min(firsts) < INT64.min or max(lasts) > INT64.max:
             raise InvalidSettingsError(
-                f"action_space runs from {min(firsts)} to {max(lasts)}: actions are handed out as int64; count from 0"
+                f"action_space runs from {min(firsts)} to {max(lasts)}: actions must fit int64; count from 0"
             )
         if isinstance(counts, list):
             return cls(_sides(shape), "int64", tuple(firsts), tuple(lasts))
@@ -84,40 +88,40 @@ class ActionSpec:
 
     @property
     def is_counted(self) -> bool:
-        """Whether an action is made of integers with bounds, which only a ``Box`` has not."""
+        """Whether an action consists of bounded integers: True for all spaces but ``Box``."""
         return self.low is not None
 
     @property
     def num_actions(self) -> int:
-        """How many actions there are; raises ``InvalidSettingsError`` unless they are those of a ``Discrete``."""
+        """Number of actions of a ``Discrete``; raises ``InvalidSettingsError`` for any other space."""
         if self.shape or not isinstance(self.low, int) or not isinstance(self.high, int):
             raise InvalidSettingsError(
-                f"actions of shape {self.shape} cannot be numbered: only those of a Discrete can; use a Discrete"
+                f"actions of shape {self.shape} have no number of actions: only a Discrete has; use a Discrete"
             )
         return self.high - self.low + 1
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
-        """Element type of the stored column."""
+        """Dtype that actions are stored in."""
         if not self.is_counted:
             return np.dtype(self.dtype)
         low, high = self.widest
         if low >= 0:
             return np.min_scalar_type(high)
         narrowest = np.min_scalar_type(min(low, -1 - high))
-        # One signed integer may be kept a size wider than it needs: so it lies in the stores that there are.
+        # A single signed integer may take one size more than it needs: existing stores have it so.
         wide = np.promote_types(narrowest, np.min_scalar_type(high))
         return narrowest if self.shape or wide.kind == "f" else wide
 
     @property
     def widest(self) -> tuple[int, int]:
-        """The least and the greatest value of any element of a counted action."""
+        """The smallest and the largest value of any element of an integer action."""
         ranges = self.ranges
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """Inclusive bounds of each element of a counted action, in C order; none for a ``Box``.
+        """Inclusive bounds of each element of an integer action, in C order; empty for a ``Box``.
 
         >>> ActionSpec.from_space(4).ranges
         [(0, 3)]
@@ -130,42 +134,42 @@ class ActionSpec:
         return list(zip(lows, highs, strict=True))
 
     def are_outside(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which elements of integer ``actions``, ``(n, *shape)``, break their bounds; none does for a ``Box``."""
+        """Return a mask of the elements of ``actions``, ``(n, *shape)``, out of bounds; all False for a ``Box``."""
         if not self.is_counted:
             return np.zeros(actions.shape, np.bool_)
         bounds = np.array(self.ranges, np.int64).reshape(*self.shape, 2)
-        if actions.dtype == np.uint64:  # beside int64, NumPy would compare both as floats
+        if actions.dtype == np.uint64:  # NumPy compares uint64 with int64 as floats
             return (actions > INT64.max) | self.are_outside(np.minimum(actions, INT64.max).astype(np.int64))
         return (actions < bounds[..., 0]) | (actions > bounds[..., 1])
 
     def checked(self, actions: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
-        """Give ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
+        """Return ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
         array = as_array("actions", actions, InvalidStepError)
         if array.shape != (num_steps, *self.shape):
             raise InvalidStepError(
-                f"actions have shape {array.shape}: {num_steps} environments take {(num_steps, *self.shape)}; "
+                f"actions have shape {array.shape}: {num_steps} environments need {(num_steps, *self.shape)}; "
                 "give one action for each environment"
             )
         return self._checked_integers(array) if self.is_counted else self._checked_elements(array)
 
     def _checked_integers(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if array.dtype.kind not in "iu":
-            raise InvalidStepError(f"actions have dtype {array.dtype}: they are counted; give integers")
+            raise InvalidStepError(f"actions have dtype {array.dtype}: this action_space needs integers; convert them")
         outside = np.argwhere(self.are_outside(array))
         if outside.size:
             row, *element = outside[0].tolist()
             low, high = self.ranges[int(np.ravel_multi_index(element, self.shape)) if element else 0]
-            which = f"element {', '.join(map(str, element))} runs" if element else "actions run"
+            subject = f"element {', '.join(map(str, element))} runs" if element else "actions run"
             raise InvalidStepError(
-                f"action is {array[row].tolist()} at row {row}: {which} from {low} to {high}; "
+                f"action is {array[row].tolist()} at row {row}: {subject} from {low} to {high}; "
                 "check the policy or the action_space"
             )
         return np.require(array, self.stored_dtype, ["C", "ALIGNED"])
 
     def _checked_elements(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
-            raise InvalidStepError(f"actions have dtype {array.dtype}: the space keeps {self.dtype}; convert them")
-        with np.errstate(over="ignore"):  # what is too large for the dtype becomes infinite, and is refused as such
+            raise InvalidStepError(f"actions have dtype {array.dtype}: the action_space has {self.dtype}; convert them")
+        with np.errstate(over="ignore"):  # a value too large for the dtype becomes infinite, and is refused below
             stored = np.require(array, self.stored_dtype, ["C", "ALIGNED"])
         if stored.dtype.kind == "f" and not np.isfinite(stored).all():
             row = int(np.argwhere(~np.isfinite(stored))[0, 0])

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them."""
+"""Parse and format amounts of bytes, such as ``"1.5 GB"``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = {
     "mb": 10**6,
     "gb": 10**9,
     "tb": 10**12,
-}  # by their names in small letters
+}  # by lower-case name
 
 FORMS = "give bytes such as 2_000_000_000, or a number with a unit such as '1 GiB', '512 MiB' or '1.5 GB'"
 
@@ -28,7 +28,7 @@ _WRITTEN = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)")
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Bytes for people, in binary units.
+    """Return ``num_bytes`` as text in binary units.
 
     >>> format_bytes(7056), format_bytes(3 * 2**30)
     ('6.9 KiB', '3.0 GiB')
@@ -40,13 +40,13 @@ def format_bytes(num_bytes: float) -> str:
 
 
 def parse_bytes(amount: int | str, name: str = "max_bytes") -> int:
-    """Read a number of bytes, at least 1, that is called ``name`` in messages.
+    """Return the number of bytes, at least 1, that ``amount`` means; errors call it ``name``.
 
     >>> parse_bytes("1 GiB"), parse_bytes("1.5 MB"), parse_bytes(65_536)
     (1073741824, 1500000, 65536)
 
-    Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB), in letters of any case; a fraction of a byte is
-    left out. Raises ``InvalidSettingsError`` for anything else.
+    Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB), in any case. Fractions of a byte are dropped.
+    Raises ``InvalidSettingsError`` for anything else.
     """
     num_bytes = _read(amount)
     if num_bytes is None:
@@ -71,5 +71,5 @@ def _read(amount: Any) -> int | None:
     if unit not in UNITS:
         return None
     whole, _, fraction = number.partition(".")
-    tenths: int = 10 ** len(fraction)  # in integers: a float has no 17 digits
-    return int((whole or "0") + fraction) * UNITS[unit] // tenths
+    denominator: int = 10 ** len(fraction)  # integers, since a float has only 15 exact digits
+    return int((whole or "0") + fraction) * UNITS[unit] // denominator

@@ -1,4 +1,8 @@
-"""The stored steps, episode by episode, for exports and reports."""
+"""Group the stored steps into episodes, for exports and reports.
+
+``stored_episodes`` yields each episode with its steps and frames. ``EpisodeRuns`` only measures them: length, total
+reward, and whether they are complete.
+"""
 
 from __future__ import annotations
 
@@ -13,53 +17,55 @@ import numpy.typing as npt
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import AnySpec, each_leaf
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.timelines.timeline import Columns, Indices, Timeline, steps_in_pieces
+from framestow.replay.timelines.timeline import Indices, StepFields, Timeline, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
-STEPS_PER_PIECE = 1 << 18  # looked at together, some 40 bytes each: memory stays small beside millions of steps
+STEPS_PER_PIECE = 1 << 18  # of EpisodeRuns, about 40 bytes each
+TRANSITIONS_AT_ONCE = 1 << 16  # of stored_episodes, resolved by one call
+FRAMES_AT_ONCE = 256  # unpacked by one call
 
 RUN = np.dtype(
     [
         ("stream", np.int32),
-        ("first", np.int64),  # position that its first step starts at
+        ("first", np.int64),  # position where the first step starts
         ("length", np.int64),  # steps
-        ("history", np.int32),  # frames of the first observation before its newest one
+        ("history", np.int32),  # frames of the first observation before its newest frame
         ("total_reward", np.float64),
-        ("terminated", np.bool_),  # of its last step, as the next one
-        ("truncated", np.bool_),
-        ("has_beginning", np.bool_),  # its first step is the episode's first
-        ("is_open", np.bool_),  # its last step is its stream's newest, and the episode goes on
+        ("terminated", np.bool_),  # flag of the last step
+        ("truncated", np.bool_),  # flag of the last step
+        ("has_beginning", np.bool_),  # the first step is the episode's first
+        ("is_open", np.bool_),  # the last step is the stream's newest, and the episode has not ended
     ]
 )
 
 
 @dataclass(frozen=True)
 class EpisodeRuns:
-    """Runs of steps that follow on one another, each an episode or what is held of one, ordered by stream and position.
+    """Runs of consecutive steps, each an episode or the stored part of one, sorted by stream and position.
 
     ================  ==================  ============================================================
-    run               ``is_whole``        told by
+    run               ``is_whole``        how to recognize it
     ================  ==================  ============================================================
-    whole             yes                 its first step is here, and a step with a flag ends it
-    cut off           no                  its last step has no flag: a reset came in between, or a hole
-    beginning gone    no                  the steps before it have left the memory
-    open              no                  it goes on
+    whole             yes                 its first step is stored, and its last step has a flag
+    cut off           no                  its last step has no flag: a reset followed, or evicted steps
+    without start     no                  its first steps were evicted
+    open              no                  its episode has not ended
     ================  ==================  ============================================================
 
-    ``runs`` is an array of ``RUN``. With a stack of one frame a step does not say whether it is an episode's first;
-    then a run has its beginning where its stream begins, or where exactly one position, the last frame of the
-    episode before, lies between it and the run before it.
+    ``runs`` is an array of ``RUN``. With a stack of one frame, ``history`` does not mark an episode's first step. Then
+    a run has its beginning at position 0, or if exactly one position separates it from the previous run: the last frame
+    of the previous episode.
     """
 
     runs: npt.NDArray[Any]
 
     @classmethod
     def of(cls, timeline: Timeline, stack: int) -> EpisodeRuns:
-        """Walk over every step that is there, in pieces of bounded size; ``stack``: frames an observation."""
+        """Return the runs of all stored steps; ``stack`` is the number of frames per observation."""
         pieces = [_runs_of_piece(timeline, indices) for indices in steps_in_pieces(timeline, STEPS_PER_PIECE)]
         runs = np.concatenate([np.empty(0, RUN), *pieces])
         runs = _joined_runs(runs[np.lexsort((runs["first"], runs["stream"]))])
-        _tell_beginnings(runs, stack)
+        _mark_beginnings(runs, stack)
         streams = runs["stream"]
         is_newest = runs["first"] + runs["length"] == timeline.newest_positions[streams]
         runs["is_open"] = is_newest & timeline.is_open[streams]
@@ -73,7 +79,7 @@ class EpisodeRuns:
 
     @property
     def is_whole(self) -> npt.NDArray[np.bool_]:
-        """Which runs are whole episodes."""
+        """Mask of the runs that are whole episodes."""
         is_whole: npt.NDArray[np.bool_] = self.runs["has_beginning"] & (
             self.runs["terminated"] | self.runs["truncated"]
         )
@@ -81,34 +87,34 @@ class EpisodeRuns:
 
     @property
     def num_frames(self) -> npt.NDArray[np.int64]:
-        """Frames that the transitions of each run show."""
+        """Number of frames that the transitions of each run reference."""
         num_frames: npt.NDArray[np.int64] = self.runs["length"] + 1 + self.runs["history"]
         return num_frames
 
     def of_streams(self, streams: npt.ArrayLike) -> EpisodeRuns:
-        """Only the runs of these streams."""
+        """Return the runs of ``streams`` only."""
         return EpisodeRuns(self.runs[np.isin(self.runs["stream"], streams)])
 
 
 def _runs_of_piece(timeline: Timeline, indices: Indices) -> npt.NDArray[Any]:
-    """Runs within some steps, ``has_beginning`` not told yet."""
-    windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_columns=False)
+    """Return the runs within the steps ``indices``; ``has_beginning`` is not set yet."""
+    windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_extras=False)
     streams, last_positions, counts = windows
     order = np.lexsort((last_positions, streams))
-    streams, positions = streams[order], last_positions[order] - 1  # a window ends in the frame that its step led to
+    streams, positions = streams[order], last_positions[order] - 1  # a window ends with the next observation's frame
     follows = (streams[1:] == streams[:-1]) & (positions[1:] == positions[:-1] + 1)
     firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
     lasts = np.concatenate([firsts[1:], [len(streams)]]) - 1
     runs = np.zeros(len(firsts), RUN)
     runs["stream"], runs["first"], runs["length"] = streams[firsts], positions[firsts], lasts - firsts + 1
-    runs["history"] = counts[order][firsts] - 2  # without the newest frame, and the one that the step led to
+    runs["history"] = counts[order][firsts] - 2  # without the newest frame and the next observation's frame
     runs["total_reward"] = np.add.reduceat(rewards[order], firsts, dtype=np.float64)
     runs["terminated"], runs["truncated"] = terminated[order][lasts], truncated[order][lasts]
     return runs
 
 
 def _joined_runs(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Join the runs that a border between two pieces divided."""
+    """Return ``runs`` with those joined that continue across two pieces."""
     follows = (runs["stream"][1:] == runs["stream"][:-1]) & (_ends(runs)[:-1] == runs["first"][1:])
     firsts = np.flatnonzero(np.concatenate([[True], ~follows])[: len(runs)])
     lasts = np.concatenate([firsts[1:], [len(runs)]])[: len(firsts)] - 1
@@ -121,7 +127,7 @@ def _joined_runs(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return joined
 
 
-def _tell_beginnings(runs: npt.NDArray[Any], stack: int) -> None:
+def _mark_beginnings(runs: npt.NDArray[Any], stack: int) -> None:
     if stack > 1:
         runs["has_beginning"] = runs["history"] == 0
         return
@@ -131,34 +137,30 @@ def _tell_beginnings(runs: npt.NDArray[Any], stack: int) -> None:
 
 
 def _ends(runs: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Position of the frame that each run's last step led to."""
+    """Return the position of the last frame of each run."""
     ends: npt.NDArray[np.int64] = runs["first"] + runs["length"]
     return ends
 
 
-TRANSITIONS_AT_ONCE = 1 << 16  # looked up together
-FRAMES_AT_ONCE = 256  # unpacked together
-
-
 @dataclass(frozen=True)
-class HeldEpisode:
-    """Consecutive transitions of one episode of a stream, and the frames that they lead through.
+class StoredEpisode:
+    """Consecutive transitions of one episode, with access to their frames.
 
-    Frames are numbered from the first transition's own, 0, to ``len(self)``, what the last transition led to. Where
-    the memory has let go of an episode's beginning, ``history`` frames from before are still there as -history .. -1,
-    ``stack - 1`` of them at most: those that the first observation shows.
+    Frame 0 is the first transition's newest frame, and frame ``len(self)`` is the last transition's next frame. If the
+    beginning of the episode was evicted, frames -history .. -1 are also stored. They belong to the first observation,
+    so there are at most ``stack - 1`` of them.
 
     ======================  ====================  ===========================================================
     field                   shape                 meaning
     ======================  ====================  ===========================================================
     env_id                                        number of the environment
-    indices                 ``(T,)``              of the transitions, as ``Batch.index`` gives them
-    actions                 ``(T, *action)``      int64 (of a Box: its own dtype)
+    indices                 ``(T,)``              indices of the transitions, as in ``Batch.index``
+    actions                 ``(T, *action)``      int64; actions of a ``Box`` keep their dtype
     rewards                 ``(T,)``              float32
-    terminated, truncated   ``(T,)``              bool; only the last can be true
-    has_beginning                                 whether frame 0 is what the episode's reset returned
-    history                                       how many frames from before frame 0 are known
-    extras                  ``(T, *shape)``       of each extra field, by name
+    terminated, truncated   ``(T,)``              bool; only the last entry can be True
+    has_beginning                                 whether frame 0 is the frame of the reset
+    history                                       number of stored frames before frame 0
+    extras                  ``(T, *shape)``       extra fields, by name
     ======================  ====================  ===========================================================
     """
 
@@ -180,19 +182,19 @@ class HeldEpisode:
 
     @property
     def has_end(self) -> bool:
-        """Whether it terminated or was truncated; otherwise it still goes on, or was cut off by the next reset."""
+        """Whether the last step terminated or truncated the episode; False if it is open, or if a reset cut it off."""
         return bool(self.terminated[-1] or self.truncated[-1])
 
     def frames(self, first: int = 0, before: int | None = None) -> Any:
-        """Give the frames ``first`` up to but not including ``before`` (all to the last one by default), a fresh array.
+        """Return the frames ``first`` to ``before`` (excluded; by default all to the last) as a new array.
 
-        Of a Dict or Tuple, one such array for each key or part.
-        Raises ``IndexError`` for frames that are not of this episode, or that the memory has let go of since.
+        For Dict and Tuple observations, return one array per key or part. Raises ``IndexError`` for frames outside this
+        episode, or evicted since.
         """
         stop = len(self) + 1 if before is None else before
         if not -self.history <= first <= stop <= len(self) + 1:
             raise IndexError(
-                f"frames {first} to {stop} of an episode of {len(self)} transitions: there are {-self.history} to "
+                f"frames {first} to {stop} of an episode of {len(self)} transitions: it has frames {-self.history} to "
                 f"{len(self)}; ask for those"
             )
         frames = self._spec.empty(1, stop - first)
@@ -205,7 +207,7 @@ class HeldEpisode:
 
 
 class _Run(NamedTuple):
-    """Transitions of one stream as the timeline gives them; ``last`` are the positions that they lead to."""
+    """Fields of some transitions of one stream; ``last`` are the positions of their next frames."""
 
     indices: Indices
     last: Indices
@@ -216,20 +218,20 @@ class _Run(NamedTuple):
     truncated: npt.NDArray[np.bool_]
 
     def part(self, chosen: slice | Indices) -> _Run:
-        """Give those that ``chosen`` picks."""
-        return _Run._make(column[chosen] for column in self)
+        """Return the transitions that ``chosen`` selects."""
+        return _Run._make(field[chosen] for field in self)
 
     @classmethod
     def of_parts(cls, parts: list[_Run]) -> _Run:
-        """Put ``parts`` behind one another."""
-        return cls._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
+        """Return ``parts`` concatenated."""
+        return cls._make(np.concatenate(fields) for fields in zip(*parts, strict=True))
 
 
-def held_episodes(parts: MemoryParts) -> Iterator[HeldEpisode]:
-    """Give the episodes of a memory, stream by stream, the oldest first; cut where transitions between have left.
+def stored_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
+    """Yield the episodes of a memory, stream by stream, oldest first; evicted transitions split an episode.
 
-    Frames are read when they are asked for, and of the rest no more is in RAM than the longest episode. Raises
-    ``NothingToSampleError`` if the memory lets transitions go while this goes through them.
+    Frames are read on demand, and only one episode is in RAM at a time. Raises ``NothingToSampleError`` if the memory
+    evicts transitions during the iteration.
     """
     for stream in range(parts.settings.num_envs):
         before = None
@@ -238,11 +240,11 @@ def held_episodes(parts: MemoryParts) -> Iterator[HeldEpisode]:
             before = run
 
 
-def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) -> HeldEpisode:
+def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) -> StoredEpisode:
     first_position, history = int(run.last[0]) - 1, int(run.counts[0]) - 2
     follows_an_end = before is not None and before.last[-1] == first_position - 1
     is_younger_than_stack = history < parts.settings.stack - 1
-    return HeldEpisode(
+    return StoredEpisode(
         env_id=stream,
         indices=run.indices,
         actions=run.actions,
@@ -251,28 +253,28 @@ def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) ->
         truncated=run.truncated,
         has_beginning=history == 0 and (is_younger_than_stack or follows_an_end or first_position == 0),
         history=history,
-        extras=_columns_of(parts, run.indices) if parts.settings.extras else {},
+        extras=_extras_of(parts, run.indices) if parts.settings.extras else {},
         _storage=parts.storage,
         _first_position=first_position,
         _spec=parts.settings.frame,
     )
 
 
-def _columns_of(parts: MemoryParts, indices: Indices) -> dict[str, npt.NDArray[Any]]:
-    """Read the extra columns of one episode; they may be large, so those of no other are looked at."""
+def _extras_of(parts: MemoryParts, indices: Indices) -> dict[str, npt.NDArray[Any]]:
+    """Return the extras of one episode: read one episode at a time, since they may be large."""
     with parts.lock:
-        return _looked_up(parts, indices, with_columns=True)[1][-1]
+        return _resolved(parts, indices, with_extras=True)[1][-1]
 
 
-def _has_left(before: int) -> NothingToSampleError:
+def _evicted(before: int) -> NothingToSampleError:
     return NothingToSampleError(
-        f"a transition before {before} has left while the episodes were gone through: nothing may be appended to a "
-        "full memory meanwhile; pause what feeds it"
+        f"a transition before {before} was evicted during the iteration over episodes: a full memory must not be "
+        "appended to meanwhile; pause the environments"
     )
 
 
 def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
-    """Put together what belongs to one episode: each transition leads to the frame after the last one's."""
+    """Yield one run per episode: transitions whose frames have consecutive positions."""
     open_parts: list[_Run] = []
     for run in runs:
         breaks = np.flatnonzero(np.diff(run.last) != 1) + 1
@@ -288,15 +290,15 @@ def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
 
 
 def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
-    """Give the steps of ``stream``, the oldest first, some tens of thousands at once; pending ones are its newest."""
+    """Yield the steps of ``stream`` in pieces, oldest first; pending transitions are the newest."""
     with parts.lock:
-        num_held, pending, last_seen = len(parts.timeline), parts.timeline.pending, np.zeros(0, np.int64)
-    for start in range(0, num_held, TRANSITIONS_AT_ONCE):
+        num_stored, pending, last_seen = len(parts.timeline), parts.timeline.pending, np.zeros(0, np.int64)
+    for start in range(0, num_stored, TRANSITIONS_AT_ONCE):
         with parts.lock:
-            # By ranks and not by all indices, of which fifty million would take 400 MB.
+            # By ranks: the indices of fifty million transitions would take 400 MB.
             if start and not np.array_equal(parts.timeline.sampleable_at(np.array([start - 1])), last_seen):
-                raise _has_left(before=int(last_seen[0]))
-            stop = min(start + TRANSITIONS_AT_ONCE, num_held, len(parts.timeline))
+                raise _evicted(before=int(last_seen[0]))
+            stop = min(start + TRANSITIONS_AT_ONCE, num_stored, len(parts.timeline))
             indices = parts.timeline.sampleable_at(np.arange(start, stop))
             run = _steps_of(parts, indices, stream)
         last_seen = indices[-1:]
@@ -309,15 +311,15 @@ def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
 
 
 def _steps_of(parts: MemoryParts, indices: Indices, stream: int) -> _Run:
-    """Look up those of the steps that are of ``stream``."""
-    windows, (actions, rewards, _, terminated, truncated, _) = _looked_up(parts, indices, with_columns=False)
+    """Return those of the steps ``indices`` that belong to ``stream``."""
+    windows, (actions, rewards, _, terminated, truncated, _) = _resolved(parts, indices, with_extras=False)
     streams, last, counts = windows
     return _Run(indices, last, counts, actions, rewards, terminated, truncated).part(np.flatnonzero(streams == stream))
 
 
-def _looked_up(parts: MemoryParts, indices: Indices, with_columns: bool) -> tuple[Any, Columns]:
+def _resolved(parts: MemoryParts, indices: Indices, with_extras: bool) -> tuple[Any, StepFields]:
     try:
-        return parts.timeline.resolve_steps(indices, with_columns)
+        return parts.timeline.resolve_steps(indices, with_extras)
     except IndexError:
         missing = np.setdiff1d(indices[~parts.timeline.is_sampleable(indices)], parts.timeline.pending)
-        raise _has_left(before=int(missing[0]) + 1) from None
+        raise _evicted(before=int(missing[0]) + 1) from None

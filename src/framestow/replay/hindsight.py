@@ -181,7 +181,7 @@ class HindsightGoals:
             one_each = np.ones(len(streams), np.int32)
             of_goals = pending.reading.of_leaf(self._leaf_number)
             of_goals.windows(streams.astype(np.int32), positions, one_each, frames)
-        return self._leaf.as_came(frames[:, 0])
+        return self._leaf.as_observed(frames[:, 0])
 
     def _relabelled(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
         """Return ``batch`` with new goals, rewards and terminations in ``rows``; changes its arrays in place."""

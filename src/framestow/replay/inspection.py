@@ -1,4 +1,7 @@
-"""What a saved memory is and holds, and where its bytes are: everything that ``framestow inspect`` tells."""
+"""Inspect a saved memory for ``framestow inspect``: its settings, games, episodes, files and bytes.
+
+``inspect_memory`` opens a folder without changing it, also while another process writes to it.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,16 @@ from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import MANIFEST, generations, manifest_path, read_manifest
 
 PARTS = {FRAMES: "frames", STEPS: "steps", "state": "state", MANIFEST: "manifests"}
-"""What people call the files whose names begin so."""
+"""Name of the part in reports, by the beginning of a file's name."""
+UNNAMED = "(not named)"  # label of a memory without labels
 
 
 @dataclass(frozen=True)
 class StoredFiles:
     """The files of a saved memory.
 
-    ``bytes_by_part`` counts what belongs to the generation and to those kept beside it. ``left_over`` gives the
-    bytes of each file, or at the end of one, that belong to none: what a crash left, or what a writer is just adding.
+    ``bytes_by_part`` counts the bytes of this generation and of the previous generations that are kept. ``left_over``
+    gives, per file, the bytes that belong to no generation: from a crash, or from a writer that is still adding them.
     """
 
     version: int
@@ -44,30 +48,30 @@ class StoredFiles:
 
 
 def stored_files(folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredFiles:
-    """Look at what lies in ``folder``: of its generations the newest unless one is given; also beside a writer.
+    """Return the files of the memory in ``folder``: of the newest generation unless ``generation`` is given.
 
-    Raises ``FileNotFoundError`` where nothing was saved, ``DamagedDataError`` for a manifest that is not as it was
-    written and ``IncompatibleError`` for one of another version.
+    Another process may write meanwhile. Raises ``FileNotFoundError`` if the folder holds no memory,
+    ``DamagedDataError`` for a damaged manifest and ``IncompatibleError`` for another version.
     """
     while True:
-        there = generations(folder, files)
+        listed = generations(folder, files)
         try:
-            if not there:
-                read_manifest(folder, KIND, VERSION, files=files)  # raises: there is none, or it is of another kind
-            return _of_generations(folder, there, generation, files)
-        except FileNotFoundError:  # a writer removed one between the listing and the reading
-            if generations(folder, files) == there:
+            if not listed:
+                read_manifest(folder, KIND, VERSION, files=files)  # raises: none exists, or it is of another kind
+            return _of_generations(folder, listed, generation, files)
+        except FileNotFoundError:  # a writer removed one between listing and reading
+            if generations(folder, files) == listed:
                 raise
 
 
-def _of_generations(folder: Path, there: list[int], generation: int | None, files: FileSystem) -> StoredFiles:
-    newest = checked_manifest(folder, there[-1], files)
-    kept = [checked_manifest(folder, number, files) for number in newest.kept if number in there]
+def _of_generations(folder: Path, listed: list[int], generation: int | None, files: FileSystem) -> StoredFiles:
+    newest = checked_manifest(folder, listed[-1], files)
+    kept = [checked_manifest(folder, number, files) for number in newest.kept if number in listed]
     sizes = _sizes(folder, files)
     ends: dict[str, int] = {}
     for manifest in [*kept, newest]:
-        own = manifest_path(folder, manifest.generation).name
-        for name, end in {**_ends(manifest), own: sizes.get(own, 0)}.items():
+        manifest_name = manifest_path(folder, manifest.generation).name
+        for name, end in {**_ends(manifest), manifest_name: sizes.get(manifest_name, 0)}.items():
             ends[name] = max(end, ends.get(name, 0))
     number = newest.generation if generation is None else generation
     numbers = [manifest.generation for manifest in [*kept, newest]]
@@ -75,7 +79,7 @@ def _of_generations(folder: Path, there: list[int], generation: int | None, file
 
 
 def _ends(manifest: Manifest) -> dict[str, int]:
-    """How much of which files a manifest names."""
+    """Return the used bytes of each file that ``manifest`` names."""
     ends: dict[str, int] = {manifest.state["name"]: manifest.state["bytes"]}
     for log, state in ((FRAMES, manifest.frames), (STEPS, manifest.steps)):
         for file in state["files"]:
@@ -97,21 +101,18 @@ def _beyond(ends: dict[str, int], sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _sizes(folder: Path, files: FileSystem) -> dict[str, int]:
-    """Bytes of each file of a memory that lies in ``folder``."""
+    """Return the size of each file of the memory in ``folder``."""
     sizes = {}
     for name in files.names(folder):
         if name.partition(".")[0] in PARTS and (folder / name).is_file():
-            with suppress(FileNotFoundError):  # a writer may take one away meanwhile
+            with suppress(FileNotFoundError):  # a writer may remove a file meanwhile
                 sizes[name] = files.size(folder / name)
     return sizes
 
 
-UNNAMED = "(not named)"  # what feeds a memory that was not told
-
-
 @dataclass(frozen=True)
 class Spread:
-    """Mean, least and greatest of some numbers."""
+    """Mean, minimum and maximum of some numbers."""
 
     mean: float
     least: float
@@ -119,13 +120,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: npt.NDArray[np.generic]) -> Spread | None:
-        """The spread of ``values``; None where there are none."""
+        """Return the spread of ``values``; None for an empty array."""
         return cls(float(values.mean()), float(values.min()), float(values.max())) if values.size else None
 
 
 @dataclass(frozen=True)
 class Ages:
-    """How long ago transitions were appended: frames that have come to their stream since."""
+    """Ages of the transitions of one label, in frames appended to their stream since."""
 
     oldest: int
     median: int
@@ -133,12 +134,13 @@ class Ages:
 
 @dataclass(frozen=True)
 class LabelInspection:
-    """What is held of one game, or whatever else fed the memory under one name.
+    """The stored transitions and episodes of one label, such as the name of a game.
 
-    ``frames`` counts those that the transitions show. An episode is *whole* if its first step and one that terminated
-    or truncated it are held, *open* if it goes on, and otherwise *cut*: its beginning has left, or a reset came in
-    between. ``returns`` (sums of the rewards as they were recorded) and ``lengths`` (steps) are those of whole
-    episodes, None without any; ``ages`` is None without transitions.
+    An episode is *whole* if its first step and a step that terminated or truncated it are stored. It is *open* if it
+    has not ended. Otherwise it is *cut*: its first steps were evicted, or a reset came before its end.
+
+    ``frames`` counts the frames that the transitions reference. ``returns`` (sums of recorded rewards) and ``lengths``
+    (steps) are those of whole episodes, None without any. ``ages`` is None without transitions.
     """
 
     label: str
@@ -154,9 +156,9 @@ class LabelInspection:
 
 
 def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
-    """Look at everything that is held, by the labels that the memory's settings name, in the order of their streams.
+    """Return an inspection of each label, in the order of the environments.
 
-    Reads no frame. Takes a pass over all steps in pieces of bounded size, and 40 bytes for each episode.
+    Reads all steps in pieces of bounded size, and no frames. Takes 40 bytes for each episode.
     """
     settings = parts.settings
     labels = settings.labels or (UNNAMED,) * settings.num_envs
@@ -167,12 +169,12 @@ def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
     for stream, label in enumerate(labels):
         streams_by_label.setdefault(label, []).append(stream)
     return [
-        _inspected_source(label, len(streams), episodes.of_streams(streams), newest_positions)
+        _inspected_label(label, len(streams), episodes.of_streams(streams), newest_positions)
         for label, streams in streams_by_label.items()
     ]
 
 
-def _inspected_source(
+def _inspected_label(
     label: str, num_envs: int, episodes: EpisodeRuns, newest_positions: npt.NDArray[np.int64]
 ) -> LabelInspection:
     runs, is_whole = episodes.runs, episodes.is_whole
@@ -195,8 +197,8 @@ def _ages(episodes: EpisodeRuns, newest_positions: npt.NDArray[np.int64]) -> Age
     runs = episodes.runs
     if not len(runs):
         return None
-    # A run's ages are consecutive numbers, so the median is found among intervals: no array of all transitions.
-    oldest = newest_positions[runs["stream"]] - runs["first"] - 1  # 0 for the step that led to the newest frame
+    # The ages of a run are consecutive numbers: bisection over intervals finds the median without listing all ages.
+    oldest = newest_positions[runs["stream"]] - runs["first"] - 1  # 0 for the newest step
     youngest = oldest - runs["length"] + 1
     wanted = (int(runs["length"].sum()) + 1) // 2
     low, high = int(youngest.min()), int(oldest.max())
@@ -209,10 +211,10 @@ def _ages(episodes: EpisodeRuns, newest_positions: npt.NDArray[np.int64]) -> Age
 
 @dataclass(frozen=True)
 class Inspection:
-    """A memory in a folder, looked at from outside.
+    """Contents and size of a memory in a folder.
 
-    ``file_bytes`` gives bytes by part of the files that belong to the generation looked at; ``left_over`` those that
-    do not: what a crash left, or what a writer is just adding.
+    ``file_bytes`` gives the bytes of the files by part, and ``left_over`` the bytes that belong to no generation
+    (``StoredFiles``).
     """
 
     folder: Path
@@ -227,8 +229,8 @@ class Inspection:
 
     @property
     def transitions(self) -> int:
-        """Transitions held."""
-        return sum(told.transitions for told in self.labels)
+        """Number of stored transitions."""
+        return sum(label.transitions for label in self.labels)
 
     @property
     def nbytes(self) -> int:
@@ -237,45 +239,45 @@ class Inspection:
 
     @property
     def times_smaller_than_frames(self) -> float:
-        """How many times larger its frames alone would be without packing; 0 for a memory that holds nothing."""
-        frames = sum(told.frames for told in self.labels)
+        """Size of the uncompressed frames, divided by the size of the files; 0 for an empty memory."""
+        frames = sum(label.frames for label in self.labels)
         return self.settings.frame.nbytes * frames / max(1, self.nbytes)
 
     @property
     def times_smaller_than_stacked_pairs(self) -> float:
-        """How many times larger it would be if each transition kept two uncompressed stacks."""
+        """Size of two uncompressed stacks per transition, divided by the size of the files."""
         return 2 * self.settings.stack * self.settings.frame.nbytes * self.transitions / max(1, self.nbytes)
 
     def label_of(self, stream: int) -> str:
-        """The name of what feeds a stream."""
+        """Return the label of environment ``stream``."""
         return self.settings.labels[stream] if self.settings.labels else UNNAMED
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-able values."""
-        told = asdict(self) | {"settings": self.settings.state(), "folder": str(self.folder)}
-        told["written"] = self.written.isoformat(timespec="seconds")
+        """Return everything as JSON-able values."""
+        values = asdict(self) | {"settings": self.settings.state(), "folder": str(self.folder)}
+        values["written"] = self.written.isoformat(timespec="seconds")
         names = "transitions", "nbytes", "times_smaller_than_frames", "times_smaller_than_stacked_pairs"
-        return told | {name: getattr(self, name) for name in names}
+        return values | {name: getattr(self, name) for name in names}
 
 
 def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspection, ReplayMemory]:
-    """Open the memory in ``folder``, its newest generation unless one is given, and look at all of it.
+    """Open the memory in ``folder`` and return its inspection and the open memory.
 
-    Its segments stay in their files; beside a writer this is what was committed at
-    one moment. Raises what opening it raises.
+    Opens the newest generation unless ``generation`` is given; its segments stay in their files. While another process
+    writes, the result is a consistent snapshot of one commit. Raises the errors of ``ReplayMemory.open``.
     """
     while True:
-        there = generations(folder)
+        listed = generations(folder)
         try:
             return _inspected(folder, generation)
-        except (FileNotFoundError, DamagedDataError):  # a writer may have removed that generation and what it needed
-            if generation is not None or generations(folder) == there:
+        except (FileNotFoundError, DamagedDataError):  # a writer may have removed this generation meanwhile
+            if generation is not None or generations(folder) == listed:
                 raise
 
 
 def _inspected(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:
     files = stored_files(folder, generation)
-    sampler = Uniform()  # whatever it was drawn by: that may be a class that is not here
+    sampler = Uniform()  # the saved sampler may be a class that is not installed here
     memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler)
     inspection = Inspection(
         folder=folder,
@@ -292,24 +294,27 @@ def _inspected(folder: Path, generation: int | None) -> tuple[Inspection, Replay
 
 
 class DrawnTransition(NamedTuple):
-    """A transition to show: a batch of one, and where its frames come from."""
+    """One sampled transition: a batch of one, and details of its frames."""
 
     batch: Batch
     env_id: int
     num_padded: int
-    """Places of its observation that hold no frame of the episode."""
+    """Number of padding frames in its observation."""
     num_steps: int
-    """Steps that it leads over: ``n_step``, or those up to its episode's end."""
+    """Number of its steps: ``n_step``, or fewer at the end of an episode."""
 
 
 def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
-    """Draw a transition uniformly by a generator of its own; raise ``NothingToSampleError`` where there is none."""
+    """Return a uniformly sampled transition; raise ``NothingToSampleError`` for an empty memory.
+
+    Uses a generator seeded with ``seed``, so the memory's own generator does not advance.
+    """
     timeline = memory._parts.timeline
     if not len(memory):
-        raise NothingToSampleError("the memory holds no transition: there is nothing to draw; append steps first")
+        raise NothingToSampleError("the memory has no transitions: there is nothing to sample; append steps first")
     rank = int(np.random.default_rng(seed).integers(len(memory)))
     index = timeline.sampleable_at(np.array([rank]))
-    (streams, first_step, counts), _ = timeline.resolve_steps(index, with_columns=False)
-    (_, last_positions, _), _ = timeline.resolve(index, with_columns=False)
+    (streams, first_step, counts), _ = timeline.resolve_steps(index, with_extras=False)
+    (_, last_positions, _), _ = timeline.resolve(index, with_extras=False)
     num_steps = int(last_positions[-1] - first_step[0]) + 1
     return DrawnTransition(memory.get(index), int(streams[0]), memory.stack + 1 - int(counts[0]), num_steps)

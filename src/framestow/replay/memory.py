@@ -18,9 +18,8 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.columns import ExtrasSpec
-from framestow.replay.episodes import HeldEpisode, held_episodes
-from framestow.replay.eviction import OnDamage, Retention, evict_unneeded
+from framestow.replay.episodes import StoredEpisode, stored_episodes
+from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
@@ -28,6 +27,7 @@ from framestow.replay.samplers.sampler import Sampler, checked_priorities
 from framestow.replay.sampling import BatchGatherer, PendingBatch, StepSequences, StoredBatches, step_sequences
 from framestow.replay.sequences import Borders, PendingSequences, SequenceGatherer, SequenceShape
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
+from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.session import (
     OpenStore,
     SavedFolders,
@@ -195,9 +195,9 @@ class ReplayMemory:
             except BaseException:  # Ctrl-C can interrupt between any two of them
                 self._parts.finish_step(checked, new_frames, lambda: self._timeline.begin(checked))
                 raise
-            is_over = charged_bytes > self._budget.most_charged
+            is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
-                self._parts.make_fit()
+                self._parts.evict_to_fit()
         if is_over and self._directory is not None:
             self._directory.flush_for_budget()
 
@@ -237,8 +237,8 @@ class ReplayMemory:
             step = env_ids, actions, rewards, terminated, truncated, frames, extras
             numbers, new_frames = stage_step(self._timeline, self._settings, step)
 
-            if self._timeline.make_room():
-                evict_unneeded(self._storage, self._timeline)
+            if self._timeline.evict_for_staged():
+                evict_unreferenced_frames(self._storage, self._timeline)
             try:
                 charged_bytes = self._storage.append(numbers, new_frames)
                 self._stacker.append(numbers, new_frames)
@@ -246,9 +246,9 @@ class ReplayMemory:
             except BaseException:  # Ctrl-C can interrupt between any two of them
                 self._parts.finish_step(numbers, new_frames, self._timeline.append_staged)
                 raise
-            is_over = charged_bytes > self._budget.most_charged
+            is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
-                self._parts.make_fit()
+                self._parts.evict_to_fit()
         if is_over and self._directory is not None:
             self._directory.flush_for_budget()
 
@@ -489,7 +489,7 @@ class ReplayMemory:
         with self._lock:
             return self._timeline.sampleable_indices()
 
-    def episodes(self) -> Iterator[HeldEpisode]:
+    def episodes(self) -> Iterator[StoredEpisode]:
         """Iterate over the stored episodes, environment by environment; each reads its frames when asked for them.
 
         >>> from framestow import FrameSpec
@@ -502,7 +502,7 @@ class ReplayMemory:
 
         Raises ``NothingToSampleError`` if steps of an episode are evicted meanwhile: do not append to a full memory.
         """
-        return held_episodes(self._parts)
+        return stored_episodes(self._parts)
 
     # Saving and loading
 
@@ -592,7 +592,7 @@ class ReplayMemory:
             memory = build_memory(partial(make, sampler=sampler, threads=threads), settings, path)
             with memory._parts.notified_sampler.released_on_error():
                 stored.fill(memory._parts)
-                memory._parts.make_fit()
+                memory._parts.evict_to_fit()
                 memory._saves.remember(path, stored.commit)
         return memory
 
@@ -776,7 +776,7 @@ class ReplayMemory:
         self._directory = directory
         self._parts.budget.count_files(self._parts.settings.retention == "random")
         with self._parts.lock:
-            self._parts.make_fit()
+            self._parts.evict_to_fit()
         directory.flush_every(flush_every, memory=self)
 
 

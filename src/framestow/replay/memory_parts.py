@@ -17,11 +17,11 @@ from framestow.errors import DamagedSegmentError
 from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.frames.stacking import make_stacker
 from framestow.replay.byte_amounts import KIB
-from framestow.replay.columns import slot_record
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Draw, Indices, Sampler
+from framestow.replay.step_fields import slot_record
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
@@ -76,7 +76,7 @@ class MemoryParts:
     def open_frames(self) -> int:
         """Number of frames in open segments, of all leaves."""
         length = self.storage.frames_per_segment
-        return sum(self.storage.held(leaf).stop % length for leaf in range(self.settings.num_frame_streams))
+        return sum(self.storage.stored_positions(leaf).stop % length for leaf in range(self.settings.num_frame_streams))
 
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
@@ -113,16 +113,16 @@ class MemoryParts:
         with self.lock:
             self.notified_sampler.switch(sampler)
             self._charge_sampler()
-            self.make_fit()
+            self.evict_to_fit()
 
     def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]]) -> None:
         """Pass checked priorities to the sampler."""
         with self.lock:
             self.notified_sampler.update_priorities(indices, priorities)
 
-    def make_fit(self) -> None:
+    def evict_to_fit(self) -> None:
         """Evict transitions until the memory is within its budget."""
-        self.budget.make_fit(self.storage, self.timeline)
+        self.budget.evict_to_fit(self.storage, self.timeline)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what is saved besides steps and frames: values for JSON, and the sampler's arrays."""
@@ -155,7 +155,7 @@ class MemoryParts:
         A storage cannot remove a frame. So once it has the first one, the step is completed: the other frames are
         stored, then ``give_slots`` is called. Without any frame, nothing was stored.
         """
-        stops = np.array([self.storage.held(stream).stop for stream in streams.tolist()])
+        stops = np.array([self.storage.stored_positions(stream).stop for stream in streams.tolist()])
         is_ahead = stops - 1 > self.timeline.newest_positions[streams]
         if is_ahead.any():
             if not is_ahead.all():
@@ -168,13 +168,13 @@ class MemoryParts:
         self.timeline.check()
         self.check_segments()
         frames = self.storage.frames_per_segment
-        windows = Windows(*self.timeline.resolve(self.timeline.sampleable_indices(), with_columns=False)[0])
+        windows = Windows(*self.timeline.resolve(self.timeline.sampleable_indices(), with_extras=False)[0])
         for leaf in range(self.settings.num_frame_streams):
             is_mine = windows.streams == leaf % self.settings.num_envs
             lasts = windows.last_positions[is_mine]
             needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
             lacking = np.setdiff1d(needed, self._segments_of(leaf))
-            if lacking.size or (lasts >= self.storage.held(leaf).stop).any():
+            if lacking.size or (lasts >= self.storage.stored_positions(leaf).stop).any():
                 raise AssertionError(f"stream {leaf} of frames lacks segments {lacking} of {needed} that steps need")
 
     def check_segments(self) -> None:
@@ -184,7 +184,7 @@ class MemoryParts:
         """
         for leaf in range(self.settings.num_frame_streams):
             stream = leaf % self.settings.num_envs
-            if self.storage.held(leaf).stop != self.storage.held(stream).stop:
+            if self.storage.stored_positions(leaf).stop != self.storage.stored_positions(stream).stop:
                 raise AssertionError(f"stream {stream} has different frames in two leaves")
             if isinstance(self.timeline, BlockTimeline):
                 loaded = self._loaded_without_block.get(leaf, np.empty(0, np.int64))
@@ -193,9 +193,9 @@ class MemoryParts:
     def _segments_of(self, stream: int) -> npt.NDArray[np.int64]:
         """Return the numbers of the segments of ``stream`` (one leaf of it) that are not to be evicted, ascending."""
         frames = self.storage.frames_per_segment
-        number, num_open = divmod(self.storage.held(stream).stop, frames)
+        number, num_open = divmod(self.storage.stored_positions(stream).stop, frames)
         numbers = self.storage.sealed_segments(stream)
-        for owner, first, before in self.timeline.unneeded:
+        for owner, first, before in self.timeline.unreferenced_frames:
             if owner == stream % self.settings.num_envs:
                 numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
         return np.append(numbers, number) if num_open else numbers

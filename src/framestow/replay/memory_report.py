@@ -1,4 +1,4 @@
-"""Where the bytes of a memory are."""
+"""Report the size of a memory: its bytes by part, and the compression ratio."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from dataclasses import dataclass, field
 
 from framestow.replay.byte_amounts import format_bytes
 
-# The others depend on settings, not on how many transitions are held.
 SEALED_PARTS = ("frames", "other floats")
-PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")
+PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every transition; the others are constant
 
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What a memory holds and what it takes; prints as a table.
+    """Number of stored transitions and frames, and the bytes that they take; prints as a table.
 
-    ``parts`` gives bytes in RAM by part, ``disk_bytes`` those in the files of a memory that lives in a folder.
-    ``stacked_pair_bytes`` is what one transition takes where observation and next observation are both kept whole,
-    ``frame_bytes`` what one uncompressed frame takes. ``frames`` gives the frames held by how they are kept,
-    ``open_frames`` how many of them lie in open segments. ``frame_bytes_by_key``, where observations are dicts or
-    tuples, gives the bytes in RAM of each key's frames, with their open segments and index. ``max_bytes`` is the
-    memory's budget, ``None`` where it has none, and ``share_used`` how much of the room for transitions in it is taken.
-    ``skipped_segments`` counts the damaged segments that were taken out (``on_damage="skip"``).
+    ======================  ========================================================================================
+    field                   meaning
+    ======================  ========================================================================================
+    parts                   bytes in RAM, by part (see below)
+    disk_bytes              bytes in the files of a memory with a ``directory``
+    frame_bytes             bytes of one uncompressed frame
+    stacked_pair_bytes      bytes of one transition with both observations stored whole
+    frames                  number of stored frames, by how they are stored
+    open_frames             number of them in open segments
+    frame_bytes_by_key      of Dict and Tuple observations: bytes in RAM of each key's frames
+    max_bytes               the memory's budget, or None
+    share_used              used share of the budget for transitions, from 0 to 1
+    skipped_segments        number of damaged segments that were skipped (``on_damage="skip"``)
+    ======================  ========================================================================================
 
     =============  ===============================================================================================
-    part           what it counts
+    part           bytes of
     =============  ===============================================================================================
-    frames         sealed segments; of a raw memory, frames as they came
-    open segments  the segments that are being filled, and what packing and unpacking needs beside them
-    index          where each segment lies
-    steps          action, reward, flags and extras of each transition, and where its frames are
-    priorities     what the sampler keeps of each transition, where it keeps anything
-    stacks         what the policy sees now
-    output pool    arrays that are kept for batches to come
+    frames         sealed segments; of a raw memory, uncompressed frames
+    open segments  segments that are being filled, and working memory for packing and unpacking
+    index          the place of each segment
+    steps          action, reward, flags and extras of each transition, and the positions of its frames
+    priorities     the sampler's data per transition
+    stacks         the current observations
+    output pool    arrays reused for coming batches
     =============  ===============================================================================================
 
-    Floats have two parts more: ``newest pixels``, and ``other floats`` for frames that are no pixels over 255.
+    Scaled float frames have two more parts: ``newest pixels``, and ``other floats`` for frames that are not k / 255.
     """
 
     transitions: int
@@ -59,39 +65,39 @@ class MemoryReport:
 
     @property
     def all_bytes(self) -> int:
-        """Bytes in RAM and in files together: what a budget bounds."""
+        """Bytes in RAM and in files together; a budget limits them."""
         return self.nbytes + self.disk_bytes
 
     @property
     def bytes_per_transition(self) -> float:
-        """Bytes in RAM and in files for each transition held; 0 while there is none."""
+        """Bytes in RAM and in files per stored transition; 0 for an empty memory."""
         return self.all_bytes / self.transitions if self.transitions else 0.0
 
     @property
     def times_smaller_than_frames(self) -> float:
-        """How many times larger one uncompressed frame a transition would be."""
+        """Size of one uncompressed frame per transition, divided by ``all_bytes``."""
         return self.frame_bytes * self.transitions / self.all_bytes
 
     @property
     def times_smaller_than_stacked_pairs(self) -> float:
-        """How many times larger two uncompressed stacks a transition would be."""
+        """Size of two uncompressed stacks per transition, divided by ``all_bytes``."""
         return self.stacked_pair_bytes * self.transitions / self.all_bytes
 
     @property
     def sealed_frames(self) -> int:
-        """Frames in sealed segments, whose size tells what later frames will take."""
+        """Number of frames in sealed segments; their size predicts the size of later frames."""
         return sum(self.frames.values()) - self.open_frames
 
     @property
     def sealed_bytes_per_transition(self) -> float:
-        """Bytes of a transition's frames once their segment is sealed; 0 while no segment is."""
+        """Bytes of a transition's frames in sealed segments; 0 before the first segment is sealed."""
         sealed_bytes = sum(self.parts.get(part, 0) for part in SEALED_PARTS) + self.disk_bytes
         sealed_share = 1 - self.open_frames / (sum(self.frames.values()) or 1)
         return sealed_bytes / (self.transitions * sealed_share) if self.transitions and sealed_share else 0.0
 
     @property
     def growing_bytes_per_transition(self) -> float:
-        """Bytes that each further transition is expected to take, at the ratio so far; 0 while there is none."""
+        """Expected bytes of each further transition, at the ratio so far; 0 for an empty memory."""
         if not self.transitions:
             return 0.0
         others = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW if part not in SEALED_PARTS)
@@ -99,7 +105,7 @@ class MemoryReport:
 
     @property
     def expected_capacity(self) -> int:
-        """Transitions that the memory is expected to hold when it is full, at the ratio so far."""
+        """Expected number of transitions of the full memory, at the ratio so far."""
         if self.max_bytes is None or not self.transitions:
             return self.capacity
         fitting = int(self.transitions / self.share_used) if self.share_used else self.capacity
@@ -107,7 +113,7 @@ class MemoryReport:
 
     @property
     def expected_bytes(self) -> int:
-        """Bytes in RAM and in files that are expected when it is full, at the ratio so far."""
+        """Expected bytes of the full memory in RAM and in files, at the ratio so far."""
         more = (self.expected_capacity - self.transitions) * self.growing_bytes_per_transition
         return self.all_bytes + int(more)
 

@@ -13,7 +13,6 @@ from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.columns import NO_EXTRAS, ExtrasSpec
 from framestow.replay.eviction import (
     MIN_SEALED_SEGMENTS,
     Retention,
@@ -23,6 +22,7 @@ from framestow.replay.eviction import (
     min_segment_frames,
     segment_frames,
 )
+from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.storage.storages import SEGMENT_RULE, STORAGES, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
@@ -99,8 +99,8 @@ class MemorySettings:
         if self.max_bytes is None:
             return usual if frames is None else frames
         num_sealed = MIN_SEALED_SEGMENTS if is_random else 1
-        fewest, column_bytes = min_segment_frames(self.stack), self.extras.dtype.itemsize
-        needs = SegmentNeeds(self.frame, self.num_envs, self.stack, num_sealed, fewest, column_bytes)
+        fewest, extra_bytes = min_segment_frames(self.stack), self.extras.dtype.itemsize
+        needs = SegmentNeeds(self.frame, self.num_envs, self.stack, num_sealed, fewest, extra_bytes)
         if frames is None:
             return needs.frames_within(self.max_bytes, usual)
         needs.check(self.max_bytes, frames)

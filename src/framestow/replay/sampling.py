@@ -25,7 +25,7 @@ from framestow.replay.batch import Batch
 from framestow.replay.eviction import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
-from framestow.replay.timelines.timeline import Columns
+from framestow.replay.timelines.timeline import StepFields
 from framestow.storage.frame_storage import Reading
 
 MAX_BUFFERS = 8
@@ -112,7 +112,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
     __slots__ = ("_parts", "columns", "frames", "reading", "windows")
 
     windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
-    columns: Columns
+    columns: StepFields
     frames: Frames
 
     def __init__(self, parts: MemoryParts) -> None:
@@ -255,7 +255,7 @@ class BatchGatherer:
             self._largest_draw = num_frames
             self._parts.budget.reserve_output(OUTPUT_ARRAYS * num_frames * self._parts.settings.frame.nbytes)
             self._pool.max_bytes = self._parts.budget.output_bytes
-            self._parts.make_fit()
+            self._parts.evict_to_fit()
 
     def _as_draw(self, indices: npt.NDArray[np.int64]) -> Draw:
         """Return ``indices`` as a draw with weights of 1; raise ``NothingToSampleError`` if one is not stored."""
@@ -438,7 +438,7 @@ class StoredBatches:
         timeline, last = self._parts.timeline, self._last
         found, num_missing = [np.zeros(0, np.int64)], self._batch_size
         while num_missing:
-            behind = timeline.held_after(last, num_missing)
+            behind = timeline.sampleable_after(last, num_missing)
             if not len(behind):
                 break
             last = int(behind[-1])

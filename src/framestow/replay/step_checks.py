@@ -65,7 +65,7 @@ def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any]
             return None
         if not (part.flags.c_contiguous and part.flags.aligned):
             return None
-        kept = flat[place] = leaf.as_kept(part)
+        kept = flat[place] = leaf.as_stored(part)
         if num_frames is None:
             num_frames = kept.shape[:1]
         if kept.shape != num_frames + leaf.frame.shape:
@@ -118,7 +118,7 @@ def checked_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
     if isinstance(spec, FrameSpec):
         return _checked_array(frames, num_steps, Leaf((), spec))
     parts = zip(spec.leaves, spec.flattened(frames), strict=True)
-    return tuple(leaf.as_kept(_checked_array(part, num_steps, leaf)) for leaf, part in parts)
+    return tuple(leaf.as_stored(_checked_array(part, num_steps, leaf)) for leaf, part in parts)
 
 
 def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDArray[Any]:

@@ -1,1 +1,1 @@
-"""Where frames live, addressed by (stream, position). Knows no episode and no reward."""
+"""Store frames by stream and position, without knowledge of episodes or rewards."""

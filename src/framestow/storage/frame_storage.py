@@ -1,4 +1,4 @@
-"""What every frame storage promises."""
+"""Define ``FrameStorage``, the interface of all frame storages, and ``StorageInFiles`` for those that can use files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from framestow.frames.stacking import StackPadding
 
 
 class Reading(Protocol):
-    """Keeps what a storage held when ``start_reading`` was called readable, whatever is appended and evicted since.
+    """A consistent view of the frames that a storage had when ``start_reading`` was called.
 
-    For as long as it is neither stopped nor collected. It takes no lock: the writer goes on, and waits only when
-    so much was evicted meanwhile that it must not grow further. So whoever has a reading must not wait for the writer.
+    Later appends and evictions do not change it, until it is stopped or garbage-collected. It holds no lock, so the
+    writer continues. Evicted frames stay in memory for a reading; if they take too much, the writer waits for it to
+    stop. So a thread with an open reading must not wait for the writer.
     """
 
     def windows(
@@ -30,38 +31,35 @@ class Reading(Protocol):
         """Write windows as ``FrameStorage.windows`` does."""
 
     def stop(self) -> None:
-        """Let go of what was evicted meanwhile."""
+        """Release the evicted frames that this reading kept alive."""
 
 
 class FrameStorage(Protocol):
-    """Frames of n streams, addressed by stream and position; they come back bit for bit, whatever their dtype.
+    """Frames of n streams, addressed by stream and position, returned bit for bit.
 
-    Of observations of several arrays (``ObservationSpec``) each array has the same positions, and wherever frames go in
-    or out stands a tuple of arrays, one a leaf (``KeyedStorage``).
+    A *position* numbers the frames of one stream from 0, and is never reused. A storage has the frames of the range
+    ``stored_positions(stream)``, except for evicted segments within it. It knows no episodes. For observations of
+    several arrays (``ObservationSpec``), frames are tuples with one array per leaf (``KeyedStorage``).
 
-    A position counts the frames of one stream from 0 for ever; a storage holds the frames of the half-open range
-    ``held(stream)``, but for segments that were evicted among them. It knows no episode: which frames belong together
-    is the caller's business.
+    Segment k of a stream has the positions ``k * frames_per_segment`` to ``(k + 1) * frames_per_segment`` (excluded).
+    It is *open* while it is being filled, and *sealed* when it is full. A sealed segment never changes, and is evicted
+    as a whole::
 
-    Segment k of a stream has the positions from ``k * frames_per_segment`` up to the next one's first. It is *open*
-    while it is being filled, and *sealed* from then on: it never changes, and leaves as a whole::
+        evict(0, before=640)              stored: 640 to the newest
+        evict(0, before=1280, first=960)  stored: 640 to 959, and 1280 to the newest
 
-        evict(0, before=640)             held from 640 on
-        evict(0, before=1280, first=960) a hole: 640 to 959, and 1280 to the newest
-
-    Threads: one at a time may ``append``, ``evict``, ``restore`` and take a ``segment``; beside it any number may start
-    readings and use them, each reading in one thread, and ask for ``windows``, ``held`` and ``nbytes``.
+    Threads: one thread at a time may call ``append``, ``evict``, ``restore`` and ``segment``. Meanwhile, any number of
+    threads may start readings (each used by one thread) and call ``windows``, ``stored_positions`` and ``nbytes``.
     """
 
     @property
     def frames_per_segment(self) -> int:
-        """Frames of a stream that go at once when they are evicted, those at a multiple of it and after."""
+        """Number of frames in a full segment."""
 
     def append(self, streams: npt.NDArray[np.int32], frames: Any) -> int:
-        """Store ``frames[i]`` at the next position of ``streams[i]``; no stream twice. The frames are copied.
+        """Copy ``frames[i]`` to the next position of ``streams[i]``, and return the new ``charged_bytes``.
 
-        ``frames`` is C-contiguous, of shape ``(m, *frame)`` and the dtype of the frames. Returns ``charged_bytes``,
-        since asking for it after each step would take longer than the step's share of it.
+        ``frames`` is C-contiguous, of shape ``(m, *frame)`` and the dtype of the spec. No stream may occur twice.
         """
 
     def windows(
@@ -72,11 +70,11 @@ class FrameStorage(Protocol):
         out: Any,
         padding: StackPadding = "first_frame",
     ) -> None:
-        """Write one window of consecutive frames for each row of ``out``, ``(batch, length, *frame)`` in C order.
+        """Write one window of consecutive frames into each row of ``out``, ``(batch, length, *frame)`` in C order.
 
-        Window i holds the frames ``last - count + 1 .. last`` of its stream in its final ``count`` places
-        (``1 <= count <= length``); the places before repeat the first of them or are zeros, as ``padding`` says. Raises
-        ``IndexError`` for a frame that is not held, before ``out`` is touched.
+        Row i ends with the frames ``last - count + 1 .. last`` of its stream (``1 <= count <= length``). The places
+        before are filled with the first of these frames or with zeros, as ``padding`` says. Raises ``IndexError`` for a
+        frame that is not stored, before it writes to ``out``.
         """
         reading = self.start_reading()
         try:
@@ -85,103 +83,100 @@ class FrameStorage(Protocol):
             reading.stop()
 
     def start_reading(self) -> Reading:
-        """Give what can read the frames that are held now, at leisure."""
+        """Return a reading of the frames that are stored now; the caller must stop it."""
 
     def evict(self, stream: int, before: int, first: int = 0) -> None:
-        """Allow the frames of ``stream`` at ``first`` up to ``before`` to go: the sealed segments wholly within do.
+        """Evict the sealed segments of ``stream`` within positions ``first`` to ``before`` (excluded).
 
-        Older readings still see them, until then they count in ``nbytes``. May wait for such a reading to stop.
+        Open readings still see the evicted frames, which count in ``nbytes`` until then. May wait for a reading to
+        stop.
         """
 
-    def held(self, stream: int) -> range:
-        """Positions of ``stream`` from the oldest frame held to the next one; where none is held, it is empty."""
+    def stored_positions(self, stream: int) -> range:
+        """Return the positions of ``stream``, from the oldest stored frame to the next one (excluded)."""
 
     def segment_numbers(self, stream: int) -> range:
-        """Numbers of the segments of ``stream`` that have frames, the oldest held first, the open one last.
-
-        Those that were evicted among them are not left out.
-        """
-        held, frames = self.held(stream), self.frames_per_segment
-        return range(held.start // frames, -(-held.stop // frames))
+        """Return the range of segment numbers from the oldest stored segment to the open one, evicted ones included."""
+        stored, frames = self.stored_positions(stream), self.frames_per_segment
+        return range(stored.start // frames, -(-stored.stop // frames))
 
     def open_segment(self, stream: int) -> int:
-        """Number of the segment of ``stream`` that the next frame goes into; those below are sealed."""
-        return self.held(stream).stop // self.frames_per_segment
+        """Return the number of the segment that the next frame of ``stream`` goes into; lower ones are sealed."""
+        return self.stored_positions(stream).stop // self.frames_per_segment
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
-        """Numbers of the sealed segments of ``stream`` that are held, ascending: a copy."""
+        """Return the numbers of the stored sealed segments of ``stream``, ascending, as a copy."""
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Give the packed frames of a segment as bytes that stand alone; of the open one, the frames it has so far.
+        """Return a segment as self-contained packed bytes; of the open segment, its frames so far.
 
-        Raises ``IndexError`` for one that is not held, or has no frame yet.
+        Raises ``IndexError`` for a segment that is not stored or has no frames yet.
         """
 
     def restore(self, stream: int, number: int, segment: bytes) -> None:
-        """Put what ``segment`` gave behind what ``stream`` holds, under its number; a hole before it is allowed.
+        """Append to ``stream`` what ``segment`` returned, as segment ``number``; numbers may be skipped.
 
-        An empty stream may begin with any. One that is not full becomes the open segment again, and goes on as if it
-        had never left. Raises ``DamagedDataError`` for bytes that are not a segment of such frames, ``ValueError`` for
-        a number that does not follow. Nothing has changed then.
+        A segment that is not full becomes the open segment. Raises ``DamagedDataError`` for bytes that are not a
+        segment of such frames, and ``ValueError`` for a number that is too low; both change nothing.
         """
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
+        """Start the empty ``stream`` with the first frame of segment ``number``."""
 
     @property
     def charged_bytes(self) -> int:
-        """What counts against a budget: at least all that ``nbytes`` counts, but for what only readings still see.
+        """Bytes that count against a budget: an upper bound of ``nbytes``, plus ``step_bytes`` per frame.
 
-        And what the steps of the frames take elsewhere, as the storage was told. It follows from what is held alone,
-        not from what was held before or how it lies, so whoever lets go by it does the same after saving and loading.
+        Evicted frames that only readings still see do not count. The value depends only on the stored frames, so
+        evictions by it are the same after saving and loading.
         """
 
     def charge_steps(self, step_bytes: int) -> None:
-        """Charge so much for what the step of each frame takes elsewhere, from now on."""
+        """Add ``step_bytes`` per frame to ``charged_bytes``, for the timeline's step of each frame."""
 
     @property
     def num_frames(self) -> dict[str, int]:
-        """Frames held over all streams, by how they are kept."""
+        """Number of stored frames over all streams, by how they are stored."""
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes held, by part; what older readings still see is among them."""
+        """Bytes in RAM, by part, including evicted frames that readings still see."""
 
 
 class StorageInFiles(FrameStorage):
-    """A storage whose sealed segments may lie in files, so that it may be larger than RAM.
+    """A storage whose sealed segments can be in files, so that it can be larger than RAM.
 
-    To be inherited from: ``isinstance`` tells at once, where for a protocol it would look every attribute up.
+    This is a base class rather than a protocol, since ``isinstance`` of a protocol is slow.
 
-    A file is opened once, for as long as a segment lies in it, whatever becomes of its name; no other file may get that
-    name meanwhile. What is read from one is verified each time: ``windows`` and ``segment`` raise
-    ``DamagedSegmentError``, naming file, offset, stream and segment, for bytes that are not the segment's.
+    A file stays open as long as one of its segments is stored, even if it is renamed or deleted. No other file may get
+    its name meanwhile. Every read is verified: for damaged bytes, ``windows`` and ``segment`` raise
+    ``DamagedSegmentError`` with file, offset, stream and segment.
     """
 
-    def lies_in_files(self, stream: int) -> bool:  # noqa: ARG002 - of one array all streams do
-        """Whether the sealed segments of ``stream`` may lie in files."""
+    def supports_files(self, stream: int) -> bool:  # noqa: ARG002 - only KeyedStorage depends on the stream
+        """Return whether the sealed segments of ``stream`` can be in files."""
         return True
 
     @abstractmethod
     def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
-        """Read a sealed segment from a file from now on, and let go of its RAM as ``evict`` does.
+        """Read a sealed segment from a file from now on, and free its RAM.
 
-        Its ``size`` bytes, as ``segment`` gives them, stand at ``offset`` of ``path``. It may lie in another file
-        already. Raises ``IndexError`` for one that is not held or not sealed, ``ValueError`` for another size and
-        ``OSError`` if the file cannot be opened; nothing has changed then.
+        The file has the ``size`` bytes that ``segment`` returns at ``offset``. The segment may be in another file
+        already. Raises ``IndexError`` for a segment that is not stored or not sealed, ``ValueError`` for another size
+        and ``OSError`` for a file that cannot be opened; all change nothing.
         """
 
     @abstractmethod
     def restore_in_file(
         self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
     ) -> None:
-        """Put a full segment that lies in a file behind what ``stream`` holds, as ``restore`` does.
+        """Append to ``stream`` a full segment that is in a file, without reading it.
 
-        Its frames are not read, and not verified before they are asked for. Raises as ``restore`` and ``move_to_file``
-        do, and ``ValueError`` for one that is not full.
+        Its bytes are verified when a window needs them. Raises the errors of ``restore`` and ``move_to_file``, and
+        ``ValueError`` for a segment that is not full.
         """
 
     @property
     @abstractmethod
     def disk_nbytes(self) -> int:
-        """Bytes of the segments that lie in files; not among ``nbytes``."""
+        """Bytes of the segments that are in files; ``nbytes`` does not include them."""

@@ -1,4 +1,4 @@
-"""Observations of several arrays: a storage for each of them."""
+"""Store observations of several arrays, with one storage per array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from framestow.storage.frame_storage import FrameStorage, Reading, StorageInFile
 
 
 class KeyedReading:
-    """What a ``KeyedStorage`` held when it started: a reading of each leaf."""
+    """A reading of a ``KeyedStorage``: one reading per leaf."""
 
     def __init__(self, readings: list[Reading]) -> None:
         self._readings = readings
@@ -28,32 +28,32 @@ class KeyedReading:
         out: Any,
         padding: StackPadding = "first_frame",
     ) -> None:
-        """Write one window of consecutive frames for each row of each array of ``out`` (see ``KeyedStorage``)."""
+        """Write one window of consecutive frames into each row of each array of ``out``."""
         for reading, part in zip(self._readings, out, strict=True):
             reading.windows(streams, last_positions, counts, part, padding)
 
     def of_leaf(self, number: int) -> Reading:
-        """Give the reading of one leaf alone, whose ``out`` is one array; it stops with this one."""
+        """Return the reading of one leaf, whose ``out`` is a single array; it is stopped with this reading."""
         return self._readings[number]
 
     def stop(self) -> None:
-        """Let go of what was evicted meanwhile."""
+        """Release the evicted frames that this reading kept alive."""
         for reading in self._readings:
             reading.stop()
 
 
 class KeyedStorage(StorageInFiles):
-    """Frames of several leaves: each in a storage of its own, all with the same positions.
+    """Frames of several leaves, each in a separate storage with the same positions.
 
-    The same promises as every ``StorageInFiles``, but that frames and ``out`` are tuples of arrays, one a leaf. Frames
-    come and go in all leaves together. Where a *segment* is meant, each leaf has its own, under a number of a stream
-    that no step has: leaf k of stream s is ``k * num_streams + s``, so the first leaf's are those of the streams::
+    Differences to other storages: frames and ``out`` are tuples with one array per leaf, and methods about a *segment*
+    address one leaf of one stream. Leaf k of stream s has the number ``k * num_streams + s``::
 
                         stream 0   stream 1
-        leaf "camera"      0          1          append, evict, windows, held: stream 0 or 1, all leaves
+        leaf "camera"      0          1          append, evict, windows: stream 0 or 1, for all leaves
         leaf "joints"      2          3          segment, restore, begin_at, move_to_file, ...: one of 0 to 3
 
-    A leaf that cannot lie in files (vectors of numbers, floats in 0 to 1) stays in RAM: ``lies_in_files`` tells.
+    Frames are appended and evicted in all leaves together. Some leaves cannot be in files and stay in RAM: vectors of
+    numbers, and floats in 0 to 1 (``supports_files``).
     """
 
     def __init__(self, spec: ObservationSpec, storages: Iterable[FrameStorage], num_streams: int) -> None:
@@ -61,24 +61,26 @@ class KeyedStorage(StorageInFiles):
         self._keys = [leaf.key for leaf in spec.leaves]
         self._num_streams = num_streams
         if len({storage.frames_per_segment for storage in self._storages}) != 1:
-            raise ValueError("leaves have segments of different lengths: all leave together, so give one to all")
+            raise ValueError(
+                "leaves have segments of different lengths: they must be equal; give all the same frames_per_segment"
+            )
 
     @property
     def frames_per_segment(self) -> int:
-        """Frames that lie and leave together, the same in all leaves."""
+        """Number of frames in a full segment, the same for all leaves."""
         return self._storages[0].frames_per_segment
 
     def append(self, streams: npt.NDArray[np.int32], frames: Any) -> int:
-        """Store row i of each of ``frames`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
+        """Copy row i of each array of ``frames`` to the next position of ``streams[i]``."""
         try:
             charges = [storage.append(streams, part) for storage, part in zip(self._storages, frames, strict=True)]
-        except BaseException:  # Ctrl-C came: what is in one leaf must be in all
-            self._bring_level(streams, frames)
+        except BaseException:  # after a Ctrl-C, all leaves must have the same frames
+            self._append_missing(streams, frames)
             raise
         return sum(charges)
 
     def start_reading(self) -> KeyedReading:
-        """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
+        """Return a reading of the frames that are stored now."""
         readings: list[Reading] = []
         try:
             for storage in self._storages:
@@ -89,69 +91,69 @@ class KeyedStorage(StorageInFiles):
         return KeyedReading(readings)
 
     def evict(self, stream: int, before: int, first: int = 0) -> None:
-        """Allow the frames of ``stream`` at ``first`` up to ``before`` to go, of all leaves (see ``FrameStorage``)."""
+        """Evict the sealed segments of all leaves of ``stream`` within positions ``first`` to ``before`` (excluded)."""
         for storage in self._storages:
             storage.evict(stream, before, first)
 
-    def held(self, stream: int) -> range:
-        """Positions of a stream, or of one leaf of it, from the oldest frame held to the next one."""
-        storage, own = self._at(stream)
-        return storage.held(own)
+    def stored_positions(self, stream: int) -> range:
+        """Return the positions of a stream or of one of its leaves, from the oldest to the next one (excluded)."""
+        storage, local_stream = self._at(stream)
+        return storage.stored_positions(local_stream)
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
-        """Numbers of the sealed segments of a leaf that are held, ascending."""
-        storage, own = self._at(stream)
-        return storage.sealed_segments(own)
+        """Return the numbers of the stored sealed segments of a leaf, ascending."""
+        storage, local_stream = self._at(stream)
+        return storage.sealed_segments(local_stream)
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Give the packed frames of a leaf's segment (see ``FrameStorage``)."""
-        storage, own = self._at(stream)
-        return storage.segment(own, number)
+        """Return a leaf's segment as packed bytes."""
+        storage, local_stream = self._at(stream)
+        return storage.segment(local_stream, number)
 
     def restore(self, stream: int, number: int, segment: bytes) -> None:
-        """Put what ``segment`` gave behind what a leaf holds (see ``FrameStorage``)."""
-        storage, own = self._at(stream)
-        storage.restore(own, number, segment)
+        """Append to a leaf what ``segment`` returned."""
+        storage, local_stream = self._at(stream)
+        storage.restore(local_stream, number, segment)
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Let a leaf, of which nothing is held, go on with the first frame of segment ``number``."""
-        storage, own = self._at(stream)
-        storage.begin_at(own, number)
+        """Start an empty leaf with the first frame of segment ``number``."""
+        storage, local_stream = self._at(stream)
+        storage.begin_at(local_stream, number)
 
-    def lies_in_files(self, stream: int) -> bool:
-        """Whether the segments of this leaf may lie in files."""
-        storage, own = self._at(stream)
-        return isinstance(storage, StorageInFiles) and storage.lies_in_files(own)
+    def supports_files(self, stream: int) -> bool:
+        """Return whether the segments of this leaf can be in files."""
+        storage, local_stream = self._at(stream)
+        return isinstance(storage, StorageInFiles) and storage.supports_files(local_stream)
 
     def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
-        """Read a leaf's sealed segment from a file from now on (see ``StorageInFiles``)."""
-        storage, own = self._in_files(stream)
-        storage.move_to_file(own, number, path, offset, size)
+        """Read a leaf's sealed segment from a file from now on, and free its RAM."""
+        storage, local_stream = self._in_files(stream)
+        storage.move_to_file(local_stream, number, path, offset, size)
 
     def restore_in_file(
         self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
     ) -> None:
-        """Put a full segment that lies in a file behind what a leaf holds (see ``StorageInFiles``)."""
-        storage, own = self._in_files(stream)
-        storage.restore_in_file(own, number, path, offset, size, num_frames)
+        """Append to a leaf a full segment that is in a file."""
+        storage, local_stream = self._in_files(stream)
+        storage.restore_in_file(local_stream, number, path, offset, size, num_frames)
 
     @property
     def disk_nbytes(self) -> int:
-        """Bytes of the segments that lie in files."""
+        """Bytes of the segments that are in files."""
         return sum(storage.disk_nbytes for storage in self._storages if isinstance(storage, StorageInFiles))
 
     @property
     def charged_bytes(self) -> int:
-        """What counts against a budget (see ``FrameStorage``)."""
+        """Bytes that count against a budget."""
         return sum(storage.charged_bytes for storage in self._storages)
 
     def charge_steps(self, step_bytes: int) -> None:
-        """Charge so much for the step of each frame (see ``FrameStorage``): once, with the first leaf's."""
+        """Add ``step_bytes`` per frame to ``charged_bytes``, for the first leaf only."""
         self._storages[0].charge_steps(step_bytes)
 
     @property
     def num_frames(self) -> dict[str, int]:
-        """Frames held, by leaf and by how they are kept."""
+        """Number of stored frames, by leaf and by how they are stored."""
         return _summed(
             {f"{key}, {how}": count for how, count in storage.num_frames.items()}
             for key, storage in zip(self._keys, self._storages, strict=True)
@@ -159,30 +161,32 @@ class KeyedStorage(StorageInFiles):
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes held by part, of all leaves together."""
+        """Bytes in RAM of all leaves together, by part."""
         return _summed(storage.nbytes for storage in self._storages)
 
     @property
     def nbytes_by_key(self) -> dict[str, int]:
-        """Bytes held by leaf, all parts together; those in files are not among them."""
-        held = (sum(storage.nbytes.values()) for storage in self._storages)
-        return _summed({key: num_bytes} for key, num_bytes in zip(self._keys, held, strict=True))
+        """Bytes in RAM by leaf, all parts together."""
+        sizes = (sum(storage.nbytes.values()) for storage in self._storages)
+        return _summed({key: num_bytes} for key, num_bytes in zip(self._keys, sizes, strict=True))
 
     def _at(self, stream: int) -> tuple[FrameStorage, int]:
-        """The storage of a leaf and the number of the stream in it."""
-        leaf, own = divmod(int(stream), self._num_streams)
-        return self._storages[leaf], own
+        """Return the storage of a leaf, and the number of its stream there."""
+        leaf, local_stream = divmod(int(stream), self._num_streams)
+        return self._storages[leaf], local_stream
 
     def _in_files(self, stream: int) -> tuple[StorageInFiles, int]:
-        storage, own = self._at(stream)
+        storage, local_stream = self._at(stream)
         if not isinstance(storage, StorageInFiles):
             key = self._keys[int(stream) // self._num_streams]
-            raise ValueError(f"segments of {key} cannot lie in files: ask lies_in_files first, and restore into RAM")
-        return storage, own
+            raise ValueError(f"segments of {key} cannot be in files: check supports_files first, and restore into RAM")
+        return storage, local_stream
 
-    def _bring_level(self, streams: npt.NDArray[np.int32], frames: Sequence[npt.NDArray[Any]]) -> None:
-        """Give each leaf the frames of these streams that another has already."""
-        stops = np.array([[storage.held(stream).stop for stream in streams.tolist()] for storage in self._storages])
+    def _append_missing(self, streams: npt.NDArray[np.int32], frames: Sequence[npt.NDArray[Any]]) -> None:
+        """Append to each leaf the frames that another leaf already has."""
+        stops = np.array(
+            [[storage.stored_positions(stream).stop for stream in streams.tolist()] for storage in self._storages]
+        )
         for storage, part, lacks in zip(self._storages, frames, stops < stops.max(axis=0), strict=True):
             if lacks.any():
                 storage.append(streams[lacks], part[lacks])

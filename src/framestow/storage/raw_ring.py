@@ -1,4 +1,4 @@
-"""Uncompressed frames in RAM."""
+"""Store uncompressed frames in RAM."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from framestow.storage.frame_storage import FrameStorage
 
 
 def private_pages(num_bytes: int) -> mmap.mmap:
-    """Take pages of zeros that no other process sees, as many as hold ``num_bytes``; they go back with the object.
+    """Return at least ``num_bytes`` of private zeroed memory pages; deleting the object frees them at once.
 
-    An allocator would keep what is freed for itself once it has seen a few large blocks: 10 % of 64 MiB of raw frames.
+    ``malloc`` would keep part of the freed blocks: 10 % of 64 MiB of raw frames.
     """
     size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
     if sys.platform == "win32":
@@ -32,14 +32,14 @@ def private_pages(num_bytes: int) -> mmap.mmap:
 
 
 Chunk = npt.NDArray[Any]
-MAX_RETIRED_CHUNKS = 16
-LARGE_CHUNK = 1 << 20  # bytes from which on it has pages of its own; a process may have some 65,000 such areas
-CHUNK_CHARGE, STREAM_CHARGE = 512, 1024  # bytes of the objects that a chunk and a stream take
-DROPPED_READING_S = 0.05  # how often to look for readings that were collected without being stopped
+MAX_RETIRED_CHUNKS = 16  # evicted chunks that readings may keep alive before evict() waits
+LARGE_CHUNK = 1 << 20  # bytes; larger chunks get separate pages, of which a process may have about 65,000
+CHUNK_CHARGE, STREAM_CHARGE = 512, 1024  # bytes of Python objects per chunk and per stream
+DROPPED_READING_S = 0.05  # interval of the check for readings that were collected without stop()
 
 
 class RawReading:
-    """What a ``RawRing`` held when it started: it is handed every chunk that is evicted meanwhile."""
+    """A reading of a ``RawRing``; every chunk that is evicted meanwhile moves to ``retired``."""
 
     def __init__(self, ring: RawRing) -> None:
         self._ring = ring
@@ -53,21 +53,20 @@ class RawReading:
         out: npt.NDArray[Any],
         padding: StackPadding = "first_frame",
     ) -> None:
-        """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
+        """Write one window of consecutive frames into each row of ``out``."""
         self._ring.read(self, streams, last_positions, counts, out, padding)
 
     def stop(self) -> None:
-        """Let go of what was evicted meanwhile."""
+        """Release the evicted frames that this reading kept alive."""
         self._ring.stop_reading(self)
 
 
 class RawRing(FrameStorage):
-    """Frames as they came, in chunks of a fixed number of frames a stream.
+    """Uncompressed frames, in chunks of ``frames_per_segment`` frames of one stream.
 
-    The plain counterpart of the packed storage: the same promises (``FrameStorage``), a byte for every byte. It is also
-    where vectors of numbers are kept, which would not shrink.
-    Its chunks cover the same positions as packed segments, so snapshots of either load into the other. Frames are
-    looked up under a lock and copied without it: nobody writes where a reading may look.
+    Vectors of numbers are always stored here, since they do not compress. Chunks have the same positions as packed
+    segments, so saves of one storage load into the other. Frames are located under a lock and copied without it; no
+    writer changes a frame that a reading can see.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class RawRing(FrameStorage):
         self._chunk_frames = frames_per_segment if frames_per_segment is not None else self._codec.frames_per_segment
         self._chunk_bytes = self._chunk_frames * spec.nbytes
         self.charge_steps(step_bytes)
-        # By number, ascending. They alone say what is stored: Ctrl-C may come between any two changes.
+        # By number, ascending. Only this says what is stored, so a Ctrl-C between two changes does no harm.
         self._chunks: list[dict[int, Chunk]] = [{} for _ in range(num_streams)]
         self._next_position = [0] * num_streams
         self._readings: WeakSet[RawReading] = WeakSet()
@@ -87,11 +86,11 @@ class RawRing(FrameStorage):
 
     @property
     def frames_per_segment(self) -> int:
-        """Frames of a chunk."""
+        """Number of frames in a full chunk."""
         return self._chunk_frames
 
     def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
-        """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
+        """Store ``frames[i]`` at the next position of ``streams[i]``."""
         with self._lock:
             for stream, frame in zip(streams.tolist(), frames, strict=True):
                 number, place = divmod(self._next_position[stream], self._chunk_frames)
@@ -102,14 +101,14 @@ class RawRing(FrameStorage):
             return self.charged_bytes
 
     def start_reading(self) -> RawReading:
-        """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
+        """Return a reading of the frames that are stored now."""
         reading = RawReading(self)
         with self._lock:
             self._readings.add(reading)
         return reading
 
     def stop_reading(self, reading: RawReading) -> None:
-        """Forget ``reading``, and what was evicted since it started."""
+        """Stop ``reading``, and free the chunks that it kept alive."""
         with self._lock:
             self._readings.discard(reading)
             reading.retired.clear()
@@ -124,16 +123,16 @@ class RawRing(FrameStorage):
         out: npt.NDArray[Any],
         padding: StackPadding = "first_frame",
     ) -> None:
-        """Write what ``reading`` is asked for.
+        """Write the windows of ``reading`` into ``out``.
 
-        All windows are put together by one call: 32 of five vectors take 20 µs, where copying each by itself took 90.
+        A single ``np.concatenate`` copies all windows: 20 µs for 32 windows of 5 vectors, against 90 µs one by one.
         """
         if not len(out):
             return
         length, runs, padded = out.shape[1], list[Chunk](), list[tuple[int, int]]()
         with self._lock:
             if reading not in self._readings:
-                raise ValueError("this reading has stopped: frames that it saw may be gone; start another")
+                raise ValueError("this reading has stopped: its frames may have been evicted; start another")
             wanted = zip(streams.tolist(), last_positions.tolist(), counts.tolist(), strict=True)
             for row, (stream, last, count) in enumerate(wanted):
                 if count < length:
@@ -142,7 +141,7 @@ class RawRing(FrameStorage):
                 number, place = divmod(last, self._chunk_frames)
                 chunk = self._chunks[stream].get(number)
                 if chunk is not None and 1 <= count <= min(place + 1, length) and last < self._next_position[stream]:
-                    runs.append(chunk[place + 1 - count : place + 1])  # it lies in one chunk, as nearly all do
+                    runs.append(chunk[place + 1 - count : place + 1])  # nearly all windows are within one chunk
                 else:
                     runs += self._runs(reading, row, stream, last, count, length)
         np.concatenate(runs, out=out.reshape(-1, *out.shape[2:]))
@@ -150,7 +149,7 @@ class RawRing(FrameStorage):
             pad_window(out[row], num_padded, padding)
 
     def evict(self, stream: int, before: int, first: int = 0) -> None:
-        """Let go of the chunks of ``stream`` that lie wholly in ``first`` up to ``before`` (see ``FrameStorage``)."""
+        """Evict the chunks of ``stream`` within positions ``first`` to ``before`` (excluded)."""
         with self._lock:
             while len(self._retired()) >= MAX_RETIRED_CHUNKS:
                 self._a_reading_stopped.wait(DROPPED_READING_S)
@@ -158,50 +157,52 @@ class RawRing(FrameStorage):
             begin, end = -(-first // self._chunk_frames), min(before, sealed_end) // self._chunk_frames
             for number in list(takewhile(lambda number: number < end, chunks)):
                 if number >= begin:
-                    for reading in list(self._readings):  # before it leaves: an interrupted call can be made again
+                    for reading in list(self._readings):  # before the deletion, so that a Ctrl-C loses nothing
                         reading.retired[stream, number] = chunks[number]
                     del chunks[number]
 
-    def held(self, stream: int) -> range:
-        """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
+    def stored_positions(self, stream: int) -> range:
+        """Return the positions of ``stream``, from the oldest stored frame to the next one (excluded)."""
         with self._lock:
-            return self._held(stream)
+            return self._stored_positions(stream)
 
-    def _held(self, stream: int) -> range:
+    def _stored_positions(self, stream: int) -> range:
         stop = self._next_position[stream]
         first = next(iter(self._chunks[stream]), stop // self._chunk_frames)
         return range(first * self._chunk_frames, stop)
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
-        """Numbers of the chunks of ``stream`` that are held and full, ascending."""
+        """Return the numbers of the full chunks of ``stream``, ascending."""
         with self._lock:
             numbers = np.array(list(self._chunks[stream]), np.int64)
             return numbers[numbers < self._next_position[stream] // self._chunk_frames]
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Pack the frames of a chunk (see ``FrameStorage``)."""
+        """Return the frames of a chunk as packed bytes."""
         with self._lock:
             chunk = self._chunks[stream].get(number)
             if chunk is None:
                 raise IndexError(
-                    f"segment {number} of stream {stream} is not held: those with positions "
-                    f"{self._held(stream).start} to {self._next_position[stream] - 1} are, but for what was evicted"
+                    f"segment {number} of stream {stream} is not stored: positions "
+                    f"{self._stored_positions(stream).start} to {self._next_position[stream] - 1} are, except evicted "
+                    "segments; use one of sealed_segments()"
                 )
             frames = chunk[: self._next_position[stream] - number * self._chunk_frames]
         return self._codec.pack(frames)
 
     def restore(self, stream: int, number: int, segment: bytes) -> None:
-        """Put the frames of a segment behind what ``stream`` holds (see ``FrameStorage``)."""
+        """Append the frames of a segment to ``stream``."""
         open_number, num_open = divmod(self._next_position[stream], self._chunk_frames)
         if number < (open_number if self._chunks[stream] else 0) or num_open:
             raise ValueError(
-                f"segment {number} of stream {stream} does not follow what is held: restore segments in the order of "
-                "their numbers, and nothing after one that is not full"
+                f"segment {number} of stream {stream} does not follow the stored segments: restore segments in "
+                "ascending order, and nothing after one that is not full"
             )
         frames = self._codec.unpack(segment)
         if len(frames) > self._chunk_frames:
             raise DamagedDataError(
-                f"segment {number} of stream {stream} holds {len(frames)} frames: expected at most {self._chunk_frames}"
+                f"segment {number} of stream {stream} has {len(frames)} frames: at most {self._chunk_frames} are "
+                "allowed; load an older save"
             )
         chunk = self._new_chunk()
         chunk[: len(frames)] = frames
@@ -210,50 +211,52 @@ class RawRing(FrameStorage):
             self._next_position[stream] = number * self._chunk_frames + len(frames)
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Let ``stream``, of which nothing is held, go on with the first frame of chunk ``number``."""
+        """Start the empty ``stream`` with the first frame of chunk ``number``."""
         with self._lock:
             if self._chunks[stream]:
-                raise ValueError(f"stream {stream} cannot begin at segment {number}: it holds frames")
+                raise ValueError(
+                    f"stream {stream} cannot begin at segment {number}: it has frames; use an empty storage"
+                )
             self._next_position[stream] = number * self._chunk_frames
 
     @property
     def charged_bytes(self) -> int:
-        """What counts against a budget (see ``FrameStorage``)."""
+        """Bytes that count against a budget."""
         return len(self._chunks) * STREAM_CHARGE + sum(map(len, self._chunks)) * self._chunk_charge
 
     def charge_steps(self, step_bytes: int) -> None:
-        """Charge so much for the step of each frame (see ``FrameStorage``)."""
+        """Add ``step_bytes`` per frame to ``charged_bytes``."""
         self._chunk_charge = self._chunk_bytes + self._chunk_frames * step_bytes + CHUNK_CHARGE
 
     @property
     def num_frames(self) -> dict[str, int]:
-        """Frames held."""
+        """Number of stored frames."""
         with self._lock:
-            num_held = 0
+            num_stored = 0
             for chunks, stop in zip(self._chunks, self._next_position, strict=True):
                 number, num_open = divmod(stop, self._chunk_frames)
-                num_held += (len(chunks) - (number in chunks)) * self._chunk_frames + num_open
-        return {"raw": num_held}
+                num_stored += (len(chunks) - (number in chunks)) * self._chunk_frames + num_open
+        return {"raw": num_stored}
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes held, by part: whole chunks and those that readings keep; the written pages of those being filled."""
+        """Bytes in RAM: full chunks, those that readings keep alive, and the written pages of open chunks."""
         with self._lock:
             open_bytes = [self._open_bytes(position % self._chunk_frames) for position in self._next_position]
             num_chunks = sum(map(len, self._chunks)) + len(self._retired()) - sum(map(bool, open_bytes))
         return {"frames": self._chunk_bytes * num_chunks, "open segments": sum(open_bytes)}
 
-    # What follows wants the lock held.
+    # The caller of the following methods holds the lock.
 
     def _runs(self, reading: RawReading, row: int, stream: int, last: int, count: int, length: int) -> list[Chunk]:
-        """Views of the frames of one window, chunk by chunk."""
-        first, held = last - count + 1, self._held(stream)
+        """Return views of the frames of one window, one per chunk."""
+        first, stored = last - count + 1, self._stored_positions(stream)
         numbers = range(first // self._chunk_frames, last // self._chunk_frames + 1)
         chunks = [self._chunk(reading, stream, number) for number in numbers]
-        if not 1 <= count <= length or last >= held.stop or any(chunk is None for chunk in chunks):
+        if not 1 <= count <= length or last >= stored.stop or any(chunk is None for chunk in chunks):
             raise IndexError(
-                f"window {row} wants {count} frames of stream {stream} up to position {last}: "
-                f"positions {held.start} to {held.stop - 1} are held and a window takes 1 to {length} frames"
+                f"window {row} wants the {count} frames up to position {last} of stream {stream}: positions "
+                f"{stored.start} to {stored.stop - 1} are stored, and a window has 1 to {length} frames; ask for those"
             )
         starts = [number * self._chunk_frames for number in numbers]
         return [
@@ -267,11 +270,11 @@ class RawRing(FrameStorage):
         return reading.retired.get((stream, number)) if chunk is None else chunk
 
     def _retired(self) -> set[tuple[int, int]]:
-        """Stream and number of each chunk that readings keep."""
+        """Return stream and number of each evicted chunk that readings keep alive."""
         return {place for reading in list(self._readings) for place in reading.retired}
 
     def _open_bytes(self, num_frames: int) -> int:
-        """Bytes of a chunk with so many frames so far."""
+        """Return the bytes in RAM of an open chunk with ``num_frames`` frames."""
         if self._chunk_bytes < LARGE_CHUNK:
             return self._chunk_bytes if num_frames else 0
         return -(-num_frames * self._spec.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -1,4 +1,4 @@
-"""Floats that are pixels over 255: kept as the pixels."""
+"""Store float frames that are pixels divided by 255 as ``uint8`` pixels, and all other float frames exactly."""
 
 from __future__ import annotations
 
@@ -23,100 +23,103 @@ LARGEST_PIXEL = 255
 
 
 class PixelScaling:
-    """The 256 floats k / 255 of one dtype, and the ``uint8`` k that each stands for.
+    """Convert between ``uint8`` pixels k and the floats k / 255 of one dtype.
 
-    k / 255 is the quotient rounded to the nearest float, as ``frame.astype(dtype) / dtype(255)`` gives it. All else is
-    no scaled pixel: ``-0.0``, NaN, and also ``k * dtype(1 / 255)``, which differs in the last bit for 126 of the 256
-    in ``float32``. Stateless apart from its table; any number of threads may share one.
+    k / 255 is the quotient rounded to the nearest float, as ``frame.astype(dtype) / dtype(255)`` computes it. All other
+    floats are no scaled pixels: ``-0.0``, NaN, and also ``k * dtype(1 / 255)``, which differs in the last bit for 126
+    of the 256 values in ``float32``. Threads may share an instance.
 
     >>> scaling = PixelScaling(np.dtype(np.float32))
     >>> frames = np.array([[0, 128, 255], [0, 128, 254.9]], np.float32) / np.float32(255)
-    >>> pixels, is_exact = scaling.to_pixels(frames)
-    >>> pixels[0], is_exact
+    >>> pixels, is_scaled = scaling.to_pixels(frames)
+    >>> pixels[0], is_scaled
     (array([  0, 128, 255], dtype=uint8), array([ True, False]))
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         if dtype not in SCALED_DTYPES:
-            raise TypeError(f"dtype is {dtype}: scaled pixels are float16, float32 or float64")
+            raise TypeError(f"dtype is {dtype}: scaled pixels must be float16, float32 or float64; convert the frames")
         self._dtype = dtype
         self._bits = np.dtype(f"u{dtype.itemsize}")
         self._table = self._divided(np.arange(LARGEST_PIXEL + 1, dtype=np.uint8))
 
     def to_pixels(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Give ``frames``, ``(n, *frame)`` in C order, as ``uint8``, and which of the n are exactly that over 255.
+        """Return ``frames``, ``(n, *frame)`` in C order, as ``uint8``, and a mask of those that are exactly k / 255.
 
-        The pixels of the others are arbitrary.
+        The pixels of the other frames are arbitrary.
         """
-        with np.errstate(all="ignore"):  # what cannot be cast is told apart by its bits below
+        with np.errstate(all="ignore"):  # the comparison of bits below finds values that cannot be cast
             pixels = (frames * np.float32(LARGEST_PIXEL) + np.float32(0.5)).astype(np.uint8)
         scaled = np.empty_like(frames)
         self.from_pixels(pixels, scaled)
-        is_same = scaled.view(self._bits) == frames.view(self._bits)  # bits: -0.0 equals 0.0, and NaN not even itself
+        is_same = scaled.view(self._bits) == frames.view(self._bits)  # bits, since -0.0 == 0.0 and NaN != NaN
         return pixels, is_same.reshape(len(frames), -1).all(axis=1)
 
     def from_pixels(self, pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.floating[Any]]) -> None:
         """Write ``pixels`` / 255 into ``out``, of the same shape."""
-        if self._dtype == np.float16:  # NumPy divides those seven times slower than it looks them up
+        if self._dtype == np.float16:  # the table is seven times faster than division
             np.take(self._table, pixels, out=out, mode="clip")
-        else:  # four times faster than the table: 189 µs against 769 for 32 windows of 5 Atari frames
+        else:  # division is four times faster than the table: 189 µs against 769 for 32 windows of 5 Atari frames
             np.divide(pixels, self._dtype.type(LARGEST_PIXEL), out=out, dtype=self._dtype)
 
     def _divided(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.floating[Any]]:
-        # In float64 first: rounding its quotient once more gives the nearest float16 or float32 (Figueroa 1995).
+        # Rounding the float64 quotient gives the nearest float16 or float32 (Figueroa 1995).
         return (pixels / np.float64(LARGEST_PIXEL)).astype(self._dtype)
 
 
-# CRC-32C of every byte after it, the mark, bytes of the packed pixels, number of exceptional frames. Then the pixels,
-# the places of the exceptional frames within the segment, 4 bytes each, and those frames packed; all little-endian.
+# Little-endian: CRC-32C of all following bytes, magic, bytes of the packed pixels, number of float frames. Then follow
+# the packed pixels, the places of the float frames within the segment (4 bytes each), and the packed float frames.
 HEADER = struct.Struct("<I4sII")
-MARK = b"sca1"
+MAGIC = b"sca1"
 CHECKSUM_BYTES = 4
 PLACE = np.dtype("<u4")
 
 
 @dataclass(frozen=True)
 class ScaledSegment:
-    """A segment of ``ScaledPixels`` in parts.
+    """The parts of a segment of ``ScaledPixels``.
 
-    ``pixels``: a packed segment of ``uint8``; ``places``: which frames of it are exceptional, ascending;
-    ``exact_frames``: a packed segment of those, in the floats that they came as, empty where there is none.
+    ``pixels`` is a packed segment of ``uint8`` frames. ``places`` are the numbers of the float frames within the
+    segment, ascending. ``floats`` is a packed segment of these frames; empty without float frames.
     """
 
     pixels: bytes
     places: npt.NDArray[Any]
-    exact_frames: bytes
+    floats: bytes
 
     def to_bytes(self) -> bytes:
-        """Give bytes that stand alone."""
-        rest = HEADER.pack(0, MARK, len(self.pixels), len(self.places))[CHECKSUM_BYTES:]
-        rest += self.pixels + self.places.astype(PLACE).tobytes() + self.exact_frames
+        """Return the segment as self-contained bytes."""
+        rest = HEADER.pack(0, MAGIC, len(self.pixels), len(self.places))[CHECKSUM_BYTES:]
+        rest += self.pixels + self.places.astype(PLACE).tobytes() + self.floats
         return struct.pack("<I", checksum(rest)) + rest
 
     @classmethod
     def from_bytes(cls, segment: bytes) -> ScaledSegment:
-        """Take ``to_bytes`` apart; raise ``DamagedDataError`` if a byte is not what was written."""
+        """Return the segment that ``to_bytes`` was called on; raise ``DamagedDataError`` if a byte has changed."""
         if len(segment) < HEADER.size or HEADER.unpack_from(segment)[0] != checksum(segment[CHECKSUM_BYTES:]):
             raise DamagedDataError(
-                f"segment of {len(segment)} bytes does not match its checksum: bytes were changed or cut off"
+                f"segment of {len(segment)} bytes does not match its checksum: bytes were changed or cut off; "
+                "load an older save"
             )
-        _, mark, pixel_bytes, num_places = HEADER.unpack_from(segment)
+        _, magic, pixel_bytes, num_places = HEADER.unpack_from(segment)
         exact_start = HEADER.size + pixel_bytes + PLACE.itemsize * num_places
-        if mark != MARK or exact_start > len(segment):
-            raise DamagedDataError(f"segment of {len(segment)} bytes is none of scaled floats")
+        if magic != MAGIC or exact_start > len(segment):
+            raise DamagedDataError(
+                f"segment of {len(segment)} bytes is not a segment of scaled floats; load an older save"
+            )
         places = np.frombuffer(segment, PLACE, num_places, HEADER.size + pixel_bytes)
         return cls(segment[HEADER.size : HEADER.size + pixel_bytes], places, segment[exact_start:])
 
 
-FIRST_ROOM = 16  # positions
+INITIAL_SIZE = 16  # of a PositionLog, in positions
 
 Positions = npt.NDArray[np.int64]
 
 
 class PositionLog:
-    """Ascending positions, each with its *ordinal*: how many came before it, for ever, whatever was dropped since.
+    """Ascending positions, each with its *ordinal*: the number of positions ever added before it.
 
-    A copy (``copy.copy``) stays as it is when the log goes on; it shares what both have.
+    Changing a log does not change its copies (``copy.copy``), which share memory with it.
 
     >>> log = PositionLog()
     >>> for position in (3, 4, 9, 12):
@@ -130,36 +133,36 @@ class PositionLog:
     """
 
     def __init__(self) -> None:
-        self._rows = np.empty((2, FIRST_ROOM), np.int64)  # positions and ordinals
+        self._rows = np.empty((2, INITIAL_SIZE), np.int64)  # positions and ordinals
         self._start = self._stop = 0
         self.next_ordinal = 0
-        """How many positions were ever added."""
+        """Number of positions ever added."""
 
     def __len__(self) -> int:
         return self._stop - self._start
 
     @property
     def nbytes(self) -> int:
-        """Bytes taken."""
+        """Bytes in RAM."""
         return self._rows.nbytes
 
     def positions(self) -> Positions:
-        """The positions held, ascending; a view."""
+        """Return a view of the positions, ascending."""
         return self._rows[0, self._start : self._stop]
 
     def ordinals(self) -> Positions:
-        """The ordinals of the positions held, ascending; a view."""
+        """Return a view of the ordinals, ascending."""
         return self._rows[1, self._start : self._stop]
 
     def append(self, position: int) -> None:
-        """Add a position above all others."""
+        """Add a position, higher than all others."""
         if self._stop == self._rows.shape[1]:
             self._move_to(self._rows[:, self._start : self._stop])
         self._rows[:, self._stop] = position, self.next_ordinal
         self._stop, self.next_ordinal = self._stop + 1, self.next_ordinal + 1
 
     def drop(self, first: int, before: int) -> Positions:
-        """Forget the positions at ``first`` up to ``before``; give their ordinals."""
+        """Remove the positions ``first`` to ``before`` (excluded), and return their ordinals."""
         begin, end = self.places_from(np.array([first, before])).tolist()
         dropped = self.ordinals()[begin:end].copy()
         if begin == 0:
@@ -169,24 +172,24 @@ class PositionLog:
         return dropped
 
     def places_from(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """For each of ``positions``, the place among those held of the first that is not below it."""
+        """Return, for each of ``positions``, the place of the first logged position that is not lower."""
         return np.asarray(np.searchsorted(self.positions(), positions), np.int64)
 
-    def _move_to(self, held: npt.NDArray[np.int64]) -> None:
-        """Take rows of its own for ``held``, with room to grow: older copies keep theirs."""
-        rows = np.empty((2, max(FIRST_ROOM, 2 * held.shape[1])), np.int64)
-        rows[:, : held.shape[1]] = held
-        self._rows, self._start, self._stop = rows, 0, held.shape[1]
+    def _move_to(self, remaining: npt.NDArray[np.int64]) -> None:
+        """Copy ``remaining`` into a new, larger array; older copies keep the previous one."""
+        rows = np.empty((2, max(INITIAL_SIZE, 2 * remaining.shape[1])), np.int64)
+        rows[:, : remaining.shape[1]] = remaining
+        self._rows, self._start, self._stop = rows, 0, remaining.shape[1]
 
 
-NO_POSITIONS = PositionLog()
+EMPTY_LOG = PositionLog()
 
 
 class ScaledReading:
-    """What a ``ScaledPixels`` held when it started: readings of its storages, and where the exceptions were then."""
+    """A reading of a ``ScaledPixels``: readings of its two storages, and copies of its position logs."""
 
-    def __init__(self, scaling: PixelScaling, pixels: Reading, exceptions: Reading, logs: list[PositionLog]) -> None:
-        self._scaling, self._pixels, self._exceptions, self._exceptional = scaling, pixels, exceptions, logs
+    def __init__(self, scaling: PixelScaling, pixels: Reading, floats: Reading, logs: list[PositionLog]) -> None:
+        self._scaling, self._pixels, self._floats, self._float_logs = scaling, pixels, floats, logs
 
     def windows(
         self,
@@ -196,61 +199,59 @@ class ScaledReading:
         out: npt.NDArray[Any],
         padding: StackPadding = "first_frame",
     ) -> None:
-        """Write one window of consecutive frames for each row of ``out`` (see ``FrameStorage``)."""
-        # The pixels are unpacked into the end of ``out`` itself and scaled from its front: row r ends where row r + 1
-        # of the pixels begins, or before. So a batch takes no second buffer.
+        """Write one window of consecutive frames into each row of ``out``."""
+        # Unpack the pixels into the end of ``out`` and scale them from its beginning, so no second buffer is needed:
+        # scaled row r ends before row r + 1 of the pixels begins.
         pixels = out.reshape(-1).view(np.uint8)[-out.size :].reshape(out.shape)
         self._pixels.windows(streams, last_positions, counts, pixels, padding)
         firsts, stops = self._places(streams, last_positions, counts)
-        if len(out) and (stops - firsts == counts).all():  # as where an environment scales in some other way
+        if len(out) and (stops - firsts == counts).all():  # float frames only: the environment scales in another way
             rows = zip(streams.tolist(), stops.tolist(), strict=True)
-            last_ordinals = np.array([self._exceptional[stream].ordinals()[stop - 1] for stream, stop in rows])
-            self._exceptions.windows(streams, last_ordinals, counts, out, padding)
+            last_ordinals = np.array([self._float_logs[stream].ordinals()[stop - 1] for stream, stop in rows])
+            self._floats.windows(streams, last_ordinals, counts, out, padding)
             return
         for row in range(len(out)):
             self._scaling.from_pixels(pixels[row], out[row])
         for row in np.flatnonzero(stops > firsts).tolist():
             places = slice(int(firsts[row]), int(stops[row]))
-            self._put_exceptions(int(streams[row]), places, int(last_positions[row]), out[row])
+            self._write_floats(int(streams[row]), places, int(last_positions[row]), out[row])
             pad_window(out[row], out.shape[1] - int(counts[row]), padding)
 
     def stop(self) -> None:
-        """Let go of what was evicted meanwhile."""
+        """Release the evicted frames that this reading kept alive."""
         self._pixels.stop()
-        self._exceptions.stop()
+        self._floats.stop()
 
     def _places(
         self, streams: npt.NDArray[np.int32], last_positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Which exceptional frames of its log each window has: from which place on, and up to which."""
+        """Return, for each window, the range of its float frames: first place and end place in the stream's log."""
         firsts, stops = np.zeros((2, len(streams)), np.int64)
-        if any(map(len, self._exceptional)):
+        if any(map(len, self._float_logs)):
             for stream in np.unique(streams).tolist():
-                rows, log = streams == stream, self._exceptional[stream]
+                rows, log = streams == stream, self._float_logs[stream]
                 firsts[rows] = log.places_from(last_positions[rows] - counts[rows] + 1)
                 stops[rows] = log.places_from(last_positions[rows] + 1)
         return firsts, stops
 
-    def _put_exceptions(self, stream: int, places: slice, last_position: int, window: npt.NDArray[Any]) -> None:
-        log = self._exceptional[stream]
-        frames = exact_frames(self._exceptions, stream, log.ordinals()[places], window[:0])
+    def _write_floats(self, stream: int, places: slice, last_position: int, window: npt.NDArray[Any]) -> None:
+        log = self._float_logs[stream]
+        frames = _read_floats(self._floats, stream, log.ordinals()[places], window[:0])
         window[len(window) - 1 - (last_position - log.positions()[places])] = frames
 
 
 class ScaledPixels(FrameStorage):
-    """Frames of floats k / 255 as their ``uint8`` k; a frame with any other value in it as it came, beside them.
+    """Float frames of values k / 255 as ``uint8`` k; frames with any other value ("float frames") exactly.
 
-    The same promises as every ``FrameStorage``: what came is what comes back, bit for bit, and nothing is refused. Two
-    storages of the kind that ``make`` makes do the work, the second made when it is first needed::
+    All frames are returned bit for bit, and none is refused. ``make`` creates two storages: one for pixels, and one for
+    float frames as soon as the first one is appended::
 
         position        0    1    2    3    4    5
-        came            f0   f1   x    f2   y    f3        f: all k / 255     x, y: anything else
-        pixels          k0   k1   k1   k2   k2   k3        an exceptional frame repeats the pixels before it: no bytes
-        exceptions                0         1              its ordinal is its position in the storage of floats
+        appended        f0   f1   x    f2   y    f3        f: all k / 255     x, y: float frames
+        pixels          k0   k1   k1   k2   k2   k3        a float frame repeats the pixels before it, at no cost
+        floats                    0         1              position in the storage of floats: the ordinal in the log
 
-    What was evicted leaves the floats when a whole segment of them is needed no more.
-
-    Nothing is decided for a whole stream: an environment whose first odd frame comes after days goes on.
+    A segment of floats is evicted when all its frames are evicted.
     """
 
     def __init__(self, make: Callable[[FrameSpec, int], FrameStorage], spec: FrameSpec, num_streams: int) -> None:
@@ -258,170 +259,170 @@ class ScaledPixels(FrameStorage):
         self._codec = SegmentCodec(replace(spec, is_scaled=False))
         self._scaling = PixelScaling(spec.dtype)
         self._pixels = make(FrameSpec(spec.shape), num_streams)
-        self._make_exceptions = partial(make, replace(spec, is_scaled=False), num_streams)
-        self._exceptions: FrameStorage | None = None
-        self._exceptional = [PositionLog() for _ in range(num_streams)]
+        self._make_floats = partial(make, replace(spec, is_scaled=False), num_streams)
+        self._floats: FrameStorage | None = None
+        self._float_logs = [PositionLog() for _ in range(num_streams)]
         self._newest_pixels = np.zeros((num_streams, *spec.shape), np.uint8)
-        self._lock = threading.Lock()  # so that a reading starts between two changes, in all parts at once
+        self._lock = threading.Lock()  # so that a reading starts with consistent pixels, floats and logs
 
     @property
     def frames_per_segment(self) -> int:
-        """Frames whose pixels go together; exceptional frames may stay longer."""
+        """Number of frames in a full segment."""
         return self._pixels.frames_per_segment
 
     def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
-        """Store ``frames[i]`` at the next position of ``streams[i]`` (see ``FrameStorage``)."""
-        pixels, is_exact = self._scaling.to_pixels(frames)
+        """Copy ``frames[i]`` to the next position of ``streams[i]``."""
+        pixels, is_scaled = self._scaling.to_pixels(frames)
         with self._lock:
-            if is_exact.all():
+            if is_scaled.all():
                 self._newest_pixels[streams] = pixels
                 self._pixels.append(streams, pixels)
                 return self.charged_bytes
-            odd = np.flatnonzero(~is_exact)
-            pixels[odd] = self._newest_pixels[streams[odd]]
-            stops = np.array([self.held(stream).stop for stream in streams.tolist()])
+            float_rows = np.flatnonzero(~is_scaled)
+            pixels[float_rows] = self._newest_pixels[streams[float_rows]]
+            stops = np.array([self.stored_positions(stream).stop for stream in streams.tolist()])
             try:
-                self._append_with_exceptions(streams, stops, pixels, frames, odd)
-            except BaseException:  # Ctrl-C came: what is in one part of this must be in all
-                self._append_with_exceptions(streams, stops, pixels, frames, odd)
+                self._append_with_floats(streams, stops, pixels, frames, float_rows)
+            except BaseException:  # after a Ctrl-C, finish: pixels, floats and logs must agree
+                self._append_with_floats(streams, stops, pixels, frames, float_rows)
                 raise
         return self.charged_bytes
 
     def start_reading(self) -> ScaledReading:
-        """Give what can read the frames that are held now, at leisure (see ``FrameStorage``)."""
+        """Return a reading of the frames that are stored now."""
         with self._lock:
-            logs = [copy(log) if len(log) else NO_POSITIONS for log in self._exceptional]
+            logs = [copy(log) if len(log) else EMPTY_LOG for log in self._float_logs]
             pixels = self._pixels.start_reading()
-            # Where there are no exceptions, none is asked of the reading that stands in for theirs.
-            exceptions = self._exceptions.start_reading() if self._exceptions else pixels
-            return ScaledReading(self._scaling, pixels, exceptions, logs)
+            floats = self._floats.start_reading() if self._floats else pixels  # without float frames it is never used
+            return ScaledReading(self._scaling, pixels, floats, logs)
 
     def evict(self, stream: int, before: int, first: int = 0) -> None:
-        """Allow the frames of ``stream`` at ``first`` up to ``before`` to go (see ``FrameStorage``)."""
+        """Evict the sealed segments of ``stream`` within positions ``first`` to ``before`` (excluded)."""
         with self._lock:
             frames = self.frames_per_segment
             self._pixels.evict(stream, before, first)
-            log = self._exceptional[stream]
+            log = self._float_logs[stream]
             if len(log):
                 sealed_end = self.open_segment(stream) * frames
                 begin, end = -(-max(first, 0) // frames) * frames, min(before, sealed_end) // frames * frames
                 places = slice(*log.places_from(np.array([begin, max(begin, end)])).tolist())
-                self._evict_exceptions(stream, log.ordinals(), places)
-                log.drop(begin, max(begin, end))  # last: after Ctrl-C the same call does what is left
+                self._evict_floats(stream, log.ordinals(), places)
+                log.drop(begin, max(begin, end))  # last, so that a repeated call finishes after a Ctrl-C
 
-    def held(self, stream: int) -> range:
-        """Positions of ``stream`` from the oldest frame held to the next one (see ``FrameStorage``)."""
-        return self._pixels.held(stream)
+    def stored_positions(self, stream: int) -> range:
+        """Return the positions of ``stream``, from the oldest stored frame to the next one (excluded)."""
+        return self._pixels.stored_positions(stream)
 
     def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
-        """Numbers of the sealed segments of ``stream`` that are held, ascending."""
+        """Return the numbers of the stored sealed segments of ``stream``, ascending."""
         return self._pixels.sealed_segments(stream)
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Give the pixels of a segment, and the exceptional frames among them (see ``FrameStorage``)."""
-        pixels, log = self._pixels.segment(stream, number), self._exceptional[stream]
+        """Return the pixels of a segment and its float frames as bytes."""
+        pixels, log = self._pixels.segment(stream, number), self._float_logs[stream]
         start = number * self.frames_per_segment
         places = slice(*log.places_from(np.array([start, start + self.frames_per_segment])).tolist())
         exact = b""
         if places.start < places.stop:
             like = np.empty((0, *self._codec.spec.shape), self._codec.spec.dtype)
-            frames = exact_frames(self._storage_of_exceptions(), stream, log.ordinals()[places], like)
+            frames = _read_floats(self._floats_storage(), stream, log.ordinals()[places], like)
             exact = self._codec.pack(frames)
         return ScaledSegment(pixels, log.positions()[places] - start, exact).to_bytes()
 
     def restore(self, stream: int, number: int, segment: bytes) -> None:
-        """Put what ``segment`` gave behind what ``stream`` holds (see ``FrameStorage``)."""
+        """Append to ``stream`` what ``segment`` returned."""
         scaled = ScaledSegment.from_bytes(segment)
-        frames = self._codec.unpack(scaled.exact_frames) if len(scaled.places) else ()
+        frames = self._codec.unpack(scaled.floats) if len(scaled.places) else ()
         ends = np.append(scaled.places.astype(np.int64), self.frames_per_segment)
         if len(frames) != len(scaled.places) or (np.diff(ends) <= 0).any():
             raise DamagedDataError(
-                f"segment has {len(frames)} exceptional frames at places {scaled.places.tolist()}: must be as many, "
-                f"ascending, below {self.frames_per_segment}"
+                f"segment has {len(frames)} float frames at places {scaled.places.tolist()}: it must have one per "
+                f"place, ascending, below {self.frames_per_segment}; load an older save"
             )
         one, start = np.array([stream], np.int32), number * self.frames_per_segment
         self._pixels.restore(stream, number, scaled.pixels)
         for place, frame in zip(scaled.places.tolist(), frames, strict=True):
-            self._storage_of_exceptions().append(one, frame[None])
-            self._exceptional[stream].append(start + place)
+            self._floats_storage().append(one, frame[None])
+            self._float_logs[stream].append(start + place)
         newest = self._newest_pixels[stream][None, None]
-        self._pixels.windows(one, np.array([self.held(stream).stop - 1]), np.ones(1, np.int32), newest)
+        self._pixels.windows(one, np.array([self.stored_positions(stream).stop - 1]), np.ones(1, np.int32), newest)
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Let ``stream``, of which nothing is held, go on with the first frame of segment ``number``."""
+        """Start the empty ``stream`` with the first frame of segment ``number``."""
         self._pixels.begin_at(stream, number)
 
     @property
     def charged_bytes(self) -> int:
-        """What counts against a budget (see ``FrameStorage``)."""
+        """Bytes that count against a budget."""
         pixels = self._pixels.charged_bytes + self._newest_pixels.nbytes
-        if self._exceptions is None:
+        if self._floats is None:
             return pixels
-        return pixels + self._exceptions.charged_bytes + sum(log.nbytes for log in self._exceptional)
+        return pixels + self._floats.charged_bytes + sum(log.nbytes for log in self._float_logs)
 
     def charge_steps(self, step_bytes: int) -> None:
-        """Charge so much for the step of each frame (see ``FrameStorage``); the pixels have a frame of each."""
+        """Add ``step_bytes`` per frame to ``charged_bytes``; every frame has pixels."""
         self._pixels.charge_steps(step_bytes)
 
     @property
     def num_frames(self) -> dict[str, int]:
-        """Frames held: all k / 255, or exceptional."""
-        held = sum(self._pixels.num_frames.values())
-        exceptional = sum(map(len, self._exceptional))
-        return {"k/255, as uint8": held - exceptional, "other floats, exact": exceptional}
+        """Number of stored frames: of values k / 255, and of other floats."""
+        num_stored = sum(self._pixels.num_frames.values())
+        num_floats = sum(map(len, self._float_logs))
+        return {"k/255, as uint8": num_stored - num_floats, "other floats, exact": num_floats}
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes held, by part: those of the pixels, and those of the exceptional frames together."""
-        index_bytes = sum(log.nbytes for log in self._exceptional)
+        """Bytes in RAM, by part."""
+        index_bytes = sum(log.nbytes for log in self._float_logs)
         return self._pixels.nbytes | {
             "newest pixels": self._newest_pixels.nbytes,
-            "other floats": index_bytes + (sum(self._exceptions.nbytes.values()) if self._exceptions else 0),
+            "other floats": index_bytes + (sum(self._floats.nbytes.values()) if self._floats else 0),
         }
 
-    def _append_with_exceptions(
+    def _append_with_floats(
         self,
         streams: npt.NDArray[np.int32],
         stops: npt.NDArray[np.int64],
         pixels: npt.NDArray[np.uint8],
         frames: npt.NDArray[Any],
-        odd: npt.NDArray[np.int64],
+        float_rows: npt.NDArray[np.int64],
     ) -> None:
-        """Store frames at the positions ``stops``, the ``odd`` ones exact; called again, do what is still to do."""
-        storage = self._storage_of_exceptions()
-        logs = {row: self._exceptional[streams[row]] for row in odd.tolist()}
+        """Store frames at the positions ``stops``, those of ``float_rows`` exactly; a repeated call does the rest."""
+        storage = self._floats_storage()
+        logs = {row: self._float_logs[streams[row]] for row in float_rows.tolist()}
         unlogged = [row for row, log in logs.items() if stops[row] not in log.positions()[-1:]]
-        missing = [row for row in unlogged if storage.held(int(streams[row])).stop == logs[row].next_ordinal]
+        next_ordinals = {row: storage.stored_positions(int(streams[row])).stop for row in unlogged}
+        missing = [row for row in unlogged if next_ordinals[row] == logs[row].next_ordinal]
         storage.append(streams[missing], frames[missing])
         for row in unlogged:
             logs[row].append(int(stops[row]))
         self._newest_pixels[streams] = pixels
-        behind = [row for row, stop in enumerate(stops) if self.held(int(streams[row])).stop == stop]
+        behind = [row for row, stop in enumerate(stops) if self.stored_positions(int(streams[row])).stop == stop]
         self._pixels.append(streams[behind], pixels[behind])
 
-    def _storage_of_exceptions(self) -> FrameStorage:
-        if self._exceptions is None:
-            self._exceptions = self._make_exceptions()
-        return self._exceptions
+    def _floats_storage(self) -> FrameStorage:
+        if self._floats is None:
+            self._floats = self._make_floats()
+        return self._floats
 
-    def _evict_exceptions(self, stream: int, ordinals: npt.NDArray[np.int64], leaving: slice) -> None:
-        """Let go of the segments of floats whose stored ``ordinals`` are all among ``leaving``."""
-        exceptions = self._storage_of_exceptions()
-        size = exceptions.frames_per_segment
-        numbers, num_leaving = np.unique(ordinals[leaving] // size, return_counts=True)
+    def _evict_floats(self, stream: int, ordinals: npt.NDArray[np.int64], evicted: slice) -> None:
+        """Evict the segments of floats whose stored ``ordinals`` are all in the range ``evicted`` of places."""
+        floats = self._floats_storage()
+        size = floats.frames_per_segment
+        numbers, num_evicted = np.unique(ordinals[evicted] // size, return_counts=True)
         num_stored = np.diff(np.searchsorted(ordinals, np.stack([numbers, numbers + 1], axis=1) * size), axis=1)[:, 0]
-        free = numbers[num_stored == num_leaving]
+        free = numbers[num_stored == num_evicted]
         for run in np.split(free, np.flatnonzero(np.diff(free) > 1) + 1):
-            if len(run):  # at once: between two calls it could wait for a reading
-                exceptions.evict(stream, (int(run[-1]) + 1) * size, int(run[0]) * size)
+            if len(run):  # in one call, since every call may wait for a reading
+                floats.evict(stream, (int(run[-1]) + 1) * size, int(run[0]) * size)
 
 
-def exact_frames(
-    exceptions: FrameStorage | Reading, stream: int, ordinals: npt.NDArray[np.int64], like: npt.NDArray[Any]
+def _read_floats(
+    floats: FrameStorage | Reading, stream: int, ordinals: npt.NDArray[np.int64], like: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    """Read frames with consecutive ordinals, ``(n, *frame)`` of the dtype of ``like``, ``(0, *frame)``."""
+    """Return frames with consecutive ordinals, ``(n, *frame)``; ``like`` is an empty ``(0, *frame)`` of their dtype."""
     frames = np.empty((1, len(ordinals), *like.shape[1:]), like.dtype)
     num_frames = np.array([len(ordinals)], np.int32)
-    exceptions.windows(np.array([stream], np.int32), ordinals[-1:], num_frames, frames)
+    floats.windows(np.array([stream], np.int32), ordinals[-1:], num_frames, frames)
     exact: npt.NDArray[Any] = frames[0]
     return exact

@@ -1,4 +1,4 @@
-"""The storages there are, by the name that settings call them, and which one keeps what."""
+"""Create the storage that fits a spec of frames and a memory's settings."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
 from framestow.storage.scaled_pixels import ScaledPixels
 
-# What makes a storage of some streams: threads that may unpack what one call asks for, frames of a segment, and bytes
-# that the step of each frame takes elsewhere.
+# Arguments: spec, num_streams, threads, frames_per_segment, step_bytes; see make_storage.
 MakeStorage = Callable[[FrameSpec, int, int, "int | None", int], FrameStorage]
 
-SEGMENT_RULE = "a segment has at least 1 frame"
+SEGMENT_RULE = "a segment must have at least 1 frame"
 
 STORAGES: dict[str, MakeStorage] = {
     "packed": PackedStorage,
-    "raw": lambda spec, num_streams, _threads, frames, step: RawRing(spec, num_streams, frames, step),  # is not packed
+    "raw": lambda spec, num_streams, _threads, frames, step: RawRing(spec, num_streams, frames, step),
 }
 
 
 def usual_frames_per_segment(spec: AnySpec) -> int:
-    """How many frames of ``spec`` lie and leave together where nobody says otherwise: what packs best.
+    """Return the default number of frames per segment for ``spec``: the one that compresses best.
 
-    Of several arrays, what packs the largest one best: it takes nearly all of the bytes.
+    For several arrays, it is the one for the largest array, which takes nearly all bytes.
     """
     if isinstance(spec, ObservationSpec):
         return usual_frames_per_segment(max(spec.leaf_frames, key=lambda frame: frame.nbytes))
@@ -44,19 +43,24 @@ def make_storage(
     frames_per_segment: int | None = None,
     step_bytes: int = 0,
 ) -> FrameStorage:
-    """Make the storage that ``name``, a key of ``STORAGES``, means for frames of ``spec``.
+    """Return a new storage for frames of ``spec``.
 
-    Up to ``threads`` threads unpack what one call asks for. ``frames_per_segment``: frames that lie and leave together;
-    what packs best by default. ``step_bytes``: what the step of each frame takes elsewhere, for ``charged_bytes``.
+    Arguments:
+        name: a key of ``STORAGES``.
+        spec: shape and dtype of the frames.
+        num_streams: number of streams.
+        threads: most threads that unpack the windows of one call.
+        frames_per_segment: frames that are stored and evicted together; by default the number that compresses best.
+        step_bytes: bytes of each frame's step in the timeline, for ``charged_bytes``.
 
-    =====================================  =======================================================================
-    frames                                 kept in
-    =====================================  =======================================================================
-    vectors of numbers (``is_column``)     ``RawRing``, whatever the name: they would not shrink
-    floats in 0 to 1 (``is_scaled``)       the named storage as ``uint8``; those that are not k / 255 beside, exact
+    =====================================  ==================================================================
+    frames                                 storage
+    =====================================  ==================================================================
+    vectors of numbers (``is_column``)     ``RawRing``, whatever the name, since they do not compress
+    floats in 0 to 1 (``is_scaled``)       ``ScaledPixels``: ``uint8`` in the named storage, other floats exact
     all others                             the named storage, by their bytes
-    several arrays (``ObservationSpec``)   ``KeyedStorage``: each of them as above, in segments of one length
-    =====================================  =======================================================================
+    several arrays (``ObservationSpec``)   ``KeyedStorage``: each array as above, with segments of one length
+    =====================================  ==================================================================
     """
 
     def make(spec: FrameSpec, num_streams: int) -> FrameStorage:
@@ -66,7 +70,7 @@ def make_storage(
         frames_per_segment = whole_number("frames_per_segment", frames_per_segment, 1, rule=SEGMENT_RULE)
     if isinstance(spec, ObservationSpec):
         length = usual_frames_per_segment(spec) if frames_per_segment is None else frames_per_segment
-        # What the step takes elsewhere is charged once, with the first leaf.
+        # The first leaf alone is charged for the step.
         charges = [step_bytes] + [0] * (len(spec.leaves) - 1)
         leaves = zip(spec.leaf_frames, charges, strict=True)
         made = [make_storage(name, frame, num_streams, threads, length, charge) for frame, charge in leaves]

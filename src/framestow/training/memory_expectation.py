@@ -16,8 +16,8 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import available_bytes, available_disk_bytes
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import MIB, format_bytes
-from framestow.replay.columns import slot_record
 from framestow.replay.memory_report import MemoryReport
+from framestow.replay.step_fields import slot_record
 from framestow.storage.frame_storage import FrameStorage
 from framestow.storage.storages import make_storage
 from framestow.training.settings import Settings

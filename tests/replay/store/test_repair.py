@@ -213,7 +213,9 @@ def test_without_manifests_and_state_files_nothing_is_changed(store):
 def test_a_stream_without_its_newest_frames_continues_with_a_new_episode(store, stored):
     memory = ReplayMemory.load(store)
     newest = [memory._parts.storage.open_segment(stream) - 1 for stream in range(NUM_STREAMS)]
-    while memory._parts.storage.held(0).stop % stored.frames_per_segment:  # until stream 0 has no open segment
+    while (
+        memory._parts.storage.stored_positions(0).stop % stored.frames_per_segment
+    ):  # until stream 0 has no open segment
         memory.append([0], [0.0], [False], [False], np.zeros((1, *SHAPE), np.uint8), [0])
     memory.save(store)
     damage_last_block_of(store, 0, newest[0] + 1)

@@ -1,4 +1,4 @@
-"""Frames that cannot be read any more take exactly the transitions with them that look at one."""
+"""Lost frames make exactly the transitions lost that reference them."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ TIMELINES = [ring, blocks]
 
 @pytest.mark.parametrize("make", TIMELINES)
 @pytest.mark.parametrize(("seed", "n_step"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 3), (5, 10), (6, 40)])
-def test_what_looks_at_lost_frames_is_not_drawn_and_all_else_is(make, seed, n_step):
+def test_exactly_the_transitions_that_reference_lost_frames_are_not_sampleable(make, seed, n_step):
     played = PlayedTimeline(make(500, n_step), STACK, seed)
     random = np.random.default_rng(100 + seed)
     played.play(100)
     lost = []
     for _ in range(25):
         played.play(20)
-        played.begin(random.permutation(NUM_STREAMS)[: random.integers(3)].tolist())  # cut off, each now and then
+        played.begin(random.permutation(NUM_STREAMS)[: random.integers(3)].tolist())  # cuts off some episodes
         stream = int(random.integers(NUM_STREAMS))
         first = int(random.integers(max(0, played.newest[stream] - 200), played.newest[stream] + 1))
         before = int(random.integers(first + 1, played.newest[stream] + 2))
         before = min(before, first + 30)
-        held = played.held_numbers()
+        sampleable = played.held_numbers()
 
         num_lost = played.timeline.lose(stream, first, before)
 
         lost.append((stream, first, before))
-        expected = [number for number in held if not played.steps[number].looks_at(stream, first, before)]
+        expected = [number for number in sampleable if not played.steps[number].references(stream, first, before)]
         assert expected == played.held_numbers()
-        assert len(held) - len(expected) == num_lost
+        assert len(sampleable) - len(expected) == num_lost
     played.play(40)
 
-    still_here = [played.steps[number] for number in played.held_numbers()]
-    assert not any(step.looks_at(*frames) for step in still_here for frames in lost)
+    remaining = [played.steps[number] for number in played.held_numbers()]
+    assert not any(step.references(*frames) for step in remaining for frames in lost)
     newest = range(len(played.steps) - 500, len(played.steps)) if make is ring else range(len(played.steps))
-    gone = lost if make is ring else lost + played.left
+    gone = lost if make is ring else lost + played.evicted
     here = [number for number in played.whole_numbers() if number in newest]
-    assert [n for n in here if not any(played.steps[n].looks_at(*frames) for frames in gone)] == sorted(
+    assert [n for n in here if not any(played.steps[n].references(*frames) for frames in gone)] == sorted(
         played.held_numbers()
     )
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_a_step_taken_later_that_looks_back_to_lost_frames_is_never_drawn(make):
+def test_a_later_step_that_references_lost_frames_is_never_sampleable(make):
     played = PlayedTimeline(make(500), STACK, seed=0)
     played.play(50, end_chance=0.0)
     newest = played.newest[1]
@@ -77,7 +77,7 @@ def test_a_step_taken_later_that_looks_back_to_lost_frames_is_never_drawn(make):
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_draws_by_rank_leave_out_the_lost_and_only_those(make):
+def test_ranks_exclude_exactly_the_lost_transitions(make):
     played = PlayedTimeline(make(500), STACK, seed=1)
     played.play(200)
     for first in (10, 12, 50, 90, 91):
@@ -92,13 +92,13 @@ def test_draws_by_rank_leave_out_the_lost_and_only_those(make):
     assert by_rank.tolist() == everything[timeline.is_sampleable(everything)].tolist()
     with pytest.raises(IndexError, match=f"rank {len(by_rank)} is not one of the {len(by_rank)} transitions"):
         timeline.sampleable_at(np.array([len(by_rank)]))
-    not_held = everything[~timeline.is_sampleable(everything)]
-    with pytest.raises(IndexError, match=f"transition {not_held[-1]} is not held"):
-        timeline.resolve(not_held[-1:])
+    not_sampleable = everything[~timeline.is_sampleable(everything)]
+    with pytest.raises(IndexError, match=f"transition {not_sampleable[-1]} is not held"):
+        timeline.resolve(not_sampleable[-1:])
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_a_stream_that_is_not_there_loses_nothing(make):
+def test_losing_frames_of_an_unknown_stream_is_refused(make):
     timeline = make(500)
 
     with pytest.raises(IndexError, match="stream is 3: must be 0 to 2"):

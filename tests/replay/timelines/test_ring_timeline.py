@@ -1,4 +1,4 @@
-"""The ring alone: indices, slots and windows, without frames."""
+"""RingTimeline: indices, slots and windows, without frames."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def begun(capacity: int, num_streams: int, stack: int, segment_frames: int = 1) 
 
 
 def step(timeline: RingTimeline, has_ended: np.ndarray | bool = False) -> list[tuple[int, int, int]]:
-    """One step of each stream; gives what was let go of for it."""
+    """Append one step of each stream; return the frames that it made unreferenced."""
     count = timeline.num_streams
     zeros, ended = np.zeros(count, np.int64), np.broadcast_to(has_ended, count).copy()
     assert timeline.stage(None, zeros, zeros, ended, ended, np.zeros((count, *FRAME.shape), FRAME.dtype))
-    let_go = evicted(timeline, timeline.make_room)
+    frames = evicted(timeline, timeline.evict_for_staged)
     timeline.append_staged()
-    return let_go
+    return frames
 
 
 def no_blocks(key: tuple[int, int]) -> None:
     return None
 
 
-def test_a_window_holds_the_history_since_the_episode_began_and_the_next_frame():
+def test_a_window_has_the_history_of_its_episode_and_the_next_frame():
     timeline = begun(10, 1, stack=3)
     for _ in range(5):
         step(timeline)
@@ -48,7 +48,7 @@ def test_a_window_holds_the_history_since_the_episode_began_and_the_next_frame()
     assert [2, 3, 4, 4, 4] == windows.counts.tolist()
 
 
-def test_positions_go_on_across_episodes_and_past_32_bits():
+def test_positions_continue_across_episodes_and_past_32_bits():
     timeline = begun(10, 2, stack=2)
     timeline.newest_positions += 2**32 - 3
     timeline.episode_starts += 2**32 - 3
@@ -65,25 +65,25 @@ def test_positions_go_on_across_episodes_and_past_32_bits():
 
 @pytest.mark.parametrize("segment_frames", [1, 3, 16])
 @pytest.mark.parametrize("stack", [1, 2, 4])
-def test_what_is_let_go_is_never_needed_by_a_transition_that_stays_and_all_else_stays_less_than_a_segment(
-    stack, segment_frames
-):
+def test_unreferenced_frames_are_never_referenced_and_are_reported_within_a_segment(stack, segment_frames):
     timeline = begun(7, 2, stack, segment_frames)
-    unneeded_before = [0, 0]
+    unreferenced_before = [0, 0]
     for number in range(120):
         for stream, first, position in step(timeline, np.array([number % 3 == 0, number % 5 == 0])):
             assert 0 == first
-            assert unneeded_before[stream] // segment_frames < position // segment_frames  # each segment once
-            unneeded_before[stream] = position
+            assert (
+                unreferenced_before[stream] // segment_frames < position // segment_frames
+            )  # each segment is reported once
+            unreferenced_before[stream] = position
         timeline.begin(np.flatnonzero(~timeline.is_open))
 
         windows = timeline.windows(np.arange(timeline.oldest, timeline.next_index))
         first_positions = windows.last_positions - windows.counts + 1
         for stream in (0, 1):
             needed = first_positions[windows.streams == stream]
-            assert (needed >= unneeded_before[stream]).all()
-            longest_wait = segment_frames + stack + 1  # a short history, and the frame that ended an episode
-            assert needed.size == 0 or needed.min() - unneeded_before[stream] < longest_wait + segment_frames
+            assert (needed >= unreferenced_before[stream]).all()
+            max_delay = segment_frames + stack + 1  # a short history, and the frame that ended an episode
+            assert needed.size == 0 or needed.min() - unreferenced_before[stream] < max_delay + segment_frames
 
 
 def test_check_names_the_broken_rule():
@@ -92,7 +92,7 @@ def test_check_names_the_broken_rule():
         step(timeline)
     timeline.newest_positions[0] -= 1
 
-    with pytest.raises(AssertionError, match="leads to a frame that was never stored"):
+    with pytest.raises(AssertionError, match="references a frame that was never stored"):
         timeline.check()
 
 
@@ -105,40 +105,40 @@ def test_check_names_the_broken_rule():
         ("timeline.span", np.array([-3, 0])),
     ],
 )
-def test_a_state_that_no_timeline_gave_is_refused(name, value):
+def test_an_impossible_state_is_refused(name, value):
     timeline = begun(5, 1, stack=2)
     for _ in range(3):
         step(timeline)
 
-    with pytest.raises(DamagedDataError, match="take an older save"):
+    with pytest.raises(DamagedDataError, match="load an older save"):
         begun(5, 1, stack=2).restore(timeline.state() | {name: value}, no_blocks)
 
 
-def test_letting_go_frees_a_segment_each_time_and_nothing_where_there_is_none():
+def test_each_eviction_frees_a_segment_while_one_is_sealed():
     timeline = begun(100, 1, stack=3, segment_frames=8)
     for _ in range(30):
         step(timeline)
 
-    let_go = [evicted(timeline, timeline.let_go) for _ in range(5)]
+    frames = [evicted(timeline, timeline.evict_next) for _ in range(5)]
 
-    # Frames 0 to 30: segments 0 to 2 are sealed. Transition 10 is the first that looks at no frame below 8.
-    assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == let_go
+    # Frames 0 to 30: segments 0 to 2 are sealed. Transition 10 is the first that references no frame below 8.
+    assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == frames
     assert list(range(26, 30)) == timeline.sampleable_indices().tolist()
     timeline.check()
 
 
-def test_what_the_budget_let_go_of_is_not_named_again_when_the_ring_is_full():
+def test_frames_evicted_by_the_budget_are_not_reported_again_when_the_ring_is_full():
     timeline = begun(20, 1, stack=1, segment_frames=4)
     for _ in range(20):
         step(timeline)
-    evicted(timeline, timeline.let_go)
+    evicted(timeline, timeline.evict_next)
 
     named = [triple for _ in range(8) for triple in step(timeline)]
 
     assert [(0, 0, 8)] == named
 
 
-def test_closed_episodes_take_no_step_until_the_next_begins():
+def test_a_cut_off_episode_accepts_no_steps_until_the_next_begin():
     timeline = begun(10, 2, stack=2)
     step(timeline)
     timeline.close_episodes()

@@ -1,4 +1,4 @@
-"""What a store keeps of a timeline: sealed blocks, which never change, and a small state."""
+"""A saved timeline: sealed blocks that never change, and a small state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMELINES = [ring, blocks, partial(ring, 5), partial(blocks, 5), partial(blocks,
 
 
 class Store:
-    """Keeps what a commit gives, and checks that a block is the same whenever it is there."""
+    """Save blocks and state, and check that no block ever changes."""
 
     def __init__(self) -> None:
         self.blocks: dict[tuple[int, int], bytes] = {}
@@ -56,15 +56,15 @@ def restored(make, store: Store):
 
 
 def assert_same(played: PlayedTimeline, timeline) -> None:
-    held = played.timeline.sampleable_indices()
-    np.testing.assert_array_equal(held, timeline.sampleable_indices())
-    for expected, actual in zip(played.timeline.resolve(held), timeline.resolve(held), strict=True):
+    sampleable = played.timeline.sampleable_indices()
+    np.testing.assert_array_equal(sampleable, timeline.sampleable_indices())
+    for expected, actual in zip(played.timeline.resolve(sampleable), timeline.resolve(sampleable), strict=True):
         for one, other in zip(expected, actual, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_state_and_sealed_blocks_are_everything_and_blocks_never_change(make):
+def test_state_and_sealed_blocks_restore_everything_and_blocks_never_change(make):
     played, store = PlayedTimeline(make(), STACK, seed=0), Store()
     for _ in range(14):
         played.play(200)
@@ -74,12 +74,12 @@ def test_state_and_sealed_blocks_are_everything_and_blocks_never_change(make):
 
         assert 0 == num_lost
         assert_same(played, timeline)
-        played.timeline = timeline  # and goes on from there
+        played.timeline = timeline  # continue with the restored timeline
     assert len(store.blocks) >= 2
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_the_state_beside_sealed_blocks_is_small(make):
+def test_the_state_without_sealed_blocks_is_small(make):
     played = PlayedTimeline(make(), STACK, seed=0)
     played.play(2500)
     timeline = played.timeline
@@ -91,12 +91,12 @@ def test_the_state_beside_sealed_blocks_is_small(make):
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_a_block_that_is_missing_or_no_block_loses_exactly_its_transitions(make):
+def test_a_missing_or_damaged_block_loses_exactly_its_transitions(make):
     played, store = PlayedTimeline(make(), STACK, seed=2), Store()
     played.play(2500)
     store.commit(played.timeline)
     whole = set(played.timeline.sampleable_indices().tolist())
-    *_, cut, missing = store.blocks  # the newest, so that returns before them go on to them
+    *_, cut, missing = store.blocks  # the newest, so that earlier n-step returns include them
     blocks = dict(store.blocks)
     del store.blocks[missing]
     store.blocks[cut] = store.blocks[cut][:-1]
@@ -112,13 +112,13 @@ def test_a_block_that_is_missing_or_no_block_loses_exactly_its_transitions(make)
     for number in played.numbers_of(timeline.sampleable_indices()):
         assert not gone & {int(step.reward) for step in played.steps[number].steps}, f"transition {number}"
     played.timeline = timeline
-    played.play(3000)  # what is lost leaves like everything else
+    played.play(3000)  # lost transitions are evicted like all others
     assert CAPACITY - 3 * STEPS_PER_BLOCK < len(timeline) <= CAPACITY
     played.held_numbers()
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_what_was_lost_stays_lost_and_is_not_asked_for_again(make):
+def test_lost_transitions_stay_lost_after_saving_and_are_not_counted_again(make):
     played, store = PlayedTimeline(make(), STACK, seed=3), Store()
     played.play(2500)
     played.timeline.lose(0, played.newest[0] - 40, played.newest[0] - 20)
@@ -139,7 +139,7 @@ def test_what_was_lost_stays_lost_and_is_not_asked_for_again(make):
 
 
 @pytest.mark.parametrize("make", TIMELINES)
-def test_open_episodes_go_on_after_restoring(make):
+def test_open_episodes_continue_after_restoring(make):
     played, store = PlayedTimeline(make(), STACK, seed=4), Store()
     played.play(100, end_chance=0.0)
     store.commit(played.timeline)
@@ -156,7 +156,7 @@ def test_a_block_that_is_not_sealed_is_refused(make):
     played = PlayedTimeline(make(), STACK, seed=0)
     played.play(10)
 
-    with pytest.raises(IndexError, match="take it from sealed_steps"):
+    with pytest.raises(IndexError, match="use a key from sealed_steps"):
         played.timeline.step_block((0, 0))
 
 
@@ -173,7 +173,7 @@ def test_arrays_of_another_timeline_are_refused(make, name, value):
     played = PlayedTimeline(make(), STACK, seed=0)
     played.play(10)
 
-    with pytest.raises(DamagedDataError, match="take an older save"):
+    with pytest.raises(DamagedDataError, match="load an older save"):
         make().restore(played.timeline.state() | {name: value}, lambda key: None)
 
 

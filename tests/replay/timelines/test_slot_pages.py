@@ -1,4 +1,4 @@
-"""Slots that take memory only while they are in use."""
+"""SlotPages take memory only for stored slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORD = np.dtype([("number", np.int64), ("rest", np.uint8, 5)])
 
 
 @pytest.mark.parametrize("num_slots", [1, 7, 316, 1000, 5000])
-def test_what_is_held_stays_whatever_is_released_before_it(num_slots):
+def test_releasing_pages_never_changes_stored_slots(num_slots):
     random = np.random.default_rng(num_slots)
     pages = SlotPages(num_slots, RECORD)
     oldest = next_index = 0
@@ -29,12 +29,12 @@ def test_what_is_held_stays_whatever_is_released_before_it(num_slots):
             oldest = int(random.integers(oldest, next_index + 1))
             pages.release(oldest, next_index)
 
-        held = np.arange(oldest, next_index)
-        slots = pages.slots[held % num_slots]
+        stored = np.arange(oldest, next_index)
+        slots = pages.slots[stored % num_slots]
 
-        np.testing.assert_array_equal(slots["number"], held)
-        np.testing.assert_array_equal(slots["rest"], np.repeat(held[:, None] % 251, 5, axis=1))
-        assert len(held) * RECORD.itemsize <= pages.nbytes(oldest, next_index)
+        np.testing.assert_array_equal(slots["number"], stored)
+        np.testing.assert_array_equal(slots["rest"], np.repeat(stored[:, None] % 251, 5, axis=1))
+        assert len(stored) * RECORD.itemsize <= pages.nbytes(oldest, next_index)
 
 
 THREE_TIMES_AROUND = """
@@ -44,22 +44,22 @@ from framestow.replay.timelines.ring_timeline import SlotPages
 
 HELD, SLOTS, CHUNK = 100_000, 20_000_000, 50_000
 pages = SlotPages(SLOTS, np.dtype("u8"))
-before, most, told = resident_bytes(), 0, 0
+before, most, counted = resident_bytes(), 0, 0
 for next_index in range(CHUNK, 3 * SLOTS, CHUNK):
     slots = np.arange(next_index - CHUNK, next_index) % SLOTS
     pages.slots[slots[0] : slots[-1] + 1] = 1
     oldest = max(next_index - HELD, 0)
     pages.release(oldest, next_index)
     most = max(most, resident_bytes() - before)
-    told = max(told, pages.nbytes(oldest, next_index))
-print(most, told)
+    counted = max(counted, pages.nbytes(oldest, next_index))
+print(most, counted)
 """
 
 
-@pytest.mark.skipif("sys.platform != 'linux'", reason="elsewhere pages that were written to stay, and are counted")
-def test_a_ring_of_a_few_hundred_megabytes_takes_what_it_holds():
+@pytest.mark.skipif("sys.platform != 'linux'", reason="other systems do not release written pages")
+def test_a_large_ring_takes_only_the_memory_of_its_stored_slots():
     result = subprocess.run([sys.executable, "-c", THREE_TIMES_AROUND], capture_output=True, text=True, check=True)
-    most, told = map(int, result.stdout.split())
+    most, counted = map(int, result.stdout.split())
 
-    assert 800_000 <= told <= 800_000 + 2 * 4096
-    assert most < 4_000_000  # 800,000 and what NumPy takes for a chunk
+    assert 800_000 <= counted <= 800_000 + 2 * 4096
+    assert most < 4_000_000  # 800,000 and the temporary arrays of a chunk

@@ -200,7 +200,7 @@ void bind_following(nb::class_<Bound>& bound) {
         .def("returns_to_go", [](const Bound& self, nb::handle indices, double discount) {
             return py_returns_to_go(self.core(), indices, discount);
         }, nb::arg("indices"), nb::arg("discount"))
-        .def("held_after", [](const Bound& self, std::int64_t after, std::int64_t count) {
+        .def("sampleable_after", [](const Bound& self, std::int64_t after, std::int64_t count) {
             return py_held_after(self.core(), after, count);
         }, nb::arg("after"), nb::arg("count"))
         .def("readable_runs", [](Bound& self) { return py_readable_runs(self.core()); })

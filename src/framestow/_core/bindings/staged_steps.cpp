@@ -78,7 +78,7 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
     rules_.action = ActionLayout{action_pattern_.row_bytes(), !action_ranges_.empty(),
                                  action_pattern_.format().find_first_of("bhilq") != std::string::npos,
                                  std::max<std::size_t>(action_ranges_.size(), 1)};
-    read_column_patterns(arguments.settings.attr("columns_like"));
+    read_column_patterns(arguments.settings.attr("extras_like"));
     for (std::size_t stream = 0; stream < num_streams; ++stream) {
         all_streams_.push_back(static_cast<std::int32_t>(stream));
     }

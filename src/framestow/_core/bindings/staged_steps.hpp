@@ -265,14 +265,14 @@ private:
 template <typename Bound>
 void bind_steps(nb::class_<Bound>& bound) {
     bound.def("stage", &Bound::stage, nb::arg("streams").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
-              nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(), nb::arg("columns").none() = nb::none())
+              nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(), nb::arg("extras").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("streams"))
         .def("close_episodes", &Bound::close_episodes)
-        .def_prop_ro("unneeded", &Bound::unneeded)
-        .def("forget_unneeded", &Bound::forget_unneeded)
-        .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_columns") = true)
-        .def("resolve_steps", &Bound::resolve_steps, nb::arg("indices"), nb::arg("with_columns") = true)
+        .def_prop_ro("unreferenced_frames", &Bound::unneeded)
+        .def("clear_unreferenced_frames", &Bound::forget_unneeded)
+        .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_extras") = true)
+        .def("resolve_steps", &Bound::resolve_steps, nb::arg("indices"), nb::arg("with_extras") = true)
         .def("sampleable_at", &Bound::held_at, nb::arg("ranks"))
         .def("is_sampleable", &Bound::is_held, nb::arg("indices"))
         .def("slots_of", &Bound::slots_of, nb::arg("indices"))

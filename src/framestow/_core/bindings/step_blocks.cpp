@@ -122,7 +122,7 @@ void bind_step_blocks(nb::module_& module) {
     nb::class_<BoundStepBlocks> bound(module, "StepBlocks");
     bound
         .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"))
-        .def("let_sealed_go", &BoundStepBlocks::let_sealed_go, nb::arg("rank"))
+        .def("evict_sealed", &BoundStepBlocks::let_sealed_go, nb::arg("rank"))
         .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)
         .def("sampleable_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
@@ -132,7 +132,7 @@ void bind_step_blocks(nb::module_& module) {
              nb::arg("segment"), nb::arg("records").none(), nb::arg("first_slot") = -1)
         .def("first_slots", &BoundStepBlocks::first_slots)
         .def("restore_next_number", &BoundStepBlocks::restore_next_number, nb::arg("number"))
-        .def_prop_ro("lacks_room", &BoundStepBlocks::lacks_room)
+        .def_prop_ro("staged_exceeds_capacity", &BoundStepBlocks::lacks_room)
         .def_prop_ro("num_sealed", [](const BoundStepBlocks& self) { return self.core().num_sealed(); })
         .def_prop_ro("num_steps", [](const BoundStepBlocks& self) { return self.core().num_steps(); })
         .def_prop_ro("next_number", [](const BoundStepBlocks& self) { return self.core().next_number(); })

@@ -59,8 +59,8 @@ void bind_step_ring(nb::module_& module) {
     nb::class_<BoundStepRing> bound(module, "StepRing");
     bound
         .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"), nb::arg("slots"))
-        .def("make_room", &BoundStepRing::make_room)
-        .def("let_go", &BoundStepRing::let_go)
+        .def("evict_for_staged", &BoundStepRing::make_room)
+        .def("evict_next", &BoundStepRing::let_go)
         .def("forget", &BoundStepRing::forget, nb::arg("indices"))
         .def("restore_span", &BoundStepRing::restore_span, nb::arg("oldest"), nb::arg("next_index"))
         .def_prop_ro("lost", &BoundStepRing::lost)

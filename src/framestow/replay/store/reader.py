@@ -174,7 +174,7 @@ class StoredMemory:
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
         for key in sealed_segments(self._arrays):
             try:
-                if in_files and isinstance(storage, StorageInFiles) and storage.lies_in_files(key.stream):
+                if in_files and isinstance(storage, StorageInFiles) and storage.supports_files(key.stream):
                     file, offset, size = self.frames.place(key)
                     storage.restore_in_file(key.stream, key.number, file, offset, size, num_frames)
                 else:
@@ -192,13 +192,15 @@ class StoredMemory:
             number = next_position // storage.frames_per_segment
             if size:
                 storage.restore(stream, number, segments[start : start + size].tobytes())
-            elif not storage.held(stream):
+            elif not storage.stored_positions(stream):
                 storage.begin_at(stream, number)
             start += size
-            if not size and storage.held(stream).stop < next_position:
+            if not size and storage.stored_positions(stream).stop < next_position:
                 self._append_blank_segment(storage, stream, number - 1)
-            if storage.held(stream).stop != next_position:
-                raise ValueError(f"stream {stream} continues at {next_position}, not {storage.held(stream).stop}")
+            if storage.stored_positions(stream).stop != next_position:
+                raise ValueError(
+                    f"stream {stream} continues at {next_position}, not {storage.stored_positions(stream).stop}"
+                )
 
     def _append_blank_segment(self, storage: FrameStorage, stream: int, number: int) -> None:
         """Continue a stream after a sealed segment that was damaged and skipped."""
@@ -259,7 +261,7 @@ def check_windows(parts: MemoryParts) -> None:
     """
     timeline, storage, num_streams = parts.timeline, parts.storage, parts.settings.num_envs
     frame_streams = range(parts.settings.num_frame_streams)
-    stops = np.array([storage.held(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
+    stops = np.array([storage.stored_positions(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
     if (timeline.newest_positions != stops - 1).any():
         raise ValueError("frames and steps of its streams end at different positions")
     if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
@@ -267,14 +269,14 @@ def check_windows(parts: MemoryParts) -> None:
     numbers = [np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in frame_streams]
     of_leaves = [numbers[stream::num_streams] for stream in range(num_streams)]
     for indices in steps_in_pieces(timeline, WINDOWS_PER_PIECE):
-        windows = timeline.resolve_steps(indices, with_columns=False)[0]
+        windows = timeline.resolve_steps(indices, with_extras=False)[0]
         if (windows[2] < 2).any() or (windows[2] > parts.settings.stack + 1).any():
             raise ValueError("a transition has a window that no observation has")
         _check_frames(windows, of_leaves, storage.frames_per_segment)
     if timeline.n_step > 1:
         for first in range(0, len(timeline), WINDOWS_PER_PIECE):
             ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(timeline)))
-            windows = timeline.resolve(timeline.sampleable_at(ranks), with_columns=False)[0]
+            windows = timeline.resolve(timeline.sampleable_at(ranks), with_extras=False)[0]
             _check_frames(windows, of_leaves, storage.frames_per_segment)
 
 

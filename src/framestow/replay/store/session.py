@@ -59,7 +59,7 @@ class OpenStore:
         parts = self._parts
         ram_bytes = sum(parts.storage.nbytes.values()) + parts.timeline.nbytes
         if parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
-            parts.budget.let_go_bytes = 0
+            parts.budget.evicted_bytes = 0
             try:
                 self.flush()
             except OSError as error:
@@ -121,7 +121,7 @@ class OpenStore:
             return
         while keys:
             with self._parts.lock:
-                for key in filter(lambda key: storage.lies_in_files(key.stream), keys[:SEGMENTS_PER_LOCK]):
+                for key in filter(lambda key: storage.supports_files(key.stream), keys[:SEGMENTS_PER_LOCK]):
                     with suppress(LookupError):  # evicted from the memory or the store meanwhile
                         file, offset, size = self._writer.place(key)
                         storage.move_to_file(*key, file, offset, size)
@@ -230,7 +230,7 @@ def create_or_resume(parts: MemoryParts, folder: Path) -> OpenStore:
             _check_settings(parts.settings, stored.settings, folder)
             stored.fill(parts, in_files=True)
         parts.timeline.close_episodes()
-        parts.make_fit()
+        parts.evict_to_fit()
         writer.begin(newest)
         _warn_of_crash(writer, newest)
         return OpenStore(parts, writer)

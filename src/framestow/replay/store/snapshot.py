@@ -54,7 +54,7 @@ def take_snapshot(parts: MemoryParts) -> Snapshot:
     storage, streams = parts.storage, range(parts.settings.num_frame_streams)
     open_segments = [_open_segment(parts, stream) for stream in streams]
     arrays: Arrays = {name: np.array(array) for name, array in parts.timeline.state().items()}
-    arrays[NEXT_POSITIONS] = np.array([storage.held(stream).stop for stream in streams], np.int64)
+    arrays[NEXT_POSITIONS] = np.array([storage.stored_positions(stream).stop for stream in streams], np.int64)
     arrays[OPEN_SIZES] = np.array([len(segment) for segment in open_segments], np.int64)
     arrays[OPEN_SEGMENTS] = np.frombuffer(b"".join(open_segments), np.uint8)
     memory, sampler_arrays = parts.state()
@@ -63,7 +63,7 @@ def take_snapshot(parts: MemoryParts) -> Snapshot:
 
 def _open_segment(parts: MemoryParts, stream: int) -> bytes:
     """Return the packed frames of the stream's open segment; empty if it has no frames yet."""
-    number, stored = parts.storage.open_segment(stream), parts.storage.held(stream)
+    number, stored = parts.storage.open_segment(stream), parts.storage.stored_positions(stream)
     has_frames = stored.stop > number * parts.storage.frames_per_segment
     return parts.storage.segment(stream, number) if has_frames else b""
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.replay.columns import slot_record
 from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_fields import slot_record
 from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
 from framestow.storage.files.block_format import LOG, BlockKey, BlockPlace, Damage, FileState, LogState, file_name
 from framestow.storage.files.block_log_reader import BlockLogReader
@@ -217,7 +217,7 @@ class SegmentCheck:
         storage = make_storage(settings.storage, frame, 1, frames_per_segment=self._frames_per_segment)
         try:
             storage.restore(0, key.number, segment)
-            if (found := storage.held(0)) != positions:
+            if (found := storage.stored_positions(0)) != positions:
                 return f"it has frames {found.start} to {found.stop - 1}, not {positions.start} to {positions.stop - 1}"
             length = unpacked.shape[1]
             for start in range(positions.start, positions.stop, length):
@@ -315,7 +315,7 @@ def _step_order_problems(timeline: Timeline, stack: int) -> Iterator[str]:
     """Within a stream, positions ascend, an end has no successor, and each history has one frame more than the last."""
     newest_steps = np.empty((4, 0), np.int64)
     for indices in steps_in_pieces(timeline, STEPS_PER_PIECE):
-        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_columns=False)
+        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_extras=False)
         streams, lasts, counts = windows
         piece = np.stack([streams, lasts, counts, terminated | truncated])
         steps = np.concatenate([newest_steps, piece], axis=1)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.replay.columns import slot_record
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_fields import slot_record
 from framestow.replay.store.format import FRAMES, KIND, STEPS, Manifest, checked_manifest, checked_settings
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
@@ -39,7 +39,7 @@ from framestow.replay.store.verified_log import (
     step_problems,
 )
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
-from framestow.replay.timelines.timeline import OF_EPISODES, Timeline, arrays_of
+from framestow.replay.timelines.timeline import EPISODE_KEYS, Timeline, arrays_of
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.files.block_format import BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -380,7 +380,7 @@ class RebuiltState:
         """Return the state arrays for these segments and the intact blocks of steps."""
         intact = self._intact_in_all_leaves(segments)
         empty = make_timeline(self._settings, self._length).state()
-        for name in OF_EPISODES:  # loading computes these from the steps
+        for name in EPISODE_KEYS:  # loading computes these from the steps
             del empty[name]
         is_random = self._settings.retention == "random"
         step_arrays = self._block_arrays(intact, steps) if is_random else self._ring_arrays(steps)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import FramestowError
-from framestow.replay.eviction import evict_unneeded
+from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.store.format import (
@@ -293,7 +293,7 @@ def _update_logs(
     frames.append_sealed()
     steps.append_sealed()
     with parts.lock:
-        evict_unneeded(parts.storage, parts.timeline)
+        evict_unreferenced_frames(parts.storage, parts.timeline)
         parts.check_segments()
         snapshot = take_snapshot(parts)
         segments = frames.copy_rest()

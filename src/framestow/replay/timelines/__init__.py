@@ -1,1 +1,1 @@
-"""Where each transition lies, who leaves when others come, and which may be drawn."""
+"""Store the steps of a memory: their indices, episodes and n-step returns, and the order of eviction."""

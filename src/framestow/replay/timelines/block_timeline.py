@@ -1,4 +1,4 @@
-"""Transitions in blocks of which any may leave: random retention."""
+"""Store the steps of a memory with random retention, in blocks that are evicted in random order."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ from framestow.errors import DamagedDataError
 from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.timeline import (
     Arrays,
+    FrameRange,
     Indices,
     ReadSteps,
     StepKey,
     StepSettings,
     StreamArrays,
-    Unneeded,
-    arrays_of,
     check_starts,
     check_windows,
     restore_starts,
     restore_streams,
     runs_of,
-    slots_in,
-    slots_of,
+    slots_from_arrays,
+    slots_from_block,
+    slots_to_arrays,
     starts_state,
     streams_state,
 )
 
-FARTHEST_RANGE = 1024  # times the blocks that are held: where the slots of one may lie
-OF_BLOCKS = ("numbers", "streams", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
+MAX_SLOT_RANGES = 1024  # times the number of blocks: a damaged store must not make the slots span more
+BLOCK_FIELDS = ("numbers", "streams", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
 
 
 class BlockTimeline(StepBlocks, StreamArrays):
-    """Up to ``capacity`` transitions over all streams, of which a random segment's leave for those that come.
+    """Up to ``capacity`` transitions over all streams; a full memory evicts a random segment.
 
-    A *block* has the transitions that start in one segment of frames, and leaves together with it. Blocks are numbered
-    in the order in which their first frames came, over all streams, for ever; a transition's *index* is its block's
-    number times ``segment_frames``, plus its place there.
+    A *block* has the transitions that start in one segment of frames, and is evicted together with it. Blocks are
+    numbered over all streams, in the order of their first frames. A transition's *index* is its block's number times
+    ``segment_frames``, plus its place in the block.
 
-    A block is *sealed* when nothing to come looks at its frames any more: neither the newest observation nor a
-    transition that is still to be appended. Then it never changes, a store may keep it, and it may leave. Beside the
-    hole that it leaves, transitions that look at frames of it may not be drawn any more: the last one of the segment
-    before, and up to ``stack - 1`` of the segment after it. They still count towards the capacity, so each round of as
-    many steps as a segment has lets exactly one leave where episodes do not end, and ages are exactly geometric.
+    A block is *sealed* when neither the newest observation nor a later transition can reference its frames. Sealed
+    blocks never change, can be saved and can be evicted. An eviction also makes neighbours lost: the last transition of
+    the segment before, and up to ``stack - 1`` of the segment after. These still count towards the capacity. So in
+    endless episodes, as many new steps as a segment has evict exactly one segment, and ages are exactly geometric.
 
-    The native ``StepBlocks`` does the work, over arrays of the streams that are made here.
+    The native ``StepBlocks`` does the work; Python allocates the arrays of the streams.
     """
 
     def __init__(self, steps: StepSettings, retention: RandomRetention) -> None:
@@ -58,74 +57,76 @@ class BlockTimeline(StepBlocks, StreamArrays):
         self._record = steps.record
         StepBlocks.__init__(self, steps, self)
 
-    def make_room(self) -> list[Unneeded]:
-        """Let random segments go until the staged step fits; gives ``unneeded``."""
-        while self.lacks_room and self.num_sealed:
-            self.let_go()
-        return self.unneeded
+    def evict_for_staged(self) -> list[FrameRange]:
+        """Evict random segments until the staged step fits; return ``unreferenced_frames``."""
+        while self.staged_exceeds_capacity and self.num_sealed:
+            self.evict_next()
+        return self.unreferenced_frames
 
-    def let_go(self) -> list[Unneeded]:
-        """Let one random segment go, none where none is sealed; gives ``unneeded``."""
+    def evict_next(self) -> list[FrameRange]:
+        """Evict one random sealed segment, if one exists; return ``unreferenced_frames``."""
         if self.num_sealed:
-            self.let_sealed_go(self.retention.choose(self.num_sealed))
-        return self.unneeded
+            self.evict_sealed(self.retention.choose(self.num_sealed))
+        return self.unreferenced_frames
 
     def sampleable_runs(self) -> Indices:
-        """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
+        """Return all sampleable indices as runs: first index and length of each."""
         return runs_of(self.sampleable_indices())
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
         _, streams, segments, num_steps, are_sealed = self.blocks()
-        num_told = len(self) + len(self.lost_indices()) + len(self.pending)
-        if num_steps.sum() != self.num_steps or num_told != self.num_steps:
-            raise AssertionError(f"{self.num_steps} transitions are here, but blocks have {num_steps.sum()}")
+        num_counted = len(self) + len(self.lost_indices()) + len(self.pending)
+        if num_steps.sum() != self.num_steps or num_counted != self.num_steps:
+            raise AssertionError(f"{self.num_steps} transitions are stored, but blocks have {num_steps.sum()}")
         if self.num_steps > self.capacity:
             raise AssertionError(f"{self.num_steps} transitions are more than {self.capacity}")
-        if (are_sealed != self._may_leave(streams, segments)).any() or are_sealed.sum() != self.num_sealed:
+        if (are_sealed != self._are_sealed(streams, segments)).any() or are_sealed.sum() != self.num_sealed:
             raise AssertionError("blocks are sealed too early or too late")
         check_windows(self, self.stack)
         check_starts(self, self.stack)
 
     def without_block(self, stream: int, stored: Indices) -> Indices:
-        """Give those of ``stored``, numbers of segments of ``stream``, whose steps have left or were never stored."""
+        """Return those of ``stored``, segment numbers of ``stream``, that have no block of steps."""
         _, streams, segments, _, _ = self.blocks()
         return np.setdiff1d(stored, segments[streams == stream])
 
     def check_segments(self, stream: int, stored: Indices) -> None:
-        """Raise ``AssertionError`` unless ``stored``, the segments of ``stream`` whose frames stay, fit its blocks.
+        """Raise ``AssertionError`` if ``stored``, the stored segments of ``stream``, contradict its blocks.
 
-        Segments without a block would stay for ever. Blocks without frames are left where segments were damaged: none
-        of their steps may be drawn.
+        A segment without a block would never be evicted. A block without frames, after damage, must have no sampleable
+        steps.
         """
         numbers, streams, segments, _, _ = self.blocks()
-        of_none = self.without_block(stream, stored)
-        if of_none.size:
-            raise AssertionError(f"stream {stream} has frames of segments {of_none}, and no block of steps for them")
+        without_block = self.without_block(stream, stored)
+        if without_block.size:
+            raise AssertionError(
+                f"stream {stream} has frames of segments {without_block}, and no block of steps for them"
+            )
         for number in numbers[(streams == stream) & ~np.isin(segments, stored)].tolist():
             indices = np.arange(number * self.segment_frames, (number + 1) * self.segment_frames)
             if self.is_sampleable(indices).any():
                 raise AssertionError(f"stream {stream} has steps of block {number}, and no frames for them")
 
     def sealed_steps(self) -> list[StepKey]:
-        """Give (stream, segment number) of every sealed block that has a transition."""
+        """Return (stream, segment number) of every sealed block that has transitions."""
         _, streams, segments, num_steps, are_sealed = self.blocks()
         kept = are_sealed & (num_steps > 0)
         return list(zip(streams[kept].tolist(), segments[kept].tolist(), strict=True))
 
     def step_block(self, key: StepKey) -> bytes:
-        """Give a slot for each frame of a sealed segment; IndexError for one that is not sealed."""
+        """Return one slot per frame of a sealed segment, as bytes; ``IndexError`` for another segment."""
         stream, segment = key
-        if not 0 <= stream < self.num_streams or not self._may_leave(stream, segment):
-            raise IndexError(f"block {segment} of stream {stream} is not sealed: take it from sealed_steps()")
+        if not 0 <= stream < self.num_streams or not self._are_sealed(stream, segment):
+            raise IndexError(f"block {segment} of stream {stream} is not sealed: use a key from sealed_steps()")
         return self.records(stream, segment)
 
     def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
-        """Give everything that is in no sealed block, or in none of those that are ``stored``, as arrays.
+        """Return, as arrays, everything that is in no sealed block of ``stored`` (None: in no sealed block).
 
-        The slots of blocks that are not sealed stand one behind the other, in the order of the blocks.
+        The slots of the open blocks are concatenated in the order of their numbers.
         """
-        blocks: Arrays = dict(zip(OF_BLOCKS, self.blocks(), strict=True))
+        blocks: Arrays = dict(zip(BLOCK_FIELDS, self.blocks(), strict=True))
         if stored is not None:
             keys = zip(blocks["streams"].tolist(), blocks["segments"].tolist(), strict=True)
             is_stored = [
@@ -143,12 +144,12 @@ class BlockTimeline(StepBlocks, StreamArrays):
             "retention.generator": self.retention.state(),
             **streams_state(self),
             **starts_state(self),
-            **arrays_of(slots),
+            **slots_to_arrays(slots),
         }
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        """Take over what ``state`` gave and the blocks that were sealed then (see ``Timeline``)."""
-        slots = slots_of(arrays, self._record, self.num_streams)
+        """Restore what ``state`` returned and the sealed blocks, as ``Timeline.restore`` describes."""
+        slots = slots_from_arrays(arrays, self._record, self.num_streams)
         self._check_blocks(arrays, len(slots))
         restore_streams(self, arrays)
         lost = arrays["timeline.lost"]
@@ -156,10 +157,10 @@ class BlockTimeline(StepBlocks, StreamArrays):
         open_blocks = iter(slots.reshape(-1, self.segment_frames))
         num_lost, missing = 0, []
         for first_slot, number, stream, segment, num_steps, is_sealed in zip(
-            first_slots, *(arrays[f"blocks.{name}"].tolist() for name in OF_BLOCKS), strict=True
+            first_slots, *(arrays[f"blocks.{name}"].tolist() for name in BLOCK_FIELDS), strict=True
         ):
             block = next(open_blocks) if not is_sealed else self._sealed_block(stream, segment, num_steps, read_steps)
-            if block is None:  # what could not be drawn before is not lost now
+            if block is None:  # transitions that were lost before are not counted again
                 first = number * self.segment_frames
                 num_lost += num_steps - int(np.diff(np.searchsorted(lost, (first, first + self.segment_frames)))[0])
                 missing += [(stream, segment * self.segment_frames)] * (num_steps > 0)
@@ -176,18 +177,18 @@ class BlockTimeline(StepBlocks, StreamArrays):
     def _sealed_block(
         self, stream: int, segment: int, num_steps: int, read_steps: ReadSteps
     ) -> npt.NDArray[Any] | None:
-        """Slots of a sealed block; ``None`` where it has no transition, or is not what was written."""
+        """Return the slots of a sealed block; ``None`` if it has no transitions or is damaged."""
         block = read_steps((stream, segment)) if num_steps else None
-        slots = slots_in(block, self._record, self.segment_frames, self.num_streams)
+        slots = slots_from_block(block, self._record, self.segment_frames, self.num_streams)
         return None if slots is None or (slots["stream"][slots["flags"] > 0] != stream).any() else slots
 
     def _check_blocks(self, arrays: Arrays, num_slots: int) -> None:
-        """Raise ``DamagedDataError`` unless the blocks follow each other and every stream's newest frame has one."""
-        numbers, streams, segments, _, are_sealed = (arrays[f"blocks.{name}"] for name in OF_BLOCKS)
+        """Raise ``DamagedDataError`` unless block numbers ascend and every stream's newest frame has a block."""
+        numbers, streams, segments, _, are_sealed = (arrays[f"blocks.{name}"] for name in BLOCK_FIELDS)
         newest = arrays["timeline.newest_positions"]
         places = set(zip(streams.tolist(), segments.tolist(), strict=False))
         if (
-            len({len(arrays[f"blocks.{name}"]) for name in OF_BLOCKS}) > 1
+            len({len(arrays[f"blocks.{name}"]) for name in BLOCK_FIELDS}) > 1
             or (np.diff(numbers, prepend=-1) <= 0).any()
             or (len(numbers) and int(arrays["blocks.next_number"][0]) <= numbers[-1])
             or num_slots != self.segment_frames * (~are_sealed).sum()
@@ -201,22 +202,22 @@ class BlockTimeline(StepBlocks, StreamArrays):
         ):
             raise DamagedDataError(
                 f"{len(numbers)} blocks of steps and {num_slots} slots do not fit a memory of {self.num_streams} "
-                f"streams and segments of {self.segment_frames} frames; take an older save"
+                f"streams and segments of {self.segment_frames} frames; load an older save"
             )
 
     def _first_slots(self, arrays: Arrays) -> list[int]:
-        """Where each block's slots began, so that samplers find theirs again; any (-1) where that is not said."""
+        """Return the first slot of each block, since samplers save data by slot; -1 (any) if the store lacks it."""
         num_blocks = len(arrays["blocks.numbers"])
         first_slots = arrays.get("blocks.first_slots")
         if first_slots is None or first_slots.shape != (num_blocks,):
             return [-1] * num_blocks
         ranges = first_slots // self.segment_frames
-        most = FARTHEST_RANGE * (num_blocks + 1)  # no array of more than a store of this size can have written
+        most = MAX_SLOT_RANGES * (num_blocks + 1)
         is_whole = (first_slots % self.segment_frames == 0).all() and len(np.unique(ranges)) == num_blocks
         if not is_whole or (ranges < 0).any() or (ranges >= most).any():
             return [-1] * num_blocks
         return first_slots.tolist()  # type: ignore[no-any-return]
 
-    def _may_leave(self, stream: Any, segment: Any) -> Any:
-        """Whether neither the newest observation nor a transition to come looks at these segments."""
+    def _are_sealed(self, stream: Any, segment: Any) -> Any:
+        """Return whether neither the newest observation nor a later transition references these segments."""
         return (segment + 1) * self.segment_frames <= self.newest_positions[stream] - self.stack + 1

@@ -1,4 +1,4 @@
-"""The newest transitions over all streams: who came first leaves first."""
+"""Store the newest steps of a memory in a ring: the oldest transition is evicted first."""
 
 from __future__ import annotations
 
@@ -15,34 +15,33 @@ from framestow._core import StepRing
 from framestow.errors import DamagedDataError
 from framestow.replay.timelines.timeline import (
     Arrays,
+    FrameRange,
     Indices,
     ReadSteps,
     StepKey,
     StepSettings,
     StreamArrays,
-    Unneeded,
     Windows,
-    arrays_of,
     check_starts,
     check_windows,
     restore_starts,
     restore_streams,
-    slots_in,
-    slots_of,
+    slots_from_arrays,
+    slots_from_block,
+    slots_to_arrays,
     starts_state,
     streams_state,
 )
 from framestow.storage.raw_ring import private_pages
 
-GIVES_BACK = sys.platform == "linux"  # elsewhere a page that was written to stays
+CAN_RELEASE_PAGES = sys.platform == "linux"  # MADV_DONTNEED frees pages on Linux only
 
 
 class SlotPages:
-    """Slots of a ring, all zeros at first, whose pages go back to the system when nothing in them is held.
+    """Zero-initialized slots of a ring; pages without a stored slot are returned to the operating system.
 
-    The ring holds indices ``oldest`` up to ``next_index``, index i in slot ``i % len(slots)``. Pages that were never
-    written to take nothing, so a ring may be far larger than what it will ever hold: of 100,000,000 slots under a
-    budget for a million, a million take memory, wherever in the ring they are.
+    The ring stores indices ``oldest`` to ``next_index`` (excluded), index i in slot ``i % len(slots)``. Unwritten pages
+    take no memory. So a ring of 100,000,000 slots with a budget for a million steps takes the memory of a million.
     """
 
     def __init__(self, num_slots: int, record: np.dtype[Any]) -> None:
@@ -50,98 +49,94 @@ class SlotPages:
         self._pages = private_pages(num_slots * record.itemsize)
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # a kernel without huge pages
-                self._pages.madvise(mmap.MADV_NOHUGEPAGE)  # one of them would stay for a single slot
+                self._pages.madvise(mmap.MADV_NOHUGEPAGE)  # a single slot would keep a whole huge page
         self.slots: npt.NDArray[Any] = np.frombuffer(self._pages, record, num_slots)
-        self._released = 0  # indices below are gone, and so are the pages that they had for themselves
+        self._released = 0  # pages with only indices below this are released
 
     def nbytes(self, oldest: int, next_index: int) -> int:
-        """Bytes of the pages behind the slots while the ring holds ``oldest`` up to ``next_index``."""
+        """Return the bytes of all touched pages while the ring stores ``oldest`` to ``next_index`` (excluded)."""
         first_touched = self._released if self._released > next_index - len(self.slots) else 0
         num_touched = min(next_index - min(first_touched, oldest), len(self.slots))
         return min(num_touched * self._record_bytes + (mmap.PAGESIZE if first_touched else 0), len(self._pages))
 
     def release(self, oldest: int, next_index: int) -> None:
-        """Give back the pages whose slots all belong to indices below ``oldest`` that have gone."""
-        if not GIVES_BACK:
+        """Return the pages to the operating system whose slots all have evicted indices below ``oldest``."""
+        if not CAN_RELEASE_PAGES:
             return
-        # The page of the first slot may have been kept for one that has gone since: look at it again.
+        # The page of the first slot may have become free since the last call, so start before it.
         first = max(self._released - mmap.PAGESIZE // self._record_bytes - 1, next_index - len(self.slots), 0)
         for start, stop in self._whole_pages(first, oldest):
             self._pages.madvise(mmap.MADV_DONTNEED, start, stop - start)
         self._released = oldest
 
     def restart(self, oldest: int) -> None:
-        """Take note that the ring, nothing of which was written to, is filled from index ``oldest`` on."""
+        """Start an unwritten ring at index ``oldest``."""
         self._released = oldest
 
     def _whole_pages(self, first: int, before: int) -> Iterator[tuple[int, int]]:
-        """Offsets of the pages that have slots of indices ``first`` up to ``before`` alone; at most a lap of them."""
+        """Yield the byte ranges of pages that only have slots of indices ``first`` to ``before`` (at most one lap)."""
         num_slots = len(self.slots)
         while first < before:
             slot = first % num_slots
             stop_slot = min(slot + before - first, num_slots)
             start = -(-slot * self._record_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-            is_end = stop_slot == num_slots  # behind which nothing lies
+            is_end = stop_slot == num_slots  # no slot follows on the last page
             stop = len(self._pages) if is_end else stop_slot * self._record_bytes // mmap.PAGESIZE * mmap.PAGESIZE
             if start < stop:
                 yield start, stop
             first += stop_slot - slot
 
 
-STEPS_PER_BLOCK = 1024  # as a store keeps them: 12 KB of counted actions
+STEPS_PER_BLOCK = 1024  # of a store: 12 KB with Discrete actions
 
 
 class RingTimeline(StepRing, StreamArrays):
-    """The newest ``capacity`` transitions over all streams (a ``Timeline``).
+    """The newest ``capacity`` transitions over all streams.
 
-    Transitions are numbered in the order in which they were appended, for ever: that number is a transition's
-    *index*, and ``index % capacity`` is its *slot*. Appending to a full memory overwrites the oldest transition, of
-    whatever stream, so exactly ``capacity`` are kept: ``oldest`` up to but not including ``next_index``. All of these
-    may be drawn but those that were lost or are pending.
+    Transitions are numbered in the order of appending: this number is the *index*, and ``index % capacity`` the *slot*.
+    A full memory overwrites the oldest transition of all streams, so indices ``oldest`` to ``next_index`` (excluded)
+    are stored. All of them are sampleable except lost and pending ones.
 
-    The arrays are NumPy's and are made here; the native ``StepRing`` does the work on them (docs/decisions.md has what
-    that saves). A store's block n has the steps of ``STEPS_PER_BLOCK`` indices, from ``n * STEPS_PER_BLOCK`` on. It is
-    sealed while all of them are in the ring, so what is left of the oldest block is saved with the state.
+    The native ``StepRing`` does the work on NumPy arrays that Python allocates (docs/decisions.md has the gain). A
+    store's block n has the steps of indices ``n * STEPS_PER_BLOCK`` to ``(n + 1) * STEPS_PER_BLOCK`` (excluded). A
+    block is sealed while all its steps are in the ring. The rest of a partly overwritten block is saved with the state.
     """
 
-    def __init__(self, steps: StepSettings, gives_pages_back: bool = False) -> None:
+    def __init__(self, steps: StepSettings, releases_pages: bool = False) -> None:
         StreamArrays.__init__(self, steps.num_streams)
         self.capacity, self.stack = steps.capacity, steps.stack
-        self._pages = SlotPages(steps.capacity, steps.record) if gives_pages_back else None
+        self._pages = SlotPages(steps.capacity, steps.record) if releases_pages else None
         self._slots = np.zeros(steps.capacity, steps.record) if self._pages is None else self._pages.slots
         StepRing.__init__(self, steps, self, self._slots.view(np.uint8).reshape(steps.capacity, -1))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the slots that were ever written; the rest has no page behind it yet, or gave it back.
-
-        And of where the episodes begin.
-        """
+        """Bytes of the slots with memory behind them, and of the episode starts."""
         if self._pages is not None:
             return self._pages.nbytes(self.oldest, self.next_index) + self.starts_nbytes
         return self._slots.itemsize * min(self.next_index, self.capacity) + self.starts_nbytes
 
-    def let_go(self) -> list[Unneeded]:
-        """Let the oldest transitions go until a sealed segment can (see ``Timeline``), and the pages of their slots."""
-        unneeded = super().let_go()
+    def evict_next(self) -> list[FrameRange]:
+        """Evict the oldest transitions until a sealed segment is unreferenced, and release the pages of their slots."""
+        unreferenced_frames = super().evict_next()
         if self._pages is not None:
             self._pages.release(self.oldest, self.next_index)
-        return unneeded
+        return unreferenced_frames
 
     def sampleable_indices(self) -> Indices:
-        """Give the index of every transition that may be drawn, oldest first."""
-        hidden, span = np.concatenate([self.lost, self.pending]), np.arange(self.oldest, self.next_index)
-        return np.delete(span, hidden - self.oldest) if hidden.size else span
+        """Return all sampleable indices, oldest first."""
+        unsampleable, span = np.concatenate([self.lost, self.pending]), np.arange(self.oldest, self.next_index)
+        return np.delete(span, unsampleable - self.oldest) if unsampleable.size else span
 
     def sampleable_runs(self) -> Indices:
-        """Give the indices of all transitions that may be drawn as runs: first index and number of each."""
-        hidden = np.union1d(self.lost, self.pending)
-        starts, stops = np.append(self.oldest, hidden + 1), np.append(hidden, self.next_index)
+        """Return all sampleable indices as runs: first index and length of each."""
+        unsampleable = np.union1d(self.lost, self.pending)
+        starts, stops = np.append(self.oldest, unsampleable + 1), np.append(unsampleable, self.next_index)
         return np.stack([starts, stops - starts], axis=1)[stops > starts]
 
     def windows(self, indices: Indices) -> Windows:
-        """Where the frames of the held transitions ``indices`` lie, as ``resolve`` gives them."""
-        return Windows(*self.resolve(indices, with_columns=False)[0])
+        """Return the windows of the sampleable transitions ``indices``, as ``resolve`` does."""
+        return Windows(*self.resolve(indices, with_extras=False)[0])
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
@@ -149,28 +144,28 @@ class RingTimeline(StepRing, StreamArrays):
         if not 0 <= oldest <= next_index or next_index - oldest > self.capacity:
             raise AssertionError(f"{oldest=} {next_index=} do not span 0 to {self.capacity} transitions")
         if lost.size and (lost[0] < oldest or lost[-1] >= next_index):
-            raise AssertionError(f"lost are {lost}, of which some are not in {oldest} to {next_index - 1}")
+            raise AssertionError(f"lost are {lost}, but the ring has {oldest} to {next_index - 1}")
         check_windows(self, self.stack)
         check_starts(self, self.stack)
 
     def sealed_steps(self) -> list[StepKey]:
-        """Give ``(0, n)`` for every block n whose steps are all in the ring, unless all of them are lost."""
+        """Return ``(0, n)`` for every block n whose steps are all in the ring and not all lost."""
         all_lost = _all_lost(self.lost)
         return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in all_lost]
 
     def step_block(self, key: StepKey) -> bytes:
-        """Give the slots of a sealed block; IndexError for one that is not sealed."""
+        """Return the slots of a sealed block as bytes; ``IndexError`` for another block."""
         if key[1] not in _numbers_within(self.oldest, self.next_index):
             raise IndexError(
-                f"block {key[1]} of steps is not sealed: transitions {self.oldest} to {self.next_index - 1} are here; "
-                "take it from sealed_steps()"
+                f"block {key[1]} of steps is not sealed: transitions {self.oldest} to {self.next_index - 1} are "
+                "stored; use a key from sealed_steps()"
             )
         return self._slots[_indices_of(key[1]) % self.capacity].tobytes()
 
     def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
-        """Give everything that is in no sealed block, as arrays; everything where one of them is not ``stored``.
+        """Return, as arrays, everything that is in no sealed block; everything if ``stored`` lacks a sealed block.
 
-        The slots stand in the order of their indices.
+        The slots are in the order of their indices.
         """
         is_missing = stored is not None and any(key not in stored for key in self.sealed_steps())
         numbers = range(0) if is_missing else _numbers_within(self.oldest, self.next_index)
@@ -181,24 +176,24 @@ class RingTimeline(StepRing, StreamArrays):
             "timeline.lost": self.lost,
             **streams_state(self),
             **starts_state(self),
-            **arrays_of(slots),
+            **slots_to_arrays(slots),
         }
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        """Take over what ``state`` gave and the blocks that were sealed then (see ``Timeline``)."""
+        """Restore what ``state`` returned and the sealed blocks, as ``Timeline.restore`` describes."""
         oldest, next_index = (int(index) for index in arrays["timeline.span"])
         numbers = range(*arrays["timeline.blocks"].tolist())
         lost = arrays["timeline.lost"]
-        slots = slots_of(arrays, self._slots.dtype, self.num_streams)
+        slots = slots_from_arrays(arrays, self._slots.dtype, self.num_streams)
         is_span = 0 <= oldest <= next_index <= oldest + self.capacity
         has_sealed = not numbers or numbers == _numbers_within(oldest, next_index)
-        # Counted before they are listed: what the arrays claim may be far more than there is.
+        # Count before listing: damaged arrays may claim far more indices than exist.
         num_outside = next_index - oldest - len(numbers) * STEPS_PER_BLOCK
         fits = is_span and has_sealed and num_outside == len(slots)
         if not fits or not _are_ascending_in(lost, oldest, next_index):
             raise DamagedDataError(
                 f"transitions {oldest} to {next_index} of {len(slots)} slots, blocks {numbers.start} to {numbers.stop} "
-                f"and {len(lost)} lost ones do not fit a memory of {self.capacity} transitions; take an older save"
+                f"and {len(lost)} lost ones do not fit a memory of {self.capacity} transitions; load an older save"
             )
         outside = _outside(oldest, next_index, numbers)
         restore_streams(self, arrays)
@@ -217,7 +212,7 @@ class RingTimeline(StepRing, StreamArrays):
         for number in numbers:
             indices = _indices_of(number)
             block = None if number in all_lost else read_steps((0, number))
-            slots = slots_in(block, self._slots.dtype, STEPS_PER_BLOCK, self.num_streams)
+            slots = slots_from_block(block, self._slots.dtype, STEPS_PER_BLOCK, self.num_streams)
             if slots is None:
                 missing.append(indices)
             else:
@@ -226,7 +221,7 @@ class RingTimeline(StepRing, StreamArrays):
 
 
 def _numbers_within(oldest: int, next_index: int) -> range:
-    """Numbers of the blocks whose steps all lie in a span of indices."""
+    """Return the numbers of the blocks whose steps are all in a span of indices."""
     first = -(-oldest // STEPS_PER_BLOCK)
     return range(first, max(first, next_index // STEPS_PER_BLOCK))
 
@@ -236,7 +231,7 @@ def _indices_of(number: int) -> Indices:
 
 
 def _outside(oldest: int, next_index: int, numbers: range) -> Indices:
-    """The indices of a span that are in none of the blocks with these numbers, ascending."""
+    """Return the indices of a span that are in none of the blocks ``numbers``, ascending."""
     if not numbers:
         return np.arange(oldest, max(oldest, next_index))
     head, tail = range(oldest, numbers.start * STEPS_PER_BLOCK), range(numbers.stop * STEPS_PER_BLOCK, next_index)
@@ -244,7 +239,7 @@ def _outside(oldest: int, next_index: int, numbers: range) -> Indices:
 
 
 def _all_lost(lost: Indices) -> set[int]:
-    """Numbers of the blocks that are lost to the last step."""
+    """Return the numbers of the blocks whose steps are all lost."""
     numbers, counts = np.unique(lost // STEPS_PER_BLOCK, return_counts=True)
     return set(numbers[counts == STEPS_PER_BLOCK].tolist())
 

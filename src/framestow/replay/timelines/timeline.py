@@ -1,4 +1,8 @@
-"""Streams, episodes and slots: what every timeline promises."""
+"""Define ``Timeline``, the interface of the stored steps, and what its implementations share.
+
+A timeline knows actions, rewards, flags and the positions of frames; the storage has the frames themselves. Below the
+protocol follow invariant checks for tests, and the conversion of slots, streams and episode starts to saved arrays.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,13 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.columns import NO_EXTRAS, ExtrasSpec, slot_record
 from framestow.replay.samplers.sampler import WatchedSlots
+from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """Settings of a timeline, as ``ReplayMemory`` names them; its native half reads them by these names."""
+    """Settings of a timeline; the native classes read these attributes by name."""
 
     capacity: int
     num_streams: int
@@ -27,39 +31,39 @@ class StepSettings:
     action: ActionSpec
     discount: float = 0.99
     segment_frames: int = 1
-    """Frames that a storage lets go of at once."""
-    columns: ExtrasSpec = NO_EXTRAS
+    """Frames that the storage evicts at a time."""
+    extras: ExtrasSpec = NO_EXTRAS
     n_step: int = 1
-    """Rewards that a transition's return has, unless its episode ends before."""
+    """Number of rewards in a transition's return, unless its episode ends before."""
 
     @property
     def actions_like(self) -> npt.NDArray[Any]:
-        """No actions, in the shape and dtype of those that are kept."""
+        """An empty array with the shape and dtype of stored actions."""
         return np.empty((0, *self.action.shape), self.action.stored_dtype)
 
     @property
     def frames_like(self) -> npt.NDArray[Any]:
-        """No frames, in the shape and dtype of those that come with a step."""
+        """An empty array with the shape and dtype of a step's frames."""
         return np.empty((0, *self.frame.shape), self.frame.dtype)
 
     @property
     def action_ranges(self) -> list[tuple[int, int]]:
-        """Inclusive bounds of each element of an action, where actions are counted."""
+        """Inclusive bounds of each element of an integer action."""
         return self.action.ranges
 
     @property
-    def columns_like(self) -> dict[str, npt.NDArray[Any]]:
-        """No values of each extra column, by name, in the order in which they lie in a slot."""
-        return self.columns.empty()
+    def extras_like(self) -> dict[str, npt.NDArray[Any]]:
+        """An empty array for each extra, by name, in the order of their bytes in a slot."""
+        return self.extras.empty()
 
     @property
     def record(self) -> np.dtype[Any]:
-        """What a slot keeps of a step."""
-        return slot_record(self.num_streams, self.action, self.columns)
+        """Structured dtype of one slot."""
+        return slot_record(self.num_streams, self.action, self.extras)
 
 
 class StreamArrays:
-    """How far each stream has come: arrays with an entry a stream, which Python and the native half both work on."""
+    """State of each stream, as arrays with one entry per stream that Python and native code share."""
 
     def __init__(self, num_streams: int) -> None:
         self.all_streams = np.arange(num_streams, dtype=np.int32)
@@ -70,34 +74,34 @@ class StreamArrays:
 
     @property
     def num_streams(self) -> int:
-        """How many streams feed the memory."""
+        """Number of streams."""
         return len(self.is_open)
 
 
 Indices = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 
-StepKey = tuple[int, int]  # which block of steps, as stores call it: stream and number
-ReadSteps = Callable[[StepKey], "bytes | None"]  # gives a block's bytes, or None where it is missing or damaged
-Unneeded = tuple[int, int, int]  # of a stream, the frames from that position up to, not including, that one
+StepKey = tuple[int, int]  # identifies a block of steps in a store: stream and number
+ReadSteps = Callable[[StepKey], "bytes | None"]  # returns a block's bytes, or None if it is missing or damaged
+FrameRange = tuple[int, int, int]  # stream, first position, position after the last
 
-MOST_SLOTS_CHECKED = 2**20  # of a ring that may be far larger than what it holds
+MOST_SLOTS_CHECKED = 2**20  # larger timelines are not checked slot by slot
 
-OF_STREAMS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # arrays, one entry a stream
-Runs = tuple[  # streams, positions, numbers of steps, are whole, go on, where the episodes begin
+STREAM_FIELDS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # one entry per stream
+Runs = tuple[  # streams, first positions, lengths in steps, is whole, is open, positions where the episodes begin
     Indices, Indices, Indices, npt.NDArray[np.bool_], npt.NDArray[np.bool_], Indices
 ]
 
 
 class Windows(NamedTuple):
-    """Where the frames of some transitions lie: what a storage needs to hand them out."""
+    """Positions of the frames of some transitions, as ``FrameStorage.windows`` takes them."""
 
     streams: npt.NDArray[np.int32]
     last_positions: Indices
     counts: npt.NDArray[np.int32]
 
 
-Columns = tuple[  # actions, rewards, discounts, terminated, truncated, extra columns by name
+StepFields = tuple[  # actions, rewards, discounts, terminated, truncated, extras by name
     npt.NDArray[Any],
     npt.NDArray[np.float32],
     npt.NDArray[np.float32],
@@ -108,48 +112,51 @@ Columns = tuple[  # actions, rewards, discounts, terminated, truncated, extra co
 
 
 class Timeline(WatchedSlots, Protocol):
-    """Places of the transitions that a memory keeps, and what each carries besides frames.
+    """The stored steps of all streams: actions, rewards, flags, extras, and the positions of their frames.
 
-    A transition's *index* is its own for ever and never comes back: one that is not held names a transition that has
-    gone, or that was lost. Frames are numbered within their stream (a *position*). A transition that starts at position
-    p has, ``stack`` being the depth of an observation and e the first position of its episode::
+    Every transition has an *index* that is never reused. Every frame has a *position*: its number within its stream.
+    Let e be the first position of an episode, and ``stack`` the number of frames per observation. A transition that
+    starts at position p has the frames::
 
-        observation        max(e, p - stack + 1) .. p          padded at its beginning
-        next observation   max(e, p + m - stack + 1) .. p + m  where p + m may be the episode's last frame
+        observation        max(e, p - stack + 1) .. p          padded at the beginning of an episode
+        next observation   max(e, p + m - stack + 1) .. p + m  p + m may be the episode's last frame
 
-    m is ``n_step``, or what its episode had left where that is fewer: it ended by a flag, or was cut off. So no window
-    crosses an episode. Every step is stored together with the frame that it led to. A transition looks at all frames
-    from its observation's first to p + m. It may be drawn from when its m steps are there until it leaves, or until a
-    frame that it looks at does. Before that, while its episode goes on and m is not settled, it is *pending*: of each
-    stream at most ``n_step - 1`` transitions, its newest. What is pending follows from the steps, and is not saved.
+    m is ``n_step``, or fewer if the episode ends or is cut off before. So no window crosses an episode. A transition
+    *references* all frames from its observation's first to p + m.
 
-    A step is taken in three calls, so that nothing has changed when it is refused: ``stage`` checks it whole,
-    ``make_room`` says which frames are needed no more, ``append_staged`` gives it its slots.
+    - *Sampleable*: its m steps and all frames that it references are stored.
+    - *Pending*: its episode is open and has fewer than ``n_step`` steps after p. Each stream has at most ``n_step - 1``
+      pending transitions, its newest. They follow from the steps and are not saved.
+    - *Lost*: a frame that it references is damaged or evicted. It is not sampled, but still counts as a step.
+    - *Readable*, of a step: all frames of its one-step transition are stored. A pending step can be readable.
 
-    For a store, all steps but the newest come in *sealed blocks*, which never change: it keeps each once, by its key,
-    and ``state``, which is small, with every commit.
+    Appending takes three calls, so that a refused step changes nothing: ``stage`` checks the step, ``evict_for_staged``
+    evicts until it fits, and ``append_staged`` stores it.
+
+    A store saves all steps but the newest in *sealed blocks*. These never change, so each is written once, by its key.
+    ``state`` returns the rest, which is small and is written with every commit.
     """
 
     all_streams: npt.NDArray[np.int32]
     newest_positions: Indices
-    """Of each stream's newest frame; -1 before the first."""
+    """Position of each stream's newest frame; -1 before the first."""
     episode_starts: Indices
-    """Of the first frame of each stream's newest episode."""
+    """Position of the first frame of each stream's newest episode."""
     is_open: npt.NDArray[np.bool_]
-    """Whether each stream's newest episode goes on."""
+    """Whether each stream's newest episode is open."""
     unreadable_before: Indices
-    """Of each stream, the position below which frames may be lost."""
+    """Position of each stream below which frames may be lost."""
 
     @property
     def num_streams(self) -> int:
-        """How many streams feed the memory."""
+        """Number of streams."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the steps take."""
+        """Bytes of the steps."""
 
     def begin(self, streams: npt.NDArray[np.integer[Any]]) -> bool:
-        """Start an episode on each of ``streams``, ending an open one; False, and nothing done, for unknown streams."""
+        """Start an episode on each of ``streams``, and cut off open ones; return False for unknown streams."""
 
     def stage(
         self,
@@ -159,139 +166,140 @@ class Timeline(WatchedSlots, Protocol):
         terminated: Any,
         truncated: Any,
         frames: Any,
-        columns: Any = None,
+        extras: Any = None,
     ) -> bool:
-        """Check one step of each of ``streams`` (all if None), arrays or lists of numbers, and hold it ready.
+        """Check one step of each of ``streams`` (None: all) and stage it for ``append_staged``.
 
-        ``columns``: the extra ones, a dict of arrays; None where there are none.
-        False if it breaks a rule or comes in another form than is read here; then nothing is held ready.
+        ``extras`` is a dict of arrays, or None. Returns False, and stages nothing, if the step breaks a rule or has a
+        form that only the slower Python checks understand.
         """
 
-    def make_room(self) -> list[Unneeded]:
-        """Let transitions go, by the retention's rule, until the staged step fits; gives ``unneeded``."""
+    def evict_for_staged(self) -> list[FrameRange]:
+        """Evict transitions, as the retention says, until the staged step fits; return ``unreferenced_frames``."""
 
     def append_staged(self) -> None:
-        """Give the staged step its slots."""
+        """Store the staged step."""
 
-    def let_go(self) -> list[Unneeded]:
-        """Let the next transitions go, by the retention's rule, so that at least one sealed segment can go.
+    def evict_next(self) -> list[FrameRange]:
+        """Evict transitions, as the retention says, until at least one sealed segment is unreferenced.
 
-        Gives ``unneeded``; lets nothing go where there is no such segment.
+        Returns ``unreferenced_frames``. Evicts nothing if no segment can become unreferenced.
         """
 
     @property
-    def unneeded(self) -> list[Unneeded]:
-        """Triples (stream, first, before) of frames that no transition needs, until ``forget_unneeded`` is called.
+    def unreferenced_frames(self) -> list[FrameRange]:
+        """Ranges of frames that no transition references, since the last ``clear_unreferenced_frames``.
 
-        Call that once a storage has evicted them. If Ctrl-C comes before, the next eviction includes them again.
+        Clear them after the storage has evicted them. After a Ctrl-C in between, the next eviction repeats them.
         """
 
-    def forget_unneeded(self) -> None:
-        """Empty ``unneeded``."""
+    def clear_unreferenced_frames(self) -> None:
+        """Empty ``unreferenced_frames``."""
 
     def resolve(
-        self, indices: Indices, with_columns: bool = True
-    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
-        """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
+        self, indices: Indices, with_extras: bool = True
+    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], StepFields]:
+        """Return the windows of sampleable transitions and their other fields, as new arrays.
 
-        Windows: streams, last positions, counts. With ``n_step`` 1 a transition has one of ``stack + 1`` places, of
-        which ``counts`` are frames, the last being what the step led to. Otherwise it has two of ``stack``: those of
-        all observations come first, then those of all next observations. Counted actions come as int64. Extra columns
-        are given unless they are not asked for, and may be large.
+        A window is (stream, last position, count). With ``n_step`` 1 each transition has one window of ``stack + 1``
+        frames that ends with the next observation's frame; ``count`` excludes padding. Otherwise each has two windows
+        of ``stack`` frames: first come all observations, then all next observations.
+
+        Integer actions are returned as int64. Extras may be large; ``with_extras=False`` leaves them out. Raises
+        ``IndexError`` for an index that is not sampleable.
         """
 
     def resolve_steps(
-        self, indices: Indices, with_columns: bool = True
-    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], Columns]:
-        """Give what ``resolve`` would with an ``n_step`` of 1: the steps alone; of pending ones too."""
+        self, indices: Indices, with_extras: bool = True
+    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], StepFields]:
+        """Return what ``resolve`` returns for an ``n_step`` of 1; pending transitions are allowed."""
 
     @property
     def n_step(self) -> int:
-        """How many rewards a transition's return has, unless its episode ends before."""
+        """Number of rewards in a transition's return, unless its episode ends before."""
 
     @property
     def pending(self) -> Indices:
-        """The indices of the pending transitions, ascending: of each stream the newest of all that may be drawn."""
+        """Indices of the pending transitions, ascending."""
 
-    def held_after(self, after: int, count: int) -> Indices:
-        """Give up to ``count`` indices above ``after`` of transitions that may be drawn, ascending."""
+    def sampleable_after(self, after: int, count: int) -> Indices:
+        """Return up to ``count`` sampleable indices above ``after``, ascending."""
 
     def follow(self, indices: Indices, length: int, crosses: bool = False) -> tuple[Indices, npt.NDArray[np.bool_]]:
-        """Give the indices ``(B, length)`` of the steps from each of ``indices`` on, and which begin an episode.
+        """Return the indices ``(B, length)`` of the steps from each of ``indices`` on, and a mask of episode starts.
 
-        Such a step may be *read*: all that it looks at is here, which is more than that it may be drawn: nothing needs
-        to follow on it. Behind the end of the episode, or where a step may not be read, all are -1; ``crosses`` goes on
-        into the stream's next episode, but over no step that may not be read.
+        Indices after the end of the episode, or from the first unreadable step on, are -1. With ``crosses`` a sequence
+        continues into the stream's next episode, but not past an unreadable step.
         """
 
     def aligned_starts(self, indices: Indices, stride: int, exact: bool = False) -> Indices:
-        """Give for each step the one at or before it that is a multiple of ``stride`` behind its episode's beginning.
+        """Return, for each step, the last step at or before it whose number in its episode is a multiple of ``stride``.
 
-        Where steps in between may not be read, the first behind those, or -1 if it must be ``exact``.
+        If a step in between is not readable, return the first readable step after it, or -1 with ``exact``.
         """
 
     def find_steps(self, streams: Indices, positions: Indices) -> Indices:
-        """Give the indices of the steps that start at these frames; -1 where there is none that may be read."""
+        """Return the indices of the steps that start at these positions; -1 where no readable step starts."""
 
     def places(self, indices: Indices) -> tuple[Indices, Indices]:
-        """Give streams and positions of the frames that steps start at; -1 for a step that may not be read."""
+        """Return the streams and first positions of steps; -1 for an unreadable step."""
 
     def episode_spans(self, indices: Indices) -> tuple[Indices, Indices, Indices, Indices]:
-        """Give streams, positions that steps start at, and of their episodes the first and the newest frame.
+        """Return streams and first positions of steps, and the first and newest position of their episodes.
 
-        The first frame may have left. IndexError for a step that may not be read.
+        The first frame may be evicted already. Raises ``IndexError`` for an unreadable step.
         """
 
     def returns_to_go(self, indices: Indices, discount: float) -> npt.NDArray[np.float64]:
-        """Give for each step the discounted rewards from it to the end of its episode, or as far as that has come.
+        """Return, for each step, the discounted sum of rewards to the end of its episode, or to its newest step.
 
-        NaN where a step in between may not be read.
+        NaN if a later step of the episode is not readable.
         """
 
     def readable_runs(self) -> Runs:
-        """Give the longest runs of steps of one episode that may be read.
+        """Return the longest runs of readable steps within episodes.
 
-        Of each its stream, the position of its first step, how many steps it has, whether that is a whole episode that
-        has ended, whether it goes on, and the position where its episode begins (0 where that is not known). Takes a
-        time that grows with the number of episodes, or of transitions where some are lost or leave at random.
+        Each run has its stream, first position, length, whether it is a whole ended episode, whether it is open, and
+        the position where its episode begins (0 if unknown). Takes O(episodes), or O(transitions) with lost steps or
+        random retention.
         """
 
     def starts(self) -> tuple[Indices, Indices]:
-        """Give how many episodes of each stream are known, and where they begin, one stream behind the other."""
+        """Return the number of known episodes per stream, and their first positions, stream by stream."""
 
     def restore_starts(self, counts: Indices, positions: Indices) -> None:
-        """Take over what ``starts`` gave, after all else."""
+        """Set what ``starts`` returned, after everything else is restored."""
 
     def rebuild_starts(self) -> None:
-        """Let the steps tell where episodes begin, as far as they do, after all else was restored."""
+        """Derive from the steps where episodes begin, after everything else is restored."""
 
     def lose(self, stream: int, first: int, before: int) -> int:
-        """Take out of the draw what looks at frames ``first`` up to, not including, ``before`` of ``stream``.
+        """Mark as lost all transitions that reference frames ``first`` to ``before`` (excluded) of ``stream``.
 
-        For frames that cannot be read any more. What is appended later and looks back to them is not drawn either.
-        Returns how many could be drawn until now.
+        For damaged frames. Later transitions that reference them become lost as well. Returns how many of the lost
+        transitions were sampleable.
         """
 
     def close_episodes(self) -> None:
-        """End every open episode as cut off: all its transitions stay, and nothing follows them."""
+        """Cut off every open episode; its transitions stay stored."""
 
     def sealed_steps(self) -> list[StepKey]:
-        """Give the keys of the blocks of steps that are here whole and change no more."""
+        """Return the keys of all sealed blocks."""
 
     def step_block(self, key: StepKey) -> bytes:
-        """Give a sealed block as a store keeps it: slots, one behind the other; IndexError for one that is not here."""
+        """Return the slots of a sealed block as bytes; raise ``IndexError`` for a block that is not sealed."""
 
     def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
-        """Give, as arrays, everything that is in no sealed block.
+        """Return, as arrays, everything that is in no sealed block.
 
-        ``stored``: the sealed blocks that the store has, where it may lack some; with none of them, all is given.
+        ``stored``: keys of the sealed blocks that the store has. If it lacks some, their steps are included.
         """
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        """Take over what ``state`` gave, with the blocks sealed then; the timeline was built with the same arguments.
+        """Restore what ``state`` returned and the blocks sealed then, into a new timeline of the same settings.
 
-        Of a block that ``read_steps`` does not give (None) exactly its transitions are lost; returns how many.
-        Raises ``DamagedDataError`` for arrays that cannot have come from ``state``.
+        The transitions of a block that ``read_steps`` cannot return (None) are lost; returns their number. Raises
+        ``DamagedDataError`` for arrays that ``state`` cannot have returned.
         """
 
     def check(self) -> None:
@@ -299,7 +307,7 @@ class Timeline(WatchedSlots, Protocol):
 
 
 def runs_of(indices: Indices) -> Indices:
-    """Runs of consecutive ``indices``, which ascend: the first of each and their number, ``(runs, 2)``.
+    """Return the runs of consecutive numbers in ascending ``indices``: first number and length, ``(runs, 2)``.
 
     >>> runs_of(np.array([3, 4, 5, 9])).tolist()
     [[3, 3], [9, 1]]
@@ -309,7 +317,7 @@ def runs_of(indices: Indices) -> Indices:
 
 
 def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
-    """Give the indices of all steps that are there, at most so many at once: held ones in their order, then pending."""
+    """Yield the indices of all stored steps, ``most`` at a time: sampleable ones first, then pending ones."""
     for start in range(0, len(timeline), most):
         yield timeline.sampleable_at(np.arange(start, min(start + most, len(timeline))))
     pending = timeline.pending
@@ -318,100 +326,97 @@ def steps_in_pieces(timeline: Timeline, most: int) -> Iterator[Indices]:
 
 
 def check_windows(timeline: Timeline, stack: int) -> None:
-    """Raise ``AssertionError`` unless the windows of all transitions that may be drawn make sense."""
-    held = timeline.sampleable_indices()
-    if len(held) != len(timeline) or (np.diff(held) <= 0).any():
-        raise AssertionError(f"{len(timeline)} transitions may be drawn, but there are {len(held)} indices")
-    slots = timeline.slots_of(held)
-    if len(np.unique(slots)) != len(held) or (timeline.indices_in(slots) != held).any():
-        raise AssertionError("two transitions have one slot, or slots and indices do not agree")
+    """Raise ``AssertionError`` if indices, slots or windows of the sampleable transitions contradict each other."""
+    sampleable = timeline.sampleable_indices()
+    if len(sampleable) != len(timeline) or (np.diff(sampleable) <= 0).any():
+        raise AssertionError(f"{len(timeline)} transitions are sampleable, but there are {len(sampleable)} indices")
+    slots = timeline.slots_from_arrays(sampleable)
+    if len(np.unique(slots)) != len(sampleable) or (timeline.indices_in(slots) != sampleable).any():
+        raise AssertionError("two transitions share a slot, or slots and indices do not agree")
     everywhere = timeline.indices_in(np.arange(min(timeline.num_slots, MOST_SLOTS_CHECKED)))
-    if timeline.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != held).any():
-        raise AssertionError("a slot has a transition that may not be drawn")
-    if not np.array_equal(timeline.sampleable_runs(), runs_of(held)):
-        raise AssertionError("runs and indices of what may be drawn do not agree")
-    if not timeline.is_sampleable(held).all() or (timeline.sampleable_at(np.arange(len(held))) != held).any():
-        raise AssertionError("ranks, indices and what is held do not agree")
+    if timeline.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != sampleable).any():
+        raise AssertionError("a slot has a transition that is not sampleable")
+    if not np.array_equal(timeline.sampleable_runs(), runs_of(sampleable)):
+        raise AssertionError("runs and indices of the sampleable transitions do not agree")
+    if (
+        not timeline.is_sampleable(sampleable).all()
+        or (timeline.sampleable_at(np.arange(len(sampleable))) != sampleable).any()
+    ):
+        raise AssertionError("ranks and indices of the sampleable transitions do not agree")
     _check_pending(timeline)
-    windows = Windows(*timeline.resolve_steps(held, with_columns=False)[0])
+    windows = Windows(*timeline.resolve_steps(sampleable, with_extras=False)[0])
     if (windows.last_positions > timeline.newest_positions[windows.streams]).any():
-        raise AssertionError("a transition leads to a frame that was never stored")
+        raise AssertionError("a transition references a frame that was never stored")
     if (windows.counts < 2).any() or (windows.counts > stack + 1).any():
         raise AssertionError(f"a window holds {windows.counts.min()} to {windows.counts.max()} frames")
     places = set(zip(windows.streams.tolist(), windows.last_positions.tolist(), strict=True))
-    if len(places) != len(held):
-        raise AssertionError("two transitions lead to the same frame")
+    if len(places) != len(sampleable):
+        raise AssertionError("two transitions have the same next frame")
 
 
 def _check_pending(timeline: Timeline) -> None:
     pending = timeline.pending
     if timeline.is_sampleable(pending).any():
-        raise AssertionError("a transition that may be drawn is pending")
-    streams, lasts, _ = timeline.resolve_steps(pending, with_columns=False)[0]
+        raise AssertionError("a sampleable transition is pending")
+    streams, lasts, _ = timeline.resolve_steps(pending, with_extras=False)[0]
     if not timeline.is_open[streams].all():
-        raise AssertionError("a transition of an episode that is over is pending")
+        raise AssertionError("a transition of an ended episode is pending")
     if (timeline.newest_positions[streams] - lasts + 1 >= timeline.n_step).any():
-        raise AssertionError("a transition that has all its steps is pending")
+        raise AssertionError("a transition with all its steps is pending")
 
 
 def check_starts(timeline: Timeline, stack: int) -> None:
-    """Raise ``AssertionError`` unless the episodes that are known begin where the steps say."""
+    """Raise ``AssertionError`` if the known episode starts contradict the steps."""
     counts, starts = timeline.starts()
     streams = np.repeat(np.arange(timeline.num_streams), counts)
     if (np.diff(starts)[streams[1:] == streams[:-1]] <= 0).any() or (starts < 0).any():
-        raise AssertionError("the episodes of a stream do not begin one after the other")
+        raise AssertionError("the episode starts of a stream are not ascending")
     has_any = timeline.newest_positions >= 0
     lasts = np.cumsum(counts)[has_any] - 1
     if (counts[has_any] < 1).any() or (starts[lasts] != timeline.episode_starts[has_any]).any():
-        raise AssertionError("the newest episode of a stream is not among those that are known")
-    held = timeline.sampleable_indices()
-    begins = timeline.follow(held, 1)[1][:, 0]
-    has_no_history = timeline.resolve_steps(held, with_columns=False)[0][2] == 2
+        raise AssertionError("the newest episode of a stream is unknown")
+    sampleable = timeline.sampleable_indices()
+    begins = timeline.follow(sampleable, 1)[1][:, 0]
+    has_no_history = timeline.resolve_steps(sampleable, with_extras=False)[0][2] == 2
     if stack > 1 and (begins != has_no_history).any():
-        raise AssertionError("what is known of episodes and what steps look back to do not agree")
+        raise AssertionError("the known episode starts and the histories of the steps do not agree")
 
 
-OF_TIMELINE, OF_COLUMNS = ("stream", "position", "history"), ("action", "reward", "flags")
+TIMELINE_KEYS, COLUMN_KEYS = ("stream", "position", "history"), ("action", "reward", "flags")  # by prefix in a store
+EPISODE_KEYS = "timeline.num_episodes", "timeline.oldest_episodes", "timeline.episode_frames"
 
-OF_EPISODES = "timeline.num_episodes", "timeline.oldest_episodes", "timeline.episode_frames"
-
-Slots = npt.NDArray[Any]  # of slot_record
+Slots = npt.NDArray[Any]  # of dtype slot_record
 
 
-def _fields(slots: Slots) -> Arrays:
-    """Views of the fields of ``slots``, by the names that they are saved under."""
-    extra = slots["extras"] if "extras" in (slots.dtype.names or ()) else np.zeros(0, [])
+def slots_to_arrays(slots: Slots) -> Arrays:
+    """Return views of the fields of ``slots``, by the names that a store saves them under."""
+    extras = slots["extras"] if "extras" in (slots.dtype.names or ()) else np.zeros(0, [])
     return (
-        {f"timeline.{name}": slots[name] for name in OF_TIMELINE}
-        | {f"columns.{name}": slots[name] for name in OF_COLUMNS}
-        | {f"extra.{name}": extra[name] for name in extra.dtype.names or ()}
+        {f"timeline.{name}": slots[name] for name in TIMELINE_KEYS}
+        | {f"columns.{name}": slots[name] for name in COLUMN_KEYS}
+        | {f"extra.{name}": extras[name] for name in extras.dtype.names or ()}
     )
 
 
-def arrays_of(slots: Slots) -> Arrays:
-    """Give the fields of ``slots``, an array each."""
-    return _fields(slots)
-
-
-def slots_of(arrays: Arrays, record: np.dtype[Any], num_streams: int) -> Slots:
-    """Give back what ``arrays_of`` was given; ``DamagedDataError`` for fields that do not fit."""
+def slots_from_arrays(arrays: Arrays, record: np.dtype[Any], num_streams: int) -> Slots:
+    """Return the slots that ``slots_to_arrays`` was called with; ``DamagedDataError`` for arrays that do not fit."""
     slots = np.zeros(len(arrays["timeline.stream"]), record)
-    for name, kept in _fields(slots).items():
-        if arrays[name].shape != kept.shape:
+    for name, field in slots_to_arrays(slots).items():
+        if arrays[name].shape != field.shape:
             raise DamagedDataError(
-                f"{name} has shape {arrays[name].shape}: {kept.shape} is what these slots take; take an older save"
+                f"{name} has shape {arrays[name].shape}: these slots need {field.shape}; load an older save"
             )
-        kept[...] = arrays[name]
+        field[...] = arrays[name]
     if (arrays["timeline.stream"] >= num_streams).any():
         raise DamagedDataError(
-            f"a slot is of stream {arrays['timeline.stream'].max()}: there are {num_streams} streams; "
-            "take an older save"
+            f"a slot has stream {arrays['timeline.stream'].max()}: the memory has {num_streams} streams; "
+            "load an older save"
         )
     return slots
 
 
-def slots_in(block: bytes | None, record: np.dtype[Any], num_slots: int, num_streams: int) -> Slots | None:
-    """Give the slots of a sealed block; ``None`` for one that is missing, or that no timeline wrote."""
+def slots_from_block(block: bytes | None, record: np.dtype[Any], num_slots: int, num_streams: int) -> Slots | None:
+    """Return the slots of a sealed block; ``None`` for a missing or impossible block."""
     if block is None or len(block) != num_slots * record.itemsize:
         return None
     slots = np.frombuffer(block, record)
@@ -419,54 +424,54 @@ def slots_in(block: bytes | None, record: np.dtype[Any], num_slots: int, num_str
 
 
 def streams_state(timeline: Timeline) -> Arrays:
-    """Give a copy of the arrays that have one entry a stream."""
-    return {f"timeline.{name}": getattr(timeline, name).copy() for name in OF_STREAMS}
+    """Return copies of the arrays with one entry per stream."""
+    return {f"timeline.{name}": getattr(timeline, name).copy() for name in STREAM_FIELDS}
 
 
 def restore_streams(timeline: Timeline, arrays: Arrays) -> None:
-    """Take over what ``streams_state`` gave; ``DamagedDataError`` for other streams."""
-    saved = {name: arrays[f"timeline.{name}"] for name in OF_STREAMS if f"timeline.{name}" in arrays}
+    """Set what ``streams_state`` returned; ``DamagedDataError`` for another number of streams."""
+    saved = {name: arrays[f"timeline.{name}"] for name in STREAM_FIELDS if f"timeline.{name}" in arrays}
     for name, values in saved.items():
         if values.shape != (timeline.num_streams,):
             raise DamagedDataError(
                 f"timeline.{name} has shape {values.shape}: this memory has {timeline.num_streams} streams; "
-                "take an older save"
+                "load an older save"
             )
     for name, values in saved.items():
         getattr(timeline, name)[:] = values
 
 
 def starts_state(timeline: Timeline) -> Arrays:
-    """Give where the episodes begin that steps are held of, as three arrays.
+    """Return the starts of all known episodes, as three arrays.
 
-    ===========================  =======================================================================
-    timeline.num_episodes        of each stream
-    timeline.oldest_episodes     where the first of each stream that has any begins
-    timeline.episode_frames      how much further each begins than the one before it, 0 for those first ones
-    ===========================  =======================================================================
+    ===========================  ===================================================================
+    timeline.num_episodes        number of episodes per stream
+    timeline.oldest_episodes     start of the oldest episode, for each stream with episodes
+    timeline.episode_frames      distance of each start from the previous one; 0 for the oldest
+    ===========================  ===================================================================
     """
     counts, starts = timeline.starts()
     oldest = (np.cumsum(counts) - counts)[counts > 0]
     num_frames = np.diff(starts, prepend=0)
     num_frames[oldest] = 0
-    narrowest = np.min_scalar_type(num_frames.max(initial=0))  # most episodes are short: a byte or two each
-    return dict(zip(OF_EPISODES, (counts, starts[oldest], num_frames.astype(narrowest)), strict=True))
+    narrowest = np.min_scalar_type(num_frames.max(initial=0))  # a byte or two for most episodes
+    return dict(zip(EPISODE_KEYS, (counts, starts[oldest], num_frames.astype(narrowest)), strict=True))
 
 
 def restore_starts(timeline: Timeline, arrays: Arrays) -> None:
-    """Take over what ``starts_state`` gave, after all else; where nobody did, the steps tell what they can.
+    """Set what ``starts_state`` returned, after everything else is restored; without it, derive it from the steps.
 
-    Raises ``DamagedDataError`` for what cannot have come from there.
+    Raises ``DamagedDataError`` for arrays that ``starts_state`` cannot have returned.
     """
-    if OF_EPISODES[0] not in arrays:  # a store that was written before there were sequences, or rebuilt
+    if EPISODE_KEYS[0] not in arrays:  # an old or a repaired store
         timeline.rebuild_starts()
         return
-    counts, oldest, num_frames = (arrays[name].astype(np.int64) for name in OF_EPISODES)
+    counts, oldest, num_frames = (arrays[name].astype(np.int64) for name in EPISODE_KEYS)
     fits = counts.shape == (timeline.num_streams,) and (counts >= 0).all() and len(num_frames) == counts.sum()
     if not fits or len(oldest) != (counts > 0).sum():
         raise DamagedDataError(
-            f"{OF_EPISODES[2]} has {len(num_frames)} entries and {OF_EPISODES[1]} {len(oldest)}: {counts.tolist()} "
-            f"episodes of {timeline.num_streams} streams take others; take an older save"
+            f"{EPISODE_KEYS[2]} has {len(num_frames)} entries and {EPISODE_KEYS[1]} {len(oldest)}: {counts.tolist()} "
+            f"episodes of {timeline.num_streams} streams need other numbers; load an older save"
         )
     firsts = (np.cumsum(counts) - counts)[counts > 0]
     behind = np.cumsum(num_frames)
@@ -474,7 +479,7 @@ def restore_starts(timeline: Timeline, arrays: Arrays) -> None:
     newest = np.repeat(timeline.episode_starts, counts)
     if len(starts) and (starts.min() < 0 or (starts > newest).any() or (np.delete(num_frames, firsts) < 1).any()):
         raise DamagedDataError(
-            f"episodes begin at {starts.min()} to {starts.max()}: none begins twice, or behind the newest of its "
-            "stream; take an older save"
+            f"episodes begin at {starts.min()} to {starts.max()}: each must begin after the previous one of its "
+            "stream, and not after the newest; load an older save"
         )
     timeline.restore_starts(counts, starts)

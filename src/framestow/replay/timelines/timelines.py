@@ -1,4 +1,4 @@
-"""The timelines there are, by the retention that settings name."""
+"""Create the timeline that a memory's settings ask for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from framestow.replay.timelines.timeline import StepSettings, Timeline
 
 
 def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | None = None) -> Timeline:
-    """Make the timeline of a memory whose storage lets go of ``segment_frames`` frames at once.
+    """Return the timeline of a memory whose storage evicts ``segment_frames`` frames at a time.
 
-    ``seed``: the memory's; who leaves at random is drawn from it, by a generator of its own.
+    ``seed`` is the memory's seed; random retention spawns a separate generator from it.
     """
     steps = StepSettings(
         settings.capacity,
         settings.num_envs,
         settings.stack,
-        settings.frame.leaf_frames[0],  # those of other leaves are looked at before it is asked
+        settings.frame.leaf_frames[0],  # the memory checks the frames of other leaves before
         settings.action,
         settings.discount,
         segment_frames,
@@ -27,4 +27,4 @@ def make_timeline(settings: MemorySettings, segment_frames: int, seed: int | Non
     )
     if settings.retention == "random":
         return BlockTimeline(steps, RandomRetention(seed))
-    return RingTimeline(steps, gives_pages_back=settings.max_bytes is not None)
+    return RingTimeline(steps, releases_pages=settings.max_bytes is not None)

@@ -1,4 +1,4 @@
-"""What follows on a step, told from plain lists of all steps that were played."""
+"""Sequences of steps, computed from plain lists of all played steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import math
 from oracles.listed_steps import PlayedTimeline
 
 
-class FollowedSteps:
-    """The steps of a ``PlayedTimeline`` by stream and position, and which of them may be read."""
+class ListedStepSequences:
+    """The steps of a ``PlayedTimeline`` by stream and position, and the numbers of the readable ones."""
 
     def __init__(self, played: PlayedTimeline, readable: set[int]) -> None:
         self.played, self.readable = played, readable
@@ -24,7 +24,7 @@ class FollowedSteps:
         return max(start for start in self.played.begun[stream] if start <= position)
 
     def following(self, number: int, length: int, crosses: bool) -> list[int]:
-        """The numbers of the steps from ``number`` on, as far as they may be read."""
+        """The numbers of the steps from ``number`` on, up to the first unreadable one."""
         found = [number]
         while len(found) < length:
             stream, position = self.position_of(found[-1])
@@ -39,7 +39,7 @@ class FollowedSteps:
         return found
 
     def aligned(self, number: int, stride: int) -> int:
-        """The last multiple of ``stride`` from the episode's start, or the first step from which all may be read."""
+        """The last multiple of ``stride`` steps after the episode's start, or the first step of the readable run."""
         stream, position = self.position_of(number)
         start = self.start_of(number)
         for wanted in range(position, start + (position - start) // stride * stride - 1, -1):
@@ -49,7 +49,7 @@ class FollowedSteps:
         return number
 
     def episodes(self) -> list[tuple[bool, list[int]]]:
-        """For each episode with a step whether it has ended, and its steps."""
+        """For each episode with steps: whether it has ended, and the numbers of its steps."""
         found = []
         for stream, begun in enumerate(self.played.begun):
             for start, following in itertools.zip_longest(begun, begun[1:]):
@@ -61,7 +61,7 @@ class FollowedSteps:
         return found
 
     def runs(self) -> list[tuple[int, int, int, bool, bool, int]]:
-        """Stream, position, length, is it whole, does it go on, episode's start; of all that may be read together."""
+        """Stream, position, length, is whole, is open, and episode start of each run of readable steps."""
         found = []
         for has_ended, numbers in self.episodes():
             for is_readable, group in itertools.groupby(numbers, lambda number: number in self.readable):
@@ -73,7 +73,7 @@ class FollowedSteps:
         return sorted(found)
 
     def return_to_go(self, number: int, discount: float) -> float:
-        """Summed from behind, in double; NaN unless all to the end may be read."""
+        """Discounted sum in double precision, from the last step; NaN unless all steps to the end are readable."""
         numbers = next(numbers for _, numbers in self.episodes() if number in numbers)
         rest = numbers[numbers.index(number) :]
         if any(later not in self.readable for later in rest):

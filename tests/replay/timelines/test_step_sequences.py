@@ -1,4 +1,4 @@
-"""What follows on a step, under either retention, with lost steps, after saving: as plain lists tell it."""
+"""Sequences of steps equal those of plain lists: with either retention, with lost steps, and after saving."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from framestow.replay.eviction import RandomRetention
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.timeline import OF_EPISODES, StepSettings
-from oracles.followed_steps import FollowedSteps
+from framestow.replay.timelines.timeline import EPISODE_KEYS, StepSettings
+from oracles.listed_step_sequences import ListedStepSequences
 from oracles.listed_steps import ACTION, FRAME, PlayedTimeline
 
 MAKERS = {
@@ -29,7 +29,7 @@ def steps_for(num_streams: int, stack: int, extra: int = 0) -> StepSettings:
 def played_course(
     retention: str, steps: StepSettings, seed: int, end_chance: float, num_steps: int, has_empty: bool = True
 ) -> PlayedTimeline:
-    """Episodes that end by a flag, are cut off by the next, or, if ``has_empty``, have no step at all."""
+    """Play episodes that end by a flag or are cut off; with ``has_empty`` some have no step."""
     played = PlayedTimeline(MAKERS[retention](steps, seed), steps.stack, seed)
     for _ in range(0, num_steps, 40):
         played.play(40, end_chance)
@@ -43,28 +43,31 @@ def played_course(
 
 def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
     timeline = played.timeline
-    held = timeline.sampleable_indices()
+    sampleable = timeline.sampleable_indices()
     numbers = played.held_numbers()
-    index_of = dict(zip(numbers, held.tolist(), strict=True))
-    lists = FollowedSteps(played, set(numbers))
+    index_of = dict(zip(numbers, sampleable.tolist(), strict=True))
+    lists = ListedStepSequences(played, set(numbers))
     for crosses in (False, True):
-        indices, is_first = timeline.follow(held, length, crosses)
+        indices, is_first = timeline.follow(sampleable, length, crosses)
         expected = [lists.following(number, length, crosses) for number in numbers]
         padded = [[index_of[number] for number in row] + [-1] * (length - len(row)) for row in expected]
         assert padded == indices.tolist()
         firsts = [[lists.start_of(number) == lists.position_of(number)[1] for number in row] for row in expected]
         assert [row + [False] * (length - len(row)) for row in firsts] == is_first.tolist()
-    aligned = timeline.aligned_starts(held, stride).tolist()
+    aligned = timeline.aligned_starts(sampleable, stride).tolist()
     assert [index_of[lists.aligned(number, stride)] for number in numbers] == aligned
     assert lists.runs() == sorted(zip(*(column.tolist() for column in timeline.readable_runs()), strict=True))
-    returns = timeline.returns_to_go(held, 0.9)
+    returns = timeline.returns_to_go(sampleable, 0.9)
     np.testing.assert_array_equal([lists.return_to_go(number, 0.9) for number in numbers], returns)
-    streams, positions = timeline.places(held)
+    streams, positions = timeline.places(sampleable)
     assert [lists.position_of(number) for number in numbers] == list(
         zip(streams.tolist(), positions.tolist(), strict=True)
     )
-    np.testing.assert_array_equal(held, timeline.find_steps(streams, positions))
-    np.testing.assert_array_equal(held[held > held[len(held) // 2]][:7], timeline.held_after(held[len(held) // 2], 7))
+    np.testing.assert_array_equal(sampleable, timeline.find_steps(streams, positions))
+    np.testing.assert_array_equal(
+        sampleable[sampleable > sampleable[len(sampleable) // 2]][:7],
+        timeline.sampleable_after(sampleable[len(sampleable) // 2], 7),
+    )
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -79,7 +82,7 @@ def assert_follows(played: PlayedTimeline, length: int, stride: int) -> None:
     length=st.integers(1, 40),
     stride=st.integers(1, 12),
 )
-def test_what_follows_on_a_step_is_what_was_played(
+def test_sequences_of_steps_are_the_played_ones(
     retention, num_streams, stack, seed, end_chance, num_steps, num_lost, length, stride
 ):
     steps = steps_for(num_streams, stack)
@@ -105,22 +108,22 @@ def test_what_follows_on_a_step_is_what_was_played(
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("stack", [1, 3])
-def test_steps_tell_where_episodes_begin_that_a_store_of_before_does_not_name(retention, stack):
+def test_episode_starts_are_derived_from_the_steps_of_an_old_store(retention, stack):
     steps = steps_for(2, stack, extra=900)
     # A step tells of its history; where a stack has one frame, by the one frame before it that starts no step.
     played = played_course(retention, steps, 5, 0.1, 400, has_empty=stack > 1)
-    state = {name: array for name, array in played.timeline.state(stored=()).items() if name not in OF_EPISODES}
+    state = {name: array for name, array in played.timeline.state(stored=()).items() if name not in EPISODE_KEYS}
     loaded = MAKERS[retention](steps, 5)
 
     loaded.restore(state, {}.get)
 
-    held = played.timeline.sampleable_indices()
-    assert len(held) == len(played.steps)
-    np.testing.assert_array_equal(played.timeline.follow(held, 1)[1], loaded.follow(held, 1)[1])
+    sampleable = played.timeline.sampleable_indices()
+    assert len(sampleable) == len(played.steps)
+    np.testing.assert_array_equal(played.timeline.follow(sampleable, 1)[1], loaded.follow(sampleable, 1)[1])
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_what_is_known_of_episodes_does_not_grow_with_those_that_left(retention):
+def test_the_number_of_known_episodes_does_not_grow_with_evicted_ones(retention):
     played = PlayedTimeline(MAKERS[retention](steps_for(2, 2), 0), 2, 0)
     played.play(3000, 0.3)
 

@@ -1,4 +1,4 @@
-"""Random retention: what is held is what was acted on, each transition once, and who leaves is anybody."""
+"""Random retention: stored transitions are correct and unique, and evictions are uniformly random."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MOST_STEPS = 10**6
 
 
 def fewest(num_envs: int, stack: int) -> int:
-    """The smallest capacity, by the sentence in docs/saving.md."""
+    """The smallest capacity, as docs/saving.md has it."""
     return max(16, 4 * stack) * (num_envs + 16) + num_envs * stack
 
 
 class RandomRetentionMachine(MemoryMachine):
-    """The same operations on a memory of which random segments leave; actions are the transitions' numbers."""
+    """The operations of ``MemoryMachine`` with random retention; actions are the numbers of the transitions."""
 
     @initialize(
         extra=st.integers(0, 100),
@@ -114,7 +114,7 @@ class RandomRetentionMachine(MemoryMachine):
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("max_examples", [3, pytest.param(40, marks=pytest.mark.exhaustive)])
-def test_every_sampleable_transition_is_what_was_acted_on_whatever_left(storage, max_examples, tmp_path):
+def test_every_sampleable_transition_is_correct_after_any_evictions(storage, max_examples, tmp_path):
     machine = type("Machine", (RandomRetentionMachine,), {"storage": storage, "save_folder": tmp_path / "memory"})
 
     run_state_machine_as_test(
@@ -129,7 +129,7 @@ def test_every_sampleable_transition_is_what_was_acted_on_whatever_left(storage,
     )
 
 
-def with_holes(seed: int = 3) -> ReplayMemory:
+def with_evictions(seed: int = 3) -> ReplayMemory:
     memory = numbered_memory(fewest(2, stack=2), num_envs=2, seed=seed, retention="random")
     for episode in range(150):
         for stream in range(2):
@@ -137,27 +137,27 @@ def with_holes(seed: int = 3) -> ReplayMemory:
     return memory
 
 
-def test_every_held_transition_is_equally_likely_with_holes_among_them():
-    memory = with_holes()
-    held = memory.sampleable_indices()
-    assert (np.diff(held) > 50).any()
+def test_every_sampleable_transition_is_equally_likely_after_random_evictions():
+    memory = with_evictions()
+    sampleable = memory.sampleable_indices()
+    assert (np.diff(sampleable) > 50).any()
 
     drawn = np.concatenate([memory.sample(1000).index for _ in range(40)])
 
-    counts = np.bincount(np.searchsorted(held, drawn), minlength=len(held))
-    assert set(drawn.tolist()) <= set(held.tolist())
-    assert chi_square(counts) < chi_square_bound(len(held) - 1)
+    counts = np.bincount(np.searchsorted(sampleable, drawn), minlength=len(sampleable))
+    assert set(drawn.tolist()) <= set(sampleable.tolist())
+    assert chi_square(counts) < chi_square_bound(len(sampleable) - 1)
 
 
-def test_the_same_seed_lets_the_same_leave_and_another_does_not():
-    first, same, other = (with_holes(seed).sampleable_indices().tolist() for seed in (5, 5, 6))
+def test_the_same_seed_gives_the_same_evictions():
+    first, same, other = (with_evictions(seed).sampleable_indices().tolist() for seed in (5, 5, 6))
 
     assert first == same
     assert first != other
 
 
-def test_a_loaded_memory_goes_on_letting_the_same_leave(tmp_path):
-    memory = with_holes()
+def test_a_loaded_memory_continues_with_the_same_random_evictions(tmp_path):
+    memory = with_evictions()
     memory.save(tmp_path)
     loaded = ReplayMemory.load(tmp_path)
     for one in (memory, loaded):
@@ -180,16 +180,16 @@ def test_the_memory_stays_near_its_capacity():
 
     full = sizes[5:]
     assert max(full) <= memory.capacity
-    borders = 20 * 2  # at most as many holes as segments, each of which costs a stack of transitions
+    borders = 20 * 2  # at most one evicted segment per segment, each of which costs a stack of transitions
     assert min(full) >= memory.capacity - 16 - borders
 
 
 @pytest.mark.parametrize(("num_envs", "stack"), [(1, 4), (8, 4), (1, 1), (2, 64)])
-def test_a_capacity_without_enough_segments_is_refused_with_the_number_that_would_do(num_envs, stack):
+def test_a_capacity_without_enough_segments_is_refused_with_the_smallest_allowed_one(num_envs, stack):
     needed = fewest(num_envs, stack)
     arguments = {"stack": stack, "num_envs": num_envs, "retention": "random"}
 
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"takes at least {needed} transitions")):
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"needs at least {needed} transitions")):
         ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)
     assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **arguments).capacity
 

@@ -1,4 +1,4 @@
-"""What inspection tells of a memory: episodes, returns, lengths and ages, held against the list oracle."""
+"""Inspection of a memory: episodes, returns, lengths and ages, compared with the list oracle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oracles.shadowed_memory import ShadowedMemory
 
 
 def random_play(memory: ShadowedMemory, num_steps: int, seed: int) -> None:
-    """Steps with random rewards, episode ends and resets in mid-episode on every stream, now and then on some only."""
+    """Play random rewards, episode ends and resets within episodes, sometimes on a part of the streams only."""
     random = np.random.default_rng(seed)
     episodes, steps = np.zeros((2, memory.num_envs), np.int64)
 
@@ -40,7 +40,7 @@ def random_play(memory: ShadowedMemory, num_steps: int, seed: int) -> None:
 
 
 def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
-    """Stream, steps and return of each run, whether it has its beginning, is whole, goes on."""
+    """Stream, steps and return of each run, and whether it has its beginning, is whole, and is open."""
     oracle, runs = memory.oracle, []
     held = sorted((oracle.steps[index] for index in oracle.held), key=lambda step: id(step.episode))
     for _, group in groupby(held, key=lambda step: id(step.episode)):
@@ -54,7 +54,7 @@ def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
     return sorted(runs)
 
 
-def told_runs(memory: ShadowedMemory) -> list[tuple]:
+def inspected_runs(memory: ShadowedMemory) -> list[tuple]:
     episodes = EpisodeRuns.of(memory._parts.timeline, memory.stack)
     columns = [episodes.runs[name].tolist() for name in ("stream", "length", "total_reward", "has_beginning")]
     columns += [episodes.is_whole.tolist(), episodes.runs["is_open"].tolist()]
@@ -65,35 +65,37 @@ def told_runs(memory: ShadowedMemory) -> list[tuple]:
 @pytest.mark.parametrize("piece", [1, 7, 1 << 18])
 @pytest.mark.parametrize("stack", [2, 5])
 @pytest.mark.parametrize("capacity", [50, 10_000])
-def test_episode_runs_are_those_of_the_oracle_wherever_a_piece_ends(capacity, stack, piece, monkeypatch):
+def test_episode_runs_do_not_depend_on_the_pieces_that_are_read(capacity, stack, piece, monkeypatch):
     monkeypatch.setattr(episode_runs, "STEPS_PER_PIECE", piece)
     memory = ShadowedMemory(capacity, FrameSpec(SHAPE), 3, stack=stack, num_envs=3)
     for seed in range(3):
         random_play(memory, 90, seed)
 
-        assert runs_of_the_oracle(memory) == told_runs(memory)
+        assert runs_of_the_oracle(memory) == inspected_runs(memory)
 
 
-def test_with_a_stack_of_one_frame_no_cut_episode_is_taken_for_a_whole_one():
+def test_with_a_stack_of_one_frame_no_cut_episode_counts_as_whole():
     memory = ShadowedMemory(60, FrameSpec(SHAPE), 3, stack=1, num_envs=3)
     random_play(memory, 90, 0)
 
-    truth, told = runs_of_the_oracle(memory), told_runs(memory)
+    truth, inspected = runs_of_the_oracle(memory), inspected_runs(memory)
 
-    assert len(truth) == len(told)
-    for true_run, told_run in zip(truth, told, strict=True):
-        assert true_run[:3] == told_run[:3]
-        assert true_run[4] or not told_run[4]
-    assert sum(run[4] for run in told) >= sum(run[4] for run in truth) - memory.num_envs - 1  # a stream's first one
+    assert len(truth) == len(inspected)
+    for true_run, inspected_run in zip(truth, inspected, strict=True):
+        assert true_run[:3] == inspected_run[:3]
+        assert true_run[4] or not inspected_run[4]
+    assert (
+        sum(run[4] for run in inspected) >= sum(run[4] for run in truth) - memory.num_envs - 1
+    )  # a stream's first one
 
 
 def test_each_label_has_its_episodes_returns_and_ages():
     memory = numbered_memory(1000, num_envs=3, label=["Pong", "Qbert", "Pong"])
     play_episode(memory, 0, 4, stream=0, terminated=True)  # rewards 0 to 3
     play_episode(memory, 0, 2, stream=2, truncated=True)
-    play_episode(memory, 1, 3, stream=2)  # goes on
+    play_episode(memory, 1, 3, stream=2)  # open
     play_episode(memory, 0, 5, stream=1)
-    play_episode(memory, 1, 1, stream=1, terminated=True)  # its reset cut the one before off
+    play_episode(memory, 1, 1, stream=1, terminated=True)  # its reset cuts off the previous episode
 
     pong, qbert = inspect_labels(memory._parts)
 
@@ -108,19 +110,19 @@ def test_each_label_has_its_episodes_returns_and_ages():
 
 
 def test_an_empty_memory_has_no_returns_and_no_ages():
-    (told,) = inspect_labels(numbered_memory(10)._parts)
+    (inspected,) = inspect_labels(numbered_memory(10)._parts)
 
-    assert ("(not named)", 0, 0) == (told.label, told.transitions, told.frames)
-    assert (None, None, None) == (told.returns, told.lengths, told.ages)
+    assert ("(not named)", 0, 0) == (inspected.label, inspected.transitions, inspected.frames)
+    assert (None, None, None) == (inspected.returns, inspected.lengths, inspected.ages)
 
 
-def test_the_median_age_is_that_of_all_transitions_one_by_one():
+def test_the_median_age_is_the_median_over_all_transitions():
     memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_envs=2)
     random_play(memory, 100, 5)
     timeline = memory._parts.timeline
     streams, last_positions, _ = timeline.windows(memory.sampleable_indices())
     ages = np.sort(timeline.newest_positions[streams] - last_positions)
 
-    (told,) = inspect_labels(memory._parts)
+    (inspected,) = inspect_labels(memory._parts)
 
-    assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == told.ages
+    assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == inspected.ages

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them."""
+"""Parsing and formatting amounts of bytes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from framestow.replay.byte_amounts import format_bytes, parse_bytes
         (np.int64(7056), 7056),
     ],
 )
-def test_bytes_are_written_as_a_number_or_with_a_unit(written, num_bytes):
+def test_parse_bytes_accepts_a_number_or_a_unit(written, num_bytes):
     assert num_bytes == parse_bytes(written)
 
 
 @pytest.mark.parametrize(
     "wrong", ["", "much", "1 G", "1 GiBi", "GiB", "1 2 GiB", "-1 GiB", "1e9", 1e9, True, None, b"1"]
 )
-def test_what_is_no_number_of_bytes_is_refused_with_the_forms_there_are(wrong):
+def test_other_amounts_are_refused_with_the_accepted_forms(wrong):
     with pytest.raises(InvalidSettingsError) as refused:
         parse_bytes(wrong)
 
@@ -51,11 +51,11 @@ def test_what_is_no_number_of_bytes_is_refused_with_the_forms_there_are(wrong):
 
 
 @pytest.mark.parametrize("none", [0, -5, "0 GiB", "0.5 B"])
-def test_no_bytes_at_all_are_refused_under_the_name_that_the_caller_gives(none):
+def test_less_than_one_byte_is_refused_by_the_callers_name(none):
     with pytest.raises(InvalidSettingsError, match=re.escape(f"memory_bytes is {none!r}: it must be at least 1 byte")):
         parse_bytes(none, "memory_bytes")
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 1023, 1024, 2**20, 3 * 2**30, 2**41])
-def test_what_is_written_for_people_is_read_back(num_bytes):
+def test_formatted_bytes_are_parsed_back(num_bytes):
     assert num_bytes == (parse_bytes(format_bytes(num_bytes)) if num_bytes else 0)

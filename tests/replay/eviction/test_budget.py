@@ -1,4 +1,4 @@
-"""A memory takes what it may, whatever comes."""
+"""A memory with a budget stays within it, whatever the frames are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise(number):
 
 
 def plain(number):
-    """A dot that moves over black; its place and brightness tell the number."""
+    """A moving dot on black; its place and brightness depend on the number."""
     frame = np.zeros((SIDE, SIDE), np.uint8)
     frame[number % SIDE, number // SIDE % SIDE] = 1 + number % 251
     return frame
@@ -38,12 +38,12 @@ def alternating(number):
 
 
 def turning(number):
-    """A game that turns into noise in mid-run, and back."""
+    """A game that becomes noise in the middle of a run, and back."""
     return noise(number) if 6_000 <= number < 14_000 else plain(number)
 
 
 class Feed:
-    """Plays numbered frames into a memory; a transition's reward is the number of the frame that it starts at."""
+    """Append numbered frames to a memory; a transition's reward is the number of its first frame."""
 
     def __init__(self, memory, content, episode_steps=700):
         self.memory, self.content, self.episode_steps = memory, content, episode_steps
@@ -57,7 +57,7 @@ class Feed:
         return numbers, np.stack([self.content(number) for number in numbers.tolist()])
 
     def step(self):
-        """One step of every stream; those whose episode ended begin anew first. True after each call of the memory."""
+        """Play one step of every stream, after a reset of ended ones; yield after each call of the memory."""
         streams = self.memory.num_envs
         ended = np.flatnonzero(self.newest < 0)
         if ended.size:
@@ -74,7 +74,7 @@ class Feed:
 
 
 def check_samples(memory, content):
-    """What is drawn are the frames that came; the newest steps are among what may be drawn."""
+    """Sampled observations have the appended frames."""
     batch = memory.sample(16)
     for reward, observation in zip(batch.reward.tolist(), batch.observation, strict=True):
         np.testing.assert_array_equal(observation[-1], content(int(reward)))
@@ -109,14 +109,14 @@ def test_a_memory_never_takes_more_than_its_budget(storage, retention, content, 
             check_samples(memory, content)
 
     assert max(taken) <= max_bytes
-    assert 0.85 < max(shares) <= 1.0  # and what it may take it does
+    assert 0.85 < max(shares) <= 1.0  # it uses the budget
     if content is turning:
         before, heavy, after = counts[740], counts[1_740], counts[-1]
         assert heavy < before < after
 
 
 def content_of(memory):
-    """Everything that may be drawn, and what the policy sees."""
+    """All sampleable transitions, and the current observations."""
     batch = memory.get(memory.sampleable_indices())
     return [batch.index, batch.reward, batch.observation, batch.next_observation, memory.observations()]
 
@@ -127,7 +127,7 @@ def assert_same(expected, actual):
 
 
 @pytest.mark.parametrize(("storage", "retention"), [("packed", "fifo"), ("packed", "random"), ("raw", "fifo")])
-def test_who_leaves_is_the_same_after_saving_and_loading(storage, retention, tmp_path):
+def test_evictions_are_the_same_after_saving_and_loading(storage, retention, tmp_path):
     settings = {"num_envs": 3, "storage": storage, "retention": retention}
     one = ReplayMemory(10**6, SPEC, 4, **settings, max_bytes=2_500_000, seed=0)
     feed = Feed(one, turning)
@@ -151,7 +151,7 @@ def test_who_leaves_is_the_same_after_saving_and_loading(storage, retention, tmp
     np.testing.assert_array_equal(one.sample(64).index, other.sample(64).index)
 
 
-def test_a_saved_memory_is_held_to_another_budget_where_one_is_given(tmp_path):
+def test_a_saved_memory_can_be_loaded_with_another_budget(tmp_path):
     memory = ReplayMemory(10**6, SPEC, 4, num_envs=2, max_bytes=5_000_000, seed=0)
     feed = Feed(memory, noise)
     for _ in range(3_000):
@@ -175,7 +175,7 @@ def test_a_saved_memory_is_held_to_another_budget_where_one_is_given(tmp_path):
     )
 
 
-def test_batches_to_come_count_before_they_are_drawn():
+def test_arrays_of_coming_batches_count_against_the_budget():
     memory = ReplayMemory(10**6, SPEC, 4, max_bytes=4_000_000, seed=0)
     feed = Feed(memory, noise)
     for _ in range(5_000):
@@ -190,7 +190,7 @@ def test_batches_to_come_count_before_they_are_drawn():
     assert len(batches) == 3
 
 
-def test_a_batch_for_which_all_that_could_be_drawn_has_to_go_says_that_there_is_nothing():
+def test_a_batch_that_evicts_every_sampleable_transition_raises():
     memory = ReplayMemory(
         2000, SPEC, 4, max_bytes="1450 KiB", retention="random", n_step=255, frames_per_segment=20, stack=1, seed=0
     )
@@ -203,7 +203,7 @@ def test_a_batch_for_which_all_that_could_be_drawn_has_to_go_says_that_there_is_
         memory.sample(50)
 
 
-def test_a_batch_that_is_too_large_for_the_budget_is_drawn_but_not_kept():
+def test_a_batch_too_large_for_the_budget_is_sampled_but_its_arrays_are_not_reused():
     memory = ReplayMemory(10**6, SPEC, 4, max_bytes=2_000_000, seed=0)
     feed = Feed(memory, noise)
     for _ in range(2_000):
@@ -217,8 +217,8 @@ def test_a_batch_that_is_too_large_for_the_budget_is_drawn_but_not_kept():
 
 
 @pytest.mark.parametrize(("num_envs", "max_bytes"), [(1, "100 kB"), (8, "1 MiB"), (256, 10**7)])
-def test_a_budget_that_cannot_hold_what_is_being_filled_is_refused_with_the_number_that_would_do(num_envs, max_bytes):
-    with pytest.raises(InvalidSettingsError, match=r"may need .* for what they are filling") as refused:
+def test_a_budget_too_small_for_open_segments_is_refused_with_the_smallest_allowed_one(num_envs, max_bytes):
+    with pytest.raises(InvalidSettingsError, match=r"may need .* for their open segments") as refused:
         ReplayMemory(1000, SPEC, 4, num_envs=num_envs, max_bytes=max_bytes)
 
     enough = int(re.search(r"give at least ([0-9_]+)", str(refused.value))[1])
@@ -233,7 +233,7 @@ def test_a_budget_that_cannot_hold_what_is_being_filled_is_refused_with_the_numb
         ReplayMemory(1000, SPEC, 4, num_envs=num_envs, max_bytes=enough - 1)
 
 
-def test_segments_are_as_long_as_usual_unless_open_ones_would_fill_the_budget():
+def test_segments_are_shorter_when_open_segments_would_fill_the_budget():
     def frames(max_bytes, num_envs):
         memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, num_envs=num_envs, max_bytes=max_bytes)
         return memory._settings.frames_per_segment
@@ -246,7 +246,7 @@ def test_segments_are_as_long_as_usual_unless_open_ones_would_fill_the_budget():
     )
 
 
-def test_a_large_capacity_costs_nothing_where_the_budget_is_small():
+def test_a_large_capacity_takes_no_memory_with_a_small_budget():
     memory = ReplayMemory(100_000_000, SPEC, 4, max_bytes="4 MiB", seed=0)
     feed = Feed(memory, noise)
     for _ in range(4_000):
@@ -294,14 +294,14 @@ print(most / max_bytes)
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
-def test_a_budget_holds_in_the_eyes_of_the_system(storage):
+def test_the_resident_memory_stays_within_the_budget(storage):
     command = [sys.executable, "-c", GROWTH_UNDER_A_BUDGET, storage]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    *ratios, most = map(float, told.split())
+    *ratios, most = map(float, output.split())
 
-    assert most < 1.02, told
-    assert all(0.96 < ratio < 1.04 for ratio in ratios), told
+    assert most < 1.02, output
+    assert all(0.96 < ratio < 1.04 for ratio in ratios), output
 
 
 def bytes_in(folder):
@@ -312,7 +312,7 @@ def bytes_in(folder):
     ("retention", "content", "max_bytes"),
     [("fifo", alternating, 6_000_000), ("fifo", noise, 6_000_000), ("random", alternating, 12_000_000)],
 )
-def test_a_memory_on_disk_keeps_its_files_within_the_budget_too(retention, content, max_bytes, tmp_path):
+def test_the_files_of_a_memory_on_disk_stay_within_the_budget(retention, content, max_bytes, tmp_path):
     settings = {"num_envs": 2, "retention": retention, "max_bytes": max_bytes, "directory": tmp_path, "seed": 0}
     with ReplayMemory(10**8, SPEC, 4, **settings, flush_every=None) as memory:
         feed, most, segment_bytes = Feed(memory, content), 0, memory._settings.frames_per_segment * SPEC.nbytes
@@ -320,14 +320,14 @@ def test_a_memory_on_disk_keeps_its_files_within_the_budget_too(retention, conte
             list(feed.step())
             if step % 10 == 0:
                 most = max(most, memory.nbytes + bytes_in(tmp_path))
-            if step % 400 == 0 and retention == "random":  # the others flush when they have to
+            if step % 400 == 0 and retention == "random":  # fifo flushes by itself
                 memory.flush()
 
     assert 0.5 * max_bytes < most <= max_bytes + 2 * segment_bytes
     assert memory.report().share_used > 0.8
 
 
-def test_a_memory_on_disk_goes_on_under_another_budget(tmp_path):
+def test_a_memory_on_disk_can_be_resumed_with_another_budget(tmp_path):
     settings = {"num_envs": 2, "directory": tmp_path, "seed": 0}
     with ReplayMemory(10**6, SPEC, 4, **settings, flush_every=None) as memory:
         feed = Feed(memory, noise)

@@ -1,4 +1,4 @@
-"""A memory gives back its episodes as they were played."""
+"""A memory returns its stored episodes as they were played."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given, settings
 
 from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay import episodes as held_episodes
+from framestow.replay import episodes as episodes_module
 from oracles.holed_memory import holed_play
 from oracles.small_plays import SmallPlay, small_plays
 
 
 @settings(max_examples=25)
 @given(small_plays())
-def test_every_episode_held_is_given_stream_by_stream_as_it_was_played(small_play: SmallPlay):
+def test_every_stored_episode_is_returned_as_it_was_played(small_play: SmallPlay):
     play = small_play.recorded()
 
     episodes = list(play.memory.episodes())
@@ -39,19 +39,19 @@ def test_every_episode_held_is_given_stream_by_stream_as_it_was_played(small_pla
 
 @settings(max_examples=25)
 @given(small_plays())
-def test_an_episode_has_its_beginning_unless_its_first_steps_have_left(small_play: SmallPlay):
+def test_an_episode_has_its_beginning_unless_its_first_steps_were_evicted(small_play: SmallPlay):
     play = small_play.recorded()
 
     has_beginning = [episode.has_beginning for episode in play.memory.episodes()]
 
-    for (plain, first), told in zip(play.held(), has_beginning, strict=True):
+    for (plain, first), is_beginning in zip(play.held(), has_beginning, strict=True):
         # With a stack of one nothing is known of what was before the oldest transition that a stream holds.
         is_known = small_play.stack > 1 or plain is play.episodes[plain.stream][0] or first > 0
-        assert (first == 0) == told or not is_known
+        assert (first == 0) == is_beginning or not is_known
 
 
 @pytest.mark.parametrize("stack", [1, 4])
-def test_episodes_with_holes_are_given_in_their_parts(stack: int):
+def test_episodes_with_evicted_steps_are_returned_in_parts(stack: int):
     play = holed_play(stack)
     played = {int(episode.rewards[0]): episode for episode in play.episodes[0]}
 
@@ -82,7 +82,7 @@ def test_frames_are_read_in_pieces_of_any_size():
     assert (0, 5, 3) == episode.frames(3, 3).shape
 
 
-def test_floats_come_back_as_they_were():
+def test_float_frames_are_returned_unchanged():
     play = SmallPlay(((30, "cut"),)).recorded(FrameSpec((4, 4), np.float32))
 
     [episode] = play.memory.episodes()
@@ -96,12 +96,12 @@ def test_frames_of_another_episode_are_refused(first: int, before: int):
     play = SmallPlay(((3, "terminated"), (3, "terminated"))).recorded()
     episode = next(play.memory.episodes())
 
-    with pytest.raises(IndexError, match=re.escape("there are 0 to 3; ask for those")):
+    with pytest.raises(IndexError, match=re.escape("it has frames 0 to 3; ask for those")):
         episode.frames(first, before)
 
 
-def test_a_full_memory_that_is_fed_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(held_episodes, "TRANSITIONS_AT_ONCE", 2)
+def test_evictions_during_the_iteration_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(episodes_module, "TRANSITIONS_AT_ONCE", 2)
     play = SmallPlay(((1, "cut"), (3, "cut")), capacity=4).recorded()
     episodes = play.memory.episodes()
     assert 1 == len(next(episodes))
@@ -110,6 +110,6 @@ def test_a_full_memory_that_is_fed_meanwhile_is_noticed(monkeypatch: pytest.Monk
         play.append([0], [0.0], [False], [False], np.ones((1, 5, 3), np.uint8))
 
     with pytest.raises(
-        NothingToSampleError, match="a transition before 1 has left while the episodes were gone through"
+        NothingToSampleError, match="a transition before 1 was evicted during the iteration over episodes"
     ):
         next(episodes)
