@@ -25,7 +25,7 @@ class NumberedTransitions:
     def is_sampleable(self, indices: np.ndarray) -> np.ndarray:
         return (indices >= 0) & (indices < self.num_transitions)
 
-    def slots_from_arrays(self, indices: np.ndarray) -> np.ndarray:
+    def slots_of(self, indices: np.ndarray) -> np.ndarray:
         return indices
 
     def indices_in(self, slots: np.ndarray) -> np.ndarray:

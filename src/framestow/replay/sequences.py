@@ -21,7 +21,7 @@ from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.sampling import BatchGatherer, PendingFrames, gathered, looked_up
-from framestow.replay.timelines.timeline import Columns, Windows
+from framestow.replay.timelines.timeline import StepFields, Windows
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps
@@ -241,7 +241,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
 def _batch(
     observation: Any,
     next_observation: Any,
-    columns: Columns,
+    columns: StepFields,
     steps: SequenceSteps,
     mask: npt.NDArray[np.bool_],
     burn_in: int,
@@ -264,7 +264,9 @@ def _batch(
     )
 
 
-def _steps_of(parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]) -> tuple[Windows, Columns]:
+def _steps_of(
+    parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]
+) -> tuple[Windows, StepFields]:
     """Return the windows of all steps, sequence by sequence, and their values.
 
     Masked steps get values of 0, and the window of the sequence's first step.

@@ -64,7 +64,7 @@ class SettledSteps:
         slots = self.slots_for(indices)
         return np.where(self._is_drawable[slots] & (self._newest_in(slots) == indices), slots, -1)
 
-    def slots_from_arrays(self, indices: Indices) -> Indices:
+    def slots_of(self, indices: Indices) -> Indices:
         """Give the slots of steps that may be drawn; ``IndexError`` for another one."""
         slots = self.find_slots(indices)
         if (slots < 0).any():

@@ -104,7 +104,7 @@ class Prioritized(Sampler):
         """Give all transitions priority 1, and restart the annealing of β."""
         fresh = Priorities(self.alpha, self.epsilon)
         for indices in _pieces(transitions.sampleable_runs()):
-            fresh.take_note(transitions.slots_from_arrays(indices), indices)
+            fresh.take_note(transitions.slots_of(indices), indices)
         self._priorities, self.num_draws = fresh, 0
 
     def slots_changed(self, slots: Slots, transitions: Sampleable) -> None:
@@ -130,7 +130,7 @@ class Prioritized(Sampler):
         weights = np.empty(int(runs[:, 1].sum()), np.float32)
         start = 0
         for indices in _pieces(runs):
-            weights[start : start + len(indices)] = self._priorities.weights(transitions.slots_from_arrays(indices))
+            weights[start : start + len(indices)] = self._priorities.weights(transitions.slots_of(indices))
             start += len(indices)
         return {
             "settings": {name: getattr(self, name) for name in SETTINGS},
@@ -151,7 +151,7 @@ class Prioritized(Sampler):
         restored = Priorities(self.alpha, self.epsilon)
         restored.restore(_NO_INDICES, np.empty(0, np.float32), float(state["largest"]) ** exponent)
         for indices in _pieces(transitions.sampleable_runs()):
-            restored.take_note(transitions.slots_from_arrays(indices), indices)
+            restored.take_note(transitions.slots_of(indices), indices)
         start = 0
         for indices in _pieces(runs):
             of_piece = weights[start : start + len(indices)]

@@ -52,7 +52,7 @@ class Sampleable(Protocol):
     def num_slots(self) -> int:
         """Upper bound of slots; it may grow to a little more than the maximum number of transitions."""
 
-    def slots_from_arrays(self, indices: Indices) -> Slots:
+    def slots_of(self, indices: Indices) -> Slots:
         """Return the slots of transitions; raise ``IndexError`` if one is not sampleable."""
 
     def find_slots(self, indices: Indices) -> Slots:
@@ -117,7 +117,7 @@ class Sampler(Protocol):
     def begin(self, transitions: Sampleable) -> None:
         """Start with these transitions; discard all state of before, which belongs to another memory or is outdated."""
         if self.watches_slots and len(transitions):
-            self.slots_changed(transitions.slots_from_arrays(transitions.sampleable_indices()), transitions)
+            self.slots_changed(transitions.slots_of(transitions.sampleable_indices()), transitions)
 
     def slots_changed(self, slots: Slots, transitions: Sampleable) -> None:
         """Update the state of ``slots``, ascending, which were filled or emptied since the last call.

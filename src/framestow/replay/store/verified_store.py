@@ -39,7 +39,7 @@ from framestow.replay.store.verified_log import (
     step_problems,
 )
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
-from framestow.replay.timelines.timeline import EPISODE_KEYS, Timeline, arrays_of
+from framestow.replay.timelines.timeline import EPISODE_KEYS, Timeline, slots_to_arrays
 from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.files.block_format import BlockKey
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -459,7 +459,7 @@ class RebuiltState:
             "blocks.num_steps": np.array([(slots["flags"] & TAKEN > 0).sum() for _, slots in chosen], np.int64),
             "blocks.are_sealed": is_sealed,
             "blocks.next_number": np.array([len(chosen)]),
-            **arrays_of(np.concatenate([np.zeros(0, self._record), *in_state])),
+            **slots_to_arrays(np.concatenate([np.zeros(0, self._record), *in_state])),
         }
 
     def _slots_of(self, key: BlockKey, steps: LogView) -> Slots:

@@ -330,7 +330,7 @@ def check_windows(timeline: Timeline, stack: int) -> None:
     sampleable = timeline.sampleable_indices()
     if len(sampleable) != len(timeline) or (np.diff(sampleable) <= 0).any():
         raise AssertionError(f"{len(timeline)} transitions are sampleable, but there are {len(sampleable)} indices")
-    slots = timeline.slots_from_arrays(sampleable)
+    slots = timeline.slots_of(sampleable)
     if len(np.unique(slots)) != len(sampleable) or (timeline.indices_in(slots) != sampleable).any():
         raise AssertionError("two transitions share a slot, or slots and indices do not agree")
     everywhere = timeline.indices_in(np.arange(min(timeline.num_slots, MOST_SLOTS_CHECKED)))
