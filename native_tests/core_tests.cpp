@@ -32,7 +32,7 @@ void checksum_paths_agree() {
     CHECK(crc32c(ByteSpan{digits, 9}) == 0xE3069283U);
 }
 
-void segments_come_back() {
+void segments_are_restored() {
     std::mt19937 random(2);
     for (const FrameGeometry& geometry : kGeometries) {
         for (const std::uint32_t count : {1U, 2U, 7U, 64U, 90U}) {
@@ -136,7 +136,7 @@ void arena_names_whom_to_move_where_blocks_get_sparse(std::size_t largest) {
     }
 }
 
-void unheld_windows_are_refused() {
+void windows_that_are_not_stored_are_refused() {
     const FrameGeometry geometry{4, 4, 1};
     PackedStreams packed(1, geometry, 8);
     std::uint8_t out[16] = {};
@@ -177,7 +177,7 @@ int cost_of_the_way(const CheapestWay& way, const std::vector<std::uint8_t>& mat
         CHECK(is_literal || (matches[place] >> kind & 1U) != 0);
         std::size_t end = place + 1;
         while (end < matches.size() &&
-               (is_literal ? way.literals_go_on(states[end]) : (matches[end] >> kind & 1U) != 0)) {
+               (is_literal ? way.literals_continue(states[end]) : (matches[end] >> kind & 1U) != 0)) {
             ++end;
         }
         cost += operation_cost + (is_literal ? static_cast<int>(end - place) : 0);
@@ -213,12 +213,12 @@ void cheapest_way_is_as_cheap_as_weighing_everything() {
 int main() {
     cheapest_way_is_as_cheap_as_weighing_everything();
     checksum_paths_agree();
-    segments_come_back();
+    segments_are_restored();
     windows_are_what_was_appended();
     arena_gives_back_what_is_released();
     arena_names_whom_to_move_where_blocks_get_sparse(20000);
     arena_names_whom_to_move_where_blocks_get_sparse(200000);
-    unheld_windows_are_refused();
+    windows_that_are_not_stored_are_refused();
     std::puts("core tests: all hold");
     return 0;
 }

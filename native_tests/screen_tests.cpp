@@ -123,7 +123,7 @@ void screens_show_the_newest_raw_frame_or_the_maximum_of_two() {
     }
 }
 
-void an_unknown_palette_number_is_told() {
+void an_unknown_palette_number_is_reported() {
     const std::size_t size = 3 * 21;
     std::vector<std::uint8_t> raw_frames(2 * size), greys(kNumColours * kNumColours), known(kNumColours, 0);
     PaletteScreen screen(raw_frames.data(), 3, 21);
@@ -148,6 +148,6 @@ int main() {
     pictures_of_any_size_shrink_to_the_mean_over_the_area();
     weights_of_an_output_pixel_add_up_to_one();
     screens_show_the_newest_raw_frame_or_the_maximum_of_two();
-    an_unknown_palette_number_is_told();
+    an_unknown_palette_number_is_reported();
     return 0;
 }

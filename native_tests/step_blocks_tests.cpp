@@ -77,7 +77,7 @@ struct Play {
 
     std::int64_t last_of(std::size_t number) const { return steps[return_of(number).back()].start + 1; }
 
-    bool is_drawable(std::size_t number) const {
+    bool is_sampleable(std::size_t number) const {
         const ListedStep& step = steps[number];
         const bool goes_on = episode[step.stream] == step.episode;
         return step.is_readable && (!goes_on || return_of(number).size() == static_cast<std::size_t>(n_step));
@@ -106,8 +106,8 @@ struct Play {
     void compare(const Core& core) const {
         std::vector<std::int64_t> indices;
         for (std::size_t rank = 0; rank < core.size(); ++rank) {
-            indices.push_back(core.held_at(static_cast<std::int64_t>(rank)));
-            CHECK(core.is_held(indices.back()) && (rank == 0 || indices[rank - 1] < indices[rank]));
+            indices.push_back(core.sampleable_at(static_cast<std::int64_t>(rank)));
+            CHECK(core.is_sampleable(indices.back()) && (rank == 0 || indices[rank - 1] < indices[rank]));
         }
         const std::size_t count = indices.size();
         Columns alone(count), transitions(count);
@@ -116,19 +116,19 @@ struct Play {
         std::set<std::size_t> numbers;
         for (std::size_t row = 0; row < count; ++row) {
             const auto number = static_cast<std::size_t>(alone.rewards[row]);
-            CHECK(is_drawable(number) && numbers.insert(number).second);
+            CHECK(is_sampleable(number) && numbers.insert(number).second);
             CHECK(static_cast<std::size_t>(alone.streams[row]) == steps[number].stream);
             CHECK(alone.lasts[row] == steps[number].start + 1);
             CHECK(alone.lasts[row] - alone.counts[row] + 1 == steps[number].first);
             compare_transition(number, row, count, transitions);
         }
-        std::size_t num_drawable = 0;
+        std::size_t num_sampleable = 0;
         for (std::size_t number = 0; number < steps.size(); ++number) {
-            num_drawable += is_drawable(number) ? 1 : 0;
+            num_sampleable += is_sampleable(number) ? 1 : 0;
         }
-        CHECK(numbers.size() == num_drawable);
+        CHECK(numbers.size() == num_sampleable);
         for (const std::int64_t index : core.pending_indices()) {
-            CHECK(core.is_pending(index) && !core.is_held(index) && n_step > 1);
+            CHECK(core.is_pending(index) && !core.is_sampleable(index) && n_step > 1);
         }
     }
 
@@ -191,7 +191,7 @@ void blocks_hold_what_lists_hold(std::int64_t n_step) {
     for (int turn = 0; turn < 4000; ++turn) {
         play.step(blocks, random, [&] {
             while (blocks.lacks_room(1)) {
-                const Eviction gone = blocks.let_go(random() % blocks.num_sealed());
+                const Eviction gone = blocks.evict_sealed(random() % blocks.num_sealed());
                 CHECK(gone.before - gone.first == kSegment);
                 play.leave(static_cast<std::size_t>(gone.stream), gone.first, gone.before);
             }
@@ -206,7 +206,7 @@ void blocks_hold_what_lists_hold(std::int64_t n_step) {
     CHECK(blocks.num_steps() <= 300 && blocks.next_number() > 400);
 }
 
-void blocks_come_back_as_they_were(std::int64_t n_step) {
+void blocks_are_restored_unchanged(std::int64_t n_step) {
     std::mt19937 random(2);
     Play play(n_step);
     StepBlocks blocks(300, play.memory(), rules_of(n_step));
@@ -216,7 +216,7 @@ void blocks_come_back_as_they_were(std::int64_t n_step) {
     for (int turn = 0; turn < 1000; ++turn) {
         play.step(blocks, random, [&] {
             while (blocks.lacks_room(1)) {
-                blocks.let_go(random() % blocks.num_sealed());
+                blocks.evict_sealed(random() % blocks.num_sealed());
             }
         });
     }
@@ -228,7 +228,7 @@ void blocks_come_back_as_they_were(std::int64_t n_step) {
     other.lose_indices(blocks.lost_indices());
     other.restore_pending();
     CHECK(other.pending_indices() == blocks.pending_indices());
-    CHECK(other.held_indices() == blocks.held_indices() && other.lost_indices() == blocks.lost_indices());
+    CHECK(other.sampleable_indices() == blocks.sampleable_indices() && other.lost_indices() == blocks.lost_indices());
     CHECK(other.num_sealed() == blocks.num_sealed() && other.num_steps() == blocks.num_steps());
 }
 
@@ -262,7 +262,7 @@ void rings_skip_what_is_lost(std::int64_t n_step) {
 int main() {
     for (const std::int64_t n_step : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{25}}) {
         blocks_hold_what_lists_hold(n_step);
-        blocks_come_back_as_they_were(n_step);
+        blocks_are_restored_unchanged(n_step);
         rings_skip_what_is_lost(n_step);
     }
     std::puts("step block tests: all hold");

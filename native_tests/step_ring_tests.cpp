@@ -121,7 +121,7 @@ public:
         }
         const std::size_t count = indices.size();
         CHECK(count == listed_.size());
-        CHECK(!ring_.is_held(ring_.oldest() - 1) && !ring_.is_held(ring_.next_index()));
+        CHECK(!ring_.is_sampleable(ring_.oldest() - 1) && !ring_.is_sampleable(ring_.next_index()));
         std::vector<std::int32_t> streams(count), counts(count);
         std::vector<std::int64_t> lasts(count), actions(count * shape_.num_integers);
         std::vector<float> rewards(count), discounts(count);
@@ -206,7 +206,7 @@ void rings_hold_what_lists_hold() {
     }
 }
 
-void steps_that_may_not_be_appended_are_told() {
+void steps_that_may_not_be_appended_are_refused() {
     std::uint8_t slots[4 * 12];
     const StepRules rules{1, 1, 0.9F, ActionLayout{1, true, false}};
     CHECK(StepRecords::record_bytes(3, rules) == 12);
@@ -258,7 +258,7 @@ void stacks_show_the_last_frames_padded(StackPadding padding) {
 
 int main() {
     rings_hold_what_lists_hold();
-    steps_that_may_not_be_appended_are_told();
+    steps_that_may_not_be_appended_are_refused();
     widths_of_stream_numbers_change_where_they_must();
     stacks_show_the_last_frames_padded(StackPadding::kFirstFrame);
     stacks_show_the_last_frames_padded(StackPadding::kZeros);

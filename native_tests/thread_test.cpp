@@ -198,7 +198,7 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
     CHECK(mover.num_moved() > 0 || !load.moves_to_files);
 }
 
-void what_is_retired_is_bounded_and_freed_when_its_readers_have_gone() {
+void retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped() {
     PackedStreams packed(1, FrameGeometry{6, 16, 1}, 1);
     append_next(packed, 0);
     Reading reading(packed);
@@ -403,7 +403,7 @@ int main() {
     readers_get_true_frames_of_segments_that_move();
     readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 80, 1000, 40, 1, true});
     readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 48, 80, 64, 2, true});
-    what_is_retired_is_bounded_and_freed_when_its_readers_have_gone();
+    retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped();
     a_later_reading_is_refused_what_an_older_one_still_sees();
     readers_that_overlap_all_the_time_let_a_writer_in();
     several_callers_share_the_helpers();

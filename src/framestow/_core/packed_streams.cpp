@@ -12,7 +12,7 @@ namespace framestow {
 namespace {
 
 constexpr std::size_t kBackgroundEvery = 2;   // anchors, for the background: as good as each, in half the time
-constexpr std::size_t kMostEmptied = 8;  // sparse blocks at once: a writer must not keep readers out for long
+constexpr std::size_t kMaxEmptied = 8;  // sparse blocks at once: a writer must not keep readers out for long
 
 // What is charged beside their bytes: for a segment its places in the index, room for more and its block in a file
 // included; for a stream its first room in the index; and what one packer takes, in frames.
@@ -32,7 +32,7 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
         streams_.emplace_back(geometry);
     }
     scratch_.resize(geometry);
-    looked_at_.resize(geometry.frame_bytes());
+    previous_frame_.resize(geometry.frame_bytes());
     for (const Stream& stream : streams_) {
         open_bytes_ += stream.open.nbytes();
     }
@@ -41,7 +41,7 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
 PackedStreams::Bytes PackedStreams::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
     Bytes bytes{arena_.nbytes(),
-                encoder_.nbytes() + background_.nbytes() + looked_at_.capacity() +
+                encoder_.nbytes() + background_.nbytes() + previous_frame_.capacity() +
                     scratch_.nbytes() + read_from_file_.capacity(),
                 arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
                     streams_.capacity() * sizeof(Stream),
@@ -111,7 +111,7 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
     ++num_open_;
     if (stream.open.num_frames() == frames_per_segment_) {
         seal(stream);
-        free_unseen();
+        free_unreferenced();
     }
     open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, as it may be less
 }
@@ -129,8 +129,8 @@ void PackedStreams::begin_segment(Stream& stream) {
     }
     background_.clear();
     for (std::size_t frame = 0; frame < header.num_frames; frame += kBackgroundEvery * header.group_frames) {
-        unpack_frames(header, segment, frame, 1, scratch_, looked_at_.data());
-        background_.look_at(looked_at_.data());
+        unpack_frames(header, segment, frame, 1, scratch_, previous_frame_.data());
+        background_.add_frame(previous_frame_.data());
     }
     if (background_.serves_better_than_first()) {
         stream.open.begin(background_.frame());
@@ -158,7 +158,7 @@ ByteSpan PackedStreams::segment_before(const Stream& stream) {
 void PackedStreams::seal(Stream& stream) {
     SharedOperations shared_operations;
     stream.open.finish(shared_operations);
-    stream.sealed.make_room_for_one();
+    stream.sealed.reserve_one();
     const SegmentOwner owner{static_cast<std::size_t>(&stream - streams_.data()), stream.open_number};
     const StoredSegment stored = arena_.allocate(stream.open.packed_bytes(), owner);
     stream.open.write_to(stored.bytes, scratch_);
@@ -175,20 +175,20 @@ std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before, std:
     if (!holds_any(stream, numbers)) {
         return 0;
     }
-    const std::unique_lock<FairGate> writing = lock_with_room_to_retire();
+    const std::unique_lock<FairGate> writing = lock_when_retirable();
     return retire(static_cast<std::size_t>(stream), numbers);
 }
 
-std::unique_lock<FairGate> PackedStreams::lock_with_room_to_retire() {
+std::unique_lock<FairGate> PackedStreams::lock_when_retirable() {
     for (;;) {
         std::unique_lock<FairGate> writing(gate_);
-        free_unseen();
-        if (retired_.has_room()) {
+        free_unreferenced();
+        if (retired_.can_retire()) {
             return writing;
         }
         const ReadingLedger::Ticket oldest = retired_.oldest();
         writing.unlock();
-        readings_.wait_until_unseen(oldest);
+        readings_.wait_until_unreferenced(oldest);
     }
 }
 
@@ -202,8 +202,8 @@ std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t st
     if (!writing) {
         return std::nullopt;
     }
-    free_unseen();
-    if (!retired_.has_room()) {
+    free_unreferenced();
+    if (!retired_.can_retire()) {
         return std::nullopt;
     }
     return retire(static_cast<std::size_t>(stream), numbers);
@@ -226,14 +226,14 @@ bool PackedStreams::holds_any(std::int64_t stream_number, const Numbers& numbers
 std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& numbers) {
     SealedSegments& sealed = streams_[stream_number].sealed;
     const std::size_t num_dropped = sealed.count(numbers.first, numbers.before);
-    retired_.make_room_for(num_dropped);
+    retired_.reserve(num_dropped);
     const ReadingLedger::Ticket retirement = readings_.retire();
-    sealed.let_go(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
+    sealed.remove(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
         retired_.add(retirement, stream_number, number, place);
         --num_sealed_;
         sealed_bytes_ -= size_of(place);
     });
-    free_unseen();
+    free_unreferenced();
     empty_sparse_blocks();
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
@@ -241,12 +241,12 @@ std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& num
 // Where segments do not leave in the order in which they came. Also beside readings, which would else starve it by
 // overlapping all the time: they go on where the bytes were, and a block that they keep is found empty of owners.
 void PackedStreams::empty_sparse_blocks() {
-    for (std::size_t round = 0; round < kMostEmptied && retired_.has_room_for_moved(); ++round) {
+    for (std::size_t round = 0; round < kMaxEmptied && retired_.can_retire_moved(); ++round) {
         const SegmentArena::Sparse sparse = arena_.sparsest();
         if (sparse.block == nullptr) {
             return;
         }
-        retired_.make_room_for(sparse.owners.size());
+        retired_.reserve(sparse.owners.size());
         const ReadingLedger::Ticket retirement = readings_.retire();
         bool has_moved = false;
         for (const SegmentOwner& owner : sparse.owners) {
@@ -260,14 +260,14 @@ void PackedStreams::empty_sparse_blocks() {
                 has_moved = true;
             }
         }
-        free_unseen();
+        free_unreferenced();
         if (!has_moved) {
             return;
         }
     }
 }
 
-void PackedStreams::free_unseen() {
+void PackedStreams::free_unreferenced() {
     if (!retired_.is_empty()) {
         retired_.free_before(readings_.oldest());
         has_retired_.store(!retired_.is_empty());
@@ -353,7 +353,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
         num_open_ += header.num_frames;
         open_bytes_ += stream.open.nbytes() - bytes_before;
     } else {
-        stream.sealed.make_room_for_one();
+        stream.sealed.reserve_one();
         const SegmentOwner owner{static_cast<std::size_t>(stream_number), number};
         const StoredSegment stored = arena_.allocate(segment.size, owner);
         std::memcpy(stored.bytes, segment.bytes, segment.size);
@@ -377,7 +377,7 @@ void PackedStreams::begin_at(std::int64_t stream_number, std::int64_t number) {
 void PackedStreams::move_to_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
                                  std::uint64_t offset, std::size_t size) {
     Stream& stream = checked_stream(stream_number);
-    const std::unique_lock<FairGate> writing = lock_with_room_to_retire();
+    const std::unique_lock<FairGate> writing = lock_when_retirable();
     SegmentPlace* const place = stream.sealed.find(number);
     if (place == nullptr) {
         refuse_segment(stream, stream_number, number);
@@ -388,11 +388,11 @@ void PackedStreams::move_to_file(std::int64_t stream_number, std::int64_t number
     }
     const auto* const in_file = std::get_if<FilePlace>(place);
     const std::optional<std::uint32_t> checksum = in_file == nullptr ? checksum_of(bytes_in_ram(*place)) : in_file->checksum;
-    retired_.make_room_for(1);
+    retired_.reserve(1);
     const FilePlace moved = files_.add(path, offset, size, checksum);
     retired_.add(readings_.retire(), static_cast<std::size_t>(stream_number), number, *place);
     *place = moved;
-    free_unseen();
+    free_unreferenced();
 }
 
 void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
@@ -404,7 +404,7 @@ void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t num
         throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(size) +
                                     " bytes: a header alone has 24");
     }
-    stream.sealed.make_room_for_one();
+    stream.sealed.reserve_one();
     stream.sealed.add(number, files_.add(path, offset, size, std::nullopt));
     ++num_sealed_;
     sealed_bytes_ += size;
@@ -446,7 +446,7 @@ namespace {
     const auto stream = static_cast<std::int64_t>(stream_number);
     const std::string fault = segment_name(stream, number) + ": " + damage.what();
     const auto* const in_file = std::get_if<FilePlace>(&place);
-    throw DamagedHeldSegment(in_file == nullptr ? fault + "; it was changed in memory"
+    throw DamagedStoredSegment(in_file == nullptr ? fault + "; it was changed in memory"
                                                 : in_file->file->path() + ", offset " + std::to_string(in_file->offset) +
                                                       ": " + fault + "; repair the store, or skip what is damaged",
                              stream, number);
@@ -455,7 +455,7 @@ namespace {
 }  // namespace
 
 PackedStreams::View::View(const Reading& reading)
-    : packed_(reading.packed()), ticket_(reading.ticket()), looking_(packed_.gate_) {}
+    : packed_(reading.packed()), ticket_(reading.ticket()), gate_lock_(packed_.gate_) {}
 
 std::int64_t PackedStreams::View::first_position(std::size_t stream) const {
     return packed_.streams_[stream].first_number() * packed_.frames_per_segment_;
@@ -556,7 +556,7 @@ void PackedStreams::stop_reading(ReadingLedger::Ticket ticket) {
         // Somebody else has the gate: the writer, who frees at its next segment, or a reader that stops as well.
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
         if (writing) {
-            free_unseen();
+            free_unreferenced();
         }
     }
 }

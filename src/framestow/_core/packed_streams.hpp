@@ -145,11 +145,11 @@ public:
     private:
         const PackedStreams& packed_;
         ReadingLedger::Ticket ticket_;
-        std::shared_lock<FairGate> looking_;
+        std::shared_lock<FairGate> gate_lock_;
     };
 
     // Frames first .. first + count - 1 of the sealed segment that View::find gave for this stream and number. One in a file is
-    // read into a buffer of this thread. Throws DamagedHeldSegment.
+    // read into a buffer of this thread. Throws DamagedStoredSegment.
     void unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
                        std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
 
@@ -191,8 +191,8 @@ private:
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
     std::int64_t retire(std::size_t stream, const Numbers& numbers);
     void empty_sparse_blocks();
-    void free_unseen();
-    std::unique_lock<FairGate> lock_with_room_to_retire();
+    void free_unreferenced();
+    std::unique_lock<FairGate> lock_when_retirable();
     void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, std::uint32_t checksum);
     ByteSpan bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number, SegmentBuffer& buffer);
     void unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
@@ -215,7 +215,7 @@ private:
     std::atomic<bool> has_retired_{false};  // for whoever has not got the gate
     PatchEncoder encoder_;
     Background background_;
-    std::vector<std::uint8_t> looked_at_;  // a frame of the segment before the one that begins
+    std::vector<std::uint8_t> previous_frame_;  // a frame of the segment before the one that begins
     DecodingScratch scratch_;
     SegmentBuffer read_from_file_;  // the segment before, where it lies there
 };

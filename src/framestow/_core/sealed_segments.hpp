@@ -17,7 +17,7 @@
 //
 // Time is counted in retirements. A reading that starts gets the number of the next one; what is retired with a number
 // below every ticket that is out is seen by nobody. Thread-safe; calls take a mutex for some nanoseconds, and only
-// wait_until_unseen() waits for others.
+// wait_until_unreferenced() waits for others.
 namespace framestow {
 
 class ReadingLedger {
@@ -34,7 +34,7 @@ public:
     Ticket oldest() const;
 
     // Returns when every reading that holds `number` or a lower ticket has stopped.
-    void wait_until_unseen(Ticket number);
+    void wait_until_unreferenced(Ticket number);
 
 private:
     Ticket oldest_locked() const;
@@ -62,13 +62,13 @@ public:
     RetiredSegments(SegmentArena& arena, SegmentFiles& files) : arena_(arena), files_(files) {}
 
     bool is_empty() const { return retired_.empty(); }
-    bool has_room() const { return retired_.size() < kMaxSegments && nbytes_ < kMaxBytes; }
+    bool can_retire() const { return retired_.size() < kMaxSegments && nbytes_ < kMaxBytes; }
     // What is only moved leaves most of that room to what is let go of.
-    bool has_room_for_moved() const { return retired_.size() < kMaxSegments / 4 && nbytes_ < kMaxBytes / 4; }
+    bool can_retire_moved() const { return retired_.size() < kMaxSegments / 4 && nbytes_ < kMaxBytes / 4; }
     Ticket oldest() const { return retired_.front().retirement; }
 
     // Called before anything changes, so that nothing can fail between letting go and retiring.
-    void make_room_for(std::size_t num_segments) { retired_.reserve(retired_.size() + num_segments); }
+    void reserve(std::size_t num_segments) { retired_.reserve(retired_.size() + num_segments); }
     void add(Ticket retirement, std::size_t stream, std::int64_t number, const SegmentPlace& place);
 
     // Frees what was retired before that ticket.
@@ -97,44 +97,44 @@ private:
 class SealedSegments {
 public:
     // Numbers are asked for of a stream that holds a segment.
-    bool is_empty() const { return num_held_ == 0; }
-    std::size_t size() const { return num_held_; }
+    bool is_empty() const { return num_stored_ == 0; }
+    std::size_t size() const { return num_stored_; }
     std::int64_t first_number() const { return entries_[first_].number; }
 
     // Nothing where that number is not held. What it points to stays until the next change.
     const SegmentPlace* find(std::int64_t number) const {
         const std::size_t at = lower_bound(number);
-        const bool is_held = at < entries_.size() && entries_[at].number == number && entries_[at].is_held();
-        return is_held ? &entries_[at].place : nullptr;
+        const bool is_stored = at < entries_.size() && entries_[at].number == number && entries_[at].is_stored();
+        return is_stored ? &entries_[at].place : nullptr;
     }
     SegmentPlace* find(std::int64_t number) {
         return const_cast<SegmentPlace*>(static_cast<const SealedSegments*>(this)->find(number));
     }
 
     // Whether a segment is held whose number is at least `first` and below `before`; how many.
-    bool holds_any(std::int64_t first, std::int64_t before) const { return next_held(lower_bound(first)) < lower_bound(before); }
+    bool holds_any(std::int64_t first, std::int64_t before) const { return next_stored(lower_bound(first)) < lower_bound(before); }
     std::size_t count(std::int64_t first, std::int64_t before) const;
 
     // All that are held, ascending.
     std::vector<std::int64_t> numbers() const;
 
     // Called before a segment is allocated, so that nothing can fail between that and noting it.
-    void make_room_for_one();
+    void reserve_one();
 
     // Notes a segment whose number is above all others.
     void add(std::int64_t number, const SegmentPlace& place);
 
     // Lets go of those from `first` up to `before`, each shown to `visit(number, place)`, the oldest first.
     template <typename Visit>
-    void let_go(std::int64_t first, std::int64_t before, const Visit& visit) {
+    void remove(std::int64_t first, std::int64_t before, const Visit& visit) {
         const std::size_t end = lower_bound(before);
-        for (std::size_t at = next_held(lower_bound(first)); at < end; at = next_held(at + 1)) {
+        for (std::size_t at = next_stored(lower_bound(first)); at < end; at = next_stored(at + 1)) {
             visit(entries_[at].number, entries_[at].place);
             entries_[at].place = SegmentPlace{};
-            --num_held_;
+            --num_stored_;
         }
-        first_ = next_held(first_);
-        close_gaps();
+        first_ = next_stored(first_);
+        compact();
     }
 
     std::size_t nbytes() const { return entries_.capacity() * sizeof(Entry); }
@@ -144,7 +144,7 @@ private:
         std::int64_t number;
         SegmentPlace place;  // nowhere once it was let go
 
-        bool is_held() const { return !is_nowhere(place); }
+        bool is_stored() const { return !is_nowhere(place); }
     };
 
     // Index of the first entry whose number is `number` or more.
@@ -156,26 +156,26 @@ private:
             return entries_.size();
         }
         const auto distance = static_cast<std::size_t>(number - entries_.front().number);
-        return has_all_numbers() ? distance : halved(number);
+        return has_all_numbers() ? distance : binary_search(number);
     }
 
     bool has_all_numbers() const {
         return static_cast<std::size_t>(entries_.back().number - entries_.front().number) + 1 == entries_.size();
     }
 
-    std::size_t next_held(std::size_t at) const {
-        while (at < entries_.size() && !entries_[at].is_held()) {
+    std::size_t next_stored(std::size_t at) const {
+        while (at < entries_.size() && !entries_[at].is_stored()) {
             ++at;
         }
         return at;
     }
 
-    std::size_t halved(std::int64_t number) const;
-    void close_gaps();
+    std::size_t binary_search(std::int64_t number) const;
+    void compact();
 
     std::vector<Entry> entries_;  // ascending by number
     std::size_t first_ = 0;       // index of the first that is held
-    std::size_t num_held_ = 0;
+    std::size_t num_stored_ = 0;
 };
 
 }  // namespace framestow

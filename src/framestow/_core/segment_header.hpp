@@ -31,9 +31,9 @@ inline std::string segment_name(std::int64_t stream, std::int64_t number) {
 }
 
 // One that is held, so that whoever asked for it can go on without it.
-class DamagedHeldSegment : public DamagedSegment {
+class DamagedStoredSegment : public DamagedSegment {
 public:
-    DamagedHeldSegment(const std::string& what, std::int64_t stream, std::int64_t number)
+    DamagedStoredSegment(const std::string& what, std::int64_t stream, std::int64_t number)
         : DamagedSegment(what), stream_(stream), number_(number) {}
 
     std::int64_t stream() const { return stream_; }

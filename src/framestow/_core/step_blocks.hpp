@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "priorities.hpp"
-#include "step_following.hpp"
+#include "step_sequences.hpp"
 #include "step_index.hpp"
 #include "step_record.hpp"
 
@@ -43,24 +43,24 @@ class StepBlocks {
 public:
     StepBlocks(std::size_t capacity, const StreamMemory& streams, const StepRules& rules);
 
-    std::size_t num_streams() const { return courses_.num_streams(); }
+    std::size_t num_streams() const { return cursors_.num_streams(); }
     const StepRules& rules() const { return rules_; }
     std::int64_t next_number() const { return next_number_; }
     std::size_t num_steps() const { return num_steps_; }                             // drawable or not
-    std::size_t size() const { return static_cast<std::size_t>(drawable_.total()); }  // that may be drawn
+    std::size_t size() const { return static_cast<std::size_t>(sampleable_.total()); }  // that may be drawn
     std::size_t num_sealed() const { return static_cast<std::size_t>(sealed_.total()); }
     std::size_t nbytes() const;
 
-    bool is_held(std::int64_t index) const;          // whether a step may be drawn
-    std::int64_t held_at(std::int64_t rank) const;   // by rank among those that may, 0 being the oldest
-    std::vector<std::int64_t> held_indices() const;  // of all that may, ascending
+    bool is_sampleable(std::int64_t index) const;          // whether a step may be drawn
+    std::int64_t sampleable_at(std::int64_t rank) const;   // by rank among those that may, 0 being the oldest
+    std::vector<std::int64_t> sampleable_indices() const;  // of all that may, ascending
     std::vector<std::int64_t> lost_indices() const;  // of those that are here and may not, ever
     std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
     bool is_pending(std::int64_t index) const;
 
     // Slots: where a step lies, as a small number that others get when it has left. A block has a range of them.
     std::int64_t num_slots() const { return static_cast<std::int64_t>(order_at_.size()) * rules_.segment_frames; }
-    std::int64_t slot_of_held(std::int64_t index) const;
+    std::int64_t slot_number_of(std::int64_t index) const;
     std::int64_t index_in(std::int64_t slot_number) const;  // -1 where none lies there that may be drawn
 
     // Slots that a step came into, so that it may be drawn, or left; `restore` notes none.
@@ -68,12 +68,12 @@ public:
     const ChangedSlots& changed_slots() const { return changed_; }
 
     // Up to `count` steps behind index `after` that may be drawn, ascending.
-    std::vector<std::int64_t> held_after(std::int64_t after, std::size_t count) const;
+    std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const;
 
-    // What step_following.hpp asks of it.
+    // What step_sequences.hpp asks of it.
     const StepRecords& records() const { return records_; }
     const EpisodeStarts& episode_starts() const { return starts_; }
-    const StreamCourses& courses() const { return courses_; }
+    const StreamCursors& cursors() const { return cursors_; }
     const std::uint8_t* record(const StepPlace& place) const;
     bool locate(std::int64_t index, StepPlace& place) const;
     bool move(StepPlace& place, std::int64_t position) const { return find(place.stream, position, place); }
@@ -87,13 +87,13 @@ public:
     void close_episodes();
 
     // Whether all streams are known, distinct, and in an open episode.
-    bool may_append(const std::int32_t* streams, std::size_t count) { return courses_.may_append(streams, count); }
+    bool may_append(const std::int32_t* streams, std::size_t count) { return cursors_.may_append(streams, count); }
 
     // Whether `count` more would be too many.
     bool lacks_room(std::size_t count) const { return num_steps_ + count > capacity_; }
 
     // Lets the sealed block of that rank go, 0 being the oldest; says which frames are needed no more.
-    Eviction let_go(std::size_t sealed_rank);
+    Eviction evict_sealed(std::size_t sealed_rank);
 
     // Adds steps that may_append and for which there is room.
     void append(const Steps& steps);
@@ -131,7 +131,7 @@ public:
 
     // Says where the episodes of a stream begin, or lets the steps tell; once everything else was restored.
     void restore_starts(std::size_t stream, std::vector<std::int64_t> ascending) {
-        starts_.restore(stream, std::move(ascending), courses_.newest_position(stream), courses_.episode_start(stream));
+        starts_.restore(stream, std::move(ascending), cursors_.newest_position(stream), cursors_.episode_start(stream));
     }
     void rebuild_starts();
 
@@ -152,8 +152,8 @@ private:
     Slot slot_of(std::int64_t index) const;
     TakenSlot taken_at(std::size_t stream, std::int64_t position) const;
     StepReturn return_of(const Slot& slot) const;
-    bool is_drawable(const Slot& slot) const;
-    bool is_readable(std::int64_t index) const { return is_held(index) || is_pending(index); }
+    bool is_sampleable(const Slot& slot) const;
+    bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }
     bool has_steps(std::size_t stream, std::int64_t first, std::int64_t before) const;
     std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
     const std::uint64_t* words_of(std::size_t order) const { return words_.data() + order * words_a_block_; }
@@ -164,12 +164,12 @@ private:
     void seal(StepBlock& block);
     void append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags);
     void settle(std::size_t stream);
-    void start_drawing(const Slot& slot);
-    void stop_drawing(const Slot& slot);
-    void stop_drawing_all(const StepBlock& block);
+    void make_sampleable(const Slot& slot);
+    void make_unsampleable(const Slot& slot);
+    void make_block_unsampleable(const StepBlock& block);
     bool lose_step(const TakenSlot& step, std::size_t stream, std::int64_t position);
     std::size_t stop_touching(std::size_t stream, std::int64_t first, std::int64_t before);
-    void close_ranks();
+    void compact();
     bool is_sealed_by(std::int64_t segment, std::int64_t newest) const;
 
     std::size_t capacity_;
@@ -177,7 +177,7 @@ private:
     std::size_t words_a_block_;
     StepRules rules_;
     StepRecords records_;
-    StreamCourses courses_;
+    StreamCursors cursors_;
     PendingSteps pending_;
     ChangedSlots changed_;
     std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null where one has left
@@ -185,9 +185,9 @@ private:
     std::vector<std::int64_t> numbers_;
     std::vector<const std::uint8_t*> records_of_;
     std::vector<std::uint64_t> words_;  // words_a_block_ each: a bit a place that may be drawn; none of one that left
-    PrefixCounts drawable_;                           // steps of each that may be drawn
+    PrefixCounts sampleable_;                           // steps of each that may be drawn
     PrefixCounts sealed_;                             // 1 for each that is sealed
-    std::size_t num_left_ = 0;
+    std::size_t num_evicted_ = 0;
     std::vector<std::size_t> order_at_;  // of the block that has a range of slots, by range
     std::set<std::size_t> free_ranges_;  // of which the first is taken, so that it follows from what is held
     std::vector<std::unordered_map<std::int64_t, StepBlock*>> by_segment_;  // a stream

@@ -56,9 +56,9 @@ public:
                 continue;
             }
             const std::uint64_t sum = sums_[node + step - 1];  // no branch on it: which way is anybody's guess
-            const std::uint64_t is_behind = sum <= rank ? 1 : 0;
-            node += step * static_cast<std::size_t>(is_behind);
-            rank -= sum & (0 - is_behind);
+            const std::uint64_t is_after = sum <= rank ? 1 : 0;
+            node += step * static_cast<std::size_t>(is_after);
+            rank -= sum & (0 - is_after);
         }
         return Found{node, rank};
     }
@@ -149,10 +149,10 @@ private:
 //
 // Threads: the caller keeps all calls apart.
 
-class HiddenIndices {
+class UnsampleableIndices {
 public:
-    std::size_t size() const { return indices_.size() - gone_; }
-    const std::int64_t* begin() const { return indices_.data() + gone_; }
+    std::size_t size() const { return indices_.size() - num_dropped_; }
+    const std::int64_t* begin() const { return indices_.data() + num_dropped_; }
     const std::int64_t* end() const { return indices_.data() + indices_.size(); }
 
     bool contains(std::int64_t index) const { return size() != 0 && index >= *begin() && is_among(index); }
@@ -170,17 +170,17 @@ public:
     void drop_before(std::int64_t oldest);
 
     // The index that has `rank` others that are not hidden between it and `oldest`, below which none is.
-    std::int64_t other(std::int64_t oldest, std::int64_t rank) const {
-        return size() == 0 || oldest + rank < *begin() ? oldest + rank : other_among(oldest, rank);
+    std::int64_t sampleable(std::int64_t oldest, std::int64_t rank) const {
+        return size() == 0 || oldest + rank < *begin() ? oldest + rank : sampleable_among(oldest, rank);
     }
 
 private:
     bool is_among(std::int64_t index) const;
-    std::int64_t other_among(std::int64_t oldest, std::int64_t rank) const;
-    void close_up();
+    std::int64_t sampleable_among(std::int64_t oldest, std::int64_t rank) const;
+    void compact();
 
     std::vector<std::int64_t> indices_;
-    std::size_t gone_ = 0;  // at the front, forgotten
+    std::size_t num_dropped_ = 0;  // at the front, forgotten
 };
 
 
@@ -196,7 +196,7 @@ constexpr std::int64_t kNoPosition = -1;
 // Whether a step is the first of its episode, as far as steps tell. `history`: frames of its observation before its
 // newest one. Where a stack has one frame that is none, but one frame that starts no step lies before the first one (an
 // episode without a step before it would hide it).
-inline bool tells_start(std::int64_t stack, std::int64_t history, std::int64_t position, std::int64_t step_before) {
+inline bool marks_episode_start(std::int64_t stack, std::int64_t history, std::int64_t position, std::int64_t step_before) {
     if (stack > 1) {
         return history == 0;
     }
@@ -225,12 +225,12 @@ public:
     // The steps of a stream that start below `position` have left.
     void drop_before(std::size_t stream, std::int64_t position) {
         Starts& starts = starts_of_[stream];
-        const std::size_t num_gone = starts.num_gone;
+        const std::size_t num_dropped = starts.num_dropped;
         while (starts.size() > 1 && starts.begin()[1] <= position + 1) {  // the frame below it starts no step
-            ++starts.num_gone;
+            ++starts.num_dropped;
         }
-        if (starts.num_gone != num_gone) {
-            starts.close_ranks();
+        if (starts.num_dropped != num_dropped) {
+            starts.compact();
         }
     }
 
@@ -268,16 +268,16 @@ public:
 private:
     struct Starts {
         std::vector<std::int64_t> positions;
-        std::size_t num_gone = 0;  // at the front
+        std::size_t num_dropped = 0;  // at the front
 
-        std::size_t size() const { return positions.size() - num_gone; }
-        const std::int64_t* begin() const { return positions.data() + num_gone; }
+        std::size_t size() const { return positions.size() - num_dropped; }
+        const std::int64_t* begin() const { return positions.data() + num_dropped; }
         const std::int64_t* end() const { return positions.data() + positions.size(); }
 
-        void close_ranks() {
-            if (num_gone > 64 && num_gone > positions.size() / 4) {
-                positions.erase(positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(num_gone));
-                num_gone = 0;
+        void compact() {
+            if (num_dropped > 64 && num_dropped > positions.size() / 4) {
+                positions.erase(positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(num_dropped));
+                num_dropped = 0;
             }
         }
     };
@@ -298,7 +298,7 @@ void EpisodeStarts::drop_within(std::size_t stream, std::int64_t first, std::int
     const std::size_t lowest = behind_first == 0 ? 0 : behind_first - 1;
     const auto behind = static_cast<std::size_t>(std::lower_bound(begin, begin + count, before) - begin);
     const std::size_t highest = std::min(behind + 1, count);
-    std::size_t kept = starts.num_gone + lowest;
+    std::size_t kept = starts.num_dropped + lowest;
     bool had_any = lowest > 0 && has_any(lowest - 1);
     for (std::size_t episode = lowest; episode < highest; ++episode) {
         const std::int64_t start = begin[episode];
@@ -309,7 +309,7 @@ void EpisodeStarts::drop_within(std::size_t stream, std::int64_t first, std::int
         had_any = has;
     }
     const auto from = starts.positions.begin() + static_cast<std::ptrdiff_t>(kept);
-    starts.positions.erase(from, starts.positions.begin() + static_cast<std::ptrdiff_t>(starts.num_gone + highest));
+    starts.positions.erase(from, starts.positions.begin() + static_cast<std::ptrdiff_t>(starts.num_dropped + highest));
 }
 
 
@@ -323,10 +323,10 @@ struct StepStart {
     bool is_readable;       // no frame that it looks at is lost
 };
 
-class StreamCourses {
+class StreamCursors {
 public:
-    StreamCourses(const StreamMemory& memory, std::int64_t stack)
-        : memory_(memory), stack_(stack), named_in_(memory.num_streams, 0) {}
+    StreamCursors(const StreamMemory& memory, std::int64_t stack)
+        : memory_(memory), stack_(stack), last_check_of_(memory.num_streams, 0) {}
 
     std::size_t num_streams() const { return memory_.num_streams; }
     std::int64_t newest_position(std::size_t stream) const { return memory_.newest_positions[stream]; }
@@ -363,7 +363,7 @@ public:
 private:
     StreamMemory memory_;
     std::int64_t stack_;
-    std::vector<std::uint64_t> named_in_;  // a stream: number of the last check that it was named in
+    std::vector<std::uint64_t> last_check_of_;  // a stream: number of the last check that it was named in
     std::uint64_t num_checks_ = 0;
 };
 

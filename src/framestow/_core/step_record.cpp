@@ -127,7 +127,7 @@ StepReturn StepRecords::begin_return(const std::uint8_t* record) const {
     return StepReturn{record, 1, load<float>(record + kRewardAt)};
 }
 
-void StepRecords::go_on(StepReturn& sum, const std::uint8_t* record) const {
+void StepRecords::add_step(StepReturn& sum, const std::uint8_t* record) const {
     sum.last = record;
     sum.reward += discounts_[sum.num_steps] * static_cast<double>(load<float>(record + kRewardAt));
     ++sum.num_steps;

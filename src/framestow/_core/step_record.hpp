@@ -114,7 +114,7 @@ public:
 
     // A return begins with a step and goes on, in their order, with those that follow it in its episode.
     StepReturn begin_return(const std::uint8_t* record) const;
-    void go_on(StepReturn& sum, const std::uint8_t* record) const;
+    void add_step(StepReturn& sum, const std::uint8_t* record) const;
 
     // Writes entry `row` of each of the columns, of the step alone.
     void resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const;

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "priorities.hpp"
-#include "step_following.hpp"
+#include "step_sequences.hpp"
 #include "step_index.hpp"
 #include "step_record.hpp"
 
@@ -30,34 +30,34 @@ public:
 
     std::int64_t oldest() const { return oldest_; }
     std::int64_t next_index() const { return next_index_; }
-    std::size_t num_streams() const { return courses_.num_streams(); }
+    std::size_t num_streams() const { return cursors_.num_streams(); }
     const StepRules& rules() const { return rules_; }
     std::vector<std::int64_t> lost_indices() const;  // ascending
     std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
 
     // How many steps may be drawn.
-    std::size_t size() const { return num_drawable_; }
+    std::size_t size() const { return num_sampleable_; }
 
     // Whether a step may be drawn.
-    bool is_held(std::int64_t index) const {
-        return index >= oldest_ && index < next_index_ && !hidden_.contains(index);
+    bool is_sampleable(std::int64_t index) const {
+        return index >= oldest_ && index < next_index_ && !unsampleable_.contains(index);
     }
 
     // Whether a step is pending.
     bool is_pending(std::int64_t index) const;
 
     // The step of rank `rank` among those that may be drawn, 0 being the oldest.
-    std::int64_t held_at(std::int64_t rank) const { return hidden_.other(oldest_, rank); }
+    std::int64_t sampleable_at(std::int64_t rank) const { return unsampleable_.sampleable(oldest_, rank); }
 
     // Slots: where a step lies, as a small number that others get when it has left.
     std::int64_t num_slots() const { return static_cast<std::int64_t>(capacity_); }
-    std::int64_t slot_of_held(std::int64_t index) const { return index % num_slots(); }
+    std::int64_t slot_number_of(std::int64_t index) const { return index % num_slots(); }
 
     // The step in a slot, -1 where none lies there that may be drawn.
     std::int64_t index_in(std::int64_t slot_number) const {
         const std::int64_t newest = next_index_ - 1;
         const std::int64_t index = newest - (newest - slot_number + num_slots()) % num_slots();
-        return is_held(index) ? index : -1;
+        return is_sampleable(index) ? index : -1;
     }
 
     // Slots that a step came into, so that it may be drawn, or left; `restore` notes none.
@@ -65,12 +65,12 @@ public:
     const ChangedSlots& changed_slots() const { return changed_; }
 
     // Up to `count` steps behind index `after` that may be drawn, ascending.
-    std::vector<std::int64_t> held_after(std::int64_t after, std::size_t count) const;
+    std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const;
 
-    // What step_following.hpp asks of it.
+    // What step_sequences.hpp asks of it.
     const StepRecords& records() const { return records_; }
     const EpisodeStarts& episode_starts() const { return starts_; }
-    const StreamCourses& courses() const { return courses_; }
+    const StreamCursors& cursors() const { return cursors_; }
     const std::uint8_t* record(const StepPlace& place) const { return slot(place.index); }
     bool locate(std::int64_t index, StepPlace& place) const;
     bool move(StepPlace& place, std::int64_t position) const;
@@ -84,13 +84,13 @@ public:
     void close_episodes();
 
     // Whether all streams are known, distinct, and in an open episode.
-    bool may_append(const std::int32_t* streams, std::size_t count) { return courses_.may_append(streams, count); }
+    bool may_append(const std::int32_t* streams, std::size_t count) { return cursors_.may_append(streams, count); }
 
     // Lets go of the oldest steps until `count` more fit. Reports only what frees a segment, and never twice.
     void make_room(std::size_t count, std::vector<Eviction>& evictions);
 
     // Lets go of the oldest steps until a segment is free; of none where no segment would be.
-    void let_go(std::vector<Eviction>& evictions);
+    void evict_segment(std::vector<Eviction>& evictions);
 
     // Adds steps that may_append and for which there is room.
     void append(const Steps& steps);
@@ -124,42 +124,42 @@ public:
 
 private:
     std::uint8_t* slot(std::int64_t index) const;
-    void start_drawing(std::int64_t index);
-    void stop_drawing(std::int64_t index);
+    void make_sampleable(std::int64_t index);
+    void make_unsampleable(std::int64_t index);
     void append_pending(const Steps& steps);
     void settle(std::size_t stream);
-    void draw_settled();
-    bool is_readable(std::int64_t index) const { return is_held(index) || is_pending(index); }
+    void make_settled_sampleable();
+    bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }
     bool is_at(std::int64_t index, std::size_t stream, std::int64_t position) const;
     void find_first_steps();
     void add_runs_of(std::size_t stream, std::vector<StepRun>& runs) const;
     std::vector<StepRun> runs_between_lost_steps() const;
     std::int64_t needed_from(std::int64_t index, std::size_t& stream) const;
-    void leave(std::int64_t until, std::vector<Eviction>& evictions);
+    void evict_before(std::int64_t until, std::vector<Eviction>& evictions);
     StepReturn return_of(std::int64_t index) const;
     const std::uint8_t* following(std::int64_t& index, std::size_t stream, std::int64_t position,
                                   std::size_t& stride) const;
     std::int64_t next_of(std::size_t stream, std::int64_t index) const;
     std::int64_t first_from(std::size_t stream, std::int64_t position) const;
-    bool goes_on_behind(std::size_t stream, std::int64_t position, std::int64_t behind) const;
+    bool surely_continues_after(std::size_t stream, std::int64_t position, std::int64_t behind) const;
     void find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const;
 
     std::uint8_t* slots_;
     std::size_t capacity_;
     StepRules rules_;
     StepRecords records_;
-    StreamCourses courses_;
+    StreamCursors cursors_;
     PendingSteps pending_;
     ChangedSlots changed_;
-    HiddenIndices hidden_;
+    UnsampleableIndices unsampleable_;
     std::vector<std::int64_t> settled_;  // were pending, and are about to be drawable
-    std::size_t num_drawable_ = 0;
+    std::size_t num_sampleable_ = 0;
     std::int64_t oldest_ = 0;
     std::int64_t next_index_ = 0;
-    std::vector<std::int64_t> segments_let_go_;  // a stream: how many were reported
+    std::vector<std::int64_t> segments_reported_;  // a stream: how many were reported
     EpisodeStarts starts_;
     std::vector<std::int64_t> first_steps_;  // a stream: position of its first step in the ring, or of one before it
-    bool has_forgotten_left_ = false;        // a step whose stream and position nothing tells
+    bool has_evicted_lost_ = false;        // a step whose stream and position nothing tells
 };
 
 }  // namespace framestow

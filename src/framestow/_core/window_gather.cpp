@@ -37,11 +37,11 @@ SegmentPlace look_up_window(const PackedStreams& packed, const PackedStreams::Vi
     const std::int64_t last = requests.last_positions[window];
     const SegmentPlace* const place = view.find_window(stream, last, count);
     if (place == nullptr) {
-        const std::int64_t first_held = view.first_position(stream), next = view.next_position(stream);
+        const std::int64_t first_stored = view.first_position(stream), next = view.next_position(stream);
         refuse_window(window, "wants the " + std::to_string(count) + " frames up to position " + std::to_string(last) +
                                   " of stream " + std::to_string(number) + ": not all are held; held are " +
-                                  std::to_string(first_held) + " to " + std::to_string(next - 1) +
-                                  (last >= first_held && last < next ? ", but for what was evicted among them" : ""));
+                                  std::to_string(first_stored) + " to " + std::to_string(next - 1) +
+                                  (last >= first_stored && last < next ? ", but for what was evicted among them" : ""));
     }
     return *place;
 }

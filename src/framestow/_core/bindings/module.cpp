@@ -24,7 +24,7 @@ nb::object text(const char* message) {
                                           "backslashreplace"));
 }
 
-void raise_held(PyObject* kind, const DamagedHeldSegment& damaged) {
+void raise_damaged_segment(PyObject* kind, const DamagedStoredSegment& damaged) {
     const nb::object error = nb::borrow(kind)(text(damaged.what()), damaged.stream(), damaged.number());
     PyErr_SetObject(kind, error.ptr());
 }
@@ -48,8 +48,8 @@ void bind_errors() {
         [](const std::exception_ptr& pointer, void*) {
             try {
                 std::rethrow_exception(pointer);
-            } catch (const DamagedHeldSegment& damaged) {
-                raise_held(damaged_segment_error, damaged);
+            } catch (const DamagedStoredSegment& damaged) {
+                raise_damaged_segment(damaged_segment_error, damaged);
             } catch (const DamagedSegment& damaged) {
                 PyErr_SetString(damaged_data_error, damaged.what());
             } catch (const FileNotOpened& not_opened) {

@@ -152,7 +152,7 @@ public:
 
     void close_episodes() { core().close_episodes(); }
 
-    nb::object held_at(nb::handle ranks_argument) const {
+    nb::object sampleable_at(nb::handle ranks_argument) const {
         const BorrowedColumn ranks(ranks_argument, "ranks");
         const auto size = static_cast<std::int64_t>(core().size());
         std::int64_t* indices = nullptr;
@@ -162,17 +162,17 @@ public:
                 throw std::out_of_range("rank " + std::to_string(ranks[row]) + " is not one of the " +
                                         std::to_string(size) + " transitions that may be drawn");
             }
-            indices[row] = core().held_at(ranks[row]);
+            indices[row] = core().sampleable_at(ranks[row]);
         }
         return array;
     }
 
-    nb::object is_held(nb::handle indices_argument) const {
+    nb::object is_sampleable(nb::handle indices_argument) const {
         const BorrowedColumn indices(indices_argument, "indices");
         bool* answers = nullptr;
         nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().boolean, answers);
         for (std::size_t row = 0; row < indices.size(); ++row) {
-            answers[row] = core().is_held(indices[row]);
+            answers[row] = core().is_sampleable(indices[row]);
         }
         return array;
     }
@@ -243,7 +243,7 @@ private:
         std::int64_t* slots = nullptr;
         nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().int64, slots);
         for (std::size_t row = 0; row < indices.size(); ++row) {
-            slots[row] = core().is_held(indices[row]) ? core().slot_of_held(indices[row]) : missing(row);
+            slots[row] = core().is_sampleable(indices[row]) ? core().slot_number_of(indices[row]) : missing(row);
         }
         return array;
     }
@@ -273,8 +273,8 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def("forget_unneeded", &Bound::forget_unneeded)
         .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_columns") = true)
         .def("resolve_steps", &Bound::resolve_steps, nb::arg("indices"), nb::arg("with_columns") = true)
-        .def("held_at", &Bound::held_at, nb::arg("ranks"))
-        .def("is_held", &Bound::is_held, nb::arg("indices"))
+        .def("held_at", &Bound::sampleable_at, nb::arg("ranks"))
+        .def("is_held", &Bound::is_sampleable, nb::arg("indices"))
         .def("slots_of", &Bound::slots_of, nb::arg("indices"))
         .def("find_slots", &Bound::find_slots, nb::arg("indices"))
         .def("indices_in", &Bound::indices_in, nb::arg("slots"))

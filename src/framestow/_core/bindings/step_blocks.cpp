@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "followed_steps.hpp"
+#include "step_sequences.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
 
@@ -27,7 +27,7 @@ public:
             throw std::out_of_range("rank " + std::to_string(rank) + " is not one of the " +
                                     std::to_string(core().num_sealed()) + " sealed blocks");
         }
-        unneeded_.push_back(core().let_go(static_cast<std::size_t>(rank)));
+        unneeded_.push_back(core().evict_sealed(static_cast<std::size_t>(rank)));
     }
 
     nb::bytes records(std::int64_t stream, std::int64_t segment) const {
@@ -125,7 +125,7 @@ void bind_step_blocks(nb::module_& module) {
         .def("let_sealed_go", &BoundStepBlocks::let_sealed_go, nb::arg("rank"))
         .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)
-        .def("held_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
+        .def("held_indices", [](const BoundStepBlocks& self) { return to_array(self.core().sampleable_indices()); })
         .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
         .def("lose_leading_to", &BoundStepBlocks::lose_leading_to, nb::arg("stream"), nb::arg("position"))
         .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("stream"),
@@ -138,7 +138,7 @@ void bind_step_blocks(nb::module_& module) {
         .def_prop_ro("next_number", [](const BoundStepBlocks& self) { return self.core().next_number(); })
         .def_prop_ro("nbytes", [](const BoundStepBlocks& self) { return self.core().nbytes(); });
     bind_steps(bound);
-    bind_following(bound);
+    bind_step_sequences(bound);
 }
 
 }  // namespace framestow

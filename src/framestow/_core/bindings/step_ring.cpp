@@ -1,7 +1,7 @@
 // StepRing, over slots that Python makes: the ring borrows them for as long as it lives. The GIL is kept.
 #include "../step_ring.hpp"
 
-#include "followed_steps.hpp"
+#include "step_sequences.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
 
@@ -27,7 +27,7 @@ public:
     }
 
     nb::list let_go() {
-        core().let_go(unneeded_);
+        core().evict_segment(unneeded_);
         return unneeded();
     }
 
@@ -67,7 +67,7 @@ void bind_step_ring(nb::module_& module) {
         .def_prop_ro("oldest", [](const BoundStepRing& self) { return self.core().oldest(); })
         .def_prop_ro("next_index", [](const BoundStepRing& self) { return self.core().next_index(); });
     bind_steps(bound);
-    bind_following(bound);
+    bind_step_sequences(bound);
 }
 
 }  // namespace framestow

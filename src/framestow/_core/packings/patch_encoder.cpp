@@ -271,7 +271,7 @@ PatchEncoder::Match PatchEncoder::long_match(const Pictures& pictures, std::size
     Match longest{0, Source::kRun};
     const std::uint8_t* const here = pictures.frame + position;
     const std::size_t size = pictures.frame_bytes - position;
-    const auto look_at = [&](Source source, const std::uint8_t* there) {
+    const auto add_frame = [&](Source source, const std::uint8_t* there) {
         const std::size_t middle = (least - kLongMatch) / 2;
         const std::size_t last = least - sizeof(std::uint64_t);
         if (load_u64(here) != load_u64(there) || load_u64(here + middle) != load_u64(there + middle) ||
@@ -287,13 +287,13 @@ PatchEncoder::Match PatchEncoder::long_match(const Pictures& pictures, std::size
         return longest;
     }
     if (position >= pictures.pixel_bytes) {
-        look_at(Source::kRun, here - pictures.pixel_bytes);
+        add_frame(Source::kRun, here - pictures.pixel_bytes);
     }
     if (!kSelfCoded) {
         if (position >= pictures.row_bytes) {
-            look_at(Source::kUp, here - pictures.row_bytes);
+            add_frame(Source::kUp, here - pictures.row_bytes);
         }
-        look_at(Source::kBase, pictures.base + position);
+        add_frame(Source::kBase, pictures.base + position);
     }
     return longest;
 }
@@ -355,7 +355,7 @@ void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const std::uin
         const CheapestWay::Kind kind = cheapest_way.kind(cheapest_[position]);
         std::size_t length = 1;
         if (kind == CheapestWay::kLiteral) {
-            while (position + length < end && cheapest_way.literals_go_on(cheapest_[position + length])) {
+            while (position + length < end && cheapest_way.literals_continue(cheapest_[position + length])) {
                 ++length;
             }
             put(Source::kLiteral, length, frame + position);

@@ -128,7 +128,7 @@ public:
 
     // What the byte is to be written by, and whether literals that reach it go on with it nonetheless.
     Kind kind(State state) const { return ways_[state / kNumMatchSets].kind; }
-    bool literals_go_on(State state) const { return ways_[state / kNumMatchSets].literals_go_on; }
+    bool literals_continue(State state) const { return ways_[state / kNumMatchSets].literals_continue; }
 
 private:
     static constexpr std::size_t kNumMatchSets = std::size_t{1} << kNumMatchKinds;
@@ -141,7 +141,7 @@ private:
     };
     struct Way {
         Kind kind;
-        bool literals_go_on;
+        bool literals_continue;
     };
 
     Excess before(const Excess& behind, unsigned matches) const;

@@ -68,7 +68,7 @@ public:
     explicit Background(std::size_t frame_bytes);
 
     void clear();
-    void look_at(const std::uint8_t* frame);
+    void add_frame(const std::uint8_t* frame);
 
     // Whether it differs from the frames looked at clearly less than the first of them does: in a picture that
     // scrolls or marches it does not.
@@ -81,7 +81,7 @@ private:
     std::vector<std::uint8_t> candidate_;
     std::vector<std::uint8_t> votes_;  // for the candidate; at 255 it gains no more
     std::vector<std::uint8_t> first_;
-    std::size_t num_looked_at_ = 0;
+    std::size_t num_frames_ = 0;
     std::size_t differing_ = 0;  // bytes unlike the candidate, over all frames
     std::size_t differing_from_first_ = 0;
 };

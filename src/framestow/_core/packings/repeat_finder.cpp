@@ -73,24 +73,24 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
         ++count;
     }
     std::size_t size = count == 0 ? 0 : operations.end_of(first + count - 1) - begin;
-    bool is_keep_its_own = false;
+    bool has_own_keep = false;
     if (first + count < operations.places.size()) {
         const std::size_t keep_begin = operations.places[first + count].keep_begin;
         if (keep_begin < operations.end_of(first + count) && keep_begin - begin <= agreeing) {
             size = keep_begin - begin;
-            is_keep_its_own = true;
+            has_own_keep = true;
             ++count;
         }
     }
     if (size >= kWorthwhileBytes && size > longest.size) {
-        longest = Repeat{place, size, count, is_keep_its_own};
+        longest = Repeat{place, size, count, has_own_keep};
     }
 }
 
 void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
                                 std::vector<std::uint8_t>& body) {
-    append_repeat(body, repeat.place, repeat.size, repeat.is_keep_its_own);
-    if (repeat.is_keep_its_own) {
+    append_repeat(body, repeat.place, repeat.size, repeat.has_own_keep);
+    if (repeat.has_own_keep) {
         const std::size_t last = first + repeat.num_operations - 1;
         body.insert(body.end(), operations.bytes.begin() + operations.places[last].keep_begin,
                     operations.bytes.begin() + static_cast<std::ptrdiff_t>(operations.end_of(last)));

@@ -31,7 +31,7 @@ private:
         std::size_t place = 0;
         std::size_t size = 0;
         std::size_t num_operations = 0;
-        bool is_keep_its_own = false;  // the last operation is repeated without what it keeps
+        bool has_own_keep = false;  // the last operation is repeated without what it keeps
     };
     struct Entry {
         std::uint16_t place;    // where the operation begins in the body

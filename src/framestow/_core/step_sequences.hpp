@@ -11,7 +11,7 @@
 //                                           that may be read, and the place stays
 //     StepRun runs ...                      see readable_runs
 //     const std::uint8_t* record(place), const StepRecords& records(), const EpisodeStarts& episode_starts(),
-//     const StreamCourses& courses()
+//     const StreamCursors& cursors()
 //
 // Threads: the caller keeps all calls apart. Indices that name no step that may be read give what is said there.
 #pragma once
@@ -47,21 +47,21 @@ struct StepRun {
     bool is_open;   // its last step is its stream's newest, and the episode goes on
 };
 
-enum class Borders { kStop, kCross };
+enum class EpisodeEnds { kStop, kCross };
 
 // Whether the step at `place` is the last of its episode, which has ended or may go on; false where more were played.
 template <typename Core>
 bool is_last_played(const Core& core, const StepPlace& place) {
     const std::int64_t last_frame = place.position + 1;
-    return core.courses().newest_position(place.stream) == last_frame ||
+    return core.cursors().newest_position(place.stream) == last_frame ||
            core.episode_starts().is_start(place.stream, last_frame + 1);
 }
 
 // Goes to the first step of the next episode that has one; false where that may not be read, or is not there yet.
 template <typename Core>
-bool cross_border(const Core& core, StepPlace& place) {
+bool cross_episode_end(const Core& core, StepPlace& place) {
     const EpisodeStarts& starts = core.episode_starts();
-    const std::int64_t newest = core.courses().newest_position(place.stream);
+    const std::int64_t newest = core.cursors().newest_position(place.stream);
     std::int64_t start = place.position + 2;
     if (!starts.is_start(place.stream, start)) {
         return false;
@@ -75,7 +75,7 @@ bool cross_border(const Core& core, StepPlace& place) {
 // Writes the indices of `length` steps from `index` on, kNoStep behind what follows; whether each is an episode's
 // first. Nothing follows an index that names no step that may be read, not even itself.
 template <typename Core>
-void follow(const Core& core, std::int64_t index, std::size_t length, Borders borders, std::int64_t* indices,
+void step_sequence(const Core& core, std::int64_t index, std::size_t length, EpisodeEnds at_end, std::int64_t* indices,
             bool* is_first) {
     std::fill_n(indices, length, kNoStep);
     std::fill_n(is_first, length, false);
@@ -87,7 +87,7 @@ void follow(const Core& core, std::int64_t index, std::size_t length, Borders bo
     indices[0] = index;
     for (std::size_t step = 1; step < length; ++step) {
         if (!core.move(place, place.position + 1)) {
-            if (borders == Borders::kStop || !cross_border(core, place)) {
+            if (at_end == EpisodeEnds::kStop || !cross_episode_end(core, place)) {
                 return;
             }
             is_first[step] = true;
@@ -152,12 +152,12 @@ void returns_to_go(const Core& core, const std::int64_t* indices, std::size_t co
     }
 }
 
-// Says of a run what the starts of episodes and the streams' courses tell.
+// Says of a run what the starts of episodes and the streams' cursors tell.
 template <typename Core>
 StepRun run_of(const Core& core, std::size_t stream, std::int64_t position, std::int64_t num_steps) {
-    const StreamCourses& courses = core.courses();
-    const bool is_newest = position + num_steps == courses.newest_position(stream);
-    const bool is_open = is_newest && courses.is_open(stream);
+    const StreamCursors& cursors = core.cursors();
+    const bool is_newest = position + num_steps == cursors.newest_position(stream);
+    const bool is_open = is_newest && cursors.is_open(stream);
     const bool has_end = is_newest ? !is_open : core.episode_starts().is_start(stream, position + num_steps + 1);
     const std::int64_t episode = core.episode_starts().start_of(stream, position);
     return StepRun{stream,  position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
