@@ -11,11 +11,11 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kBackgroundEvery = 2;   // anchors, for the background: as good as each, in half the time
-constexpr std::size_t kMaxEmptied = 8;  // sparse blocks at once: a writer must not keep readers out for long
+constexpr std::size_t kBackgroundEvery = 2;   // every second anchor: as good a background in half the time
+constexpr std::size_t kMaxEmptied = 8;  // sparse blocks at once: a writer must not block readers for long
 
-// What is charged beside their bytes: for a segment its places in the index, room for more and its block in a file
-// included; for a stream its first room in the index; and what one packer takes, in frames.
+// Fixed charges besides the packed bytes: per segment its index entries (with spare capacity) and its block in a file;
+// per stream its first index entries; and one packer, in frames.
 constexpr std::size_t kSegmentCharge = 256;
 constexpr std::size_t kStreamCharge = 1024;
 constexpr std::size_t kPackerFrames = 40;
@@ -113,11 +113,11 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
         seal(stream);
         free_unreferenced();
     }
-    open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, as it may be less
+    open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, since it may shrink
 }
 
-// Bases the segment on the background of the one before, where that serves better than a first frame. Looks at its
-// anchors alone, which are quick to unpack.
+// Uses the background of the previous segment as the base, if it serves better than a first frame. Reads only that
+// segment's anchors, which are quick to unpack.
 void PackedStreams::begin_segment(Stream& stream) {
     const ByteSpan segment = segment_before(stream);
     if (segment.size == 0) {
@@ -137,7 +137,7 @@ void PackedStreams::begin_segment(Stream& stream) {
     }
 }
 
-// No bytes where there is none; one that was damaged in its file is none either, which whoever reads its frames is told.
+// Returns no bytes if there is no such segment or if it is damaged in its file; reading its frames reports the damage.
 ByteSpan PackedStreams::segment_before(const Stream& stream) {
     const SegmentPlace* const place = stream.sealed.find(stream.open_number - 1);
     if (place == nullptr) {
@@ -209,14 +209,14 @@ std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t st
     return retire(static_cast<std::size_t>(stream), numbers);
 }
 
-// Of the segments that lie wholly in positions `first` up to `before`.
+// Returns the numbers of the segments wholly in positions `first` up to, excluding, `before`.
 PackedStreams::Numbers PackedStreams::wholly_within(std::int64_t first, std::int64_t before) const {
     const std::int64_t begun = std::max<std::int64_t>(first, 0);
     return Numbers{begun / frames_per_segment_ + (begun % frames_per_segment_ > 0 ? 1 : 0),
                    std::max<std::int64_t>(before, 0) / frames_per_segment_};
 }
 
-// Most evictions let nothing go: they are told from the others without keeping a reader out.
+// Most calls evict nothing; this check finds them without blocking a reader.
 bool PackedStreams::holds_any(std::int64_t stream_number, const Numbers& numbers) const {
     const Stream& stream = checked_stream(stream_number);
     const std::shared_lock<FairGate> looking(gate_);
@@ -238,8 +238,8 @@ std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& num
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
 
-// Where segments do not leave in the order in which they came. Also beside readings, which would else starve it by
-// overlapping all the time: they go on where the bytes were, and a block that they keep is found empty of owners.
+// Moves segments out of sparse blocks, which eviction out of order leaves. Runs beside readings too, since overlapping
+// readings would otherwise always prevent it: they continue to read the old bytes, and the block empties later.
 void PackedStreams::empty_sparse_blocks() {
     for (std::size_t round = 0; round < kMaxEmptied && retired_.can_retire_moved(); ++round) {
         const SegmentArena::Sparse sparse = arena_.sparsest();
@@ -326,9 +326,9 @@ std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std
 }
 
 void PackedStreams::refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
-    throw std::out_of_range(segment_name(stream_number, number) + " is not held: those from " +
+    throw std::out_of_range(segment_name(stream_number, number) + " is not stored: segments " +
                             std::to_string(stream.first_number()) + " to " + std::to_string(stream.open_number) +
-                            " are, but for what was evicted among them and an open one without a frame");
+                            " are, except for evicted ones and an open one without a frame");
 }
 
 void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
@@ -337,7 +337,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
     check_follows(stream, stream_number, number);
     const SegmentHeader header = verify_segment(segment);
     if (header.geometry != geometry_ || header.num_frames > frames_per_segment_) {
-        throw DamagedSegment(segment_name(stream_number, number) + " holds " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
+        throw DamagedSegment(segment_name(stream_number, number) + " has " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
                              ": expected at most " + std::to_string(frames_per_segment_) + " of " + geometry_.text());
     }
     if (header.num_frames < frames_per_segment_) {
@@ -415,13 +415,12 @@ void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_numb
     const std::int64_t earliest = stream.is_empty() ? 0 : stream.open_number;
     if (number < earliest || stream.open.num_frames() > 0) {
         throw std::invalid_argument(segment_name(stream_number, number) +
-                                    " does not follow what is held: restore segments in the order of their numbers, and "
-                                    "nothing after one that is not full");
+                                    " does not follow the stored segments: restore segments in ascending order, and "
+                                    "none after one that is not full");
     }
 }
 
-// Packs the frames again upon the base that the segment has. One that was kept raw has none, and takes what a new
-// segment would take.
+// Packs the frames again on the segment's base. A segment stored raw has none and takes a new segment's.
 void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment) {
     std::vector<std::uint8_t> padded(segment.size + kReadPadding);
     std::memcpy(padded.data(), segment.bytes, segment.size);
@@ -437,8 +436,7 @@ void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan
     }
 }
 
-
-// What readers of PackedStreams do: look segments up under the gate, unpack them without it.
+// The reading side of PackedStreams: look segments up under the gate, unpack them without it.
 namespace {
 
 [[noreturn]] void refuse_damaged(const SegmentPlace& place, std::size_t stream_number, std::int64_t number,
@@ -448,7 +446,7 @@ namespace {
     const auto* const in_file = std::get_if<FilePlace>(&place);
     throw DamagedStoredSegment(in_file == nullptr ? fault + "; it was changed in memory"
                                                 : in_file->file->path() + ", offset " + std::to_string(in_file->offset) +
-                                                      ": " + fault + "; repair the store, or skip what is damaged",
+                                                      ": " + fault + "; repair the store, or skip this segment",
                              stream, number);
 }
 
@@ -473,7 +471,7 @@ const SegmentPlace* PackedStreams::View::find_window(std::size_t stream_number, 
     const std::int64_t first = last - count + 1;
     const std::int64_t first_number = first / packed_.frames_per_segment_;
     const SegmentPlace* const first_place = find(stream_number, first_number);
-    // Few windows reach over a border; where it is, one multiplication tells.
+    // Few windows cross a segment border; one multiplication detects it.
     std::int64_t next_number = first_number + 1;
     for (; first_place != nullptr && next_number * packed_.frames_per_segment_ <= last; ++next_number) {
         if (find(stream_number, next_number) == nullptr) {
@@ -520,7 +518,7 @@ void PackedStreams::unpack_checked(ByteSpan segment, const SegmentPlace& place, 
     }
 }
 
-// Where a segment of a file is verified for the first time, its checksum is what it is known by from then on.
+// Records the checksum of a segment in a file when it is verified for the first time.
 ByteSpan PackedStreams::bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number,
                                  SegmentBuffer& buffer) {
     const auto* const in_file = std::get_if<FilePlace>(&place);
@@ -541,7 +539,7 @@ ByteSpan PackedStreams::bytes_of(const SegmentPlace& place, std::size_t stream, 
 void PackedStreams::remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place,
                                       std::uint32_t checksum) {
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
-    if (writing) {  // or else the next reading of it
+    if (writing) {  // otherwise the next reading records it
         SegmentPlace* const held = streams_[stream].sealed.find(number);
         auto* const in_file = held == nullptr ? nullptr : std::get_if<FilePlace>(held);
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {
@@ -553,7 +551,7 @@ void PackedStreams::remember_checksum(std::size_t stream, std::int64_t number, c
 void PackedStreams::stop_reading(ReadingLedger::Ticket ticket) {
     readings_.stop(ticket);
     if (has_retired_.load()) {
-        // Somebody else has the gate: the writer, who frees at its next segment, or a reader that stops as well.
+        // Another thread holds the gate: the writer, who frees at its next segment, or a reader that stops as well.
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
         if (writing) {
             free_unreferenced();

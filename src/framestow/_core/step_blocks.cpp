@@ -172,7 +172,7 @@ StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::i
     return *blocks_.back();
 }
 
-// Gives a range of slots to the block of that order; the first free one for -1.
+// Assigns a range of slots to the block of that order; -1 takes the first free range.
 std::int64_t StepBlocks::take_slots(std::int64_t first_slot, std::size_t order) {
     std::size_t range = free_ranges_.empty() ? order_at_.size() : *free_ranges_.begin();
     if (first_slot >= 0) {
@@ -187,7 +187,7 @@ std::int64_t StepBlocks::take_slots(std::int64_t first_slot, std::size_t order) 
     return static_cast<std::int64_t>(range) * rules_.segment_frames;
 }
 
-// The newest frame of a stream has come.
+// Updates the blocks of a stream for its newest frame.
 void StepBlocks::arrive(std::size_t stream) {
     const std::int64_t newest = cursors_.newest_position(stream);
     const std::int64_t segment = newest / rules_.segment_frames;
@@ -210,12 +210,12 @@ void StepBlocks::seal(StepBlock& block) {
     sealed_.add(block.order, 1);
 }
 
-// Whether neither the newest observation nor any to come has a frame of that segment.
+// Returns whether neither the newest observation nor any later one has a frame of that segment.
 bool StepBlocks::is_sealed_by(std::int64_t segment, std::int64_t newest) const {
     return (segment + 1) * rules_.segment_frames <= newest - rules_.stack + 1;
 }
 
-// The newest step waits for its return, where it has not got it, and one before it may have got its own.
+// Makes the newest step pending if its return is incomplete, and completes the return of an earlier step.
 void StepBlocks::append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags) {
     const std::int64_t settled =
         pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
@@ -227,13 +227,13 @@ void StepBlocks::append_pending(std::int64_t index, std::size_t stream, const St
     }
 }
 
-// No step of the stream waits any more: its episode is over.
+// Completes all pending steps of a stream: its episode is over.
 void StepBlocks::settle(std::size_t stream) {
     pending_.take(stream, [&](std::int64_t index) { make_sampleable(slot_of(index)); });
 }
 
-// Everything that makes a step drawable comes through here once, but for `restore`; and through one of the next two when it
-// is so no more.
+// Every step becomes sampleable through this function (except in `restore`), and stops being so through one of the next
+// two.
 void StepBlocks::make_sampleable(const Slot& slot) {
     flip_bit(words_of(slot.order), slot.place);
     sampleable_.add(slot.order, 1);
@@ -246,7 +246,7 @@ void StepBlocks::make_unsampleable(const Slot& slot) {
     changed_.add(blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place));
 }
 
-// The same for all steps of a block that leaves.
+// Makes all steps of an evicted block unsampleable.
 void StepBlocks::make_block_unsampleable(const StepBlock& block) {
     sampleable_.add(block.order, std::uint64_t{0} - count_bits(words_of(block.order), words_a_block_));
     std::fill_n(words_of(block.order), words_a_block_, std::uint64_t{0});
@@ -259,7 +259,7 @@ void StepBlocks::make_block_unsampleable(const StepBlock& block) {
     }
 }
 
-// Returns whether the step could be drawn; one that is pending will not be either.
+// Makes a step unsampleable, pending or not; returns whether it was sampleable.
 bool StepBlocks::lose_step(const TakenSlot& step, std::size_t stream, std::int64_t position) {
     if (!is_sampleable(step.slot)) {
         pending_.remove(stream, position, step.index);
@@ -269,12 +269,12 @@ bool StepBlocks::lose_step(const TakenSlot& step, std::size_t stream, std::int64
     return true;
 }
 
-// The steps of a stream that look at frames `first` up to, not including, `before` are not drawn any more.
+// Makes the steps unsampleable that use frames from `first` up to, excluding, `before` of a stream.
 std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, std::int64_t before) {
     std::size_t num_stopped = 0;
     std::int64_t start = std::max<std::int64_t>(first - 1, 0);
     if (first > 0 && rules_.n_step > 1 && taken_at(stream, start).record != nullptr) {
-        num_stopped += lose_leading_to(stream, start);  // and by it to `first`
+        num_stopped += lose_leading_to(stream, start);  // includes returns that reach `first`
     }
     const std::int64_t stop = std::min(before + rules_.stack - 1, cursors_.newest_position(stream));
     while (start < stop) {
@@ -294,7 +294,7 @@ std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, st
     return num_stopped;
 }
 
-// Forgets the places of blocks that have left.
+// Removes the entries of evicted blocks.
 void StepBlocks::compact() {
     sampleable_.clear();
     sealed_.clear();
@@ -322,8 +322,7 @@ void StepBlocks::compact() {
     num_evicted_ = 0;
 }
 
-
-// What StepBlocks tells without changing anything: who may be drawn, by rank, slot and index, and what steps carry.
+// Read-only access to StepBlocks: sampleable steps by rank, slot and index, and the fields of steps.
 
 std::size_t StepBlocks::nbytes() const {
     const std::size_t index_entry = sizeof(std::int64_t) + 4 * sizeof(void*);  // of by_segment_
@@ -443,11 +442,11 @@ bool StepBlocks::has_free_slots(std::int64_t first_slot) const {
            (range >= order_at_.size() || order_at_[range] == kFree);
 }
 
-// Where a step lies if it is here: in the last block whose number is not above its block's.
+// Finds a stored step: it lies in the last block whose number is not above its block's number.
 StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
     const std::int64_t number = index / rules_.segment_frames;
     std::size_t order = 0;
-    for (std::size_t left = numbers_.size(); left > 1;) {  // without branches: which way is anybody's guess
+    for (std::size_t left = numbers_.size(); left > 1;) {  // branchless: the comparisons are unpredictable
         const std::size_t half = left / 2;
         order += numbers_[order + half] <= number ? half : 0;
         left -= half;
@@ -470,7 +469,8 @@ StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t stream, std::int64_t posi
     return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
 }
 
-// The return of a step that has all its steps: they have the places behind it, at its segment's end those of the next.
+// Returns the complete return of a step. Its further steps have the following places, continued in the stream's next
+// block.
 StepReturn StepBlocks::return_of(const Slot& slot) const {
     const StepBlock* block = blocks_[slot.order].get();
     std::size_t place = slot.place;
@@ -481,7 +481,7 @@ StepReturn StepBlocks::return_of(const Slot& slot) const {
             place = 0;
         }
         if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
-            break;  // the episode was cut off: of one whose steps are gone, this one may not be drawn
+            break;  // the episode was truncated; a step with missing successors is not sampleable
         }
         records_.add_step(sum, record(*block, place));
     }
@@ -492,8 +492,7 @@ const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place
     return block.records.data() + place * records_.bytes();
 }
 
-
-// What step_sequences.hpp asks of StepBlocks.
+// The members that step_sequences.hpp requires.
 
 std::vector<std::int64_t> StepBlocks::sampleable_after(std::int64_t after, std::size_t count) const {
     std::vector<std::int64_t> indices;
@@ -544,7 +543,7 @@ bool StepBlocks::find(std::size_t stream, std::int64_t position, StepPlace& plac
     return true;
 }
 
-// Blocks of a stream stand in the order of their segments, so a run only ever grows at its end.
+// Blocks of a stream are in the order of their segments, so a run only grows at its end.
 std::vector<StepRun> StepBlocks::readable_runs() const {
     std::vector<StepRun> runs;
     std::vector<StepRun> growing(num_streams(), StepRun{});
@@ -602,11 +601,11 @@ void StepBlocks::rebuild_starts() {
     }
 }
 
-// Whether a block is here of the steps that start at `first` up to, not including, `before`.
+// Returns whether a block is stored of the steps from `first` up to, excluding, `before`.
 bool StepBlocks::has_steps(std::size_t stream, std::int64_t first, std::int64_t before) const {
     const std::int64_t lowest = first / rules_.segment_frames;
     std::int64_t segment = first < before ? (before - 1) / rules_.segment_frames : lowest - 1;
-    for (; segment >= lowest; --segment) {  // the newest are the likeliest to be here
+    for (; segment >= lowest; --segment) {  // the newest blocks are the most likely to be stored
         if (by_segment_[stream].count(segment) != 0) {
             return true;
         }

@@ -48,7 +48,8 @@ void UnsampleableIndices::compact() {
 bool UnsampleableIndices::is_among(std::int64_t index) const { return std::binary_search(begin(), end(), index); }
 
 std::int64_t UnsampleableIndices::sampleable_among(std::int64_t oldest, std::int64_t rank) const {
-    // Between `oldest` and hidden index number k there are `hidden[k] - oldest - k` others, which never falls with k.
+    // Before unsampleable index number k there are `indices_[k] - oldest - k` sampleable ones, which never decreases
+    // with k.
     const std::int64_t* hidden = begin();
     std::size_t low = 0, high = size();
     while (low < high) {
@@ -61,7 +62,6 @@ std::int64_t UnsampleableIndices::sampleable_among(std::int64_t oldest, std::int
     }
     return oldest + rank + static_cast<std::int64_t>(low);
 }
-
 
 bool StreamCursors::may_append(const std::int32_t* streams, std::size_t count) {
     ++num_checks_;

@@ -109,7 +109,7 @@ std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t 
     std::vector<std::int64_t> touched;
     const std::uint8_t* record = nullptr;
     std::int64_t index = first_from(stream, first - rules_.n_step);
-    for (; index < next_index_; index = next_of(stream, index + 1)) {  // whose returns may go on to `first`
+    for (; index < next_index_; index = next_of(stream, index + 1)) {  // steps whose returns may reach `first`
         const std::uint8_t* next = slot(index);
         const std::int64_t position = records_.position_of(next, stream);
         if (position >= first) {
@@ -127,7 +127,7 @@ std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t 
     }
     for (; index < next_index_; index = next_of(stream, index + 1)) {
         if (records_.first_position_of(slot(index), stream) >= before) {
-            break;  // windows of a stream begin no earlier than those before them
+            break;  // a stream's windows begin in ascending order
         }
         touched.push_back(index);
     }
@@ -179,7 +179,7 @@ void StepRing::restore_pending() {
     if (pending_.is_unused()) {
         return;
     }
-    std::int64_t num_missing = 0;  // of the steps that may be pending: those behind `lowest` in open episodes
+    std::int64_t num_missing = 0;  // unseen steps that may be pending: those after `lowest` in open episodes
     const auto lowest = [&](std::size_t stream) {
         return std::max(cursors_.newest_position(stream) - rules_.n_step + 1, cursors_.episode_start(stream));
     };
@@ -207,7 +207,7 @@ std::uint8_t* StepRing::slot(std::int64_t index) const {
     return slots_ + static_cast<std::size_t>(index) % capacity_ * records_.bytes();
 }
 
-// Everything that makes a step drawable comes through here once; and through the next one when it is so no more.
+// Every step becomes sampleable through this function, and stops being so through the next one.
 void StepRing::make_sampleable(std::int64_t index) {
     ++num_sampleable_;
     changed_.add(slot_number_of(index));
@@ -218,7 +218,7 @@ void StepRing::make_unsampleable(std::int64_t index) {
     changed_.add(slot_number_of(index));
 }
 
-// A step waits for its return, and the one that has it by this one waits no more.
+// Makes a step pending, and completes the return that it ends.
 void StepRing::append_pending(const Steps& steps) {
     for (std::size_t row = 0; row < steps.count; ++row) {
         const auto stream = static_cast<std::size_t>(steps.streams[row]);
@@ -238,7 +238,7 @@ void StepRing::append_pending(const Steps& steps) {
     make_settled_sampleable();
 }
 
-// No step of the stream waits any more: its episode is over.
+// Completes all pending steps of a stream: its episode is over.
 void StepRing::settle(std::size_t stream) {
     pending_.take(stream, [&](std::int64_t index) { settled_.push_back(index); });
 }
@@ -254,11 +254,11 @@ void StepRing::make_settled_sampleable() {
     settled_.clear();
 }
 
-// Position of the first frame of its stream that is still needed once the step has left.
+// Returns the position of the first frame of its stream that is still needed after the step's eviction.
 std::int64_t StepRing::needed_from(std::int64_t index, std::size_t& stream) const {
     const std::uint8_t* leaving = slot(index);
     stream = records_.stream_of(leaving);
-    // The next step of the stream starts at least one position later, and looks back stack - 1 frames.
+    // The stream's next step starts at least one position later, and its observation reaches stack - 1 frames back.
     return records_.position_of(leaving, stream) + 2 - rules_.stack;
 }
 
@@ -272,7 +272,7 @@ void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions
         }
         if (!unsampleable_.contains(oldest_)) {
             make_unsampleable(oldest_);
-        } else {  // before - 2 + stack is where it starts
+        } else {  // it starts at before - 2 + stack
             pending_.remove(stream, before - 2 + rules_.stack, oldest_);
             has_evicted_lost_ = has_evicted_lost_ || records_.is_forgotten(slot(oldest_));
         }
@@ -284,7 +284,7 @@ void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions
     }
 }
 
-// The return of a step that has all its steps.
+// Returns the complete return of a step.
 StepReturn StepRing::return_of(std::int64_t index) const {
     StepReturn sum = records_.begin_return(slot(index));
     const std::size_t stream = records_.stream_of(sum.last);
@@ -300,8 +300,8 @@ StepReturn StepRing::return_of(std::int64_t index) const {
     return sum;
 }
 
-// The step of the stream that starts at `position`, behind that of `index`, which is set to it; null where the episode was
-// cut off before it. `stride` says how much farther it is looked for first, and then how far it was.
+// Returns the record of the stream's step that starts at `position`, after `index`, and sets `index` to it. Returns
+// null if the episode was truncated before it. `stride` is the first distance to search, then the distance found.
 const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t stream, std::int64_t position,
                                         std::size_t& stride) const {
     if (position >= cursors_.newest_position(stream)) {
@@ -323,7 +323,7 @@ const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t stream,
     return slot(next);
 }
 
-// The first step of the stream at or after `index` whose slot says anything.
+// Returns the stream's first step at or after `index` that is no placeholder.
 std::int64_t StepRing::next_of(std::size_t stream, std::int64_t index) const {
     for (; index < next_index_; ++index) {
         const std::uint8_t* record = slot(index);
@@ -334,7 +334,7 @@ std::int64_t StepRing::next_of(std::size_t stream, std::int64_t index) const {
     return index;
 }
 
-// The first step of the stream that starts at `position` or later, since those of a stream come in order.
+// Returns the stream's first step that starts at `position` or later; its steps are in ascending order.
 std::int64_t StepRing::first_from(std::size_t stream, std::int64_t position) const {
     std::int64_t low = oldest_, high = next_index_;
     while (low < high) {
@@ -349,7 +349,7 @@ std::int64_t StepRing::first_from(std::size_t stream, std::int64_t position) con
     return next_of(stream, low);
 }
 
-// Whether it is sure that no step of the stream stood before index `behind` after the one that starts at `position`.
+// Returns whether surely no step of the stream lay before index `behind` after the one that starts at `position`.
 bool StepRing::surely_continues_after(std::size_t stream, std::int64_t position, std::int64_t behind) const {
     if (cursors_.newest_position(stream) == position + 1) {
         return true;
@@ -358,11 +358,11 @@ bool StepRing::surely_continues_after(std::size_t stream, std::int64_t position,
     return next < next_index_ && records_.is_step_at(slot(next), stream, position + 1);
 }
 
-// Adds the steps before `first` whose returns may go on to one from `first` up to `behind`, whose slots say nothing.
+// Adds the steps before `first` whose returns may reach a placeholder from `first` up to, excluding, `behind`.
 void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const {
     struct Course {
-        std::int64_t num_left;          // steps that may still be found
-        std::int64_t next_position = -1;  // of the one found last
+        std::int64_t num_left;          // number of steps that may still be found
+        std::int64_t next_position = -1;  // position of the last one found
     };
     std::vector<Course> courses(num_streams(), Course{rules_.n_step - 1});
     std::size_t num_done = 0;
@@ -387,8 +387,7 @@ void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::v
     }
 }
 
-
-// What step_sequences.hpp asks of a StepRing.
+// The members that step_sequences.hpp requires.
 
 std::vector<std::int64_t> StepRing::sampleable_after(std::int64_t after, std::size_t count) const {
     std::vector<std::int64_t> indices;
@@ -413,13 +412,13 @@ bool StepRing::locate(std::int64_t index, StepPlace& place) const {
 bool StepRing::move(StepPlace& place, std::int64_t position) const {
     const std::int64_t distance = position - place.position;
     const std::int64_t step = distance < 0 ? -1 : 1;
-    // Where streams step together, those of one lie as far apart as the last two did.
+    // If all streams step together, consecutive steps of one are as far apart as its last two.
     std::int64_t index = place.index + distance * place.gap;
     if (!is_at(index, place.stream, position)) {
         if (position >= cursors_.newest_position(place.stream) || position < first_steps_[place.stream]) {
             return false;
         }
-        // The next of the stream's that may be read; the record of another one may say nothing.
+        // The stream's next readable step; an unreadable record may be a placeholder.
         index = place.index + step;
         while (index >= oldest_ && index < next_index_ &&
                (records_.stream_of(slot(index)) != place.stream || !is_readable(index) ||
@@ -484,7 +483,7 @@ void StepRing::rebuild_starts() {
     }
 }
 
-// Of each stream, among those that are held.
+// Finds the first stored step of each stream.
 void StepRing::find_first_steps() {
     std::vector<bool> is_found(num_streams(), false);
     std::size_t num_missing = num_streams();
@@ -508,7 +507,7 @@ bool StepRing::is_at(std::int64_t index, std::size_t stream, std::int64_t positi
            records_.position_of(slot(index), stream) == position;
 }
 
-// Those of a stream, none of whose steps is lost.
+// Adds the runs of a stream that lost no step.
 void StepRing::add_runs_of(std::size_t stream, std::vector<StepRun>& runs) const {
     std::int64_t first = first_steps_[stream];
     const auto add_until = [&](std::int64_t last_frame) {

@@ -1,4 +1,4 @@
-// StepBlocks. The GIL is kept.
+// Binding of StepBlocks. The GIL is not released.
 #include "../step_blocks.hpp"
 
 #include <cstring>
@@ -36,7 +36,7 @@ public:
                                      : core().find(static_cast<std::size_t>(stream), segment);
         if (block == nullptr) {
             throw std::out_of_range("segment " + std::to_string(segment) + " of stream " + std::to_string(stream) +
-                                    " is not held: it has gone, or never was");
+                                    " is not stored: it was evicted or never appended");
         }
         return nb::bytes(block->records.data(), block->records.size());
     }
@@ -77,11 +77,11 @@ public:
             core().find(static_cast<std::size_t>(stream), segment) != nullptr) {
             refuse("number, stream and segment",
                    "are " + std::to_string(number) + ", " + std::to_string(stream) + " and " +
-                       std::to_string(segment) + ": blocks come in the order of their numbers, and each once");
+                       std::to_string(segment) + ": restore blocks in ascending order of their numbers, each once");
         }
         if (first_slot != -1 && !core().has_free_slots(first_slot)) {
             refuse("first_slot", "is " + std::to_string(first_slot) + ": must be a multiple of " +
-                                     std::to_string(core().rules().segment_frames) + " that no other block has, or -1");
+                                     std::to_string(core().rules().segment_frames) + " that no other block uses, or -1");
         }
         if (records.is_none()) {
             core().restore(number, static_cast<std::size_t>(stream), segment, nullptr, first_slot);
@@ -106,7 +106,7 @@ public:
     void restore_next_number(std::int64_t number) {
         if (number < core().next_number()) {
             refuse("number", "is " + std::to_string(number) + ": block " + std::to_string(core().next_number() - 1) +
-                                 " is there");
+                                 " exists");
         }
         core().restore_next_number(number);
     }

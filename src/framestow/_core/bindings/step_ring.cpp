@@ -1,4 +1,4 @@
-// StepRing, over slots that Python makes: the ring borrows them for as long as it lives. The GIL is kept.
+// Binding of StepRing over slots that Python makes, borrowed while it lives. The GIL is not released.
 #include "../step_ring.hpp"
 
 #include "step_sequences.hpp"

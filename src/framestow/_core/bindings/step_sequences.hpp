@@ -1,4 +1,4 @@
-// What the timelines' Python faces tell of steps that follow on one another (../step_sequences.hpp). The GIL is kept.
+// Bindings of ../step_sequences.hpp for the timelines. The GIL is not released.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@
 
 namespace framestow {
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: no stream holds more frames at once
+constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: more frames than a stream can store
 
 template <typename Core>
 nb::tuple py_step_sequences(const Core& core, nb::handle indices_argument, std::int64_t length, bool crosses) {
@@ -100,7 +100,7 @@ nb::tuple py_episode_spans(const Core& core, nb::handle indices_argument) {
         StepPlace place{};
         if (!core.locate(indices[row], place)) {
             throw std::out_of_range("transition " + std::to_string(indices[row]) +
-                                    " is not held: it has gone, or never was");
+                                    " is not stored: it was evicted or never appended");
         }
         const std::int64_t behind = core.episode_starts().start_behind(place.stream, place.position);
         streams[row] = static_cast<std::int64_t>(place.stream);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint8_t kMostVotes = 255;
 
-// In blocks that a byte can count, so that the compiler compares many bytes at once.
+// In blocks whose differences a byte can count, so that the compiler compares many bytes at once.
 std::size_t count_differing(const std::uint8_t* a, const std::uint8_t* b, std::size_t size) {
     constexpr std::size_t block = 192;
     std::size_t total = 0;
