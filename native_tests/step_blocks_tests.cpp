@@ -1,4 +1,5 @@
-// Blocks of steps, and the ring with lost steps, without Python, against plain lists. Status 0 when all holds.
+// Tests of the blocks of steps, and of the ring with lost steps, without Python, against plain lists. Exits with 0 on
+// success.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -14,7 +15,7 @@ namespace {
 
 struct ListedStep {
     std::size_t stream;
-    std::int64_t first;  // frame of its observation
+    std::int64_t first;  // first frame of its observation
     std::int64_t start;
     std::size_t episode;
     bool is_readable;
@@ -30,7 +31,8 @@ StepRules rules_of(std::int64_t n_step) {
     return rules;
 }
 
-// The streams' memory, what plays on them, and every step in a list; its reward is its number there.
+// The stream arrays, a player that steps the streams, and a list of every step; a step's reward is its number in the
+// list.
 struct Play {
     explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kStreams]()) {}
 
@@ -44,7 +46,7 @@ struct Play {
         episode_start[static_cast<std::size_t>(stream)] = newest[static_cast<std::size_t>(stream)];
     }
 
-    // Now and then an episode ends, or is cut off before the step.
+    // Sometimes an episode ends or is truncated before the step.
     template <typename Core, typename MakeRoom>
     void step(Core& core, std::mt19937& random, MakeRoom make_room) {
         const auto stream = static_cast<std::int32_t>(random() % kStreams);
@@ -68,7 +70,7 @@ struct Play {
         }
     }
 
-    // The steps of a transition's return, as numbers.
+    // Returns the numbers of the steps in a transition's return.
     std::vector<std::size_t> return_of(std::size_t number) const {
         const std::vector<std::size_t>& all = episodes[steps[number].episode];
         const auto from = std::find(all.begin(), all.end(), number);
@@ -177,11 +179,11 @@ struct Play {
     std::vector<std::int64_t> episode_start = std::vector<std::int64_t>(kStreams, 0);
     std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kStreams, 0);
     std::vector<std::size_t> episode = std::vector<std::size_t>(kStreams, 0);
-    std::vector<std::vector<std::size_t>> episodes;  // numbers of the steps of each
+    std::vector<std::vector<std::size_t>> episodes;  // per episode: numbers of its steps
     std::vector<ListedStep> steps;
 };
 
-void blocks_hold_what_lists_hold(std::int64_t n_step) {
+void blocks_store_what_lists_store(std::int64_t n_step) {
     std::mt19937 random(1);
     Play play(n_step);
     StepBlocks blocks(300, play.memory(), rules_of(n_step));
@@ -232,10 +234,10 @@ void blocks_are_restored_unchanged(std::int64_t n_step) {
     CHECK(other.num_sealed() == blocks.num_sealed() && other.num_steps() == blocks.num_steps());
 }
 
-void rings_skip_what_is_lost(std::int64_t n_step) {
+void rings_skip_lost_steps(std::int64_t n_step) {
     std::mt19937 random(3);
     Play play(n_step);
-    const std::size_t capacity = n_step == 25 ? 40 : 200;  // 40: steps leave while they wait
+    const std::size_t capacity = n_step == 25 ? 40 : 200;  // 40: steps are evicted while they are pending
     std::vector<std::uint8_t> slots(capacity * StepRecords::record_bytes(kStreams, rules_of(n_step)));
     StepRing ring(slots.data(), capacity, play.memory(), rules_of(n_step));
     for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
@@ -261,9 +263,9 @@ void rings_skip_what_is_lost(std::int64_t n_step) {
 
 int main() {
     for (const std::int64_t n_step : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{25}}) {
-        blocks_hold_what_lists_hold(n_step);
+        blocks_store_what_lists_store(n_step);
         blocks_are_restored_unchanged(n_step);
-        rings_skip_what_is_lost(n_step);
+        rings_skip_lost_steps(n_step);
     }
     std::puts("step block tests: all hold");
     return 0;

@@ -175,8 +175,8 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
 @pytest.mark.parametrize(
     ("window", "fault"),
     [
-        ((0, 8, 1), "window 1 wants the 1 frames up to position 8 of stream 0: not all are held; held are 0 to 7"),
-        ((0, 1, 3), "window 1 wants the 3 frames up to position 1 of stream 0: not all are held; held are 0 to 7"),
+        ((0, 8, 1), "window 1 wants the 1 frames up to position 8 of stream 0: not all are stored; stored are 0 to 7"),
+        ((0, 1, 3), "window 1 wants the 3 frames up to position 1 of stream 0: not all are stored; stored are 0 to 7"),
         ((0, -1, 1), "window 1 wants the 1 frames up to position -1"),
         ((0, 2**63 - 1, 1), "window 1 wants the 1 frames up to position 9223372036854775807"),
         ((0, -(2**63), 4), "window 1 wants the 4 frames"),

@@ -75,7 +75,7 @@ def test_a_refused_step_leaves_nothing_ready_to_append():
 
 
 def test_a_transition_that_is_not_held_is_named():
-    with pytest.raises(IndexError, match="transition 0 is not held"):
+    with pytest.raises(IndexError, match="transition 0 is not stored"):
         ring_of(ARRAYS).resolve(np.array([0]))
 
 
@@ -104,7 +104,7 @@ def test_the_smallest_and_the_largest_random_number_draw_the_first_and_the_last_
 @pytest.mark.parametrize(
     ("random", "start", "stop", "message"),
     [
-        (np.array([1.0]), 0, 5, "random holds 1.000000"),
+        (np.array([1.0]), 0, 5, "random has 1.000000"),
         (np.array([-0.1]), 0, 5, "random holds -0.100000"),
         (np.array([np.nan]), 0, 5, "random holds nan"),
         (np.array([0.5], np.float32), 0, 5, "random is not an array of float64"),

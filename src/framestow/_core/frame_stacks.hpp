@@ -40,7 +40,8 @@ struct FrameStacks {
 
     void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const;
 
-    // Writes the stacks of all streams, oldest frame first. A stream without an episode gives copies of its ring's first frame.
+    // Writes the stacks of all streams, oldest frame first. A stream without an episode gives copies of its ring's
+    // first frame.
     void write(std::uint8_t* out) const;
 };
 

@@ -25,7 +25,8 @@ constexpr std::size_t kPackerCharge = 16384;
 
 PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geometry,
                              std::uint32_t frames_per_segment, std::size_t step_bytes)
-    : geometry_(geometry), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes), encoder_(geometry), background_(geometry.frame_bytes()) {
+    : geometry_(geometry), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes),
+      encoder_(geometry), background_(geometry.frame_bytes()) {
     check_segment_frames(geometry, frames_per_segment);
     streams_.reserve(num_streams);
     for (std::size_t index = 0; index < num_streams; ++index) {
@@ -172,7 +173,7 @@ void PackedStreams::seal(Stream& stream) {
 
 std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before, std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
-    if (!holds_any(stream, numbers)) {
+    if (!has_any(stream, numbers)) {
         return 0;
     }
     const std::unique_lock<FairGate> writing = lock_when_retirable();
@@ -195,7 +196,7 @@ std::unique_lock<FairGate> PackedStreams::lock_when_retirable() {
 std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t stream, std::int64_t before,
                                                                  std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
-    if (!holds_any(stream, numbers)) {
+    if (!has_any(stream, numbers)) {
         return 0;
     }
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
@@ -217,10 +218,10 @@ PackedStreams::Numbers PackedStreams::wholly_within(std::int64_t first, std::int
 }
 
 // Most calls evict nothing; this check finds them without blocking a reader.
-bool PackedStreams::holds_any(std::int64_t stream_number, const Numbers& numbers) const {
+bool PackedStreams::has_any(std::int64_t stream_number, const Numbers& numbers) const {
     const Stream& stream = checked_stream(stream_number);
     const std::shared_lock<FairGate> looking(gate_);
-    return stream.sealed.holds_any(numbers.first, numbers.before);
+    return stream.sealed.has_any(numbers.first, numbers.before);
 }
 
 std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& numbers) {
@@ -337,7 +338,8 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
     check_follows(stream, stream_number, number);
     const SegmentHeader header = verify_segment(segment);
     if (header.geometry != geometry_ || header.num_frames > frames_per_segment_) {
-        throw DamagedSegment(segment_name(stream_number, number) + " has " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
+        throw DamagedSegment(segment_name(stream_number, number) + " has " + std::to_string(header.num_frames) +
+                             " frames of " + header.geometry.text() +
                              ": expected at most " + std::to_string(frames_per_segment_) + " of " + geometry_.text());
     }
     if (header.num_frames < frames_per_segment_) {

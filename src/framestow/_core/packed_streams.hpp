@@ -176,7 +176,7 @@ private:
     Stream& checked_stream(std::int64_t stream);
     void check_streams(const std::int32_t* streams, std::size_t count) const;
     Numbers wholly_within(std::int64_t first, std::int64_t before) const;
-    bool holds_any(std::int64_t stream, const Numbers& numbers) const;
+    bool has_any(std::int64_t stream, const Numbers& numbers) const;
 
     std::size_t fixed_charge() const;
 

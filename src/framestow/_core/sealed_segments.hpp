@@ -115,7 +115,9 @@ public:
     }
 
     // Whether any, and how many, segments with first <= number < before are stored.
-    bool holds_any(std::int64_t first, std::int64_t before) const { return next_stored(lower_bound(first)) < lower_bound(before); }
+    bool has_any(std::int64_t first, std::int64_t before) const {
+        return next_stored(lower_bound(first)) < lower_bound(before);
+    }
     std::size_t count(std::int64_t first, std::int64_t before) const;
 
     // Returns the stored numbers, ascending.

@@ -16,6 +16,11 @@
 #include <cerrno>
 #endif
 
+#if defined(__SSE2__) || defined(_M_X64)
+#define FRAMESTOW_SSE2 1
+#include <xmmintrin.h>
+#endif
+
 namespace framestow {
 namespace {
 
@@ -160,15 +165,6 @@ ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer) {
     }
     return segment;
 }
-
-}  // namespace framestow
-
-#if defined(__SSE2__) || defined(_M_X64)
-#define FRAMESTOW_SSE2 1
-#include <xmmintrin.h>
-#endif
-
-namespace framestow {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;

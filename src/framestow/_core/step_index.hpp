@@ -188,7 +188,8 @@ constexpr std::int64_t kNoPosition = -1;
 // Returns whether a step is known to be the first of its episode. `history`: frames of its observation before the
 // newest one. With a stack of one frame every history is 0. Then the gap that an episode's last frame leaves before the
 // step marks the start. An episode without any step would hide that gap.
-inline bool marks_episode_start(std::int64_t stack, std::int64_t history, std::int64_t position, std::int64_t step_before) {
+inline bool marks_episode_start(std::int64_t stack, std::int64_t history, std::int64_t position,
+                                std::int64_t step_before) {
     if (stack > 1) {
         return history == 0;
     }

@@ -19,7 +19,8 @@ StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory
 std::vector<std::int64_t> StepRing::lost_indices() const {
     const std::vector<std::int64_t> pending = pending_.indices();
     std::vector<std::int64_t> lost;
-    std::set_difference(unsampleable_.begin(), unsampleable_.end(), pending.begin(), pending.end(), std::back_inserter(lost));
+    std::set_difference(unsampleable_.begin(), unsampleable_.end(), pending.begin(), pending.end(),
+                        std::back_inserter(lost));
     return lost;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kWindowsALook = 32;  // looked up per hold of the gate: a microsecond
 constexpr std::size_t kMostWindowsTaken = 8;
-constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // output per thread: 30 windows of five Atari frames
+constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // per thread: 30 windows of five Atari frames
 
 [[noreturn]] void refuse_window(std::size_t window, const std::string& fault) {
     throw std::out_of_range("window " + std::to_string(window) + " " + fault);

@@ -90,10 +90,10 @@ def test_draws_by_rank_leave_out_the_lost_and_only_those(make):
     assert timeline.is_held(by_rank).all()
     everything = np.arange(by_rank[-1] + 50)
     assert by_rank.tolist() == everything[timeline.is_held(everything)].tolist()
-    with pytest.raises(IndexError, match=f"rank {len(by_rank)} is not one of the {len(by_rank)} transitions"):
+    with pytest.raises(IndexError, match=f"rank {len(by_rank)} is not one of the {len(by_rank)} sampleable"):
         timeline.held_at(np.array([len(by_rank)]))
     not_held = everything[~timeline.is_held(everything)]
-    with pytest.raises(IndexError, match=f"transition {not_held[-1]} is not held"):
+    with pytest.raises(IndexError, match=f"transition {not_held[-1]} is not stored"):
         timeline.resolve(not_held[-1:])
 
 

@@ -32,8 +32,8 @@ nb::tuple py_step_sequences(const Core& core, nb::handle indices_argument, std::
     nb::object first_array = new_array(shape, numpy_dtypes().boolean, is_first);
     const auto steps = static_cast<std::size_t>(length);
     for (std::size_t row = 0; row < starts.size(); ++row) {
-        step_sequence(core, starts[row], steps, crosses ? EpisodeEnds::kCross : EpisodeEnds::kStop, indices + row * steps,
-               is_first + row * steps);
+        step_sequence(core, starts[row], steps, crosses ? EpisodeEnds::kCross : EpisodeEnds::kStop,
+                      indices + row * steps, is_first + row * steps);
     }
     return nb::make_tuple(index_array, first_array);
 }

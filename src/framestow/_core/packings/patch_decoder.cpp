@@ -29,7 +29,7 @@ constexpr std::size_t kChunk = 16;  // bytes written at once
 struct OperationTable {
     std::array<std::uint8_t, 256> length;  // bytes of the frame that it writes
     std::array<std::uint8_t, 256> source;  // patch_format::Source, or kSpecial for operations outside the fast loop
-    std::array<std::uint8_t, 256> taken;   // bytes of the patch that it takes, with its literals and one byte of its keep
+    std::array<std::uint8_t, 256> taken;   // bytes of the patch that it takes, with literals and one byte of its keep
 };
 
 constexpr std::uint8_t kSpecial = 255;
