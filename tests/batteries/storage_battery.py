@@ -222,7 +222,7 @@ class StorageBattery:
                 with pytest.raises(IndexError, match="window 0 wants"):
                     self.read(each, 0, last, count)
             for number in (1, 2, 8, 9, 11, -1):
-                with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not held"):
+                with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not stored"):
                     each.segment(0, number)
         self.fill(restored, 0, range(83, 100))
         np.testing.assert_array_equal(self.frames_of(0, range(80, 100)), self.read(restored, 0, 99, 20))
@@ -246,7 +246,7 @@ class StorageBattery:
         storage.evict(0, before=16)
 
         assert (range(16, 16), range(2, 2), 2) == (storage.held(0), storage.segment_numbers(0), storage.open_segment(0))
-        with pytest.raises(IndexError, match="segment 2 of stream 0 is not held"):
+        with pytest.raises(IndexError, match="segment 2 of stream 0 is not stored"):
             storage.segment(0, 2)
         self.fill(storage, 0, range(16, 30))
         np.testing.assert_array_equal(self.frames_of(0, range(16, 30)), self.read(storage, 0, 29, 14))

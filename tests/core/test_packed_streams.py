@@ -200,7 +200,7 @@ def test_an_evicted_frame_is_refused():
     streams, _ = filled(12)
 
     assert streams.evict(0, 7) == SEGMENT
-    with pytest.raises(IndexError, match=re.escape("held are 5 to 11")):
+    with pytest.raises(IndexError, match=re.escape("stored are 5 to 11")):
         gathered(streams, [(0, 5, 2)], 4)
 
 

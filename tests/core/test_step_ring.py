@@ -105,8 +105,8 @@ def test_the_smallest_and_the_largest_random_number_draw_the_first_and_the_last_
     ("random", "start", "stop", "message"),
     [
         (np.array([1.0]), 0, 5, "random has 1.000000"),
-        (np.array([-0.1]), 0, 5, "random holds -0.100000"),
-        (np.array([np.nan]), 0, 5, "random holds nan"),
+        (np.array([-0.1]), 0, 5, "random has -0.100000"),
+        (np.array([np.nan]), 0, 5, "random has nan"),
         (np.array([0.5], np.float32), 0, 5, "random is not an array of float64"),
         (np.array([0.5]), 5, 5, "start and stop are 5 and 5"),
     ],

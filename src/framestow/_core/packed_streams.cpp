@@ -418,7 +418,7 @@ void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_numb
     if (number < earliest || stream.open.num_frames() > 0) {
         throw std::invalid_argument(segment_name(stream_number, number) +
                                     " does not follow the stored segments: restore segments in ascending order, and "
-                                    "none after one that is not full");
+                                    "nothing after one that is not full");
     }
 }
 
@@ -448,7 +448,7 @@ namespace {
     const auto* const in_file = std::get_if<FilePlace>(&place);
     throw DamagedStoredSegment(in_file == nullptr ? fault + "; it was changed in memory"
                                                 : in_file->file->path() + ", offset " + std::to_string(in_file->offset) +
-                                                      ": " + fault + "; repair the store, or skip this segment",
+                                                      ": " + fault + "; repair the store, or skip what is damaged",
                              stream, number);
 }
 
