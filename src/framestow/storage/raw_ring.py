@@ -184,7 +184,7 @@ class RawRing(FrameStorage):
             chunk = self._chunks[stream].get(number)
             if chunk is None:
                 raise IndexError(
-                    f"segment {number} of stream {stream} is not held: those with positions "
+                    f"segment {number} of stream {stream} is not stored: those with positions "
                     f"{self._held(stream).start} to {self._next_position[stream] - 1} are, but for what was evicted"
                 )
             frames = chunk[: self._next_position[stream] - number * self._chunk_frames]
