@@ -58,7 +58,7 @@ class VariedFilm:
         return frame[0]
 
     def fill(self, out: Frames) -> dict[int, Frames]:
-        """Write the frames of the next ``len(out)`` steps; return the next first frames by the steps that ended a take."""
+        """Write the frames of the next ``len(out)`` steps; return the first frames after each ended take."""
         endings: dict[int, Frames] = {}
         done = 0
         while done < len(out):

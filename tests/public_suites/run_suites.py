@@ -1,4 +1,4 @@
-"""Runs the tests that other libraries have for their own buffers, with those buffers and with the drop-ins.
+"""Run other libraries' tests of their own buffers, with those buffers and with the drop-ins.
 
     make public-suites                                              Stable-Baselines3's, from its source distribution
     make public-suites ARGS='--source tianshou=FOLDER@v2.0.1'       and Tianshou's, from a checkout in FOLDER
@@ -33,7 +33,7 @@ DOWNLOADS = HERE.parents[1] / "build" / "public-suites"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a library's tests are, and of which version or commit."""
+    """The folder of a library's tests, and their version or commit."""
 
     folder: Path
     name: str
@@ -65,7 +65,7 @@ class Source:
 
 
 def run(suite: Suite, source: Source, is_drop_in: bool) -> dict[str, str]:
-    """Run the suite's tests in a copy of their folder; give each test's outcome by its name."""
+    """Run the suite's tests in a copy of their folder; return each test's outcome by its name."""
     with TemporaryDirectory(prefix="public-suite-") as there:
         for top in {test.split("/")[0] for test in suite.tests}:
             shutil.copytree(source.folder / top, Path(there, top))
@@ -98,7 +98,7 @@ def run(suite: Suite, source: Source, is_drop_in: bool) -> dict[str, str]:
 
 
 def show(library: str, comparison: Comparison) -> None:
-    """Print a line a file, and what needs a word."""
+    """Print one line per file, and the faults."""
     for file, counts in comparison.files.items():
         own, ours = counts["own buffer"], counts["drop-in"]
         print(f"{library:18s} {file:34s} own {own}   drop-in {ours}", flush=True)
