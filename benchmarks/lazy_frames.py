@@ -117,11 +117,11 @@ def measure(way: str, count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Bytes an observation, before and after it was looked at.")
+    parser = argparse.ArgumentParser(description="Bytes an observation, before and after its conversion to an array.")
     parser.add_argument("--observations", type=int, default=OBSERVATIONS)
     count = parser.parse_args().observations
     rows = {}
-    print(f"{'bytes an observation':45s} {'kept':>8s} {'looked at':>10s}")
+    print(f"{'bytes an observation':45s} {'kept':>8s} {'converted':>10s}")
     recorded("breakout", RECORDED_FRAMES)
     for way in WAYS:
         with multiprocessing.get_context("spawn").Pool(1) as process:

@@ -109,7 +109,7 @@ def main() -> None:
     print(f"bytes a transition: {bytes_each}")
     shares = {str(segment_frames): share_drawable(segment_frames) for segment_frames in (40, 320)}
     for segment_frames, share in shares.items():
-        print(f"segments of {segment_frames} frames: {share['drawable']:.2%} of the capacity may be drawn, "
+        print(f"segments of {segment_frames} frames: {share['drawable']:.2%} of the capacity is sampleable, "
               f"{share['beside holes']:.2%} lies beside holes")  # fmt: skip
     if arguments.game == "breakout":
         result = {"microseconds": times, "bytes_a_transition": bytes_each, "share_of_capacity": shares}

@@ -21,7 +21,7 @@ class Comparison:
     unexplained: list[str]
     needless: list[str]
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return the entries of the result."""
         return {
             "files": self.files,

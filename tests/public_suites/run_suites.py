@@ -118,7 +118,7 @@ def main() -> int:
         if suite.download and suite.library in arguments.only:
             sources.setdefault(suite.library, Source.downloaded(suite))
     reasons = json.loads((HERE / "reasons.json").read_text(encoding="utf-8"))
-    told = json.loads(RESULT.read_text(encoding="utf-8"))["suites"] if RESULT.exists() else {}
+    results = json.loads(RESULT.read_text(encoding="utf-8"))["suites"] if RESULT.exists() else {}
     is_explained = True
     for library in [library for library in arguments.only if library in sources]:
         suite, source = SUITES[library], sources[library]
@@ -128,8 +128,8 @@ def main() -> int:
         comparison = compared(own, ours, reasons.get(library, {}))
         show(library, comparison)
         is_explained &= not (comparison.unexplained or comparison.needless)
-        told[library] = {"tests of": source.name, "installed": version(library), **comparison.told()}
-    print("written:", write_result(RESULT, {"suites": dict(sorted(told.items()))}, "make public-suites").name)
+        results[library] = {"tests of": source.name, "installed": version(library), **comparison.summary()}
+    print("written:", write_result(RESULT, {"suites": dict(sorted(results.items()))}, "make public-suites").name)
     return 0 if is_explained else 1
 
 

@@ -388,7 +388,7 @@ class _Steps:
 
     @property
     def unneeded(self) -> list[tuple[int, int, int]]:
-        """Triples ``(stream, first, before)`` of frames that no step needs, until ``forget_unneeded`` is called."""
+        """Triples ``(stream, first, before)`` of frames that no step needs, until they are cleared."""
 
     def forget_unneeded(self) -> None:
         """Clear ``unneeded``."""
@@ -424,7 +424,7 @@ class StepRing(_Steps):
         """
 
     def let_go(self) -> list[tuple[int, int, int]]:
-        """Evict the oldest steps until a segment is free, none if no segment would be; return ``unneeded``."""
+        """Evict the oldest steps until a segment is free, if any can be; return ``unneeded``."""
 
     def forget(self, indices: NDArray[np.int64]) -> int:
         """Overwrite the slots of ascending indices with placeholders of lost steps; return how many were sampleable.

@@ -36,7 +36,7 @@ struct StepPlace {
     std::int64_t gap;  // StepRing: index distance of this stream's last two steps
 };
 
-// Consecutive readable steps of one episode, as many as there are.
+// A longest run of consecutive readable steps of one episode.
 struct StepRun {
     std::size_t stream;
     std::int64_t position;  // of its first step

@@ -20,7 +20,7 @@ public:
         const auto stack = static_cast<std::size_t>(recent_.view().shape[1]);
         const auto total_bytes = static_cast<std::size_t>(recent_.view().len);
         if (total_bytes == 0) {
-            refuse("recent", "is empty: must have room for a frame");
+            refuse("recent", "is empty: must have at least one frame");
         }
         stacks_ = FrameStacks{recent_.values<std::uint8_t>(), ages_.values<std::int64_t>(), recent_.num_rows(), stack,
                               total_bytes / recent_.num_rows() / stack, padding_named(padding)};
