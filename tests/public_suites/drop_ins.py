@@ -2,11 +2,10 @@
 
     DROP_IN_FOR=stable-baselines3 python -m pytest -p public_suites.drop_ins tests/test_buffers.py
 
-Before any test is imported, every name in the library's modules that means one of its buffers is made to mean the
-drop-in: what the tests import, and what the library makes by itself, is ours. Only the code of the modules that define
-the buffers, and the drop-ins themselves, go on to see the library's own, which they build on; whoever imports such a
-module from then on gets another one with its names. Classes that had derived from the library's own stay as they are.
-Where DROP_IN_FOR is not set, nothing is changed.
+Before any test is imported, every name of a replaced buffer in the library's modules is bound to the drop-in. So the
+tests import the drop-in, and the library makes it too. Only the modules that define the buffers, and the drop-ins, still
+see the library's own class. A later import of such a module returns a copy with the drop-in's names. Classes that
+derived from the library's own class do not change. Without DROP_IN_FOR nothing changes.
 """
 
 from __future__ import annotations
