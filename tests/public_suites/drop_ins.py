@@ -3,8 +3,8 @@
     DROP_IN_FOR=stable-baselines3 python -m pytest -p public_suites.drop_ins tests/test_buffers.py
 
 Before any test is imported, every name of a replaced buffer in the library's modules is bound to the drop-in. So the
-tests import the drop-in, and the library makes it too. Only the modules that define the buffers, and the drop-ins, still
-see the library's own class. A later import of such a module returns a copy with the drop-in's names. Classes that
+tests import the drop-in, and the library makes it too. Only the modules that define the buffers, and the drop-ins,
+still see the library's own class. A later import of such a module returns a copy with the drop-in's names. Classes that
 derived from the library's own class do not change. Without DROP_IN_FOR nothing changes.
 """
 
