@@ -1,12 +1,12 @@
-"""Frames for the benchmarks, recorded from ale-py once and kept in a folder that git ignores.
+"""Frames of ale-py games for the benchmarks, recorded once into a folder that git ignores.
 
     python benchmarks/atari_frames.py                  record all games, random and scripted play, and print scores
     python benchmarks/atari_frames.py --games pong     some of them
 
-Random play: uniformly random actions of the game's minimal action set. Scripted play: scripted_players.py. Both with
-sticky actions with probability 0.25 (Machado et al. 2018), frame skip 4, game restarted at its end. A frame is the
-maximum of the last two raw grey screens of a step, resized to 84x84 with OpenCV's INTER_AREA (Mnih et al. 2015). Same
-seed, same frames.
+Random play: uniformly random actions of the game's minimal action set. Scripted play: scripted_players.py. Both use
+sticky actions with probability 0.25 (Machado et al. 2018), frame skip 4, and a new game after each end. A frame is the
+maximum of a step's last two raw grey screens, resized to 84x84 with OpenCV's INTER_AREA (Mnih et al. 2015). The same
+seed gives the same frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from recorded_frames import NUM_FRAMES, Recording, save_recording, saved_recording
 from scripted_players import SCRIPTED_PLAYERS
 
-# The games on which packing has been measured from the beginning (docs/packing.md).
+# The first games that packing was measured on (docs/packing.md).
 GAMES = (
     "breakout",
     "pong",
@@ -68,7 +68,7 @@ ATARI_100K = (
     "up_n_down",
 )
 FRAME_SIDE = 84  # pixels
-FRAME_SKIP = 4  # emulator frames an agent step
+FRAME_SKIP = 4  # emulator frames per agent step
 STICKY_PROBABILITY = 0.25
 
 
@@ -111,7 +111,7 @@ def record(game: str, num_frames: int, seed: int, is_scripted: bool = False) -> 
 
 
 def recording(game: str, num_frames: int = NUM_FRAMES, seed: int = 0, is_scripted: bool = False) -> Recording:
-    """Give what ``record`` gives, from the cache folder if an earlier call left it there."""
+    """Return what ``record`` returns, from the cache folder if it is there."""
     name = f"{game}-scripted" if is_scripted else game
     found = saved_recording(name, num_frames, seed)
     if found is None:
@@ -124,7 +124,7 @@ def recording(game: str, num_frames: int = NUM_FRAMES, seed: int = 0, is_scripte
 
 
 def recorded(game: str, num_frames: int = NUM_FRAMES, seed: int = 0) -> NDArray[np.uint8]:
-    """Give the frames of random play, ``(num_frames, 84, 84)``, from the cache folder or played now."""
+    """Return the frames of random play, ``(num_frames, 84, 84)``, from the cache folder or played now."""
     return recording(game, num_frames, seed).frames
 
 

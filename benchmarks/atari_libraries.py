@@ -1,7 +1,7 @@
-"""Atari environments of the other libraries, at their leanest settings, and doing the same work.
+"""Atari environments of the other libraries, at their fastest settings for the same work.
 
-All of them: frame skip 4, the maximum of two raw frames, 84x84 grey by the area's mean, all 18 actions, sticky actions
-0.25 by the emulator, no no-ops, unclipped rewards, lost lives ignored, no stack, five minutes a game at most.
+All of them: frame skip 4, the maximum of two raw frames, 84x84 grey by area mean, all 18 actions, sticky actions 0.25
+by the emulator, no no-ops, unclipped rewards, no end at a lost life, no stack, at most five minutes per game.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from framestow.envs.atari.games import title
 def gymnasium_env(rom: str) -> gymnasium.Env[Any, Any]:
     """Gymnasium's `AtariPreprocessing`, without environment checker.
 
-    The game below is told to give grey pictures: `AtariPreprocessing` reads its own in any case, and those in colour,
+    The inner environment returns grey pictures: `AtariPreprocessing` reads its own in any case, and those in colour,
     which would be the default, take the game longer to make.
     """
     return gymnasium.wrappers.AtariPreprocessing(_game(rom, obs_type="grayscale"), noop_max=0, frame_skip=FRAME_SKIP)
 
 
 def gymnasium_sync(rom: str, num_envs: int) -> SyncVectorEnv:
-    """Gymnasium's serial vector environment, handing out its own array."""
+    """Gymnasium's serial vector environment; returns its array without a copy."""
     return SyncVectorEnv([partial(gymnasium_env, rom)] * num_envs, copy=False)
 
 
 def gymnasium_async(rom: str, num_envs: int, **settings: Any) -> AsyncVectorEnv:
-    """Gymnasium's processes, one an environment, with shared memory, handing out the shared array."""
+    """Gymnasium's processes, one per environment; returns the shared array without a copy."""
     chosen = {"shared_memory": True, "copy": False, "context": "fork", **settings}
     return AsyncVectorEnv([partial(gymnasium_env, rom)] * num_envs, **chosen)
 
 
 def stable_baselines3_subproc(rom: str, num_envs: int) -> Any:
-    """Stable-Baselines3's processes, one an environment, with its `AtariWrapper`.
+    """Stable-Baselines3's processes, one per environment, with its `AtariWrapper`.
 
-    The wrapper holds FIRE, and then the action after it, for a step each at every reset, and cannot be told not to.
+    The wrapper presses FIRE, and then the action after it, for a step each at every reset, and has no setting for it.
     """
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
@@ -72,7 +72,7 @@ def ale_vector(rom: str, num_envs: int, num_threads: int) -> gymnasium.vector.Ve
 
 
 def envpool_vector(rom: str, num_envs: int, num_threads: int) -> Any:
-    """EnvPool's, in C++ threads; it plays one no-op at a reset at least."""
+    """EnvPool's vector environment, in C++ threads; plays at least one no-op at a reset."""
     import envpool
 
     return envpool.make_gymnasium(

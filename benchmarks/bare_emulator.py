@@ -1,6 +1,6 @@
-"""The emulator alone: four raw frames an agent step, a reset where the game is over, and nothing is read or sent.
+"""The emulator alone: four raw frames per agent step and a reset after each game; no screen is read or sent.
 
-In several processes each runs its own loop; a pipe carries only when to begin and what came of it.
+With several processes each runs its own loop; a pipe carries only the start signal and the result.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ale_py import roms
 FRAME_SKIP, STICKY_PROBABILITY, NUM_ACTIONS = 4, 0.25, 18
 MAX_EPISODE_FRAMES = 18_000  # emulator frames
 _STEP, _END = b"s", b"e"
-NUM_DRAWN = 4096  # actions that every candidate goes round in
+NUM_DRAWN = 4096  # actions that every candidate repeats
 
 
 def drawn_actions(num_envs: int, seed: int = 0) -> np.ndarray:
-    """Random actions that are drawn before anything is timed, ``(NUM_DRAWN, num_envs)``."""
+    """Return random actions, ``(NUM_DRAWN, num_envs)``, drawn before the timing."""
     return np.random.default_rng(seed).integers(NUM_ACTIONS, size=(NUM_DRAWN, num_envs))
 
 
 class BareEmulators:
-    """So many games in this process, stepped in turn."""
+    """Several games in this process, stepped in turn."""
 
     def __init__(self, rom: str, num_games: int, seed: int = 0) -> None:
         self._games = [_new_game(rom, seed + number) for number in range(num_games)]
         self._actions = cycle(drawn_actions(num_games, seed).tolist())
 
     def play(self, steps: int) -> float:
-        """Make ``steps`` agent steps in every game; gives agent steps a second."""
+        """Make ``steps`` agent steps in every game; return agent steps per second."""
         began = time.perf_counter()
         for actions in islice(self._actions, steps):
             for game, action in zip(self._games, actions, strict=True):
@@ -45,12 +45,12 @@ class BareEmulators:
         return steps * len(self._games) / (time.perf_counter() - began)
 
     def close(self) -> None:
-        """Let the games go."""
+        """Delete the games."""
         self._games.clear()
 
 
 class BareEmulatorProcesses:
-    """So many games, spread over processes that each run a loop of their own: what the emulator gives at most.
+    """Several games over processes with independent loops: an upper bound of the emulator's rate.
 
     The rates of the processes are added up, each over the time that it was running itself, so none waits for another.
     """
@@ -74,7 +74,7 @@ class BareEmulatorProcesses:
             self._processes.append(process)
 
     def play(self, steps: int) -> float:
-        """Make ``steps`` agent steps in every game; gives agent steps a second, of all processes together."""
+        """Make ``steps`` agent steps in every game; return agent steps per second over all processes."""
         for pipe in self._pipes:
             pipe.send(steps)
         return sum(pipe.recv() for pipe in self._pipes)
@@ -88,12 +88,12 @@ class BareEmulatorProcesses:
 
 
 class BareEmulatorsInLockstep(BareEmulatorProcesses):
-    """The same, but every step waits for all games, as the step of a vector environment does: a byte there and back."""
+    """The same, but every step waits for all games, like a vector environment's step, with one byte each way."""
 
     in_lockstep = True
 
     def play(self, steps: int) -> float:
-        """Make ``steps`` agent steps in every game; gives agent steps a second, of all processes together."""
+        """Make ``steps`` agent steps in every game; return agent steps per second over all processes."""
         began = time.perf_counter()
         for _ in range(steps):
             for pipe in self._pipes:

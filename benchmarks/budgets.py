@@ -1,13 +1,13 @@
-"""What does it cost to hold a memory to a budget?
+"""Measure what a memory budget costs.
 
     python benchmarks/budgets.py                   Breakout, results/budgets.json
     python benchmarks/budgets.py --game pong       another game, printed only
 
-Memories of 84x84 frames get the same frames (atari_frames.py) in turn, with 1 and with 8 streams: one that is full at a
-budget of 10 MB a stream, one that is full at a capacity of as many transitions, and one of those without the comparison
-that looks whether it is over. A fourth goes first, so that the frames are in the caches for all three. A figure is
-the mean of a turn's appends, so that what happens once a segment (transitions leave, sparse blocks are emptied, pages
-go back) is in it, of the quickest quarter of the turns: a busy machine makes the others.
+Three memories of 84x84 frames store the same frames (atari_frames.py) in turn, with 1 and with 8 streams. One is full
+at a budget of 10 MB per stream, one at a capacity of equally many transitions, and one has that capacity but skips the
+comparison with the budget. A fourth stores first, so that the frames are cached for all three. A figure is the mean of
+a turn's appends, which includes the work per segment (eviction, emptying sparse blocks, returning pages), over the
+quickest quarter of the turns, since other work of the machine slows the rest.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from framestow.replay.step_checks import stage_step
 from steps import NUM_FRAMES, SHAPE, appending, rows_of
 
 RESULTS = Path(__file__).parent / "results"
-BUDGET = 10_000_000  # bytes a stream
+BUDGET = 10_000_000  # bytes per stream
 NUM_STREAMS = (1, 8)
 ROUNDS, CALLS = 400, 400
 
 
 class Unchecked(ReplayMemory):
-    """A memory that does not look whether it is over its budget."""
+    """A memory that does not compare its bytes with its budget."""
 
     def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
-        """As any memory does, but for the comparison."""
+        """Append without the comparison."""
         with self._lock:
             step = env_ids, actions, rewards, terminated, truncated, frames
             numbers, new_frames = stage_step(self._timeline, self._settings, step)
@@ -48,7 +48,7 @@ class Unchecked(ReplayMemory):
 
 
 def microseconds(game: str, num_envs: int) -> dict[str, float]:
-    """Of one append, by memory."""
+    """Return the microseconds of one append, by memory."""
     rows = rows_of(recorded(game, NUM_FRAMES), num_envs)
     settings = {"num_envs": num_envs, "seed": 0}
     budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **settings, max_bytes=BUDGET * num_envs)
@@ -65,7 +65,7 @@ def microseconds(game: str, num_envs: int) -> dict[str, float]:
     }
     appends = {name: appending(memory, rows, False) for name, memory in memories.items()}
     enough = len(budget) // num_envs + 400
-    enough += (num_appended - enough) % len(rows)  # so that all go on with the same frames
+    enough += (num_appended - enough) % len(rows)  # so that all continue with the same frames
     for append in appends.values():
         for _ in range(enough):
             append()
@@ -80,11 +80,11 @@ def main() -> None:
     game = parser.parse_args().game
     figures = {}
     for num_envs in NUM_STREAMS:
-        figures[f"{num_envs} streams"] = told = microseconds(game or "breakout", num_envs)
-        bare = told["without a look"]
+        figures[f"{num_envs} streams"] = measured = microseconds(game or "breakout", num_envs)
+        bare = measured["without a look"]
         print(f"{num_envs} streams: an append takes {bare:.2f} us")
         for name in ("full at its capacity", "full at its budget"):
-            print(f"  {name}: {told[name] / bare - 1:+.1%}")
+            print(f"  {name}: {measured[name] / bare - 1:+.1%}")
     if game is None:
         print("written to", write_result(RESULTS / "budgets.json", {"microseconds": figures}).name)
 

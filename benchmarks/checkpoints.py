@@ -1,21 +1,21 @@
-"""What does a checkpoint cost, and what does lasting memory cost a training?
+"""Measure what a checkpoint costs, and what a memory in files costs a training.
 
     python benchmarks/checkpoints.py                     both, results/checkpoints.json
     python benchmarks/checkpoints.py --rounds 2          quicker and noisier, printed only
 
-*Saving.* A memory of 1,000,000 transitions of Breakout (20,000 frames of sticky random play, over and over, 8 streams)
-is saved to an empty folder, which is what each checkpoint cost while a save wrote everything. Then, five times, 10,000
-steps are appended and it is saved to the same folder. The same with all of a checkpoint: agent, environments, memory.
+*Saving.* A memory of 1,000,000 transitions of Breakout (20,000 frames of sticky random play, repeated, 8 streams) is
+saved to an empty folder, which is the cost of a full save. Then, five times, 10,000 steps are appended and it is saved
+to the same folder. The same is measured for a whole checkpoint: agent, environments, memory.
 
-*Flushing.* Of a memory in files that holds 100,000 transitions, after every 1,248 new ones: what a training of 250
-agent steps a second makes between two flushes. Seconds of the clock, and of the processor in the thread that flushes,
-which do not depend on what else the machine does.
+*Flushing.* A memory in files with 100,000 transitions is flushed after every 1,248 new ones: as many as a training of
+250 agent steps per second makes between two flushes. Measured are wall time and the flushing thread's processor time,
+which does not depend on other work of the machine.
 
-*Training.* DQN on Breakout, 8 environments, an update of 32 every 4 agent steps, from a memory that holds 100,000
-transitions before the clock starts. In turn: nothing saved; a checkpoint every 2,000 agent steps; a memory in files
-that flushes itself every 5 seconds; and one that never does, which is what reading from files costs. Each turn starts
-anew, so no thread of one turn disturbs another. Wall time is what a user waits, and is shared with whatever else runs;
-processor time (of all threads) is not, but knows nothing of waiting for the disk.
+*Training.* DQN on Breakout, 8 environments, an update of 32 every 4 agent steps, from a memory with 100,000 transitions
+at the start. In turn: nothing saved; a checkpoint every 2,000 agent steps; a memory in files that flushes itself every
+5 seconds; and one that never does, which shows the cost of reading from files. Each turn runs in new objects, so no
+thread of one turn disturbs another. Wall time is the time that a user waits, and other work of the machine affects it.
+Processor time (of all threads) excludes that work, and also waits for the disk.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def new_memory(**settings: Any) -> ReplayMemory:
 
 
 class RecordedPlay:
-    """Appends recorded frames to a memory, each stream somewhere else in the recording."""
+    """Appends recorded frames to a memory, each stream from another place of the recording."""
 
     def __init__(self, memory: ReplayMemory) -> None:
         self._memory = memory
@@ -62,7 +62,7 @@ class RecordedPlay:
         memory.begin(self._frames[self._places])
 
     def append(self, num_steps: int) -> None:
-        """Append so many steps, all streams together."""
+        """Append that many steps over all streams."""
         going = np.zeros(NUM_STREAMS, np.bool_)
         for _ in range(num_steps // NUM_STREAMS):
             self._places = (self._places + 1) % NUM_FRAMES
@@ -111,7 +111,7 @@ def measure_saving() -> dict[str, Any]:
     memory, agent = new_memory(), new_agent()
     play = RecordedPlay(memory)
     play.append(CAPACITY)
-    agent.learn(memory.sample(32))  # Adam has its averages from now on: half of what an agent saves
+    agent.learn(memory.sample(32))  # creates Adam's averages: half of the bytes that an agent saves
     figures: dict[str, Any] = {"transitions": len(memory), "new_steps": NEW_STEPS, "seconds": {}}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -120,30 +120,32 @@ def measure_saving() -> dict[str, Any]:
             state = RunState(number, agent.state_dict(), memory, {"tally": {}})
             write_checkpoint(root / name / "checkpoints", state)
 
-        told = figures["seconds"]
-        told["memory, all of it"] = [seconds(lambda n=n: memory.save(root / f"whole-{n}")) for n in range(SAVES)]
-        told["checkpoint, all of the memory"] = [seconds(lambda n=n: checkpoint(1, f"run-{n}")) for n in range(SAVES)]
-        told["memory, what is new"], told["checkpoint, what is new"] = [], []
+        seconds_of = figures["seconds"]
+        seconds_of["memory, all of it"] = [seconds(lambda n=n: memory.save(root / f"whole-{n}")) for n in range(SAVES)]
+        seconds_of["checkpoint, all of the memory"] = [
+            seconds(lambda n=n: checkpoint(1, f"run-{n}")) for n in range(SAVES)
+        ]
+        seconds_of["memory, what is new"], seconds_of["checkpoint, what is new"] = [], []
         memory.save(root / "store")
         for _ in range(SAVES):
             play.append(NEW_STEPS)
-            told["memory, what is new"].append(seconds(lambda: memory.save(root / "store")))
+            seconds_of["memory, what is new"].append(seconds(lambda: memory.save(root / "store")))
         checkpoint(2, "run")
         for number in range(SAVES):
             play.append(NEW_STEPS)
-            told["checkpoint, what is new"].append(seconds(lambda number=number: checkpoint(3 + number, "run")))
+            seconds_of["checkpoint, what is new"].append(seconds(lambda number=number: checkpoint(3 + number, "run")))
         agent_file = next((root / "run").rglob("agent.pt"))
         figures["bytes"] = {
             "store": sum(path.stat().st_size for path in (root / "store").iterdir()),
             "agent": agent_file.stat().st_size,
         }
-    for name, times in told.items():
+    for name, times in seconds_of.items():
         print(f"{name:<32} {statistics.median(times):>7.3f} s   ({min(times):.3f} to {max(times):.3f})")
     return figures
 
 
 class Training:
-    """One turn: a training of its own, from a filled memory."""
+    """One turn: a separate training from a filled memory."""
 
     def __init__(self, folder: Path, checkpoint_every: int | None, **memory_settings: Any) -> None:
         self.memory = new_memory(**memory_settings)
@@ -156,7 +158,7 @@ class Training:
         self.num_steps = 0
 
     def train(self, num_steps: int) -> tuple[float, float]:
-        """Seconds of the clock and of the processor."""
+        """Return seconds of wall time and of processor time."""
         observations, _ = self.env.reset()
         self.agent.learn(self.memory.sample(32))
         end = self.num_steps + num_steps

@@ -1,18 +1,17 @@
-"""What do the calls of nnabla-rl's and of Berkeley's buffer take and cost before a packed memory?
+"""Measure the bytes and times of nnabla-rl's and Berkeley's buffer calls, over a packed memory and over a plain buffer.
 
     python benchmarks/classic_buffers.py                            both, two games, results/classic_buffers.json
 
 Recorded frames (atari_frames.py: 20,000 of random play, 84x84 grey) go into framestow's buffer and into a plain one
-that does what the original does (plain_classics.py): Berkeley's as single frames ``(84, 84, 1)``, with a look at the
-newest observation between a frame and its effect, nnabla-rl's as stacks of four floats, k / 255, with an info of two
-numbers.
-Both hold --transitions, and are full before anything is timed.
+with the behaviour of the original (plain_classics.py). Berkeley's takes single frames ``(84, 84, 1)``, and the newest
+observation is read between a frame and its effect. nnabla-rl's takes stacks of four floats, k / 255, with an info of
+two numbers. Both store --transitions, and are full before the timing.
 
-- *bytes a transition*: growth of the resident set, freed memory handed back first.
-- *store*: microseconds a step, medians of stretches of 64 in turn; whatever makes the stacks is not timed.
+- *bytes a transition*: growth of the resident set, after freed memory is returned.
+- *store*: microseconds per step, medians of stretches of 64 in turn, without the time to make the stacks.
 - *sample*: microseconds of a batch of 32, medians of single calls in turn.
 
-Before that, what both give is compared, transition by transition.
+Before the timing, the samples of both are compared, transition by transition.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ RESULT = Path(__file__).parent / "results" / "classic_buffers.json"
 GAMES = ("breakout", "ms_pacman")
 STACK, BATCH_SIZE, STRETCH = 4, 32, 64
 
-Step = tuple[NDArray[np.uint8], int, float, bool]  # a frame, what was done at it and what that led to
+Step = tuple[NDArray[np.uint8], int, float, bool]  # frame, action, reward, whether the episode ended
 
 
 class Calls(NamedTuple):
-    """What is timed of a buffer, and what it gives of some transitions."""
+    """The timed calls of a buffer, and the contents of some transitions."""
 
     store: Callable[[Any], object]
     sample: Callable[[], object]
@@ -54,12 +53,12 @@ class Calls(NamedTuple):
 
 @cache
 def kept_recording(game: str) -> Recording:
-    """Read it once: what is measured is what the buffers take."""
+    """Read the recording once, so that its own memory is not measured."""
     return recording(game)
 
 
 def played(game: str) -> Iterator[Step]:
-    """The recording, again and again; each round begins an episode."""
+    """Yield the recording repeatedly; each round begins an episode."""
     recorded = kept_recording(game)
     frames, starts = recorded.frames, set(recorded.episode_starts)
     generator = np.random.default_rng(0)
@@ -70,13 +69,13 @@ def played(game: str) -> Iterator[Step]:
 
 
 def with_channel(steps: Iterator[Step]) -> Iterator[Step]:
-    """As Berkeley's buffer takes them."""
+    """Yield the steps in the form of Berkeley's buffer."""
     for frame, *effect in steps:
         yield frame[..., None], *effect
 
 
 def experiences(steps: Iterator[Step]) -> Iterator[tuple[Any, ...]]:
-    """As nnabla-rl's explorer makes them; behind an end the next frame begins an episode."""
+    """Yield the steps in the form of nnabla-rl's explorer; the frame after an end begins an episode."""
     frame, *effect = next(steps)
     stack = np.stack([frame] * STACK)
     for number, (following, *next_effect) in enumerate(steps):

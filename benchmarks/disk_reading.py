@@ -1,13 +1,13 @@
-"""What does a batch cost whose segments lie in a file instead of in RAM?
+"""Measure a batch whose segments lie in a file instead of in RAM.
 
     python benchmarks/disk_reading.py             results/disk_reading.json
     python benchmarks/disk_reading.py --rounds 3  quicker, printed only
 
-A packed store of 128 MB of segments of a recorded game (as packing.py fills it, more streams) is read from RAM, and
-from one file of the same segments in the same order. Batches of 32 and 256 windows of five frames at random places, on
-one thread and on two, in turn. *Warm*: the file is in the system's page cache. *Cold*: it is dropped from there before
-each batch, so that every segment comes from the disk; `read_mib` is what the system read from it a batch. Medians, in
-microseconds, of the wall clock and of the processor time of the process.
+A packed store of 128 MB of segments of a recorded game (filled as in packing.py, with more streams) is read from RAM,
+and from one file of the same segments in the same order. Batches of 32 and 256 windows of five frames at random places
+are read by one thread and by two, in turn. *Warm*: the file is in the system's page cache. *Cold*: the cache is dropped
+before each batch, so that every segment is read from the disk; `read_mib` is the amount read per batch. Medians of wall
+time and of the process's processor time, in microseconds.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Stores:
             os.fsync(file.fileno())
 
     def drop_from_page_cache(self) -> None:
-        """Make the system forget what the file holds."""
+        """Drop the file from the system's page cache."""
         descriptor = os.open(self.path, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
@@ -87,7 +87,7 @@ def timed(call: Callable[[], None]) -> tuple[float, float]:
 
 
 def measured(stores: Stores, num_windows: int, threads: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Microseconds a batch, by where it comes from; the ways are taken in turn, batch by batch."""
+    """Return microseconds per batch, by source; the sources alternate batch by batch."""
     ram = stores.gathering(stores.in_ram, num_windows, threads)
     file = stores.gathering(stores.in_file, num_windows, threads)
     for _ in range(NUM_BATCHES):

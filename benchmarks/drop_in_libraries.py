@@ -37,7 +37,7 @@ def stable_baselines3() -> list[Candidate]:
 
 
 def cleanrl() -> list[Candidate]:
-    """Its scripts take Stable-Baselines3's buffer, or a copy of it, in this one setting."""
+    """CleanRL's scripts use Stable-Baselines3's buffer, or a copy of it, with this setting."""
     from stable_baselines3.common import buffers
 
     from framestow.integrations.cleanrl import ReplayBuffer
@@ -93,7 +93,7 @@ def tianshou() -> list[Candidate]:
 
 
 def collected_buffer(kind: Any, settings: dict[str, Any], size: Size) -> Buffer:
-    """Tianshou's calls; it stacks single frames when they are drawn, its setting of the fewest bytes."""
+    """Tianshou's calls; it stores single frames and stacks them when sampled, its setting of the fewest bytes."""
     from tianshou.data import Batch
 
     buffer = kind(size.transitions, size.num_envs, stack_num=STACK, save_only_last_obs=True, **settings)
@@ -137,7 +137,7 @@ def torchrl() -> list[Candidate]:
 
 
 def extended_buffer(kind: Any, size: Size) -> Buffer:
-    """TorchRL's calls: TensorDicts as its collectors make them, of one environment any number of steps at a time."""
+    """TorchRL's calls: TensorDicts as its collectors make them, any number of steps of one environment at a time."""
     import torch
     from tensordict import TensorDict
     from torchrl.data import TensorDictReplayBuffer
@@ -187,11 +187,11 @@ def gymnasium() -> list[Candidate]:
 
 
 def kept_observations(wrapper: Any, size: Size) -> Buffer:
-    """A wrapper's observations in a list of transitions, each looked at once, as a policy does."""
+    """A wrapper's observations in a list of transitions, each converted to an array once, as a policy does."""
     import gymnasium
 
     class Shown(gymnasium.Env[Any, Any]):
-        """Shows the frame that it was given."""
+        """Returns the frame that it was given."""
 
         observation_space = gymnasium.spaces.Box(0, 255, size.frame, np.uint8)
         action_space = gymnasium.spaces.Discrete(size.num_actions)
@@ -231,7 +231,7 @@ def kept_observations(wrapper: Any, size: Size) -> Buffer:
 
 
 def plain_oracles() -> None:
-    """Let what the tests compare with be imported: neither of these buffers is on PyPI."""
+    """Make the tests' re-implementations importable: neither of these buffers is on PyPI."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 
@@ -280,7 +280,7 @@ def berkeley() -> list[Candidate]:
 
 
 def frame_history(kind: Any, size: Size) -> Buffer:
-    """Berkeley's calls: a frame, what the policy sees, and the effect; ``(H, W, 1)``, channels joined last.
+    """Berkeley's calls: a frame ``(H, W, 1)``, the policy's observation, and the effect; channels are joined last.
 
     They tell no truncation and no last frame; framestow's take both, as arguments that are not measured here.
     """

@@ -1,21 +1,20 @@
-"""What does Stable-Baselines3's DQN gain and lose with framestow's buffer in the place of its own?
+"""Measure Stable-Baselines3's DQN with framestow's buffer instead of its own.
 
     python benchmarks/drop_in_training.py                     10,000 steps each, results/drop_in_training.json
     python benchmarks/drop_in_training.py --steps 2_000       a trial, printed only
 
-Trains real DQN on ALE Breakout (`make_atari_env`, `VecFrameStack` of 4, the policy and settings of RL Baselines3 Zoo,
-but that learning starts after 1,000 steps) with each of three buffers, in a process of its own, with the same seed:
+Trains DQN on ALE Breakout (`make_atari_env`, `VecFrameStack` of 4, the policy and settings of RL Baselines3 Zoo, except
+that learning starts after 1,000 steps) with each of three buffers, each in its own process, with the same seed:
 
 - framestow's, of 1,000,000 transitions
-- Stable-Baselines3's own, of as many as half of the free memory holds
+- Stable-Baselines3's, of as many transitions as fit into half of the free memory
 - the same with ``optimize_memory_usage``, which gives up truncation
 
-The processes train in turn, a stretch of 1,000 steps each, so that what else the machine does falls on all of them.
-Steps a second are the median over the stretches in which it learns. Stable-Baselines3's arrays become resident as they
-are filled; what the process would take with a million is what it takes at the end, and what the buffer grows by until
-then, told from the second half of the steps: of framestow's by what its memory counts, of the others by their arrays.
-The hash is that of all weights, of the network and of its target: equal hashes are equal weights, to the bit. PyTorch
-has one thread.
+The processes train in turn, 1,000 steps each, so that other work of the machine affects all of them. Steps per second
+are the median over the stretches with learning. Stable-Baselines3's arrays become resident as they are filled. So the
+memory of a full process is its final memory plus the buffer's remaining growth, which the second half of the steps
+gives: from framestow's own count, and from the arrays of the others. The hash covers all weights of the network and its
+target: equal hashes mean weights equal to the bit. PyTorch has one thread.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ STACK_BYTES = 4 * 84 * 84
 LEARNING_STARTS = 1_000  # steps
 STRETCH = 1_000  # steps
 USUAL_STEPS = 10_000
-# Of each buffer: stacks of frames that it reserves a transition, and what it gives up.
+# Per buffer: stacks of frames that it reserves per transition, and what it gives up.
 BUFFERS = {
     "framestow": (0, ""),
     "Stable-Baselines3": (2, ""),
@@ -52,7 +51,7 @@ BUFFERS = {
 
 
 def buffer_arguments(name: str) -> dict[str, Any]:
-    """What DQN is told."""
+    """Return DQN's arguments."""
     stacks, _ = BUFFERS[name]
     if not stacks:
         from framestow.integrations.stable_baselines3 import ReplayBuffer
@@ -75,7 +74,7 @@ def weights_hash(policy: Any) -> str:
 
 
 def train(name: str, steps: int) -> None:
-    """Train in this process, a stretch for each line that comes in, and tell the figures in lines."""
+    """Train in this process, one stretch per line of input, and print the figures as lines."""
     warnings.simplefilter("ignore")
     import ale_py
     import gymnasium
@@ -130,7 +129,7 @@ def train(name: str, steps: int) -> None:
 
 
 def counted_bytes(buffer: Any) -> float:
-    """What a buffer takes for what it holds: framestow's tells, of the others the filled part of their arrays."""
+    """Return a buffer's bytes: framestow's own count, or the filled part of the other buffers' arrays."""
     if hasattr(buffer, "memory"):
         return float(buffer.memory.nbytes)
     arrays = [array for array in vars(buffer).values() if isinstance(array, np.ndarray)]
@@ -159,7 +158,7 @@ def measure(steps: int) -> dict[str, dict[str, Any]]:
             process.stdin.write("\n")
             process.stdin.flush()
             stretches[name].append(answer(name, process))
-        rates = "   ".join(f"{name} {STRETCH / told[-1]['seconds']:5.0f}" for name, told in stretches.items())
+        rates = "   ".join(f"{name} {STRETCH / rows[-1]['seconds']:5.0f}" for name, rows in stretches.items())
         print(f"{number * STRETCH:7,} of {steps:,} steps; steps a second: {rates}", file=sys.stderr, flush=True)
     figures = {}
     for name, process in processes.items():
@@ -169,8 +168,8 @@ def measure(steps: int) -> dict[str, dict[str, Any]]:
 
 
 def summed_up(stretches: list[dict[str, Any]]) -> dict[str, float]:
-    """Rate and bytes of a process, of what it told after each stretch."""
-    learning = [told["seconds"] for told in stretches[LEARNING_STARTS // STRETCH :]]
+    """Return rate and bytes of a process from the figures of its stretches."""
+    learning = [row["seconds"] for row in stretches[LEARNING_STARTS // STRETCH :]]
     middle, end = stretches[len(stretches) // 2 - 1], stretches[-1]
     steps, half = len(stretches) * STRETCH, (len(stretches) - len(stretches) // 2) * STRETCH
     bytes_a_transition = (end["counted_bytes"] - middle["counted_bytes"]) / half
@@ -215,8 +214,11 @@ def main() -> None:
     figures = measure(arguments.steps)
     show(figures, arguments.steps)
     if arguments.steps == USUAL_STEPS:
-        told = {"steps": arguments.steps, "versions": {name: version(name) for name in ("stable-baselines3", "torch")}}
-        print("written:", write_result(RESULT, {**told, "buffers": figures}).name)
+        result = {
+            "steps": arguments.steps,
+            "versions": {name: version(name) for name in ("stable-baselines3", "torch")},
+        }
+        print("written:", write_result(RESULT, {**result, "buffers": figures}).name)
 
 
 if __name__ == "__main__":

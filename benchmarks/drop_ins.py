@@ -158,8 +158,8 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
     np.random.seed(0)  # noqa: NPY002  # libraries draw from it
     rows, draws = [], {}
     for candidate in candidates:
-        room = int(gib * GIB / (candidate.stacks_each * STACK * play.frames[0].nbytes))
-        count = transitions if candidate.is_ours else min(transitions, room)
+        most = int(gib * GIB / (candidate.stacks_each * STACK * play.frames[0].nbytes))
+        count = transitions if candidate.is_ours else min(transitions, most)
         buffer, nbytes = filled(candidate, play, count)
         check(candidate, buffer, play, count)
         draws[candidate.name] = buffer.sample

@@ -1,12 +1,12 @@
-"""What do frames of other dtypes cost: bytes a frame, and time to append one and to sample 32 transitions of stack 4?
+"""Measure frames of other dtypes: bytes per frame, and times to append one and to sample 32 transitions of stack 4.
 
     python benchmarks/dtypes.py                  Breakout and Enduro, results/dtypes.json
     python benchmarks/dtypes.py --games pong     other games, printed only
 
-Frames: the first 10,000 of sticky random play (atari_frames.py), 84x84 grey, as `uint8` and turned into floats in the
-ways that wrappers do it; the last kind is a Dict of such a picture and 17 numbers. Each kind goes into a memory of its
-own through `ReplayMemory.append`, one step a call. Sampling is timed in turn over all kinds, appending is the median of
-the calls.
+Frames: the first 10,000 of sticky random play (atari_frames.py), 84x84 grey, as `uint8` and converted to floats as
+wrappers do; the last kind is a Dict of such a picture and 17 numbers. Each kind has its own memory, filled through
+`ReplayMemory.append`, one step per call. Sampling is timed in turn over all kinds; appending
+is the median of the calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NUMBERS_SHAPE = (17,)
 
 
 def kinds_of(pixels: NDArray[np.uint8]) -> dict[str, tuple[AnySpec, Any, str]]:
-    """Each kind's spec, frames and storage."""
+    """Return each kind's spec, frames and storage."""
     shape = pixels.shape[1:]
     divided = pixels / np.float32(255)
     centred = pixels / np.float32(127.5) - np.float32(1)
@@ -56,14 +56,14 @@ def kinds_of(pixels: NDArray[np.uint8]) -> dict[str, tuple[AnySpec, Any, str]]:
 
 
 def frame_at(frames: Any, place: int) -> Any:
-    """The frame at a place, as one step brings it."""
+    """Return one frame in the form of a step."""
     if isinstance(frames, dict):
         return {key: part[place : place + 1] for key, part in frames.items()}
     return frames[place : place + 1]
 
 
 def recorded_memory(spec: AnySpec, frames: Any, storage: str) -> tuple[ReplayMemory, float]:
-    """A memory of one episode of ``frames``, and the median of microseconds an append."""
+    """Return a memory of one episode of ``frames``, and the median microseconds per append."""
     memory = ReplayMemory(NUM_FRAMES, spec, 4, stack=4, storage=storage, seed=0)
     memory.begin(frame_at(frames, 0))
     seconds = []
@@ -76,13 +76,13 @@ def recorded_memory(spec: AnySpec, frames: Any, storage: str) -> tuple[ReplayMem
 
 
 def stored_bytes(memory: ReplayMemory) -> int:
-    """Bytes of the frames: all but what a memory has whatever it stores."""
+    """Return the bytes of the frames, without the bytes that do not depend on them."""
     report = memory.report()
     return report.nbytes - sum(report.parts[part] for part in ("steps", "stacks", "output pool"))
 
 
 def measure(game: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Bytes and microseconds of every kind of frame of one game."""
+    """Return bytes and microseconds of every kind of frame of one game."""
     kinds = kinds_of(recorded(game, RECORDED_FRAMES)[:NUM_FRAMES])
     memories, rows = {}, {}
     for name, (spec, frames, storage) in kinds.items():

@@ -1,4 +1,4 @@
-"""Measures several candidates' agent steps a second in rounds, so that a slow moment falls on all of them."""
+"""Measure several candidates' agent steps per second in rounds, so that a slow moment affects all of them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import psutil
 
 from bare_emulator import drawn_actions
 
-IDLE_SECONDS = 1.0  # over which the idle candidates are watched
-IDLE_SHARE = 0.03  # of one core: more would take from the others' turns
+IDLE_SECONDS = 1.0  # duration of the idle measurement
+IDLE_SHARE = 0.03  # of one core; more would slow the other candidates
 
 
 class Player(Protocol):
-    """What a round gives a turn to."""
+    """A candidate that takes a turn in each round."""
 
     def play(self, steps: int) -> float:
-        """Make ``steps`` agent steps in every game; gives agent steps a second."""
+        """Make ``steps`` agent steps in every game; return agent steps per second."""
 
     def close(self) -> None:
-        """End it and its processes."""
+        """Close it and its processes."""
 
 
 class Candidate(NamedTuple):
-    """Something to be measured: how it is made, and what to install where that fails for want of a library."""
+    """A candidate's constructor, and the package to install if its library is missing."""
 
     name: str
     make: Callable[[], Player]
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
 
 
 class OneEnv:
-    """One Gymnasium environment, reset where its episode ends."""
+    """One Gymnasium environment, reset when its episode ends."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self._env = env
@@ -62,7 +62,7 @@ class OneEnv:
 
 
 class ManyEnvs:
-    """A vector environment of any library that resets by itself: it must have `step`, `reset` and `close`."""
+    """A vector environment with automatic resets and `step`, `reset` and `close`, of any library."""
 
     def __init__(self, env: Any) -> None:
         self._env, self._num_envs = env, int(env.num_envs)
@@ -83,7 +83,7 @@ class ManyEnvs:
 
 
 def made(candidates: Sequence[Candidate]) -> tuple[dict[str, Player], list[str]]:
-    """Make what can be made; second, a line for each of the others: what is missing and how to install it."""
+    """Make the available candidates; return also a line per missing one that says how to install it."""
     players, missing = {}, []
     for candidate in candidates:
         try:
@@ -96,7 +96,7 @@ def made(candidates: Sequence[Candidate]) -> tuple[dict[str, Player], list[str]]
 
 
 def idle_share(seconds: float = IDLE_SECONDS) -> float:
-    """Share of one core that this process and all its children take while none of them has anything to do."""
+    """Return the share of one core that this process and its children use while idle."""
     processes = [own := psutil.Process(), *own.children(recursive=True)]
     before = sum(map(_processor_seconds, processes))
     time.sleep(seconds)
@@ -106,7 +106,7 @@ def idle_share(seconds: float = IDLE_SECONDS) -> float:
 def rates_of_rounds(
     players: Mapping[str, Player], rounds: int, steps: int, warmup_rounds: int = 2
 ) -> dict[str, list[float]]:
-    """Agent steps a second of every player in every round, in an order that is shuffled each time."""
+    """Return every player's agent steps per second in every round; the order is shuffled each time."""
     rates: dict[str, list[float]] = {name: [] for name in players}
     order, shuffle = list(players), random.Random(0).shuffle
     gc.collect()
@@ -126,7 +126,7 @@ def rates_of_rounds(
 
 
 class Ratio(NamedTuple):
-    """How many times one candidate's rate another's is, by rounds: median, and where four fifths of the rounds lie."""
+    """Ratio of two candidates' rates over the rounds: median, and the range of four fifths of the rounds."""
 
     median: float
     low: float
@@ -134,14 +134,14 @@ class Ratio(NamedTuple):
 
 
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """Compare round by round; one disturbed round moves no median."""
+    """Compare round by round, so that a disturbed round does not move the median."""
     ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
     tenths = statistics.quantiles(ratios, n=10, method="inclusive") if len(ratios) > 1 else ratios * 9
     return Ratio(statistics.median(ratios), tenths[0], tenths[-1])
 
 
 def figures(rates: Mapping[str, Sequence[float]], ours: str) -> dict[str, dict[str, float]]:
-    """Median rate of each, and the rate of ``ours`` to it."""
+    """Return each candidate's median rate, and the ratio of ``ours`` to it."""
     result = {}
     for name, of_rounds in rates.items():
         ratio = ratio_of(rates[ours], of_rounds)
@@ -155,7 +155,7 @@ def figures(rates: Mapping[str, Sequence[float]], ours: str) -> dict[str, dict[s
 
 
 def table(title: str, rows: Mapping[str, Mapping[str, float]], ours: str) -> str:
-    """Lay `figures` out for the terminal."""
+    """Format `figures` for the terminal."""
     lines = [f"{title}\n{'':42s} steps/s   {ours} to it (four fifths of the rounds)"]
     for name, row in rows.items():
         spread = f"{row['ours_to_it_tenth']:.2f} to {row['ours_to_it_nine_tenths']:.2f}"

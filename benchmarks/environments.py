@@ -1,11 +1,11 @@
-"""How many agent steps a second does one Atari environment make, beside Gymnasium's and the bare emulator?
+"""Measure agent steps per second of one Atari environment, compared with Gymnasium's and the bare emulator.
 
     python benchmarks/environments.py                          Breakout and Pong, results/environments.json
     python benchmarks/environments.py --games qbert --rounds 9   printed only
 
-One core, random play by actions drawn beforehand, the same work each (atari_libraries.py); resets are included. The
-bare emulator runs four raw frames a step and reads none of them: it is the ceiling. The rates are medians over rounds
-in which every candidate takes a turn, in an order that is shuffled; the ratios are compared round by round.
+One core, random play with actions drawn beforehand, the same work for each (atari_libraries.py); resets are included.
+The bare emulator runs four raw frames per step and reads none of them: an upper bound. Rates are medians over rounds in
+which every candidate takes a turn in shuffled order; ratios are compared round by round.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Does a memory of 50,000,000 transitions on the disk sample where 2 GB of RAM are all there is?
+"""Sample from a memory of 50,000,000 transitions on disk with 2 GB of RAM.
 
     python benchmarks/fifty_million.py                               5,000,000 transitions: a few minutes
     python benchmarks/fifty_million.py --transitions 50_000_000      results/fifty_million.json
 
-The memory is built in a folder (`--folder`, beside this file by default) that is removed afterwards; `--keep` keeps it,
-and the next run does not build it again. Ten environments, one a game of docs/packing.md, play takes of 300 to 3,000
-frames as episodes. They come from recordings of random play (atari_frames.py), 20,000 frames of each; start, length and
-orientation of each take are drawn (varied_film.py). Rewards and actions are random. After a flush the writer continues
-and is killed with SIGKILL.
+The memory is built in a folder (`--folder`, beside this file by default) that is removed afterwards; with `--keep` the
+folder stays and the next run uses it. Ten environments, one per game of docs/packing.md, play takes of 300 to 3,000
+frames as episodes. The takes come from recordings of random play (atari_frames.py), 20,000 frames of each; start,
+length and orientation of each take are random (varied_film.py). Rewards and actions are random. After a flush the
+writer continues and is killed with SIGKILL.
 
-Another process then opens the folder, under a memory control group that bounds it together with the page cache of what
-it reads (the page cache of the building is dropped before, where this user may). `opening_s` is from the call until the
-memory can be sampled. A group can be made by root; without one the limit is on the process's own memory (RLIMIT_DATA)
-and the result says so.
+Another process then opens the folder. A memory control group limits it together with the page cache of the files that
+it reads (the writer's page cache is dropped before, if this user may). `opening_s` is the time until the memory can be
+sampled. Only root can make a group; otherwise the limit covers the process's own memory (RLIMIT_DATA), and the result
+says so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from memory_limit import MemoryLimit
 from varied_film import VariedFilm
 
 HERE = Path(__file__).parent
-BLOCK_STEPS = 64  # that are made at once
+BLOCK_STEPS = 64  # steps made at once
 NUM_ACTIONS = 4
 SPEC = FrameSpec((84, 84))
 NUM_STREAMS = len(GAMES)
@@ -53,7 +53,7 @@ def memory_in(folder: Path, capacity: int) -> ReplayMemory:
 
 
 def build(folder: Path, capacity: int) -> None:
-    """Fill a memory, flush it, say so, and go on until somebody ends this process."""
+    """Fill a memory, flush it, report that, and continue until this process is killed."""
     films = [VariedFilm(recorded(game), stream) for stream, game in enumerate(GAMES)]
     memory = memory_in(folder, capacity)
     memory.begin(np.stack([film.first_frame() for film in films]))
@@ -82,7 +82,7 @@ def build(folder: Path, capacity: int) -> None:
 
 
 def kill_when_built(folder: Path, capacity: int) -> dict[str, Any]:
-    """Start ``build``, wait for its flush, let it go on for a moment, and kill it."""
+    """Start ``build``, wait for its flush and a moment longer, and kill it."""
     command = [sys.executable, __file__, "--build", str(folder), "--transitions", str(capacity)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
         assert builder.stdout is not None
@@ -93,7 +93,7 @@ def kill_when_built(folder: Path, capacity: int) -> dict[str, Any]:
 
 
 def sample_times(memory: ReplayMemory, batch_size: int) -> dict[str, float]:
-    """Milliseconds: the first batches, when nothing was read yet, and later ones."""
+    """Return milliseconds of the first batches, with nothing cached, and of later ones."""
     times = []
     for _ in range(WARM_UP_BATCHES + BATCHES):
         start = time.perf_counter()
@@ -108,7 +108,7 @@ def sample_times(memory: ReplayMemory, batch_size: int) -> dict[str, float]:
 
 
 def sample(folder: Path, capacity: int) -> None:
-    """Open the memory, sample from it, and print what that took."""
+    """Open the memory, sample from it, and print the times and bytes."""
     bare = resident_bytes()
     start = time.monotonic()
     memory = memory_in(folder, capacity)
@@ -125,7 +125,7 @@ def sample(folder: Path, capacity: int) -> None:
 
 
 def sampled_under_limit(folder: Path, capacity: int, limit_bytes: int) -> dict[str, Any]:
-    """What ``sample`` prints, and what the system says of its memory."""
+    """Return the output of ``sample`` and the system's figures of its memory."""
     limit = MemoryLimit.make(f"framestow-{os.getpid()}", limit_bytes)
     was_dropped = drop_page_cache()
 
@@ -154,7 +154,7 @@ def sampled_under_limit(folder: Path, capacity: int, limit_bytes: int) -> dict[s
 
 
 def drop_page_cache() -> bool:
-    """Make the system forget what files hold; False where this user may not."""
+    """Drop the system's page cache; False if this user may not."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("1")
@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    """Build, kill, sample, and write the figures down."""
+    """Build, kill, sample, and write the figures."""
     built = arguments.folder.with_suffix(".json")
     if not built.exists():
         built.write_text(json.dumps(kill_when_built(arguments.folder, arguments.transitions)))

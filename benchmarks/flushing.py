@@ -1,15 +1,15 @@
-"""What does it cost to keep a memory on the disk while it is written and sampled?
+"""Measure the cost of keeping a memory on disk while it is written and sampled.
 
     python benchmarks/flushing.py                    results/flushing.json
     python benchmarks/flushing.py --folder FOLDER    on the disk of that folder; of the temporary files otherwise
 
 Two questions, on recorded frames of Breakout (saving.py feeds the memory), 8 streams, a ring of 200,000 transitions:
 
-- How long does a step wait while 20,000 new ones are flushed? Steps are appended all the time, one every 200 µs of a
-  thread that does nothing else, in turn without and with flushes beside it; the longest append of each is told.
+- How long does a step wait while 20,000 new ones are flushed? A thread appends a step every 200 µs and does nothing
+  else, in turn without flushes and beside flushes; the result has the longest append of each.
 - What does a flush every 5 seconds cost a loop that acts and learns: a step of all streams, then a batch of 32? Rounds
-  of the loop with and without a flush in the background take turns in one process; compared is the processor time of
-  the whole process, flushes included, and the time that passes. One flush per round of 5 seconds.
+  of the loop with and without a flush in the background alternate in one process. Compared are the processor time of
+  the whole process, flushes included, and the wall time. One flush per round of 5 seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def new_memory(folder: Path) -> ReplayMemory:
 
 
 def append_steadily(memory: ReplayMemory, player: Player, until: threading.Event, times: list[float]) -> None:
-    """Append until told to stop; note the seconds of each append."""
+    """Append until stopped; record the seconds of each append."""
     while not until.is_set():
         start = time.perf_counter()
         player.play(memory, NUM_STREAMS)
@@ -48,7 +48,7 @@ def append_steadily(memory: ReplayMemory, player: Player, until: threading.Event
 
 
 def waits(memory: ReplayMemory, player: Player) -> dict[str, float]:
-    """Longest and median append beside flushes of ``NEW_STEPS``, and without them, in turn."""
+    """Return longest and median append beside flushes of ``NEW_STEPS`` and without them, in turn."""
     beside: dict[bool, list[list[float]]] = {True: [], False: []}
     flush_s = []
     for number in range(2 * NUM_FLUSHES):
@@ -90,7 +90,7 @@ def flush_and_note(memory: ReplayMemory, seconds: list[float]) -> None:
 
 
 def cost(memory: ReplayMemory, player: Player) -> dict[str, float]:
-    """Rounds of the same number of steps, each other one with a flush beside it."""
+    """Run rounds of equally many steps, every second one with a flush beside it."""
     start = time.process_time()
     round_of_steps(memory, player, 2_000)
     steps = int(2_000 * ROUND_S / (time.process_time() - start))
@@ -99,7 +99,7 @@ def cost(memory: ReplayMemory, player: Player) -> dict[str, float]:
     for number in range(2 * NUM_ROUNDS):
         flushes = bool(number % 2)
         if not flushes:
-            memory.flush()  # so that the next flush has one round to write
+            memory.flush()  # so that the next flush writes one round
         beside = threading.Thread(target=flush_and_note, args=(memory, flush_cpu))
         began = time.process_time()
         if flushes:

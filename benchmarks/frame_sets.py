@@ -1,4 +1,4 @@
-"""The sets of frames on which packing is measured, by the names under which their figures stand."""
+"""The named sets of frames on which packing is measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Frames = NDArray[np.uint8]  # (num_frames, *frame)
 
 
 class NotRecordedError(Exception):
-    """Frames that another environment records (record_scenes.py), and has not yet."""
+    """Frames that another environment records (record_scenes.py) are missing."""
 
 
 def random_play(game: str) -> Frames:
@@ -39,7 +39,7 @@ def channels_first(name: str) -> Frames:
     return np.ascontiguousarray(scene(name).transpose(0, 3, 1, 2))
 
 
-# What gives the frames of each set, by name. A name that occurs in two sets means the same frames.
+# Per set and name: a function that returns the frames. A name in two sets means the same frames.
 FRAME_SETS: dict[str, dict[str, Callable[[], Frames]]] = {
     "the ten": {game: partial(random_play, game) for game in GAMES},
     "Atari-100k": {game: partial(random_play, game) for game in ATARI_100K},

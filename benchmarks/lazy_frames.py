@@ -1,11 +1,11 @@
-"""What do observations take that are kept, before and after each was looked at once?
+"""Measure the bytes of stored observations, before and after each was converted to an array once.
 
     python benchmarks/lazy_frames.py                          results/lazy_frames.json
     python benchmarks/lazy_frames.py --observations 10_000    fewer, printed only
 
-Frames: sticky random play of Breakout, 84x84 grey, stacks of 4 (atari_frames.py; 20,000 frames, again and again).
-Each way of keeping has a process of its own: resident bytes are told once the observations are there, and again once an
-array was asked of each, which is not kept.
+Frames: sticky random play of Breakout, 84x84 grey, stacks of 4 (atari_frames.py; 20,000 frames, repeated). Each way to
+store them runs in its own process. Resident bytes are read when the observations are stored, and again after each was
+converted to an array that is not kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OBSERVATIONS, RECORDED_FRAMES, STACK, BATCH = 100_000, 20_000, 4, 32
 
 
 class RecordedGame(gymnasium.Env[Any, Any]):
-    """Shows recorded frames one after the other, each copied."""
+    """Returns recorded frames one after the other, each copied."""
 
     observation_space, action_space = Box(0, 255, (84, 84), np.uint8), Discrete(4)
 
@@ -50,7 +50,7 @@ class RecordedGame(gymnasium.Env[Any, Any]):
 
 
 class BaselinesLazyFrames:
-    """As Baselines': the first look leaves the joined array behind, in place of the frames."""
+    """As in Baselines: the first conversion replaces the frames by the joined array."""
 
     def __init__(self, frames: list[Any]) -> None:
         self.frames, self.joined = frames, None
@@ -111,17 +111,17 @@ WAYS: dict[str, Callable[[int], Iterator[int]]] = {
 
 
 def measure(way: str, count: int) -> dict[str, float]:
-    """Bytes an observation, before and after all were looked at."""
-    bare, held, looked_at = WAYS[way](count)
-    return {"kept": (held - bare) / count, "looked_at": (looked_at - bare) / count}
+    """Return bytes per observation, before and after all were converted."""
+    bare, stored, converted = WAYS[way](count)
+    return {"kept": (stored - bare) / count, "looked_at": (converted - bare) / count}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Bytes an observation, before and after it was looked at.")
+    parser = argparse.ArgumentParser(description="Bytes an observation, before and after its conversion to an array.")
     parser.add_argument("--observations", type=int, default=OBSERVATIONS)
     count = parser.parse_args().observations
     rows = {}
-    print(f"{'bytes an observation':45s} {'kept':>8s} {'looked at':>10s}")
+    print(f"{'bytes an observation':45s} {'kept':>8s} {'converted':>10s}")
     recorded("breakout", RECORDED_FRAMES)
     for way in WAYS:
         with multiprocessing.get_context("spawn").Pool(1) as process:

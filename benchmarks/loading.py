@@ -1,19 +1,20 @@
-"""How long does a learner wait for its batches, with a loader that prepares them ahead and without?
+"""Measure how long a learner waits for its batches, with and without a loader that prepares them ahead.
 
     python benchmarks/loading.py                 all settings, results/loading.json
-    python benchmarks/loading.py --rounds 3      a quick look, printed only
+    python benchmarks/loading.py --rounds 3      a quick trial, printed only
 
 A packed memory of 50,000 transitions, stack of four 84x84 frames, recorded from random play. Each update takes a batch
-as tensors on the CPU and learns from it, three ways in turn, a hundred updates a turn (those of the slow learner four):
+as tensors on the CPU and learns from it, three ways in turn, a hundred updates per turn (four for the slow learner):
 
     sample    to_tensors(memory.sample(n)), then the learner
     loader    next(BatchLoader(memory, n)), ahead by two batches on one thread, then the learner
     learner   the learner alone, always on the same batch
 
-Two learners. One waits 5 ms and leaves the cores alone, as one that waits for an accelerator does. The other makes an
-update of the Nature CNN (Mnih et al. 2015) on one thread of this machine, which shares its caches and memory with the
-loader's thread. Medians over the turns: microseconds until a batch is there, microseconds of processor time that it
-takes of the learner's thread, milliseconds an update. For a CUDA device the copy is hidden too; none has been measured.
+There are two learners. One sleeps 5 ms and leaves the cores free, like a learner that waits for an accelerator. The
+other runs an update of the Nature CNN (Mnih et al. 2015) on one thread of this machine, which shares its caches and
+memory with the loader's thread. Medians over the turns: microseconds until a batch is there, microseconds of the
+learner thread's processor time for it, milliseconds per update. The loader also hides the copy to a CUDA device; none
+has been measured.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ NUM_ACTIONS = 4
 
 
 class Setting(NamedTuple):
-    """What is measured: frames, how many a batch, and who learns from them."""
+    """A measured setting: frames, batch size, and learner."""
 
     game: str
     dtype: str
@@ -63,7 +64,7 @@ SETTINGS = (
 
 
 def filled_memory(game: str, dtype: str) -> ReplayMemory:
-    """A full memory of one stream that shows the game's frames over and over, as they are or divided by 255."""
+    """Return a full memory of one stream of the game's frames, repeated, as pixels or divided by 255."""
     frames = recorded(game)
     is_scaled = dtype == "float32"
     memory = ReplayMemory(
@@ -110,7 +111,7 @@ class Turn(NamedTuple):
 
 
 def turn(fetch: Callable[[], TensorBatch], learn: Callable[[TensorBatch], None], num_updates: int) -> Turn:
-    """How long a batch is waited for, what it takes of the learner's thread, and an update with it."""
+    """Return the wait for a batch, the learner thread's processor time for it, and the time of an update."""
     waits, processor_times = [], []
     began = time.perf_counter()
     for _ in range(num_updates):
@@ -123,11 +124,11 @@ def turn(fetch: Callable[[], TensorBatch], learn: Callable[[TensorBatch], None],
 
 
 def measured(memory: ReplayMemory, setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
-    """Microseconds of waiting and of processor time, and milliseconds an update, of each way."""
+    """Return microseconds of waiting and of processor time, and milliseconds per update, of each way."""
     is_slow = setting.learner == "Nature CNN"
     learn = nature_cnn() if is_slow else waiting
     num_updates = 4 if is_slow else 100
-    kept = copy.deepcopy(to_tensors(memory.sample(setting.batch_size)))  # not one of the arrays that are used again
+    kept = copy.deepcopy(to_tensors(memory.sample(setting.batch_size)))  # a copy, since the memory reuses its arrays
     turns: dict[str, list[Turn]] = {"sample": [], "loader": [], "learner": []}
     with BatchLoader(memory, setting.batch_size) as loader:
         ways: dict[str, Callable[[], TensorBatch]] = {

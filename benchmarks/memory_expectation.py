@@ -1,12 +1,13 @@
-"""How near does a short play come to what a long one takes?
+"""Compare the memory expected from a short play with that of a long one.
 
     python benchmarks/memory_expectation.py                  ten games, results/memory_expectation.json
-    python benchmarks/memory_expectation.py --keep FOLDER    and keep what was counted, so that another run goes on
+    python benchmarks/memory_expectation.py --keep FOLDER    keep the counted bytes, so that another run resumes
 
-``framestow train`` tells what a memory will take from 6,400 frames of random play. Here each game is played for 320,000
-frames (random actions, preset "machado2018", one environment); bytes are counted every 1,600. The first 6,400 are what
-training would have measured, and every other 6,400 on the way are what it might have. A full million is another twenty
-minutes a game; Breakout's, in million_breakout.json, takes 45.4 bytes a transition besides what does not grow.
+``framestow train`` predicts a memory's size from 6,400 frames of random play. Here each game is played for 320,000
+frames (random actions, preset "machado2018", one environment); bytes are counted every 1,600. The first 6,400 frames
+are those that training would measure, and every later span of 6,400 is one that it might have measured. A million
+frames take another twenty minutes per game. Breakout's, in million_breakout.json, take 45.4 bytes per transition
+besides the constant part.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Marks = list[list[int]]  # frames so far, steps among them, bytes of them
 
 
 def counted(game: str) -> Marks:
-    """Play, and count bytes on the way."""
+    """Play, and count bytes at intervals."""
     env = make_atari(game, preset="machado2018", seed=0)
     random = np.random.default_rng(0)
     storage, stream = PackedStorage(FrameSpec(env.preset.frame_shape), 1), np.zeros(1, np.int32)
@@ -67,7 +68,7 @@ def counted(game: str) -> Marks:
 
 
 def figures_of(marks: Marks) -> dict[str, float]:
-    """Bytes a transition of the whole play, and how far the first and any other short play are from it."""
+    """Return bytes per transition of the whole play, and the errors of the first and of any other short play."""
     whole = marks[-1][2] / marks[-1][1] + SLOT_BYTES
     stride = PLAYED_FRAMES // MARK
     borders = [[0, 0, 0], *marks[stride - 1 :: stride]]
@@ -97,10 +98,10 @@ def main() -> None:
             if kept:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(json.dumps({"marks": marks}))
-        figures[game] = told = figures_of(marks)
+        figures[game] = row = figures_of(marks)
         print(
-            f"{game:<14} {told['bytes_a_transition']:6.1f} bytes; the first {PLAYED_FRAMES:,} frames "
-            f"{told['first_play']:+.1%}, any {told['lightest_play']:+.1%} to {told['heaviest_play']:+.1%}"
+            f"{game:<14} {row['bytes_a_transition']:6.1f} bytes; the first {PLAYED_FRAMES:,} frames "
+            f"{row['first_play']:+.1%}, any {row['lightest_play']:+.1%} to {row['heaviest_play']:+.1%}"
         )
     command = "python benchmarks/memory_expectation.py"
     print("written to", write_result(RESULTS / "memory_expectation.json", {"games": figures}, command).name)

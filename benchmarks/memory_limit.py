@@ -1,4 +1,4 @@
-"""A limit to what a process may keep in RAM, the page cache of what it reads included, where the system has one."""
+"""A limit to the RAM of a process, including the page cache of the files that it reads, on systems that have one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """A memory control group of its own for one process and its children; Linux only."""
+    """A memory control group for one process and its children; Linux only."""
 
     folder: Path
     is_version_2: bool
 
     @classmethod
     def make(cls, name: str, num_bytes: int) -> MemoryLimit | None:
-        """Make a group of at most ``num_bytes``; None where this user or this system cannot."""
+        """Make a group of at most ``num_bytes``; None if this user or this system cannot."""
         is_version_2 = (CGROUPS / "cgroup.controllers").exists()
         folder = (CGROUPS if is_version_2 else CGROUPS / "memory") / name
         limit = cls(folder, is_version_2)
@@ -30,15 +30,15 @@ class MemoryLimit:
         return limit
 
     def enter(self) -> None:
-        """Put this process, and all that it starts, under the limit."""
+        """Put this process and its later children under the limit."""
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def remove(self) -> None:
-        """Remove the group, which no process may be in any more."""
+        """Remove the group; its processes must have ended."""
         self.folder.rmdir()
 
     def figures(self) -> dict[str, int]:
-        """Bytes under the limit now: of processes, of the page cache; and the most that both ever were."""
+        """Return the bytes under the limit: of processes, of the page cache, and the peak of both together."""
         stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
         process, cache = ("anon", "file") if self.is_version_2 else ("rss", "cache")
         return {

@@ -1,11 +1,11 @@
-"""How much memory do a million real Breakout transitions take, and training from them?
+"""Measure the memory of a million real Breakout transitions, and training from them.
 
     python benchmarks/million.py                  record 1,000,000 transitions, then train from them
     python benchmarks/million.py --keep FOLDER    and keep the memory there
 
 Recording plays random actions with sticky actions (preset "machado2018") in 8 environments. Resident memory is read
-from the operating system: before the memory is built, with everything imported and the environments running, and again
-when it is full. Training runs in a process of its own that loads the memory and makes real updates from it.
+from the operating system before the memory is built, with everything imported and the environments running, and again
+when it is full. Training runs in its own process, which loads the memory and makes real updates from it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
                 print(f"{len(memory):>9,} transitions, {len(memory) / (shown - start):,.0f} a second", file=sys.stderr)
         return memory
 
-    play(2_000)  # whatever the interpreter and the emulator load at first use is not the memory's
+    play(2_000)  # so that memory loaded by interpreter and emulator at first use is not counted
     bare = resident_bytes()
     memory = play(num_transitions)
     grown = resident_bytes() - bare
@@ -68,7 +68,7 @@ def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
 
 
 def train(folder: Path) -> tuple[float, int]:
-    """Updates a second from the memory in ``folder``, and the resident bytes of the process that makes them."""
+    """Return updates per second from the memory in ``folder``, and the resident bytes of their process."""
     from framestow.agents.dqn import DQN
     from framestow.training import Settings
 

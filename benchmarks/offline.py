@@ -1,13 +1,12 @@
-"""What do logged plays take as a DQN Replay Dataset, as a Minari dataset and as a store, and how long is the way?
+"""Measure recorded plays as a DQN Replay Dataset, as a Minari dataset and as a store, and the conversions.
 
     python benchmarks/offline.py                          100,000 steps of Breakout and of MsPacman
     python benchmarks/offline.py --games Pong --steps 20_000
 
-Random play with sticky actions (preset "dopamine") is recorded and saved. The commands `framestow export` and
-`framestow import` take it to both formats and back, each in a process of its own, of which Linux says how much memory
-it had at most. What comes back is compared with what went out, frame by frame. Beside them: what NumPy needs to load
-the DQN Replay arrays, as Dopamine does, and what Minari's own default, JPEG, makes of the frames. Bytes are of files;
-gzip's level is Dopamine's, 9.
+Random play with sticky actions (preset "dopamine") is recorded and saved. `framestow export` and `framestow import`
+convert it to both formats and back, each in its own process, whose peak memory Linux reports. The result is compared
+with the original, frame by frame. Measured besides: the memory that NumPy needs to load the DQN Replay arrays, as
+Dopamine does, and the bytes of Minari's default, JPEG. Bytes are those of files; gzip uses Dopamine's level, 9.
 """
 
 from __future__ import annotations
@@ -64,17 +63,17 @@ sys.exit(code)
 
 
 def timed(*arguments: str, code: str = COMMAND) -> dict[str, float]:
-    """Run a framestow command, or other code, in a process; give its seconds and the most memory that it had."""
+    """Run a framestow command, or other code, in a process; return its seconds and its peak memory."""
     process = [sys.executable, "-c", MEASURED.format(code=code), *arguments]
     output = subprocess.run(process, stdout=subprocess.PIPE, text=True, check=True).stdout
-    told, figures = output.rstrip("\n").rpartition("\n")[::2]
-    print(told)
+    text, figures = output.rstrip("\n").rpartition("\n")[::2]
+    print(text)
     seconds, cpu_seconds, peak_bytes = (float(figure) for figure in figures.split())
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_resident_bytes": int(peak_bytes)}
 
 
 def minari_by_default(memory: ReplayMemory, folder: Path) -> dict[str, float]:
-    """Let Minari keep the episodes its own way: pictures as JPEG."""
+    """Store the episodes with Minari's default: pictures as JPEG."""
     settings = memory._settings
     space = Box(0, 255, settings.frame.shape, np.uint8)
     start = time.monotonic()
@@ -98,7 +97,7 @@ def minari_by_default(memory: ReplayMemory, folder: Path) -> dict[str, float]:
 
 
 def check_same(before: ReplayMemory, store: Path, has_final_frames: bool) -> None:
-    """Compare every frame, action, reward and flag; the frame after a terminal step where the format has it."""
+    """Compare every frame, action, reward and flag, and the frame after a terminal step if the format has it."""
     for number, (one, other) in enumerate(zip(before.episodes(), ReplayMemory.load(store).episodes(), strict=True)):
         shown = len(one) + (has_final_frames or not one.terminated[-1])
         columns = ("actions", "rewards", "terminated", "truncated")

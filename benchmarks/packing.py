@@ -1,18 +1,18 @@
-"""How many bytes does a frame take packed, and how long do packing and unpacking take, game by game and beyond?
+"""Measure the bytes of packed frames and the times of packing and unpacking, for games and other frames.
 
     python benchmarks/packing.py                             everything of frame_sets.py, results/packing.json
     python benchmarks/packing.py --sets "the ten" scenes     some of the sets, printed only
     python benchmarks/packing.py --only pong crafter_colour  some of the frames, printed only
 
 Frames: 20,000 of each (atari_frames.py, record_scenes.py, synthetic_frames.py), recorded once. They are appended to one
-stream frame by frame; then its segments are put into stream after stream, until the packed store holds 64 MB or
-1,000,000 frames, so that it does not lie in a cache. A window is 5 consecutive frames, a batch 32 windows at random
-places. In turn with every gather, the bare copy takes as many windows from an uncompressed array of 4 GiB with one
-np.take into an output that is kept. Medians; `pack` is the time of one append call with one frame from Python, the
-binding included, as median and, in processor time, as mean, which holds what is done only now and then, as sealing.
+stream frame by frame. Then its segments are restored into stream after stream, until the packed store has 64 MB or
+1,000,000 frames, too many for a cache. A window is 5 consecutive frames, a batch 32 windows at random places. In turn
+with every gather, the bare copy copies as many windows from an uncompressed array of 4 GiB with one np.take into a
+reused output. Medians; `pack` is the time of one append of one frame from Python, as the median and, in processor time,
+as the mean, which includes occasional work such as sealing.
 
-`of raw` is bytes over uncompressed bytes, headers and index included; `raw` is the share of segments that were kept
-as they are since packing would not have made them smaller.
+`of raw` is bytes over uncompressed bytes, headers and index included; `raw` is the share of segments stored as raw
+frames, since packing would not make them smaller.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from scripted_players import SCRIPTED_PLAYERS
 RESULTS = Path(__file__).parent / "results"
 
 WINDOWS, LENGTH = 32, 5
-STORE_BYTES = 64 * 10**6  # the packed store is grown beyond this
+STORE_BYTES = 64 * 10**6  # the packed store grows beyond this
 STORE_FRAMES = 1_000_000  # or up to this
 BARE_BYTES = 4 * 2**30
 NUM_BATCHES = 257  # different batches, taken in turn
-SETS_WITHOUT_MEAN = ("synthetic",)  # what lies between noise and a constant means nothing
-# The prototype with 16 frames a segment, another machine: bytes a frame, microseconds a batch (bare copy: 88).
+SETS_WITHOUT_MEAN = ("synthetic",)  # a mean of noise and a constant means nothing
+# The prototype with 16 frames per segment, on another machine: bytes per frame, microseconds per batch.
 PROTOTYPE = {
     "breakout": (41, 123),
     "pong": (47, 97),
@@ -61,7 +61,7 @@ PROTOTYPE_BARE = 88  # microseconds
 
 @dataclass(frozen=True)
 class FilledStore:
-    """The same frames in each of ``num_envs`` streams, and what appending them to the first took."""
+    """The same frames in each of ``num_envs`` streams, and the time of appending them to the first."""
 
     packed: PackedStreams
     num_envs: int
@@ -70,19 +70,19 @@ class FilledStore:
 
     @property
     def sealed_frames(self) -> int:
-        """Frames in sealed segments, which ``sealed_nbytes`` are the bytes of."""
+        """Frames in sealed segments, whose bytes are ``sealed_nbytes``."""
         segment_frames = self.packed.frames_per_segment
         return self.num_envs * (self.packed.next_position(0) // segment_frames * segment_frames)
 
     @property
     def raw_share(self) -> float:
-        """Share of segments that are kept as they are."""
+        """Share of segments that are stored as raw frames."""
         segments = (self.packed.segment(0, number) for number in segment_numbers(self.packed))
         return float(np.mean([inspect_segment(segment)["packing"] == "raw" for segment in segments]))
 
 
 def segment_numbers(packed: PackedStreams) -> range:
-    """Of the first stream, the open one included."""
+    """Return the segments of the first stream, the open one included."""
     return range(-(-packed.next_position(0) // packed.frames_per_segment))
 
 
@@ -132,7 +132,7 @@ def gathering(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
 
 
 def bare_copying(uncompressed: NDArray[np.uint8], frame_bytes: int) -> Callable[[], None]:
-    """Return a call that copies as many random windows of ``uncompressed``, which is bytes of no shape."""
+    """Return a call that copies equally many random windows of ``uncompressed``, an array of bytes."""
     num_frames = len(uncompressed) // frame_bytes
     frames = uncompressed[: num_frames * frame_bytes].reshape(num_frames, frame_bytes)
     rng = np.random.default_rng(1)
@@ -147,7 +147,7 @@ def bare_copying(uncompressed: NDArray[np.uint8], frame_bytes: int) -> Callable[
 
 
 def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: int) -> dict[str, float]:
-    """Bytes a frame and microseconds of one recording."""
+    """Return bytes per frame and microseconds of one recording."""
     frame_bytes = int(np.prod(frames.shape[1:]))
     store = filled_store(frames)
     candidates = {"gather": gathering(store, frame_bytes), "bare": bare_copying(uncompressed, frame_bytes)}
@@ -168,13 +168,13 @@ def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: 
 
 
 def geometric_means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Of the figures that are never 0 and lie on no scale of our choice."""
+    """Return the geometric means of the figures that are never 0."""
     names = ("bytes_per_frame", "of_raw", "gather_us", "bare_copy_us", "ratio_to_bare_copy", "pack_us", "pack_mean_us")
     return {name: float(np.exp(np.mean([np.log(row[name]) for row in rows]))) for name in names}
 
 
 def prototype_of(names: Sequence[str]) -> tuple[float, float] | None:
-    """Geometric means of the prototype's bytes and microseconds, if it was measured on all of these."""
+    """Return geometric means of the prototype's bytes and microseconds, if it was measured on all of these."""
     if not all(name in PROTOTYPE for name in names):
         return None
     nbytes, microseconds = np.exp(np.mean(np.log([PROTOTYPE[name] for name in names]), axis=0))

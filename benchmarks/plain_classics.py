@@ -1,6 +1,6 @@
-"""The two older buffers that framestow.integrations.classic stands in for, plain, and as quick as they are written.
+"""Plain versions of the two older buffers that framestow.integrations.classic replaces, as fast as the originals.
 
-Own code after their published behaviour: neither is on PyPI. The tests compare with still plainer ones of lists.
+Our own code after their published behaviour: neither is on PyPI. The tests compare with still plainer ones of lists.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 class PlainFrameHistory:
-    """The Berkeley course's: a NumPy ring of frames ``(H, W, C)``, whose windows are transposed one by one."""
+    """The Berkeley course's buffer: a NumPy ring of frames ``(H, W, C)`` whose windows are transposed one by one."""
 
     def __init__(self, size: int, history: int, frame_shape: tuple[int, ...]) -> None:
         self.size, self.history, self.num_frames = size, history, 0
@@ -29,22 +29,22 @@ class PlainFrameHistory:
         return min(self.num_frames, self.size)
 
     def store_frame(self, frame: NDArray[np.uint8]) -> int:
-        """Give the frame's slot."""
+        """Store a frame and return its slot."""
         slot = self.num_frames % self.size
         self.frames[slot] = frame
         self.num_frames += 1
         return slot
 
     def store_effect(self, slot: int, action: int, reward: float, done: bool) -> None:
-        """Keep what was done at the frame in ``slot``."""
+        """Store action, reward and end of the frame in ``slot``."""
         self.actions[slot], self.rewards[slot], self.done[slot] = action, reward, done
 
     def encode_recent_observation(self) -> NDArray[np.uint8]:
-        """Give what the policy sees at the newest frame."""
+        """Return the policy's observation at the newest frame."""
         return self.encoded((self.num_frames - 1) % self.size)
 
     def sample(self, batch_size: int) -> tuple[NDArray[Any], ...]:
-        """Draw different slots, but for the last one."""
+        """Sample distinct slots, except the last one."""
         slots: list[int] = []
         while len(slots) < batch_size:
             slot = random.randint(0, self.num_in_buffer - 2)
@@ -53,7 +53,7 @@ class PlainFrameHistory:
         return self.transitions(slots)
 
     def transitions(self, slots: list[int]) -> tuple[NDArray[Any], ...]:
-        """Give observations, actions, rewards, next observations and the done mask of these slots."""
+        """Return observations, actions, rewards, next observations and the done mask of these slots."""
         return (
             np.concatenate([self.encoded(slot)[None] for slot in slots]),
             self.actions[slots],
@@ -63,7 +63,7 @@ class PlainFrameHistory:
         )
 
     def encoded(self, slot: int) -> NDArray[np.uint8]:
-        """Give the observation at the frame in ``slot``."""
+        """Return the observation at the frame in ``slot``."""
         first = slot + 1 - self.history
         if first < 0 and self.num_in_buffer < self.size:
             first = 0
@@ -79,7 +79,7 @@ class PlainFrameHistory:
 
 
 class PlainPixelPairs:
-    """nnabla-rl's: a list of steps with the newest frame of ``s`` and of ``s_next``, walked back for each stack."""
+    """nnabla-rl's buffer: a list of steps with the newest frames of ``s`` and ``s_next``, searched for each stack."""
 
     def __init__(self, capacity: int, stacked_frames: int) -> None:
         self.capacity, self.stacked_frames = capacity, stacked_frames
@@ -92,7 +92,7 @@ class PlainPixelPairs:
         return min(self.num_steps, self.capacity)
 
     def append(self, experience: tuple[Any, ...]) -> None:
-        """Keep the newest frames of both observations as pixels."""
+        """Store the newest frames of both observations as pixels."""
         s, a, r, non_terminal, s_next, info = experience
         pixels, next_pixels = ((part[-1] * 255.0).astype(np.uint8) for part in (s, s_next))
         place = self.num_steps % self.capacity
@@ -117,5 +117,5 @@ class PlainPixelPairs:
         return s, a, r, non_terminal, np.concatenate((s[1:], next_pixels[None].astype(np.float32) / 255.0)), info
 
     def sample(self, num_samples: int) -> list[tuple[Any, ...]]:
-        """Draw different experiences."""
+        """Sample distinct experiences."""
         return [self[index] for index in self.generator.choice(len(self), size=num_samples, replace=False)]

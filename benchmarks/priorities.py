@@ -1,22 +1,22 @@
-"""What does drawing by priority cost, beside cpprb and TorchRL?
+"""Measure sampling by priority, compared with cpprb and TorchRL.
 
     python benchmarks/priorities.py              results/priorities.json
     python benchmarks/priorities.py --rounds 20  quicker, printed only
 
-Each memory holds a million transitions of one pixel each, so that priorities are what takes the time, with α = 0.6,
-β = 0.4 and errors that differ. A call draws a batch with its weights and then tells new errors of what it drew, as a
-learner does; batches of 32 and 256. All systems take turns in one process. Medians of single calls. Draws alone are
-not timed: cpprb gives the same batch again until priorities change.
+Each memory has a million transitions of one pixel each, so that priorities take most of the time, with α = 0.6, β = 0.4
+and distinct errors. A call samples a batch with its weights and then sets new errors for it, as a learner does; batches
+of 32 and 256. All systems take turns in one process. Medians of single calls. Sampling alone is not timed: cpprb
+returns the same batch again until priorities change.
 
     framestow, tree        the native Priorities alone: draws with weights, updates with their powers
-    framestow, sampler     Prioritized.draw and .update_priorities: what TorchRL's sampler is compared with
-    framestow, memory      memory.sample and .update_priorities: the checks, and the frames, unpacked
+    framestow, sampler     Prioritized.draw and .update_priorities: comparable with TorchRL's sampler
+    framestow, memory      memory.sample and .update_priorities: with the checks and the unpacked frames
     TorchRL, sampler       PrioritizedSampler.sample and .update_priority, in single precision as by default
     TorchRL, trees         SumSegmentTree and MinSegmentTree in single precision: scanned, read, set, and NumPy powers
     TorchRL, memory        TensorDictReplayBuffer with that sampler and a LazyTensorStorage
-    cpprb, memory          PrioritizedReplayBuffer.sample and .update_priorities (it has no sampler of its own)
+    cpprb, memory          PrioritizedReplayBuffer.sample and .update_priorities (it has no separate sampler)
 
-Before they are timed, each is checked: the mean priority of what it draws is what proportional draws give.
+Before the timing each is checked: the mean priority of its samples must be that of proportional sampling.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RESULTS = Path(__file__).parent / "results"
 CAPACITY = 1_000_000  # transitions
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
 BATCHES = (32, 256)
-NUM_STREAMS = 100  # that fill framestow's memory
+NUM_STREAMS = 100  # streams of framestow's memory
 CHECKED = 50_000  # draws
 SLACK = 0.01  # of their mean: five standard deviations
 
@@ -48,10 +48,10 @@ Update = Callable[[Any, Any], object]
 
 
 class System(NamedTuple):
-    """How one system draws and is told."""
+    """How one system samples and takes new errors."""
 
     draw: Callable[[int], Any]
-    """Give the indices of a batch, as ``update`` takes them."""
+    """Return the indices of a batch, as ``update`` takes them."""
     update: Update
     errors: Callable[[Floats], Any]
     """Errors as ``update`` takes them."""
@@ -66,14 +66,14 @@ def framestow_systems() -> dict[str, System]:
     for step in range(CAPACITY // NUM_STREAMS):
         memory.append(actions, rewards, going, going, np.full((NUM_STREAMS, 1, 1), step % 256, np.uint8))
     memory.sample(1)
-    held, generator = memory._parts.timeline, np.random.default_rng(0)
+    steps, generator = memory._parts.timeline, np.random.default_rng(0)
     tree, slots = Priorities(ALPHA, EPSILON), np.arange(CAPACITY)
     tree.take_note(slots, slots)
     return {
         "framestow, tree": System(lambda size: tree.draw(generator.random(size), BETA)[0], tree.update, np.asarray),
         "framestow, sampler": System(
-            lambda size: sampler.draw(size, held, generator).indices,
-            lambda indices, errors: sampler.update_priorities(indices, errors, held),
+            lambda size: sampler.draw(size, steps, generator).indices,
+            lambda indices, errors: sampler.update_priorities(indices, errors, steps),
             np.asarray,
         ),
         "framestow, memory": System(
@@ -140,7 +140,7 @@ def cpprb_systems() -> dict[str, System]:
 
 
 def check(name: str, system: System) -> None:
-    """Tell a million errors, and raise unless the mean error of what is drawn is that of proportional draws."""
+    """Set a million errors, and raise unless the mean error of the samples is that of proportional sampling."""
     errors = (1 + np.arange(CAPACITY) % 1000).astype(np.float32)
     system.update(system.errors(np.arange(CAPACITY)), system.errors(errors))
     drawn = np.asarray(system.draw(CHECKED))
@@ -153,7 +153,7 @@ def check(name: str, system: System) -> None:
 
 
 def learning(system: System, size: int) -> Callable[[], object]:
-    """A call that draws a batch and tells new errors of it."""
+    """Return a call that samples a batch and sets new errors for it."""
     random = np.random.default_rng(size)
     errors = cycle([system.errors(np.abs(random.normal(size=size)).astype(np.float32)) for _ in range(64)])
     return lambda: system.update(system.draw(size), next(errors))

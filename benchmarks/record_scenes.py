@@ -1,14 +1,14 @@
-"""Records the frames of ViZDoom, Crafter and Super Mario Bros for packing.py, in an environment of their own.
+"""Record the frames of ViZDoom, Crafter and Super Mario Bros for packing.py, in a separate environment.
 
     make scenes                                     .venv-scenes from requirements-scenes.txt, then all of them
     python benchmarks/record_scenes.py --scenes crafter
 
-Random play: an action is drawn uniformly and kept on with probability 0.75 from one step to the next, so that the
-player gets somewhere. ViZDoom (Kempka et al. 2016) shows the last of four tics at 160x120, Super Mario Bros (Kauten
-2018) the last of four frames at 256x240; both are resized to 84x84 with OpenCV's INTER_AREA, in colour and in grey.
-Crafter (Hafner 2021) is drawn at its own 64x64 and has no frames to skip. Same seed, same frames, but for Crafter: it
-draws from Python sets of its creatures, whose order is another in every process. Needs neither framestow nor ale-py:
-what these environments ask for is older than what the others do.
+Random play: each action is drawn uniformly and repeated with probability 0.75 per step, so that the player moves on.
+ViZDoom (Kempka et al. 2016) gives the last of four tics at 160x120, Super Mario Bros (Kauten 2018) the last of four
+frames at 256x240; both are resized to 84x84 with OpenCV's INTER_AREA, in colour and in grey. Crafter (Hafner 2021) is
+recorded at its 64x64 and skips no frames. The same seed gives the same frames, except for Crafter: it iterates Python
+sets of its creatures, whose order differs between processes. Needs neither framestow nor ale-py: these environments
+need older packages than the others.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from numpy.typing import NDArray
 
 from recorded_frames import NUM_FRAMES, Recording, frames_path, save_recording
 
-FRAME_SKIP = 4  # tics or screens an agent step
+FRAME_SKIP = 4  # tics or screens per agent step
 FRAME_SIDE = 84  # pixels
 PERSISTENCE = 0.75  # probability that the last action is kept for another step
 DOOM_BUTTONS = ("ATTACK", "MOVE_FORWARD", "MOVE_LEFT", "MOVE_RIGHT", "TURN_LEFT", "TURN_RIGHT")
 
-Scene = Iterator[tuple[NDArray[np.uint8], bool]]  # a screen, which may be overwritten later; does an episode begin?
+Scene = Iterator[tuple[NDArray[np.uint8], bool]]  # a screen, which may be overwritten later; whether an episode begins
 
 
 class PersistentActions:
-    """Numbers from 0 to ``num_actions`` - 1, each kept for a while."""
+    """Random numbers from 0 to ``num_actions`` - 1, each repeated for some steps."""
 
     def __init__(self, num_actions: int, generator: np.random.Generator) -> None:
         self._num_actions, self._generator = num_actions, generator
         self._action = 0
 
     def draw(self) -> int:
-        """Give the action of the next step."""
+        """Return the action of the next step."""
         if self._generator.random() >= PERSISTENCE:
             self._action = int(self._generator.integers(self._num_actions))
         return self._action
 
 
 def doom(scenario: str, seed: int) -> Scene:
-    """Screens ``(120, 160, 3)`` of a scenario that comes with ViZDoom."""
+    """Yield screens ``(120, 160, 3)`` of a scenario of ViZDoom."""
     import vizdoom
 
     game = vizdoom.DoomGame()
@@ -57,7 +57,7 @@ def doom(scenario: str, seed: int) -> Scene:
     game.set_screen_format(vizdoom.ScreenFormat.RGB24)
     game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
     game.set_window_visible(False)
-    game.set_doom_config_path(str(Path(tempfile.gettempdir()) / "vizdoom.ini"))  # or it leaves one where it is started
+    game.set_doom_config_path(str(Path(tempfile.gettempdir()) / "vizdoom.ini"))  # not the working folder
     game.set_seed(seed)
     game.init()
     buttons = np.eye(len(DOOM_BUTTONS), dtype=int).tolist()
@@ -72,7 +72,7 @@ def doom(scenario: str, seed: int) -> Scene:
 
 
 def crafter(seed: int) -> Scene:
-    """Pictures ``(64, 64, 3)`` of Crafter."""
+    """Yield pictures ``(64, 64, 3)`` of Crafter."""
     from crafter import Env
 
     env = Env(seed=seed)
@@ -86,7 +86,7 @@ def crafter(seed: int) -> Scene:
 
 
 def super_mario(seed: int) -> Scene:
-    """Screens ``(240, 256, 3)`` of Super Mario Bros, played with the seven actions of SIMPLE_MOVEMENT."""
+    """Yield screens ``(240, 256, 3)`` of Super Mario Bros, played with the seven actions of SIMPLE_MOVEMENT."""
     from gym_super_mario_bros import SuperMarioBrosEnv
     from gym_super_mario_bros.actions import SIMPLE_MOVEMENT
     from nes_py.wrappers import JoypadSpace
@@ -114,7 +114,7 @@ SCENES: dict[str, Callable[[int], Scene]] = {
 
 
 def record(name: str, num_frames: int, seed: int) -> None:
-    """Play a scene and save its frames: in colour, and in grey too where they are resized."""
+    """Play a scene and save its frames in colour, and resized ones in grey too."""
     episode_starts = []
     for place, (screen, is_first) in enumerate(islice(SCENES[name](seed), num_frames)):
         picture = screen if name == "crafter" else resized(screen)

@@ -1,7 +1,7 @@
-"""The frames that the benchmarks are measured on, kept in a folder that git ignores.
+"""The recorded frames of the benchmarks, in a folder that git ignores.
 
 A recording is ``<name>-<frames>-<seed>.npy``, ``uint8`` of shape ``(frames, *frame)``, and beside it a ``.json`` with
-the places where episodes begin and the scores of the games that were played to their end.
+the places where episodes begin and the scores of the completed games.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Recording:
 
     frames: NDArray[np.uint8]
     episode_starts: Sequence[int]  # places in ``frames``; the first is 0
-    scores: Sequence[float] = ()  # of each game played to its end; if there is none, of the one that was not
+    scores: Sequence[float] = ()  # of each completed game; if there is none, of the unfinished one
 
     @property
     def mean_score(self) -> float:
-        """Mean over the games; NaN where nothing keeps a score."""
+        """Mean score over the games; NaN for frames without scores."""
         return float(np.mean(self.scores)) if self.scores else float("nan")
 
 
@@ -37,7 +37,7 @@ def frames_path(name: str, num_frames: int, seed: int) -> Path:
 
 
 def save_recording(name: str, recording: Recording, seed: int) -> None:
-    """Write a recording; a file of frames that has its final name is whole."""
+    """Write a recording; a file of frames with its final name is complete."""
     CACHE_FOLDER.mkdir(exist_ok=True)
     path = frames_path(name, len(recording.frames), seed)
     facts = {"episode_starts": list(recording.episode_starts), "scores": list(recording.scores)}
@@ -48,7 +48,7 @@ def save_recording(name: str, recording: Recording, seed: int) -> None:
 
 
 def saved_recording(name: str, num_frames: int = NUM_FRAMES, seed: int = 0) -> Recording | None:
-    """Give what ``save_recording`` wrote; None if it did not yet."""
+    """Return what ``save_recording`` wrote, or None."""
     path = frames_path(name, num_frames, seed)
     if not (path.exists() and path.with_suffix(".json").exists()):
         return None

@@ -1,14 +1,14 @@
-"""What does random retention cost, in time and in transitions?
+"""Measure random retention, in time and in transitions.
 
     python benchmarks/retention.py              Breakout, results/retention.json
     python benchmarks/retention.py --game pong  another game, printed only
 
-Frames: 20,000 of sticky random play (atari_frames.py), over and over; an episode has 500 steps. Memories of 100,000
-transitions of 84x84 frames, stack 4, one stream or eight, are filled four times over, one with each retention. In turn:
-appends (also their mean, since what a leaving segment costs comes once in 320 steps) and sample(32).
+Frames: 20,000 of sticky random play (atari_frames.py), repeated; an episode has 500 steps. Memories of 100,000
+transitions of 84x84 frames, stack 4, one stream or eight, are filled four times, one with each retention. In turn:
+appends (also their mean, since a segment is evicted once in 320 steps) and sample(32).
 
-Then, without frames, how many of a million transitions can be drawn, after ten million steps of episodes that never
-end: the rest are beside holes, or make room for what comes until the next segment leaves.
+Then, without frames: how many of a million transitions are sampleable after ten million steps of endless episodes. The
+others are beside gaps, or are free places until the next eviction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MANY = 1_000_000  # transitions of the memory without frames
 
 
 def appending(memory: ReplayMemory, frames: NDArray[np.uint8]) -> Callable[[], object]:
-    """A call that stores one step of every stream; all episodes end together."""
+    """Return a call that stores one step of every stream; all episodes end together."""
     count = memory.num_envs
     starts = np.arange(count) * (len(frames) // count)
     rows = [frames[(starts + step) % len(frames)] for step in range(len(frames) // count)]
@@ -58,7 +58,7 @@ def appending(memory: ReplayMemory, frames: NDArray[np.uint8]) -> Callable[[], o
 
 
 def share_drawable(segment_frames: int) -> dict[str, float]:
-    """Of the capacity, how much may be drawn, and how much lies beside holes; means over the last million steps."""
+    """Return the shares of the capacity that are sampleable and beside gaps; means over the last million steps."""
     frame = FrameSpec((1, 1))
     timeline = BlockTimeline(
         StepSettings(MANY, 1, STACK, frame, ActionSpec.from_space(4), 0.99, segment_frames), RandomRetention(seed=0)
@@ -109,7 +109,7 @@ def main() -> None:
     print(f"bytes a transition: {bytes_each}")
     shares = {str(segment_frames): share_drawable(segment_frames) for segment_frames in (40, 320)}
     for segment_frames, share in shares.items():
-        print(f"segments of {segment_frames} frames: {share['drawable']:.2%} of the capacity may be drawn, "
+        print(f"segments of {segment_frames} frames: {share['drawable']:.2%} of the capacity is sampleable, "
               f"{share['beside holes']:.2%} lies beside holes")  # fmt: skip
     if arguments.game == "breakout":
         result = {"microseconds": times, "bytes_a_transition": bytes_each, "share_of_capacity": shares}

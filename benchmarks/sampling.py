@@ -1,11 +1,11 @@
-"""How long does ReplayMemory.sample take from a million transitions, on each of ten Atari games?
+"""Measure ReplayMemory.sample from a million transitions, on each of ten Atari games.
 
     python benchmarks/sampling.py                          all ten games, results/sampling.json
     python benchmarks/sampling.py --games Pong Enduro      some of them, printed only
     python benchmarks/sampling.py --batch-size 256 --threads 2         results/sampling_256_2_threads.json
 
-What `framestow bench GAME --libraries none --transitions 1_000_000` measures, for the packed storage alone, over the
-games. Bytes a transition include everything: frames, scalars, index, and the allocator's own.
+Measures as `framestow bench GAME --libraries none --transitions 1_000_000` does, for the packed storage alone, over the
+games. Bytes per transition include everything: frames, scalars, index, and the allocator's overhead.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ GAMES = (
     *("BeamRider", "MsPacman", "Enduro", "Riverraid", "Freeway"),
 )
 PRESET = "machado2018"
-NUM_FRAMES = 20_000  # played a game
+NUM_FRAMES = 20_000  # per game
 
 
 def measured(game: str, settings: BenchSettings) -> dict[str, float]:
-    """Figures of one game."""
+    """Return the figures of one game."""
     play = record_play(game, NUM_FRAMES, PRESET, settings.seed)
     figures = measure(play, PRESET, settings, [], lambda *_: None, FRAMESTOW_SYSTEMS[:1])
     [ours] = figures.systems
@@ -69,7 +69,7 @@ def main() -> None:
         stack=4,
         rounds=arguments.rounds,
         max_bytes=affordable_bytes(),
-        fill_seconds=1.0,  # of other libraries: there are none
+        fill_seconds=1.0,  # for other libraries: there are none
         seed=0,
     )
     print(f"{'':15s}   bytes   sample  x bare   append, µs a step from")

@@ -1,13 +1,12 @@
-"""What does it cost to save a million transitions, to save them again with 10,000 more, and to load them?
+"""Measure saving a million transitions, saving them again with 10,000 more, and loading them.
 
     python benchmarks/saving.py                      Breakout, results/saving.json
     python benchmarks/saving.py --transitions N      another size, printed only
     python benchmarks/saving.py --folder FOLDER      on the disk of that folder; of the temporary files otherwise
 
-The memory is fed by 8 streams with 20,000 recorded frames of sticky random play (atari_frames.py), each stream
-somewhere else in the game, over and over until it is full. Every save ends with what it wrote on the disk (fsync).
-Peaks are what the operating system says that the process held at most (VmHWM), over what it held before the save, or
-holds when it has loaded.
+Eight streams fill the memory with 20,000 recorded frames of sticky random play (atari_frames.py), repeated, each stream
+from another place of the game. Every save ends with its bytes on disk (fsync). Peaks are the operating system's peak of
+the process's memory (VmHWM), above its memory before the save, or after loading.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ EPISODE = 1_000  # steps
 
 
 class Player:
-    """Feeds a memory with the recorded frames, for ever."""
+    """Feeds a memory with the recorded frames, without end."""
 
     def __init__(self) -> None:
         frames = recorded(GAME, NUM_FRAMES, 0)
@@ -46,7 +45,7 @@ class Player:
         self._step = 0
 
     def play(self, memory: ReplayMemory, num_transitions: int) -> None:
-        """Go on for so many transitions, all streams together."""
+        """Append that many transitions over all streams."""
         for _ in range(num_transitions // NUM_STREAMS):
             if self._step % EPISODE == 0:
                 memory.begin(self._rows(self._step))
@@ -62,9 +61,9 @@ def peak_bytes() -> int:
 
 
 def measured(call: Callable[[], object]) -> tuple[float, int]:
-    """Seconds that ``call`` takes, and how far the process grew at most meanwhile."""
+    """Return the seconds of ``call`` and the peak growth of the process."""
     before = live_bytes()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     start = time.perf_counter()
     call()
     seconds = time.perf_counter() - start

@@ -1,8 +1,8 @@
-"""Players that read the game's state from the emulator's 128 bytes of RAM and score clearly better than chance.
+"""Players that read the game's state from the emulator's 128 bytes of RAM and score clearly better than random play.
 
-Where things lie in RAM is from the Atari Annotated RAM Interface (Anand et al. 2019, "Unsupervised State Representation
-Learning in Atari"); what to do with it is ours. A player is called once an agent step, with the RAM and a generator,
-and gives the action; it may remember what it saw the step before.
+The RAM addresses are from the Atari Annotated RAM Interface (Anand et al. 2019, "Unsupervised State Representation
+Learning in Atari"); the strategies are ours. A player is called once per agent step with the RAM and a generator, and
+returns the action; it may remember the step before.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Player = Callable[[NDArray[np.uint8], np.random.Generator], Action]  # of the 12
 
 
 class BreakoutPlayer:
-    """Keeps the paddle where the ball will come down, and meets it with a part of the paddle drawn anew each time."""
+    """Keeps the paddle where the ball will fall, and hits it with a random part of the paddle each time."""
 
     BALL_X, BALL_Y, PADDLE_X = 99, 101, 72
     LEFT_WALL, RIGHT_WALL, PADDLE_Y = 55, 200, 180  # in the units of BALL_X and BALL_Y
     MIDDLE = -8  # PADDLE_X less BALL_X where the ball meets the paddle's middle
-    FARTHEST_AIM, REACH = 4, 5  # a paddle that near is left alone
+    FARTHEST_AIM, REACH = 4, 5  # a paddle this near does not move
 
     def __init__(self) -> None:
         self._last_x, self._last_y, self._aim = 0, 0, 0
@@ -46,14 +46,14 @@ class BreakoutPlayer:
         return Action.RIGHT if distance > 0 else Action.LEFT
 
     def _reflected(self, x: float) -> float:
-        """Place between the walls of a ball that would fly to ``x`` if there were none."""
+        """Return the place between the walls of a ball that would fly to ``x`` without them."""
         width = self.RIGHT_WALL - self.LEFT_WALL
         unfolded = (x - self.LEFT_WALL) % (2 * width)
         return self.LEFT_WALL + min(unfolded, 2 * width - unfolded)
 
 
 class PongPlayer:
-    """Keeps the paddle at the height that the ball will have in the next step, give or take a little."""
+    """Keeps the paddle near the height that the ball will have in the next step."""
 
     BALL_Y, PADDLE_Y = 54, 51
     MIDDLE = -4  # PADDLE_Y less BALL_Y where the ball meets the paddle's middle
@@ -77,7 +77,7 @@ class PongPlayer:
 
 
 class SpaceInvadersPlayer:
-    """Goes along with the invaders, to one side of their middle, and shoots all the time."""
+    """Follows the invaders to one side of their middle, and shoots all the time."""
 
     INVADERS_X, CANNON_X = 26, 28
     ASIDE, REACH = 40, 3
@@ -112,7 +112,7 @@ class SeaquestPlayer:
 
 
 class MostlyPlayer:
-    """Does one thing that gets ahead, and one step in five something beside it, so that no two games are the same."""
+    """Repeats one useful action, and takes another in one step of five, so that games differ."""
 
     OTHERWISE = 0.2
 
@@ -126,7 +126,7 @@ class MostlyPlayer:
         return self._action
 
 
-# What makes a player for each game, by the name of its ROM.
+# The constructor of a player for each game, by the name of its ROM.
 SCRIPTED_PLAYERS: dict[str, Callable[[], Player]] = {
     "breakout": BreakoutPlayer,
     "pong": PongPlayer,

@@ -1,12 +1,13 @@
-"""What do sequences cost, beside copying the same frames out of an uncompressed array?
+"""Measure sequences, compared with copying the same frames from an uncompressed array.
 
     python benchmarks/sequences.py              Breakout, results/sequences.json
     python benchmarks/sequences.py --game pong  another game, printed only
 
-Frames: 20,000 of sticky random play (atari_frames.py), over and over, in a memory of 100,000 transitions, stack 4, of
-one stream or eight; an episode has 500 steps. In turn: sequences of 80 steps, masked at the end of an episode, and the
-bare copy: of as many windows of 84 frames, by one np.take into a kept output. Beside them those that share 40 steps,
-those inside an episode, those across borders, where every step has a window of its own, and as many single transitions.
+Frames: 20,000 of sticky random play (atari_frames.py), repeated, in a memory of 100,000 transitions, stack 4, of one
+stream or eight; an episode has 500 steps. In turn: sequences of 80 steps, masked at the end of an episode, and the bare
+copy of as many windows of 84 frames, with one np.take into a reused output. Measured besides: sequences that overlap by
+40 steps, sequences inside an episode, sequences across episodes, where every step has its own window, and as many
+single transitions.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ NUM_FRAMES = 20_000  # recorded
 CAPACITY, STACK, LENGTH = 100_000, 4, 80
 BATCHES = (16, 32)  # sequences
 BARE, ONE_WINDOW = "bare copy", ("masked", "overlap of 40", "inside")
-NUM_DRAWN = 64  # batches of windows of the bare copy, drawn beforehand, taken in turn
+NUM_DRAWN = 64  # batches of windows of the bare copy, drawn beforehand
 
 
 def bare_copy(frames: np.ndarray, batch_size: int) -> Callable[[], object]:
-    """Copies windows of as many frames as a sequence shows."""
+    """Copies windows of a sequence's number of frames."""
     shown = LENGTH + STACK
     firsts = np.random.default_rng(0).integers(len(frames) - shown, size=(NUM_DRAWN, batch_size, 1))
     windows = list(firsts + np.arange(shown))
@@ -49,7 +50,7 @@ def bare_copy(frames: np.ndarray, batch_size: int) -> Callable[[], object]:
 
 
 def filled(frames: np.ndarray, num_envs: int) -> ReplayMemory:
-    """A full memory of that game."""
+    """Return a full memory of that game."""
     spec = FrameSpec((FRAME_SIDE, FRAME_SIDE))
     memory = ReplayMemory(CAPACITY, spec, 4, stack=STACK, num_envs=num_envs, seed=0)
     append = appending(memory, frames)
@@ -59,7 +60,7 @@ def filled(frames: np.ndarray, num_envs: int) -> ReplayMemory:
 
 
 def candidates_of(memory: ReplayMemory, batch_size: int) -> dict[str, Callable[[], object]]:
-    """What is timed of one memory, by name."""
+    """Return the timed calls of one memory, by name."""
 
     def sequences(**settings: object) -> Callable[[], object]:
         return lambda: memory.sample_sequences(batch_size, LENGTH, **settings)
@@ -87,7 +88,7 @@ def main() -> None:
         for batch_size in BATCHES:
             bare = {BARE: bare_copy(raw, batch_size)}
             candidates = candidates_of(memory, batch_size)
-            # What takes five times the room is measured apart, so that it does not push the others' arrays out.
+            # Batches of five times the size are measured apart: they would evict the others' arrays from the caches.
             for group in (ONE_WINDOW, *((name,) for name in candidates if name not in ONE_WINDOW)):
                 timed = bare | {name: candidates[name] for name in group}
                 medians = interleaved_medians(timed, arguments.rounds, calls=10)

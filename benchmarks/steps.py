@@ -1,14 +1,14 @@
-"""What does a step cost beside packing its frame, and a batch beside gathering its windows?
+"""Measure a step compared with packing its frame, and a batch compared with gathering its windows.
 
     python benchmarks/steps.py                   Breakout, results/steps.json
     python benchmarks/steps.py --game pong       another game, printed only
 
 Frames: 20,000 of sticky random play (atari_frames.py), recorded once. A memory of 84x84 frames, stack 4, is filled
-until its ring has wrapped, so that every append also lets a transition go. An append gets arrays as Gymnasium gives
-them (int64 actions, float64 rewards, bool flags), or lists of Python numbers, as a loop over one environment has them.
-In turn with it, a bare packed store takes the same frames; in turn with sample(32), a bare store gathers 32 windows
-of 5 into an output that is kept; with returns of 3 steps, 32 windows of 4 and the 32 that are 3 steps on. Medians of
-single calls, so that a busy machine disturbs them little; what sealing a segment costs once in 64 frames is in neither.
+until its ring has wrapped, so that every append also evicts a transition. An append gets arrays as Gymnasium returns
+them (int64 actions, float64 rewards, bool flags), or lists of Python numbers, as in a loop over one environment. In
+turn with it, a bare packed store takes the same frames. In turn with sample(32), a bare store gathers 32 windows of 5
+into a reused output; with returns of 3 steps, 32 windows of 4 and the 32 windows 3 steps later. Medians of single
+calls, so that other work of the machine hardly affects them; neither includes sealing a segment, once in 64 frames.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
 
 RESULTS = Path(__file__).parent / "results"
-NUM_FRAMES = 20_000  # recorded a game
+NUM_FRAMES = 20_000  # per game
 CAPACITY = 20_000  # transitions
 STACK, BATCH = 4, 32
-N_STEP = 3  # where a return has more than one
+N_STEP = 3  # rewards per return, for n-step returns
 SHAPE = (FRAME_SIDE, FRAME_SIDE)
-NUM_BATCHES = 257  # different batches of the bare store, taken in turn
+NUM_BATCHES = 257  # different batches of the bare store
 
 
 def bare_store(num_envs: int) -> PackedStreams:
@@ -43,13 +43,13 @@ def bare_store(num_envs: int) -> PackedStreams:
 
 
 def rows_of(frames: NDArray[np.uint8], num_envs: int) -> list[NDArray[np.uint8]]:
-    """``(num_envs, 84, 84)`` a step, each stream somewhere else in the game."""
+    """Yield ``(num_envs, 84, 84)`` per step, each stream from another place of the game."""
     starts = np.arange(num_envs) * (len(frames) // num_envs)
     return [frames[(starts + step) % len(frames)] for step in range(len(frames) // num_envs)]
 
 
 def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: bool) -> Callable[[], object]:
-    """A call that stores one step of every stream, an episode's end now and then."""
+    """Return a call that stores one step of every stream, with occasional ends of episodes."""
     count = memory.num_envs
     going = np.zeros(count, np.bool_)
     steps = [(np.full(count, step % 4), np.full(count, step % 3 - 1.0), going, going) for step in range(12)]
@@ -60,7 +60,7 @@ def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: boo
 
 
 def packing(num_envs: int, rows: list[NDArray[np.uint8]]) -> Callable[[], object]:
-    """The same frames into a bare store that is kept as short as the memory's."""
+    """Return a call that appends the same frames to a bare store of the memory's length."""
     store, streams, frames = bare_store(num_envs), np.arange(num_envs, dtype=np.int32), cycle(rows)
     kept = CAPACITY // num_envs
 

@@ -1,13 +1,13 @@
-"""Is Super Mario Bros, recorded through Berkeley's calls, what the plain ReplayBuffer gives, and what does it take?
+"""Compare Super Mario Bros recorded through Berkeley's calls with the plain ReplayBuffer, and measure both.
 
     make mario            .venv-scenes with framestow in it, then this and examples/super_mario_bros.py
 
-gym-super-mario-bros (Kauten 2018) is played at random, one of its seven actions of SIMPLE_MOVEMENT kept on with
-probability 0.75, for four screens a step. Each frame goes into framestow's ``ReplayBuffer`` and into the plain one
+gym-super-mario-bros (Kauten 2018) is played at random: one of the seven actions of SIMPLE_MOVEMENT, repeated with
+probability 0.75, for four screens per step. Each frame goes into framestow's ``ReplayBuffer`` and into the plain one
 (plain_classics.py): as 84x84 grey and in colour, resized with OpenCV's INTER_AREA, and as the whole screen, 240x256 in
-colour, which a plain ring has no room for many of. Both see every frame once; both are asked for the newest observation
-behind each; and every 50 steps both draw 32 transitions from the same seed. Of all that is drawn every stack, action,
-reward and flag must be equal, and in the end every transition, or this ends with an error.
+colour, of which a plain ring can store only a few. The newest observation of both is read after each frame, and every
+50 steps both sample 32 transitions with the same seed. Every sampled stack, action, reward and flag must be equal, and
+in the end every transition; a difference is an error.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from record_scenes import FRAME_SKIP, PersistentActions, resized
 RESULT = Path(__file__).parent / "results" / "super_mario.json"
 HISTORY, BATCH_SIZE = 4, 32
 STEPS_BETWEEN_DRAWS = 50
-CHUNK = 250  # transitions that are compared at once
+CHUNK = 250  # transitions compared at once
 
-Step = tuple[NDArray[np.uint8], int, float, bool]  # a screen, what was done at it and what that led to
+Step = tuple[NDArray[np.uint8], int, float, bool]  # screen, action, reward, whether the game ended
 
 
 def played(seed: int) -> Iterator[Step]:
-    """Steps of Super Mario Bros; behind one that ends a game comes the first screen of the next."""
+    """Yield steps of Super Mario Bros; after a game's last step follows the next game's first screen."""
     from gym_super_mario_bros import SuperMarioBrosEnv
     from gym_super_mario_bros.actions import SIMPLE_MOVEMENT
     from nes_py.wrappers import JoypadSpace
@@ -64,12 +64,12 @@ def grey(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def channels_last(stacks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Give stacks ``(n, HISTORY, H, W, C)`` as Berkeley's buffer does, ``(n, H, W, HISTORY * C)``."""
+    """Return stacks ``(n, HISTORY, H, W, C)`` in Berkeley's form, ``(n, H, W, HISTORY * C)``."""
     return np.concatenate(np.moveaxis(stacks, 1, 0), axis=-1)
 
 
 class Kind(NamedTuple):
-    """What is kept of a screen, and of how many steps at most."""
+    """How a screen is stored, and the maximum number of steps."""
 
     frame_of: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
     most_steps: int
@@ -93,7 +93,7 @@ class Pair:
         self.num_compared = self.num_frames = 0
 
     def store(self, step: Step) -> None:
-        """Store a step in both, and look at the newest observation."""
+        """Store a step in both, and compare the newest observations."""
         if self.num_frames == self.num_steps:
             return
         screen, action, reward, done = step
@@ -108,19 +108,19 @@ class Pair:
             self.compare_draws()
 
     def compare_draws(self) -> None:
-        """Let both draw from one seed."""
+        """Sample from both with one seed, and compare."""
         random.seed(self.num_frames)
         expected = self.plain.sample(BATCH_SIZE)
         random.seed(self.num_frames)
         self.compare(expected, self.mine.sample(BATCH_SIZE))
 
     def compare_all(self) -> None:
-        """Compare every transition that there is, number by number."""
+        """Compare every transition, number by number."""
         for first in range(0, self.num_frames - 1, CHUNK):
             numbers = np.arange(first, min(first + CHUNK, self.num_frames - 1))
             observations, actions, rewards, next_observations, done = self.plain.transitions(numbers.tolist())
             batch = self.mine.memory.get(numbers)
-            going_on = ~batch.terminated  # behind an end the plain one shows the next game alone
+            going_on = ~batch.terminated  # after an end the plain one returns the next game's frames
             mine, mine_next = map(channels_last, (batch.observation, batch.next_observation))
             self.compare(
                 (observations, actions, rewards, next_observations[going_on], done),
@@ -135,7 +135,7 @@ class Pair:
         self.num_compared += len(expected[0])
 
     def figures(self) -> dict[str, Any]:
-        """What both take for a frame, but for the arrays that batches were given in, and for a batch."""
+        """Return both buffers' bytes per frame, without their output arrays, and microseconds per batch."""
         times = {
             "framestow": lambda: self.mine.sample(BATCH_SIZE),
             "plain": lambda: self.plain.sample(BATCH_SIZE),

@@ -1,6 +1,6 @@
-"""Frames that no game shows, 84x84 grey: the best and the worst that a packing can meet, and flicker.
+"""Synthetic frames, 84x84 grey: the best and the worst case of a packing, and flicker.
 
-Each maker gives ``uint8`` of shape ``(num_frames, 84, 84)``, the same for the same arguments.
+Each function returns ``uint8`` of shape ``(num_frames, 84, 84)``, equal for equal arguments.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ FIELD_BLOCK = 7  # pixels; a field is made of blocks of one shade each
 
 
 def noise(num_frames: int) -> NDArray[np.uint8]:
-    """Every pixel of every frame random: nothing to be found."""
+    """Return frames of random pixels, which cannot be packed."""
     return np.random.default_rng(0).integers(0, 256, (num_frames, FRAME_SIDE, FRAME_SIDE), np.uint8)
 
 
 def constant(num_frames: int) -> NDArray[np.uint8]:
-    """One shade, always."""
+    """Return frames of one shade."""
     return np.full((num_frames, FRAME_SIDE, FRAME_SIDE), 87, np.uint8)
 
 
 def flickering_sprites(num_frames: int) -> NDArray[np.uint8]:
-    """Twelve sprites that drift over a still field, half of them in the even frames and half in the odd ones.
+    """Return frames of twelve sprites that drift over a still field, half in the even frames, half in the odd ones.
 
-    So the Atari 2600 shows more than it can draw at once, and so they come through where no maximum of two screens is
-    taken.
+    The Atari 2600 so shows more sprites than it can draw at once. They look like this without a maximum of two
+    screens.
     """
     generator = np.random.default_rng(1)
     frames = np.repeat(_field(generator)[None], num_frames, axis=0)
@@ -43,7 +43,7 @@ def flickering_sprites(num_frames: int) -> NDArray[np.uint8]:
 
 
 def flickering_screen(num_frames: int) -> NDArray[np.uint8]:
-    """Two still fields in turn, so that no pixel is what it was in the frame before."""
+    """Return two still fields in turn, so that every pixel differs from the frame before."""
     generator = np.random.default_rng(2)
     fields = np.stack([_field(generator) // 2, _field(generator) // 2 + 128])
     return fields[np.arange(num_frames) % 2]

@@ -1,16 +1,16 @@
-"""What do threads buy a batch, and what do samplers cost the writer?
+"""Measure batches on several threads, and appends beside sampling threads.
 
     python benchmarks/threads.py                 all ten games, results/threads.json
     python benchmarks/threads.py --games pong    some of them, printed only
 
-First, per game: 256 windows of five frames from a packed store (as packing.py fills it), unpacked by one thread and by
-two, in turn with the bare copy of as many windows: one np.take from an uncompressed array of 4 GiB into an output that
-is kept. Median microseconds.
+First, per game: 256 windows of five frames from a packed store (filled as in packing.py), unpacked by one thread and by
+two, in turn with the bare copy of equally many windows: one np.take from an uncompressed array of 4 GiB into a reused
+output. Median microseconds.
 
 Second, on the first game: microseconds of one `append` to a full memory of 100,000 transitions that gets a step every
 millisecond, as from an environment, while 0, 1, 2 or 4 threads call `sample(256)` without a pause: median and 99th
-percentile, and the batches a second that all of them got. More samplers than cores make the writer wait for a core, as
-any other thread would.
+percentile, and the batches per second over all threads. With more samplers than cores the writer waits for a core, as
+beside any other threads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NUM_SAMPLERS = (0, 1, 2, 4)
 
 
 def gathering(store: FilledStore, threads: int) -> Callable[[], None]:
-    """Return a call that gathers the next batch of random windows on so many threads."""
+    """Return a call that gathers the next batch of random windows on that many threads."""
     rng = np.random.default_rng(0)
     counts = np.full(WINDOWS, LENGTH, np.int32)
     out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
@@ -56,7 +56,7 @@ def gathering(store: FilledStore, threads: int) -> Callable[[], None]:
 
 
 def bare_copying() -> Callable[[], object]:
-    """Return a call that copies as many random windows from an uncompressed array."""
+    """Return a call that copies equally many random windows from an uncompressed array."""
     frames = np.ones((BARE_BYTES // FRAME_BYTES, FRAME_BYTES), np.uint8)
     rng = np.random.default_rng(1)
     out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
@@ -66,7 +66,7 @@ def bare_copying() -> Callable[[], object]:
 
 
 def gather_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[str, float]:
-    """Microseconds a batch on one thread, on two, and of the bare copy."""
+    """Return microseconds per batch on one thread, on two, and of the bare copy."""
     store = filled_store(recorded(game))
     candidates = {f"threads_{count}": gathering(store, count) for count in (1, 2)}
     medians = interleaved_medians(candidates | {"bare_copy": bare_copy}, rounds=rounds, calls=2)
@@ -74,7 +74,7 @@ def gather_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dic
 
 
 def filled_memory(frames: NDArray[np.uint8]) -> ReplayMemory:
-    """A full memory of one stream that shows ``frames`` over and over."""
+    """Return a full memory of one stream of ``frames``, repeated."""
     memory = ReplayMemory(CAPACITY, FrameSpec((FRAME_SIDE, FRAME_SIDE)), 4, seed=0)
     memory.begin(frames[:1])
     for step in range(CAPACITY):
@@ -88,7 +88,7 @@ def append_step(memory: ReplayMemory, frames: NDArray[np.uint8], step: int) -> N
 
 
 def append_times(memory: ReplayMemory, frames: NDArray[np.uint8], num_samplers: int) -> dict[str, float]:
-    """Microseconds an append while so many threads sample, and what these got."""
+    """Return microseconds per append while that many threads sample, and their batches per second."""
     has_ended = threading.Event()
     num_batches = [0] * num_samplers
 

@@ -1,4 +1,4 @@
-"""Frames for very large memories: real play in takes that do not repeat as a whole, many streams at once."""
+"""Frames for very large memories: takes of real play in varied order, in many streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-SHORTEST, LONGEST = 300, 3_000  # frames of a take
+SHORTEST, LONGEST = 300, 3_000  # frames per take
 
 Frames = NDArray[np.uint8]
 
@@ -29,15 +29,15 @@ class Take:
 
     @property
     def num_left(self) -> int:
-        """Frames that were not taken yet."""
+        """Frames that were not returned yet."""
         return self.stop - self.start
 
 
 class VariedFilm:
-    """One stream of takes of one recording; start, length, and whether it stands on its head, are drawn for each.
+    """One stream of takes of one recording, with random start, length and orientation (upright or upside down).
 
-    A segment of a memory begins at any frame of any take, so few of them are alike: with 20,000 recorded frames, either
-    way up, there are 40,000 places to begin, and the seams between takes fall anywhere.
+    A segment of a memory may begin at any frame of any take, so few segments are equal: 20,000 recorded frames in two
+    orientations have 40,000 starts, and takes end anywhere in a segment.
     """
 
     def __init__(self, recording: Frames, seed: int) -> None:
@@ -51,14 +51,14 @@ class VariedFilm:
         return Take(self._recording, start, start + length, bool(self._rng.integers(2)))
 
     def first_frame(self) -> Frames:
-        """Begin a take; its first frame."""
+        """Begin a take; return its first frame."""
         self._take = self._next_take()
         frame = np.empty((1, *self._recording.shape[1:]), np.uint8)
         self._take.copy_to(frame)
         return frame[0]
 
     def fill(self, out: Frames) -> dict[int, Frames]:
-        """Write what the next ``len(out)`` steps led to; give the steps that ended a take, with what comes then."""
+        """Write the frames of the next ``len(out)`` steps; return the first frames after each ended take."""
         endings: dict[int, Frames] = {}
         done = 0
         while done < len(out):

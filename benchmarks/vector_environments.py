@@ -1,16 +1,16 @@
-"""How many agent steps a second do eight Atari environments make on two cores, beside the other libraries'?
+"""Measure agent steps per second of eight Atari environments on two cores, compared with other libraries.
 
     python benchmarks/vector_environments.py                  Breakout and Pong, results/vector_environments.json
     python benchmarks/vector_environments.py --games qbert --rounds 9   printed only
 
-Random play by actions drawn beforehand, the same work each (atari_libraries.py), resets included; every `step` waits
-for all eight. The bare emulator runs in two processes, each in a loop of its own, and reads no frame: it is the
-ceiling. The same in lockstep waits for all games at every step, as vector environments do. The rates are medians over
-rounds in which every candidate takes a turn, in an order that is shuffled; the ratios are compared round by round. All
-candidates live at once, the idle ones asleep: the run ends where they are not.
+Random play with actions drawn beforehand, the same work for each (atari_libraries.py), resets included; every `step`
+waits for all eight. The bare emulator runs in two processes with independent loops and reads no frame: an upper bound.
+The same in lockstep waits for all games at every step, as vector environments do. Rates are medians over rounds in
+which every candidate takes a turn in shuffled order; ratios are compared round by round. All candidates exist at once
+and sleep between their turns; a candidate that does not sleep ends the run with an error.
 
-`recorded` is ours with `Recorder` into a packed `ReplayMemory` of 100,000 transitions: its step also stores what was
-seen and gives stacks of four.
+`recorded` is ours with `Recorder` into a packed `ReplayMemory` of 100,000 transitions: its step also stores the frames
+and returns stacks of four.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def candidates(rom: str, num_envs: int, cores: int) -> list[Candidate]:
 
 def _workers(rom: str, num_envs: int, cores: int) -> Any:
     env = make_atari(rom, num_envs, seed=0, workers=cores)
-    env.copies_observations = False  # as the others' arrays, which the next step overwrites
+    env.copies_observations = False  # like the others' arrays, which the next step overwrites
     return env
 
 
@@ -100,7 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--games", nargs="+", default=GAMES)
     parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--cores", type=int, default=2, help="processes or threads of each that can be told a number")
+    parser.add_argument(
+        "--cores", type=int, default=2, help="processes or threads per candidate, if it has such a setting"
+    )
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--steps", type=int, default=100, help="steps of all environments in a turn")
     settings = parser.parse_args()

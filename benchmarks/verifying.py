@@ -1,10 +1,11 @@
-"""What does it take to inspect, to verify and to repair a store of a million transitions?
+"""Measure inspecting, verifying and repairing a store of a million transitions.
 
     python benchmarks/verifying.py                      Breakout, results/verifying.json
     python benchmarks/verifying.py --transitions N      another size, printed only
 
-The store is what benchmarks/saving.py saves. Each is done in a process of its own; peaks are what that held at most
-(VmHWM) over one that only imports the same. Before the repair a bit is flipped in a segment and in a block of steps.
+The store is the one of benchmarks/saving.py. Each command runs in its own process; peaks are the process's peak memory
+(VmHWM) above that of a process with the same imports. Before the repair one bit is flipped in a segment and in a block
+of steps.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ print(seconds, int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].
 
 
 def measured(call: str, folder: Path) -> tuple[float, int]:
-    """Seconds and peak bytes of a process that does ``call``."""
+    """Return seconds and peak bytes of a process that runs ``call``."""
     command = [sys.executable, "-c", CODE.format(call=call), str(folder)]
     seconds, peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return float(seconds), int(peak)

@@ -1,12 +1,12 @@
-"""Does a long run stay flat and right when its workers are killed again and again?
+"""Check that a long run stays correct and constant in size when its workers are killed again and again.
 
     python benchmarks/worker_losses.py
 
-Breakout, 8 environments in 2 workers, random play, 20,000 vector steps; about every 2,000 steps one worker is killed,
-wherever a step finds it. The memory is full after an eighth of that. Beside it stands, for every transition that it
-should hold, a digest of both its stacks, taken from the answers of the vector environment alone; every 2,000 steps all
-of them are compared. Resident memory, open files and processes of the run are noted then: from the first look at a
-full memory on they must not grow.
+Breakout, 8 environments in 2 workers, random play, 20,000 vector steps; about every 2,000 steps one worker is killed
+during a step. The memory is full after an eighth of the run. For every transition that it should store, a digest of
+both its stacks is computed from the results of the vector environment alone; every 2,000 steps all of them are
+compared. Resident memory, open files and processes are recorded at the same time: they must not grow after the first
+comparison with a full memory.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ def digest(stack: Any) -> bytes:
 
 
 class WatchedWorkers(WorkerVectorEnv):
-    """Works out from each of its answers which transitions a memory has to hold."""
+    """Derives from each result which transitions a memory must store."""
 
     def watch(self) -> None:
-        """Begin with the frames that the next reset gives."""
-        self.held: deque[Transition] = deque(maxlen=CAPACITY)
+        """Begin with the frames of the next reset."""
+        self.expected: deque[Transition] = deque(maxlen=CAPACITY)
         self.stacks: list[deque[NDArray[np.uint8]]] = [deque(maxlen=STACK) for _ in range(self.num_envs)]
         self.num_lost = 0
 
     def begin(self, number: int, frame: NDArray[np.uint8]) -> None:
-        """Start an episode: its first frame stands for those before it."""
+        """Start an episode, padded with its first frame."""
         self.stacks[number].extend([frame.copy()] * STACK)
 
     def step_async(self, actions: Any) -> None:
-        """Keep the actions."""
+        """Record the actions."""
         super().step_async(actions)
         self.actions = np.array(actions)
 
     def step_wait(self, timeout: float | None = None) -> Any:
-        """Take the answer in: with SAME_STEP the true last frame stands in ``final_obs``."""
+        """Process the result: with SAME_STEP the true last frame is in ``final_obs``."""
         answer = super().step_wait(timeout)
         frames, rewards, terminated, truncated, infos = answer
         is_lost = infos.get("_episode_lost", np.zeros(self.num_envs, np.bool_))
@@ -74,15 +74,15 @@ class WatchedWorkers(WorkerVectorEnv):
                 before = digest(stack)
                 stack.append((infos["final_obs"][number] if ended else frames[number]).copy())
                 flags = bool(terminated[number]), bool(truncated[number])
-                self.held.append((before, digest(stack), int(self.actions[number]), float(rewards[number]), *flags))
+                self.expected.append((before, digest(stack), int(self.actions[number]), float(rewards[number]), *flags))
             if ended:
                 self.begin(number, frames[number])
         return answer
 
 
-def compare(memory: ReplayMemory, held: deque[Transition]) -> None:
-    """Hold every transition of the memory against what was answered."""
-    indices, expected = memory.sampleable_indices(), list(held)
+def compare(memory: ReplayMemory, transitions: deque[Transition]) -> None:
+    """Compare every transition of the memory with the expected ones."""
+    indices, expected = memory.sampleable_indices(), list(transitions)
     if len(indices) != len(expected):
         raise AssertionError(f"memory holds {len(indices)} transitions: {len(expected)} were answered")
     for first in range(0, len(indices), 512):
@@ -95,11 +95,11 @@ def compare(memory: ReplayMemory, held: deque[Transition]) -> None:
 
 
 def look(step: int, memory: ReplayMemory, workers: WatchedWorkers) -> dict[str, int]:
-    compare(memory, workers.held)
+    compare(memory, workers.expected)
     process = psutil.Process()
     return {
         "vector steps": step,
-        "transitions compared": len(workers.held),
+        "transitions compared": len(workers.expected),
         "episodes lost": workers.num_lost,
         "resident KiB": live_bytes() // 1024,
         "open files": process.num_fds(),
@@ -108,7 +108,7 @@ def look(step: int, memory: ReplayMemory, workers: WatchedWorkers) -> dict[str, 
 
 
 def play(num_steps: int) -> list[dict[str, int]]:
-    """Play, kill, and look now and then."""
+    """Play, kill workers, and compare at intervals."""
     make: Any = partial(AtariEnv, find_rom("Breakout"), find_preset("machado2018"))
     workers = WatchedWorkers(
         [make] * NUM_ENVS, AutoresetMode.SAME_STEP, num_workers=NUM_WORKERS, on_worker_lost="restart", seed=0

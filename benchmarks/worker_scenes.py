@@ -1,12 +1,12 @@
-"""Does Super Mario Bros, an environment of the old Gym, play in worker processes, and outlive one that is killed?
+"""Check that Super Mario Bros, an environment of the old Gym, plays in worker processes and survives a killed worker.
 
     make worker-scenes        .venv-scenes with framestow in it, then this
 
-gym-super-mario-bros (Kauten 2018) knows the old Gym's calls and a NumPy before 2 only. `SuperMario` is all that it
-takes: a Gymnasium environment around it, frame skip 4, 84x84 grey. Under each start method four of them play in two
-workers, a policy drawn at random beforehand, and the same four in this process. In the middle one worker is killed
-where a step finds it. Until then all frames must be equal, and to the end those of the other worker; the memory must
-hold every step that was answered, frame for frame; and nothing may be left running. Anything else ends with an error.
+gym-super-mario-bros (Kauten 2018) supports only the old Gym's calls and NumPy before 2. `SuperMario` is the only
+adapter needed: a Gymnasium environment around it, frame skip 4, 84x84 grey. Under each start method four of them play
+in two workers with random actions drawn beforehand, and the same four in this process. Halfway one worker is killed
+during a step. Until then all frames must be equal, and to the end those of the other worker. The memory must store
+every returned step, frame for frame, and no process may remain. Anything else ends with an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESULT = Path(__file__).parent / "results" / "worker_scenes.json"
 START_METHODS = ("fork", "spawn", "forkserver")
 NUM_ENVS, NUM_WORKERS = 4, 2
 KILLED_WORKER = 1
-FRAME_SKIP = 4  # screens an agent step
+FRAME_SKIP = 4  # screens per agent step
 FRAME_SIDE = 84  # pixels
 
 
@@ -56,12 +56,12 @@ class SuperMario(gymnasium.Env[NDArray[np.uint8], int]):
         seed: int | None = None,
         options: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Start the game anew."""
-        super().reset(seed=seed)  # the game itself draws nothing
+        """Restart the game."""
+        super().reset(seed=seed)  # the game itself is deterministic
         return grey(self._game.reset()), {}
 
     def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Hold the buttons of ``action`` for four screens, and show the last."""
+        """Press the buttons of ``action`` for four screens and return the last."""
         total = 0.0
         for _ in range(FRAME_SKIP):
             screen, reward, has_ended, info = self._game.step(int(action))
@@ -71,7 +71,7 @@ class SuperMario(gymnasium.Env[NDArray[np.uint8], int]):
         return grey(screen), total, bool(has_ended), False, {"x_pos": int(info["x_pos"]), "life": int(info["life"])}
 
     def close(self) -> None:
-        """Let go of the emulator."""
+        """Close the emulator."""
         self._game.close()
 
 
@@ -81,7 +81,7 @@ def grey(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 class AnsweredSteps:
-    """What the vector environment answered, real steps only, in the order in which a memory takes them."""
+    """The real steps that the vector environment returned, in the order in which a memory stores them."""
 
     def __init__(self) -> None:
         self.before: list[NDArray[np.uint8]] = []
@@ -90,7 +90,7 @@ class AnsweredSteps:
         self.rewards: list[float] = []
 
     def take(self, shown: NDArray[np.uint8], actions: NDArray[np.int64], answer: Any, was_reset: Any) -> None:
-        """Keep the steps of one answer; environments that were reset in it, or lost, made none."""
+        """Record the steps of one result, without environments that were reset in it or lost."""
         frames, rewards, _, _, infos = answer
         is_lost = infos.get("_episode_lost", np.zeros(len(frames), np.bool_))
         for number in np.flatnonzero(~(was_reset | is_lost)):
@@ -100,7 +100,7 @@ class AnsweredSteps:
             self.rewards.append(float(rewards[number]))
 
     def check(self, memory: ReplayMemory) -> None:
-        """Compare with everything that the memory holds."""
+        """Compare with everything that the memory stores."""
         batch = memory.get(memory.sampleable_indices())
         np.testing.assert_array_equal(np.arange(len(self.after)), batch.index)
         np.testing.assert_array_equal(self.before, batch.observation[:, -1])
@@ -110,7 +110,7 @@ class AnsweredSteps:
 
 
 class SeenWorkers(WorkerVectorEnv):
-    """Keeps its last answer: the recorder hands out stacks of its frames."""
+    """Keeps its last result, since the recorder returns stacks of its frames."""
 
     answer: Any = None
 
@@ -122,7 +122,7 @@ class SeenWorkers(WorkerVectorEnv):
 
 
 def play(start_method: str, num_steps: int) -> dict[str, Any]:
-    """Play beside the same environments in this process, kill a worker in the middle, and compare everything."""
+    """Play beside the same environments in this process, kill a worker halfway, and compare everything."""
     workers = SeenWorkers(
         [SuperMario] * NUM_ENVS, num_workers=NUM_WORKERS, start_method=start_method, on_worker_lost="restart", seed=0
     )

@@ -1,11 +1,11 @@
 #!/bin/sh
-# native_tests/build.sh FOLDER SANITIZERS TARGET...: builds the targets in build/FOLDER and shows the log only of what
-# failed. The target _native is the Python module; it needs .venv with nanobind, the others need no Python.
+# native_tests/build.sh FOLDER SANITIZERS TARGET...: builds the targets in build/FOLDER and prints the log only on
+# failure. The target _native is the Python module and needs .venv with nanobind; the others need no Python.
 set -eu
 cd "$(dirname "$0")/.."
 build=build/$1 sanitizers=$2
 shift 2
-command -v g++ > /dev/null && export CXX="${CXX:-g++}"  # one compiler for module and tests, which share what they are built of
+command -v g++ > /dev/null && export CXX="${CXX:-g++}"  # one compiler for module and tests, which share object files
 cmake=cmake
 [ -x .venv/bin/cmake ] && cmake=$PWD/.venv/bin/cmake
 

@@ -1,4 +1,4 @@
-// CHECK(claim): ends the program, with the place and the claim, unless it holds. Works in every build type.
+// CHECK(claim) prints its place and the claim and aborts unless the claim is true. Works in every build type.
 #pragma once
 
 #include <cstdio>
@@ -7,7 +7,7 @@
 #define CHECK(claim)                                                              \
     do {                                                                          \
         if (!(claim)) {                                                           \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #claim); \
+            std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #claim); \
             std::abort();                                                         \
         }                                                                         \
     } while (false)

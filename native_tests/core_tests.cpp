@@ -1,4 +1,4 @@
-// The core without Python: round trips, borders of segments, memory given back. Ends with status 0 when all holds.
+// Tests of the core without Python: round trips, segment borders, released memory. Exits with 0 on success.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -32,7 +32,7 @@ void checksum_paths_agree() {
     CHECK(crc32c(ByteSpan{digits, 9}) == 0xE3069283U);
 }
 
-void segments_come_back() {
+void segments_are_restored() {
     std::mt19937 random(2);
     for (const FrameGeometry& geometry : kGeometries) {
         for (const std::uint32_t count : {1U, 2U, 7U, 64U, 90U}) {
@@ -46,8 +46,8 @@ void segments_come_back() {
     }
 }
 
-// One stream as lists of frames would hold it.
-void windows_are_what_was_appended() {
+// A stream as a plain list of frames.
+void windows_equal_the_appended_frames() {
     std::mt19937 random(3);
     for (const FrameGeometry& geometry : kGeometries) {
         const std::size_t frame_bytes = geometry.frame_bytes();
@@ -77,17 +77,17 @@ void windows_are_what_was_appended() {
     }
 }
 
-void arena_gives_back_what_is_released() {
+void the_arena_frees_released_segments() {
     SegmentArena arena;
-    std::vector<StoredSegment> held;
+    std::vector<StoredSegment> stored;
     std::mt19937 random(4);
     for (std::int64_t round = 0; round < 20000; ++round) {
-        held.push_back(arena.allocate(1 + random() % 9000, SegmentOwner{0, round}));
-        std::memset(held.back().bytes, static_cast<int>(round % 256), held.back().size);
-        if (held.size() > 300) {
-            const auto leaving = static_cast<std::ptrdiff_t>(random() % 8);
-            arena.release(held[static_cast<std::size_t>(leaving)]);
-            held.erase(held.begin() + leaving);
+        stored.push_back(arena.allocate(1 + random() % 9000, SegmentOwner{0, round}));
+        std::memset(stored.back().bytes, static_cast<int>(round % 256), stored.back().size);
+        if (stored.size() > 300) {
+            const auto evicted = static_cast<std::ptrdiff_t>(random() % 8);
+            arena.release(stored[static_cast<std::size_t>(evicted)]);
+            stored.erase(stored.begin() + evicted);
         }
         CHECK(arena.nbytes() <= 4U << 20);
     }
@@ -95,31 +95,31 @@ void arena_gives_back_what_is_released() {
     CHECK(arena.live_bytes() >= 5U << 20);
     std::memset(large.bytes, 1, large.size + kReadPadding);
     arena.release(large);
-    for (const StoredSegment& segment : held) {
+    for (const StoredSegment& segment : stored) {
         arena.release(segment);
     }
     CHECK(arena.live_bytes() == 0 && arena.nbytes() <= 1U << 20);
 }
 
-// Segments leave at random, and whoever the arena names is moved: then nearly all it takes is live.
-void arena_names_whom_to_move_where_blocks_get_sparse(std::size_t largest) {
+// Segments are evicted at random and moved when the arena names them: nearly all memory is live.
+void the_arena_names_segments_to_move_out_of_sparse_blocks(std::size_t largest) {
     SegmentArena arena;
-    std::vector<StoredSegment> held;  // by number; no bytes where one has left
+    std::vector<StoredSegment> stored;  // by number; empty after eviction
     std::vector<std::size_t> numbers;
     std::mt19937 random(5);
     std::size_t moved = 0;
     for (std::size_t number = 0; number < 6000; ++number) {
-        held.push_back(arena.allocate(1 + random() % largest, SegmentOwner{0, static_cast<std::int64_t>(number)}));
-        std::memset(held.back().bytes, static_cast<int>(number % 256), held.back().size);
+        stored.push_back(arena.allocate(1 + random() % largest, SegmentOwner{0, static_cast<std::int64_t>(number)}));
+        std::memset(stored.back().bytes, static_cast<int>(number % 256), stored.back().size);
         numbers.push_back(number);
         if (numbers.size() > 500) {
             std::swap(numbers[random() % numbers.size()], numbers.back());
-            arena.release(std::exchange(held[numbers.back()], StoredSegment{}));
+            arena.release(std::exchange(stored[numbers.back()], StoredSegment{}));
             numbers.pop_back();
         }
         for (auto sparse = arena.sparsest(); sparse.block != nullptr; sparse = arena.sparsest()) {
             for (const SegmentOwner& owner : sparse.owners) {
-                StoredSegment& segment = held[static_cast<std::size_t>(owner.number)];
+                StoredSegment& segment = stored[static_cast<std::size_t>(owner.number)];
                 if (segment.block == sparse.block) {
                     const StoredSegment place = arena.allocate(segment.size, owner);
                     std::memcpy(place.bytes, segment.bytes, segment.size);
@@ -130,13 +130,13 @@ void arena_names_whom_to_move_where_blocks_get_sparse(std::size_t largest) {
         }
         CHECK(arena.dead_bytes() <= SegmentArena::dead_allowance(arena.live_bytes()));
     }
-    CHECK(moved > 0 && moved < 30 * held.size());
+    CHECK(moved > 0 && moved < 30 * stored.size());
     for (const std::size_t number : numbers) {
-        CHECK(held[number].bytes[0] == number % 256 && held[number].bytes[held[number].size - 1] == number % 256);
+        CHECK(stored[number].bytes[0] == number % 256 && stored[number].bytes[stored[number].size - 1] == number % 256);
     }
 }
 
-void unheld_windows_are_refused() {
+void windows_that_are_not_stored_are_refused() {
     const FrameGeometry geometry{4, 4, 1};
     PackedStreams packed(1, geometry, 8);
     std::uint8_t out[16] = {};
@@ -152,7 +152,7 @@ void unheld_windows_are_refused() {
     CHECK(was_refused);
 }
 
-// By weighing every length of every match and of literals at every byte.
+// Returns the least cost by trying every length of every match and of literals at every byte.
 int least_cost(const std::vector<std::uint8_t>& matches, int operation_cost) {
     std::vector<int> cost(matches.size() + 1, 0);
     for (std::size_t begin = matches.size(); begin-- > 0;) {
@@ -167,7 +167,7 @@ int least_cost(const std::vector<std::uint8_t>& matches, int operation_cost) {
     return cost[0];
 }
 
-int cost_of_the_way(const CheapestWay& way, const std::vector<std::uint8_t>& matches, int operation_cost) {
+int cost_of_way(const CheapestWay& way, const std::vector<std::uint8_t>& matches, int operation_cost) {
     std::vector<CheapestWay::State> states(matches.size());
     way.walk_back(matches.data(), matches.size(), states.data());
     int cost = 0;
@@ -177,7 +177,7 @@ int cost_of_the_way(const CheapestWay& way, const std::vector<std::uint8_t>& mat
         CHECK(is_literal || (matches[place] >> kind & 1U) != 0);
         std::size_t end = place + 1;
         while (end < matches.size() &&
-               (is_literal ? way.literals_go_on(states[end]) : (matches[end] >> kind & 1U) != 0)) {
+               (is_literal ? way.literals_continue(states[end]) : (matches[end] >> kind & 1U) != 0)) {
             ++end;
         }
         cost += operation_cost + (is_literal ? static_cast<int>(end - place) : 0);
@@ -186,8 +186,8 @@ int cost_of_the_way(const CheapestWay& way, const std::vector<std::uint8_t>& mat
     return cost;
 }
 
-void cheapest_way_is_as_cheap_as_weighing_everything() {
-    constexpr std::size_t kWhole = 256;  // bytes from which on parts are walked through side by side
+void the_cheapest_way_costs_as_little_as_trying_everything() {
+    constexpr std::size_t kWhole = 256;  // inputs of this size are walked in parts side by side
     std::mt19937 generator(4);
     const auto random = [&] { return static_cast<unsigned>(generator()); };
     for (const int operation_cost : {2, 6}) {
@@ -195,13 +195,13 @@ void cheapest_way_is_as_cheap_as_weighing_everything() {
         const CheapestWay way(1, operation_cost, possible);
         for (int round = 0; round < 400; ++round) {
             std::vector<std::uint8_t> matches(random() % (2 * kWhole));
-            const unsigned stays = random() % 16;  // in sixteenths: whether a source goes on as it did
+            const unsigned stays = random() % 16;  // in sixteenths: the chance that a source continues
             unsigned now = 0;
             for (std::uint8_t& byte : matches) {
                 now ^= random() & random() & (random() % 16 >= stays ? 0b1111U : 0U);
                 byte = static_cast<std::uint8_t>(now & possible);
             }
-            const int excess = cost_of_the_way(way, matches, operation_cost) - least_cost(matches, operation_cost);
+            const int excess = cost_of_way(way, matches, operation_cost) - least_cost(matches, operation_cost);
             CHECK(excess >= 0);
             CHECK(excess <= (matches.size() < kWhole ? 0 : 3 * operation_cost));
         }
@@ -211,14 +211,14 @@ void cheapest_way_is_as_cheap_as_weighing_everything() {
 }  // namespace
 
 int main() {
-    cheapest_way_is_as_cheap_as_weighing_everything();
+    the_cheapest_way_costs_as_little_as_trying_everything();
     checksum_paths_agree();
-    segments_come_back();
-    windows_are_what_was_appended();
-    arena_gives_back_what_is_released();
-    arena_names_whom_to_move_where_blocks_get_sparse(20000);
-    arena_names_whom_to_move_where_blocks_get_sparse(200000);
-    unheld_windows_are_refused();
+    segments_are_restored();
+    windows_equal_the_appended_frames();
+    the_arena_frees_released_segments();
+    the_arena_names_segments_to_move_out_of_sparse_blocks(20000);
+    the_arena_names_segments_to_move_out_of_sparse_blocks(200000);
+    windows_that_are_not_stored_are_refused();
     std::puts("core tests: all hold");
     return 0;
 }

@@ -1,4 +1,4 @@
-// Frames for native tests: small pictures that move over a striped field, some single bytes, sometimes noise.
+// Frames for native tests: a small picture moving over stripes, a few random bytes, sometimes noise.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the native tests with sanitizers and runs them. SANITIZE= (empty) builds them without, for compilers that
-# come without their sanitizers' libraries.
+# Builds the native tests with sanitizers and runs them. SANITIZE= (empty) builds them without, for compilers without
+# sanitizer libraries.
 set -eu
 cd "$(dirname "$0")/.."
 sanitizers=${SANITIZE-address,undefined}
@@ -11,8 +11,8 @@ for program in $programs; do
     build/native_tests/native_tests/$program
 done
 
-# ThreadSanitizer excludes the others, so what it watches is built once more. It wants the classic address layout,
-# which newer kernels randomise further than it can follow.
+# ThreadSanitizer excludes the others, so thread_test is built again. It needs the classic address layout,
+# because newer kernels randomise addresses beyond its range.
 if [ "$sanitizers" ]; then
     native_tests/build.sh native_thread_tests thread thread_test
     fixed_layout=

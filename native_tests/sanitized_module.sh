@@ -1,17 +1,17 @@
 #!/bin/sh
-# Builds the Python module with AddressSanitizer and UndefinedBehaviourSanitizer and runs the tests of the floors that
-# use it: native_tests/sanitized_module.sh [arguments of pytest]. Wants .venv with the test packages (make check).
+# Builds the Python module with AddressSanitizer and UndefinedBehaviourSanitizer and runs the tests of the packages that
+# use it: native_tests/sanitized_module.sh [arguments of pytest]. Needs .venv with the test packages (make check).
 #
-# The sanitized framestow lives in an environment of its own, build/sanitized, which borrows every other package from
-# .venv; the editable framestow there is not touched. SANITIZE= (empty) leaves it all out.
+# The sanitized framestow is installed in build/sanitized, an environment that takes every other package from .venv.
+# The editable framestow in .venv is not changed. SANITIZE= (empty) skips everything.
 set -eu
 cd "$(dirname "$0")/.."
 [ "${SANITIZE-address,undefined}" ] || exit 0
 root=$PWD
-own=build/sanitized
+environment=build/sanitized
 library() { "${CXX:-g++}" -print-file-name="$1"; }
 
-# Python itself is not sanitized, so the libraries must be there before it; C++'s too, whose throw they wrap.
+# Python itself is not sanitized, so the sanitizer libraries are loaded before it. So is libstdc++, whose throw they wrap.
 preloaded="$(library libasan.so) $(library libubsan.so) $(library libstdc++.so)"
 case "$preloaded" in
     */libasan.so*/libubsan.so*/libstdc++.so*) ;;
@@ -20,24 +20,24 @@ case "$preloaded" in
        exit 1 ;;
 esac
 
-.venv/bin/python -m venv --without-pip $own
-packages=$($own/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-# Folders that a path file names are searched, but path files in them are not followed: no editable install comes in.
+.venv/bin/python -m venv --without-pip $environment
+packages=$($environment/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+# Python searches the folders of a path file but ignores path files in them, so no editable install is imported.
 .venv/bin/python -c 'import sys; print(*[path for path in sys.path if path.endswith("-packages")], sep="\n")' \
-    > "$packages/borrowed.pth"
+    > "$packages/shared_packages.pth"
 native_tests/build.sh native_tests address,undefined _native
 rm -rf "$packages/framestow"
 cp -R src/framestow "$packages"
 cp build/native_tests/_native.* "$packages/framestow/_core"
 
-grep -q __asan_init "$packages"/framestow/_core/_native*  # it is the sanitized one
+grep -q __asan_init "$packages"/framestow/_core/_native*  # verifies that it is the sanitized module
 
-# What is written in Python alone is left out, over native calls that others make (scaled pixels, loaders, what samplers
-# draw), and what is about bytes kept and not about how they are reached. What the system counts is not tested: the
-# sanitizer's own memory is in it. Leaks are looked for in the native tests: CPython and NumPy keep what they need until
-# the very end.
+# Skipped: pure Python code over native calls that other tests make (scaled pixels, loaders, samplers), tests of stored
+# bytes only, and memory counted by the system, which includes the sanitizer's memory. The native tests check for leaks:
+# CPython and NumPy release some memory only
+# at exit.
 LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-    "$own/bin/python" -m pytest -q -m 'not slow' -p no:cacheprovider -p no:faulthandler -n 2 --dist worksteal \
+    "$environment/bin/python" -m pytest -q -m 'not slow' -p no:cacheprovider -p no:faulthandler -n 2 --dist worksteal \
     --hypothesis-profile=sanitized \
     --deselect tests/replay/test_memory_report.py::test_nbytes_is_within_two_percent_of_the_resident_memory \
     --deselect tests/replay/timelines/test_slot_pages.py::test_a_large_ring_takes_only_the_memory_of_its_stored_slots \

@@ -1,5 +1,5 @@
-// The palette screen and the shrinker without Python, against a plain mean; memory of exactly the size that they need,
-// so that a sanitizer sees every byte beside it. Ends with status 0 when all holds.
+// Tests of the palette screen and the shrinker without Python, against a plain mean. Buffers have the exact size, so
+// that a sanitizer finds every access beyond them. Exits with 0 on success.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -16,14 +16,14 @@ namespace {
 
 constexpr std::size_t kNumColours = PaletteScreen::kNumColours;
 
-// How much of input pixel `input` lies in output pixel `output`, as a part of the output pixel.
+// Returns which part of output pixel `output` input pixel `input` covers.
 double share(std::size_t input, std::size_t output, std::size_t num_inputs, std::size_t num_outputs) {
     const double scale = static_cast<double>(num_inputs) / static_cast<double>(num_outputs);
     const double from = static_cast<double>(output) * scale, begin = static_cast<double>(input);
     return std::max(0.0, std::min(from + scale, begin + 1.0) - std::max(from, begin)) / scale;
 }
 
-// The mean in double: float may differ from it by a rounding, and OpenCV leaves out shares below a thousandth.
+// Compares with the mean in double: float may differ by one rounding, and OpenCV ignores shares below a thousandth.
 void check_mean(const std::vector<std::uint8_t>& picture, PictureSize input, PictureSize output,
                 const std::uint8_t* frame) {
     for (std::size_t y = 0; y < output.height; ++y) {
@@ -123,7 +123,7 @@ void screens_show_the_newest_raw_frame_or_the_maximum_of_two() {
     }
 }
 
-void an_unknown_palette_number_is_told() {
+void an_unknown_palette_number_is_reported() {
     const std::size_t size = 3 * 21;
     std::vector<std::uint8_t> raw_frames(2 * size), greys(kNumColours * kNumColours), known(kNumColours, 0);
     PaletteScreen screen(raw_frames.data(), 3, 21);
@@ -148,6 +148,6 @@ int main() {
     pictures_of_any_size_shrink_to_the_mean_over_the_area();
     weights_of_an_output_pixel_add_up_to_one();
     screens_show_the_newest_raw_frame_or_the_maximum_of_two();
-    an_unknown_palette_number_is_told();
+    an_unknown_palette_number_is_reported();
     return 0;
 }

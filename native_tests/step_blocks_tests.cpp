@@ -1,4 +1,5 @@
-// Blocks of steps, and the ring with lost steps, without Python, against plain lists. Status 0 when all holds.
+// Tests of the blocks of steps, and of the ring with lost steps, without Python, against plain lists. Exits with 0 on
+// success.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -14,7 +15,7 @@ namespace {
 
 struct ListedStep {
     std::size_t stream;
-    std::int64_t first;  // frame of its observation
+    std::int64_t first;  // first frame of its observation
     std::int64_t start;
     std::size_t episode;
     bool is_readable;
@@ -30,7 +31,8 @@ StepRules rules_of(std::int64_t n_step) {
     return rules;
 }
 
-// The streams' memory, what plays on them, and every step in a list; its reward is its number there.
+// The stream arrays, a player that steps the streams, and a list of every step; a step's reward is its number in the
+// list.
 struct Play {
     explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kStreams]()) {}
 
@@ -44,9 +46,9 @@ struct Play {
         episode_start[static_cast<std::size_t>(stream)] = newest[static_cast<std::size_t>(stream)];
     }
 
-    // Now and then an episode ends, or is cut off before the step.
+    // Sometimes an episode ends or is truncated before the step.
     template <typename Core, typename MakeRoom>
-    void step(Core& core, std::mt19937& random, MakeRoom make_room) {
+    void step(Core& core, std::mt19937& random, MakeRoom evict_for_staged) {
         const auto stream = static_cast<std::int32_t>(random() % kStreams);
         const auto at = static_cast<std::size_t>(stream);
         if (random() % 40 == 0) {
@@ -57,7 +59,7 @@ struct Play {
         const auto reward = static_cast<float>(steps.size());
         const std::int64_t first = std::max(episode_start[at], newest[at] - kStack + 1);
         CHECK(core.may_append(&stream, 1));
-        make_room();
+        evict_for_staged();
         const bool is_readable = first >= lost_before[at];
         const std::int64_t start = newest[at];
         core.append(Steps{&stream, &action, &reward, &flags, 1});
@@ -68,7 +70,7 @@ struct Play {
         }
     }
 
-    // The steps of a transition's return, as numbers.
+    // Returns the numbers of the steps in a transition's return.
     std::vector<std::size_t> return_of(std::size_t number) const {
         const std::vector<std::size_t>& all = episodes[steps[number].episode];
         const auto from = std::find(all.begin(), all.end(), number);
@@ -77,7 +79,7 @@ struct Play {
 
     std::int64_t last_of(std::size_t number) const { return steps[return_of(number).back()].start + 1; }
 
-    bool is_drawable(std::size_t number) const {
+    bool is_sampleable(std::size_t number) const {
         const ListedStep& step = steps[number];
         const bool goes_on = episode[step.stream] == step.episode;
         return step.is_readable && (!goes_on || return_of(number).size() == static_cast<std::size_t>(n_step));
@@ -106,8 +108,8 @@ struct Play {
     void compare(const Core& core) const {
         std::vector<std::int64_t> indices;
         for (std::size_t rank = 0; rank < core.size(); ++rank) {
-            indices.push_back(core.held_at(static_cast<std::int64_t>(rank)));
-            CHECK(core.is_held(indices.back()) && (rank == 0 || indices[rank - 1] < indices[rank]));
+            indices.push_back(core.sampleable_at(static_cast<std::int64_t>(rank)));
+            CHECK(core.is_sampleable(indices.back()) && (rank == 0 || indices[rank - 1] < indices[rank]));
         }
         const std::size_t count = indices.size();
         Columns alone(count), transitions(count);
@@ -116,19 +118,19 @@ struct Play {
         std::set<std::size_t> numbers;
         for (std::size_t row = 0; row < count; ++row) {
             const auto number = static_cast<std::size_t>(alone.rewards[row]);
-            CHECK(is_drawable(number) && numbers.insert(number).second);
+            CHECK(is_sampleable(number) && numbers.insert(number).second);
             CHECK(static_cast<std::size_t>(alone.streams[row]) == steps[number].stream);
             CHECK(alone.lasts[row] == steps[number].start + 1);
             CHECK(alone.lasts[row] - alone.counts[row] + 1 == steps[number].first);
             compare_transition(number, row, count, transitions);
         }
-        std::size_t num_drawable = 0;
+        std::size_t num_sampleable = 0;
         for (std::size_t number = 0; number < steps.size(); ++number) {
-            num_drawable += is_drawable(number) ? 1 : 0;
+            num_sampleable += is_sampleable(number) ? 1 : 0;
         }
-        CHECK(numbers.size() == num_drawable);
+        CHECK(numbers.size() == num_sampleable);
         for (const std::int64_t index : core.pending_indices()) {
-            CHECK(core.is_pending(index) && !core.is_held(index) && n_step > 1);
+            CHECK(core.is_pending(index) && !core.is_sampleable(index) && n_step > 1);
         }
     }
 
@@ -177,11 +179,11 @@ struct Play {
     std::vector<std::int64_t> episode_start = std::vector<std::int64_t>(kStreams, 0);
     std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kStreams, 0);
     std::vector<std::size_t> episode = std::vector<std::size_t>(kStreams, 0);
-    std::vector<std::vector<std::size_t>> episodes;  // numbers of the steps of each
+    std::vector<std::vector<std::size_t>> episodes;  // per episode: numbers of its steps
     std::vector<ListedStep> steps;
 };
 
-void blocks_hold_what_lists_hold(std::int64_t n_step) {
+void blocks_store_what_lists_store(std::int64_t n_step) {
     std::mt19937 random(1);
     Play play(n_step);
     StepBlocks blocks(300, play.memory(), rules_of(n_step));
@@ -190,8 +192,8 @@ void blocks_hold_what_lists_hold(std::int64_t n_step) {
     }
     for (int turn = 0; turn < 4000; ++turn) {
         play.step(blocks, random, [&] {
-            while (blocks.lacks_room(1)) {
-                const Eviction gone = blocks.let_go(random() % blocks.num_sealed());
+            while (blocks.staged_exceeds_capacity(1)) {
+                const Eviction gone = blocks.evict_sealed(random() % blocks.num_sealed());
                 CHECK(gone.before - gone.first == kSegment);
                 play.leave(static_cast<std::size_t>(gone.stream), gone.first, gone.before);
             }
@@ -206,7 +208,7 @@ void blocks_hold_what_lists_hold(std::int64_t n_step) {
     CHECK(blocks.num_steps() <= 300 && blocks.next_number() > 400);
 }
 
-void blocks_come_back_as_they_were(std::int64_t n_step) {
+void blocks_are_restored_unchanged(std::int64_t n_step) {
     std::mt19937 random(2);
     Play play(n_step);
     StepBlocks blocks(300, play.memory(), rules_of(n_step));
@@ -215,8 +217,8 @@ void blocks_come_back_as_they_were(std::int64_t n_step) {
     }
     for (int turn = 0; turn < 1000; ++turn) {
         play.step(blocks, random, [&] {
-            while (blocks.lacks_room(1)) {
-                blocks.let_go(random() % blocks.num_sealed());
+            while (blocks.staged_exceeds_capacity(1)) {
+                blocks.evict_sealed(random() % blocks.num_sealed());
             }
         });
     }
@@ -228,14 +230,14 @@ void blocks_come_back_as_they_were(std::int64_t n_step) {
     other.lose_indices(blocks.lost_indices());
     other.restore_pending();
     CHECK(other.pending_indices() == blocks.pending_indices());
-    CHECK(other.held_indices() == blocks.held_indices() && other.lost_indices() == blocks.lost_indices());
+    CHECK(other.sampleable_indices() == blocks.sampleable_indices() && other.lost_indices() == blocks.lost_indices());
     CHECK(other.num_sealed() == blocks.num_sealed() && other.num_steps() == blocks.num_steps());
 }
 
-void rings_skip_what_is_lost(std::int64_t n_step) {
+void rings_skip_lost_steps(std::int64_t n_step) {
     std::mt19937 random(3);
     Play play(n_step);
-    const std::size_t capacity = n_step == 25 ? 40 : 200;  // 40: steps leave while they wait
+    const std::size_t capacity = n_step == 25 ? 40 : 200;  // 40: steps are evicted while they are pending
     std::vector<std::uint8_t> slots(capacity * StepRecords::record_bytes(kStreams, rules_of(n_step)));
     StepRing ring(slots.data(), capacity, play.memory(), rules_of(n_step));
     for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
@@ -243,7 +245,7 @@ void rings_skip_what_is_lost(std::int64_t n_step) {
     }
     std::vector<Eviction> evictions;
     for (int turn = 0; turn < 3000; ++turn) {
-        play.step(ring, random, [&] { ring.make_room(1, evictions); });
+        play.step(ring, random, [&] { ring.evict_for_staged(1, evictions); });
         const std::int64_t oldest = ring.oldest();
         for (std::int64_t number = 0; number < oldest; ++number) {
             play.steps[static_cast<std::size_t>(number)].is_readable = false;
@@ -261,9 +263,9 @@ void rings_skip_what_is_lost(std::int64_t n_step) {
 
 int main() {
     for (const std::int64_t n_step : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{25}}) {
-        blocks_hold_what_lists_hold(n_step);
-        blocks_come_back_as_they_were(n_step);
-        rings_skip_what_is_lost(n_step);
+        blocks_store_what_lists_store(n_step);
+        blocks_are_restored_unchanged(n_step);
+        rings_skip_lost_steps(n_step);
     }
     std::puts("step block tests: all hold");
     return 0;

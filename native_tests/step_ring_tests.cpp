@@ -1,5 +1,5 @@
-// The ring of steps and the stacks of frames without Python, against plain lists; memory of exactly the size that they
-// need, so that a sanitizer sees every byte beside it. Ends with status 0 when all holds.
+// Tests of the ring of steps and of frame stacks without Python, against plain lists. Buffers have the exact size, so
+// that a sanitizer finds every access beyond them. Exits with 0 on success.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -24,7 +24,7 @@ struct ListedStep {
     std::uint8_t number;
 };
 
-// A byte of what step `number` has in an extra column.
+// Returns a byte of step `number`'s value in an extra field.
 std::uint8_t column_byte(std::uint8_t number, std::size_t column, std::size_t at) {
     return static_cast<std::uint8_t>(number * 5U + column * 31U + at);
 }
@@ -34,9 +34,9 @@ struct Shape {
     std::size_t num_streams;
     std::int64_t stack;
     std::int64_t segment_frames;
-    std::size_t integer_bytes;  // of an action's integers
+    std::size_t integer_bytes;  // per integer of an action
     bool is_signed;
-    std::int64_t first_position;  // of every stream's first frame
+    std::int64_t first_position;  // position of every stream's first frame
     std::size_t num_integers = 1;
     std::vector<std::size_t> column_bytes = {};
 
@@ -46,7 +46,7 @@ struct Shape {
     }
 };
 
-// A ring with memory of its own, and beside it what it should hold.
+// A ring with its own memory, and the steps that it should store.
 class TwinRings {
 public:
     explicit TwinRings(const Shape& shape)
@@ -70,7 +70,7 @@ public:
         CHECK(ring_.may_append(&stream, 1));
     }
 
-    // One step of each stream whose episode is open and that is drawn; ended episodes begin anew.
+    // Steps a random choice of the streams with an open episode; ended episodes restart.
     void step(std::mt19937& random) {
         std::vector<std::int32_t> streams;
         for (std::size_t stream = 0; stream < shape_.num_streams; ++stream) {
@@ -103,7 +103,7 @@ public:
                                          action, number});
         }
         CHECK(ring_.may_append(streams.data(), streams.size()));
-        make_room(streams.size());
+        evict_for_staged(streams.size());
         ring_.append(Steps{streams.data(), actions.data(), rewards.data(), flags.data(), streams.size(),
                            columns.data()});
         for (std::size_t row = 0; row < streams.size(); ++row) {
@@ -121,7 +121,7 @@ public:
         }
         const std::size_t count = indices.size();
         CHECK(count == listed_.size());
-        CHECK(!ring_.is_held(ring_.oldest() - 1) && !ring_.is_held(ring_.next_index()));
+        CHECK(!ring_.is_sampleable(ring_.oldest() - 1) && !ring_.is_sampleable(ring_.next_index()));
         std::vector<std::int32_t> streams(count), counts(count);
         std::vector<std::int64_t> lasts(count), actions(count * shape_.num_integers);
         std::vector<float> rewards(count), discounts(count);
@@ -167,15 +167,15 @@ private:
         return shape_.is_signed ? within - (std::int64_t{1} << (bits - 1)) : within;
     }
 
-    void make_room(std::size_t count) {
+    void evict_for_staged(std::size_t count) {
         std::vector<Eviction> evictions;
-        ring_.make_room(count, evictions);
+        ring_.evict_for_staged(count, evictions);
         while (listed_.size() > shape_.capacity) {
             listed_.pop_front();
         }
         for (const Eviction& eviction : evictions) {
             std::int64_t& before = let_go_[static_cast<std::size_t>(eviction.stream)];
-            CHECK(eviction.before / shape_.segment_frames > before / shape_.segment_frames);  // each segment once
+            CHECK(eviction.before / shape_.segment_frames > before / shape_.segment_frames);  // each segment is reported once
             before = eviction.before;
         }
     }
@@ -190,7 +190,7 @@ private:
     StepRing ring_;
 };
 
-void rings_hold_what_lists_hold() {
+void rings_store_what_lists_store() {
     std::mt19937 random(1);
     const std::int64_t near_wrap = (std::int64_t{1} << 32) - 20;
     const Shape shapes[] = {{1, 1, 1, 1, 1, false, 0},   {2, 2, 3, 1, 1, true, 0},    {7, 3, 4, 16, 2, false, 0},
@@ -206,7 +206,7 @@ void rings_hold_what_lists_hold() {
     }
 }
 
-void steps_that_may_not_be_appended_are_told() {
+void steps_that_may_not_be_appended_are_refused() {
     std::uint8_t slots[4 * 12];
     const StepRules rules{1, 1, 0.9F, ActionLayout{1, true, false}};
     CHECK(StepRecords::record_bytes(3, rules) == 12);
@@ -219,12 +219,12 @@ void steps_that_may_not_be_appended_are_told() {
     ring.begin(begun, 2);
     const auto may = [&](std::vector<std::int32_t> streams) { return ring.may_append(streams.data(), streams.size()); };
     CHECK(may({}) && may({0}) && may({2, 0}));
-    CHECK(!may({1}) && !may({0, 1}));          // not begun
-    CHECK(!may({0, 0}) && !may({2, 0, 2}));    // named twice
+    CHECK(!may({1}) && !may({0, 1}));          // no episode has begun
+    CHECK(!may({0, 0}) && !may({2, 0, 2}));    // a repeated stream
     CHECK(!may({-1}) && !may({3}) && may({0}));
 }
 
-void widths_of_stream_numbers_change_where_they_must() {
+void stream_numbers_take_the_fewest_bytes() {
     CHECK(StepRecords::stream_bytes(1) == 1 && StepRecords::stream_bytes(256) == 1 && StepRecords::stream_bytes(257) == 2);
     CHECK(StepRecords::stream_bytes(65536) == 2 && StepRecords::stream_bytes(65537) == 4);
 }
@@ -257,9 +257,9 @@ void stacks_show_the_last_frames_padded(StackPadding padding) {
 }  // namespace
 
 int main() {
-    rings_hold_what_lists_hold();
-    steps_that_may_not_be_appended_are_told();
-    widths_of_stream_numbers_change_where_they_must();
+    rings_store_what_lists_store();
+    steps_that_may_not_be_appended_are_refused();
+    stream_numbers_take_the_fewest_bytes();
     stacks_show_the_last_frames_padded(StackPadding::kFirstFrame);
     stacks_show_the_last_frames_padded(StackPadding::kZeros);
     std::puts("step ring tests: all hold");

@@ -1,4 +1,4 @@
-// The sum tree against a plain array. Ends with status 0 when all holds.
+// Tests of the sum tree against a plain array. Exits with 0 on success.
 #include "sum_tree.hpp"
 
 #include <cmath>
@@ -12,7 +12,7 @@ using namespace framestow;
 
 namespace {
 
-// What a tree says, held against the weights that it should have.
+// Compares a tree with the weights that it should have.
 void check_tree(const SumTree& tree, const std::map<std::int64_t, float>& weights) {
     double total = 0.0;
     float smallest = std::numeric_limits<float>::infinity();
@@ -25,7 +25,7 @@ void check_tree(const SumTree& tree, const std::map<std::int64_t, float>& weight
     CHECK(tree.smallest() == smallest);
 }
 
-// Targets in the middle of every slot's share find that slot.
+// Checks that a target in the middle of a slot's share finds that slot.
 void check_every_slot_is_found(const SumTree& tree, const std::map<std::int64_t, float>& weights) {
     std::vector<double> targets;
     std::vector<std::int64_t> expected;
@@ -46,7 +46,7 @@ void check_every_slot_is_found(const SumTree& tree, const std::map<std::int64_t,
     }
 }
 
-void random_changes_are_those_of_an_array(std::int64_t num_slots, std::uint32_t seed) {
+void random_changes_equal_those_of_an_array(std::int64_t num_slots, std::uint32_t seed) {
     std::mt19937 random(seed);
     SumTree tree;
     std::map<std::int64_t, float> weights;
@@ -70,7 +70,7 @@ void random_changes_are_those_of_an_array(std::int64_t num_slots, std::uint32_t 
     }
 }
 
-void targets_at_the_borders_find_no_zero_weight() {
+void targets_at_borders_never_find_a_zero_weight() {
     SumTree tree;
     const std::vector<std::int64_t> slots{0, 1, 2, 3, 20, 5000};
     const std::vector<float> weights{0.0F, 0.1F, 0.0F, 0.2F, 0.3F, 0.0F};
@@ -106,7 +106,7 @@ void ten_million_updates_leave_no_drift() {
     CHECK(tree.smallest() == fresh.smallest());
 }
 
-void pages_without_a_weight_are_given_back() {
+void pages_without_a_weight_are_freed() {
     SumTree tree;
     std::size_t most = 0;
     constexpr std::int64_t kWindow = 10'000, kSlots = 5'000'000, kStride = 5000;
@@ -130,7 +130,7 @@ void pages_without_a_weight_are_given_back() {
     CHECK(most < 200'000);
 }
 
-void an_empty_tree_takes_what_it_is_given() {
+void an_empty_tree_accepts_any_weights() {
     SumTree tree;
     CHECK(tree.total() == 0.0 && tree.nbytes() == 0 && tree.weight(12345) == 0.0F);
     const std::int64_t slot = 7;
@@ -147,14 +147,14 @@ void an_empty_tree_takes_what_it_is_given() {
 }  // namespace
 
 int main() {
-    an_empty_tree_takes_what_it_is_given();
-    random_changes_are_those_of_an_array(10, 1);
-    random_changes_are_those_of_an_array(4096, 2);
-    random_changes_are_those_of_an_array(100'000, 3);
-    random_changes_are_those_of_an_array(2'000'000, 4);
-    targets_at_the_borders_find_no_zero_weight();
+    an_empty_tree_accepts_any_weights();
+    random_changes_equal_those_of_an_array(10, 1);
+    random_changes_equal_those_of_an_array(4096, 2);
+    random_changes_equal_those_of_an_array(100'000, 3);
+    random_changes_equal_those_of_an_array(2'000'000, 4);
+    targets_at_borders_never_find_a_zero_weight();
     ten_million_updates_leave_no_drift();
-    pages_without_a_weight_are_given_back();
+    pages_without_a_weight_are_freed();
     std::puts("sum tree tests: all hold");
     return 0;
 }

@@ -1,4 +1,4 @@
-// One writer and several readers at once, run under ThreadSanitizer: every frame read is the one appended.
+// One writer and several readers at once, under ThreadSanitizer: every frame read equals the appended one.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kLength = 5;
 
-// A frame that says where it belongs, in every byte: a mixture of two is neither.
+// Writes a frame whose every byte encodes its stream and position, so a mixture of two frames equals neither.
 void write_frame(std::int64_t stream, std::int64_t position, std::size_t size, std::uint8_t* out) {
     for (std::size_t index = 0; index < size; ++index) {
         const auto place = static_cast<std::int64_t>(index / 16);
@@ -38,7 +38,7 @@ void append_next(PackedStreams& packed, std::int32_t stream) {
     packed.append(&stream, frame.data(), 1);
 }
 
-// Windows at random places of what is held when it is made.
+// Windows at random positions of the frames stored at construction.
 struct Wanted {
     Wanted(const PackedStreams& packed, std::size_t num_windows, std::mt19937& random) {
         std::vector<std::int64_t> firsts, stops;
@@ -51,7 +51,7 @@ struct Wanted {
             const std::int64_t first = firsts[stream];
             const std::int64_t num_held = stops[stream] - first;
             streams.push_back(static_cast<std::int32_t>(stream));
-            // Mostly the oldest and the newest: what is evicted meanwhile, and what is being written.
+            // Mostly the oldest and newest positions: those being evicted and those being written.
             const auto few = static_cast<std::int64_t>(random() % 6);
             const std::int64_t places[] = {few, num_held - 1 - few, static_cast<std::int64_t>(random()) % num_held};
             const std::int64_t place = places[random() % 3];
@@ -86,8 +86,8 @@ struct Wanted {
 struct Load {
     FrameGeometry geometry;
     std::uint32_t frames_per_segment;
-    std::int64_t num_kept;      // frames of a stream
-    std::int64_t num_appended;  // to each stream
+    std::int64_t num_kept;      // frames per stream
+    std::int64_t num_appended;  // frames appended to each stream
     std::size_t num_windows;
     std::size_t threads_a_gather;
     bool moves_to_files;
@@ -101,7 +101,7 @@ void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const
         const Reading reading(packed);
         const Wanted wanted(packed, load.num_windows, random);
         if (random() % 4 == 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(300));  // meanwhile some of it is evicted
+            std::this_thread::sleep_for(std::chrono::microseconds(300));  // some frames are evicted meanwhile
         }
         gather_windows(reading, wanted.requests(), kLength, StackPadding::kFirstFrame, load.threads_a_gather,
                        out.data());
@@ -109,8 +109,8 @@ void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const
     } while (!has_ended.load());
 }
 
-// Writes sealed segments into files and moves them there, as the flush of a memory does beside whoever appends. Every
-// other one moves once more, and files are removed while segments lie in them.
+// Writes sealed segments into files and moves them there, as a flush does beside the appending thread. Every second one
+// moves again, and files are removed while segments lie in them.
 class Mover {
 public:
     explicit Mover(PackedStreams& packed) : packed_(packed) {}
@@ -198,7 +198,7 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
     CHECK(mover.num_moved() > 0 || !load.moves_to_files);
 }
 
-void what_is_retired_is_bounded_and_freed_when_its_readers_have_gone() {
+void retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped() {
     PackedStreams packed(1, FrameGeometry{6, 16, 1}, 1);
     append_next(packed, 0);
     Reading reading(packed);
@@ -228,7 +228,7 @@ void what_is_retired_is_bounded_and_freed_when_its_readers_have_gone() {
     CHECK(packed.first_position(0) == packed.next_position(0));
 }
 
-void a_later_reading_is_refused_what_an_older_one_still_sees() {
+void a_later_reading_is_refused_frames_that_an_older_one_sees() {
     PackedStreams packed(1, FrameGeometry{4, 4, 1}, 4);
     for (int position = 0; position < 9; ++position) {
         append_next(packed, 0);
@@ -252,10 +252,10 @@ void a_later_reading_is_refused_what_an_older_one_still_sees() {
     CHECK(was_refused);
 }
 
-void readers_that_overlap_all_the_time_let_a_writer_in() {
+void overlapping_readers_let_a_writer_in() {
     FairGate gate;
     std::atomic<bool> has_ended{false};
-    std::int64_t written = 0;  // guarded by the gate alone
+    std::int64_t written = 0;  // guarded only by the gate
     std::vector<std::thread> readers;
     for (int index = 0; index < 4; ++index) {
         readers.emplace_back([&] {
@@ -328,7 +328,7 @@ void an_exception_of_a_helper_reaches_the_caller() {
     }
 }
 
-// Noise, which takes as many bytes packed as it has.
+// Writes noise, which packing cannot make smaller.
 void write_noise(std::int64_t position, std::size_t size, std::uint8_t* out) {
     std::mt19937 random(static_cast<std::mt19937::result_type>(position));
     for (std::size_t index = 0; index < size; ++index) {
@@ -359,7 +359,7 @@ void read_segments_until(const std::atomic<bool>& has_ended, PackedStreams& pack
     } while (!has_ended.load());
 }
 
-// Any segment leaves for each that comes, so that those in sparse blocks are moved while they are read.
+// Each new segment evicts a random one, so segments in sparse blocks are moved while they are read.
 void readers_get_true_frames_of_segments_that_move() {
     constexpr std::int64_t kHeld = 300, kRounds = 900;
     PackedStreams packed(1, FrameGeometry{32, 32, 1}, 8);
@@ -392,7 +392,7 @@ void readers_get_true_frames_of_segments_that_move() {
         reader.join();
     }
     const std::size_t live_bytes = static_cast<std::size_t>(kHeld) * 8 * frame_bytes;
-    CHECK(packed.nbytes().sealed < live_bytes + std::size_t{5} * 1024 * 1024);  // were none moved, 7 MiB and more
+    CHECK(packed.nbytes().sealed < live_bytes + std::size_t{5} * 1024 * 1024);  // without moves it would be 7 MiB and more
 }
 
 }  // namespace
@@ -403,9 +403,9 @@ int main() {
     readers_get_true_frames_of_segments_that_move();
     readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 80, 1000, 40, 1, true});
     readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 48, 80, 64, 2, true});
-    what_is_retired_is_bounded_and_freed_when_its_readers_have_gone();
-    a_later_reading_is_refused_what_an_older_one_still_sees();
-    readers_that_overlap_all_the_time_let_a_writer_in();
+    retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped();
+    a_later_reading_is_refused_frames_that_an_older_one_sees();
+    overlapping_readers_let_a_writer_in();
     several_callers_share_the_helpers();
     an_exception_of_a_helper_reaches_the_caller();
     std::puts("thread test: all hold");

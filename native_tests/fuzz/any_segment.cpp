@@ -1,7 +1,7 @@
-// Any bytes as a segment: frames or DamagedSegment, and never anything else. The input is a segment as it is stored.
+// Decodes any bytes as a segment: the result is frames or DamagedSegment. The input is a segment in its stored form.
 //
-// It is read as it came, and once more under a right checksum, so that the decoder behind it is reached. What comes out
-// may not depend on what lies behind the segment, on what was decoded before, or on which window asks for a frame.
+// It is read unchanged, and again with a corrected checksum so that the decoder runs. The frames must not depend on the
+// bytes after the segment, on earlier decoding, or on the window that requests them.
 #include <algorithm>
 #include <optional>
 #include <random>
@@ -20,16 +20,16 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* bytes, std::size_t size, s
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
-using Frames = std::optional<Bytes>;  // nothing where the segment was found to be damaged
+using Frames = std::optional<Bytes>;  // empty if the segment is damaged
 
 constexpr std::size_t kChecksumBytes = 4;
-constexpr std::size_t kMostFrameBytes = 256 * 1024;  // of all frames together, so that an input takes milliseconds
+constexpr std::size_t kMostFrameBytes = 256 * 1024;  // over all frames, so that an input takes milliseconds
 
 ByteSpan span_of(const Bytes& bytes) { return ByteSpan{bytes.data(), bytes.size()}; }
 
 template <typename Unpack>
 Frames frames_or_damage(std::size_t frame_bytes, std::uint8_t filling, const Unpack& unpack) {
-    Bytes out(frame_bytes, filling);  // no byte more, so that AddressSanitizer sees every write too far
+    Bytes out(frame_bytes, filling);  // exact size, so that AddressSanitizer finds every write beyond it
     try {
         unpack(out.data());
     } catch (const DamagedSegment&) {
@@ -38,7 +38,7 @@ Frames frames_or_damage(std::size_t frame_bytes, std::uint8_t filling, const Unp
     return out;
 }
 
-// A segment with exactly the room behind it that decoders may load.
+// A segment followed by exactly the padding that decoders may load.
 struct PaddedSegment {
     PaddedSegment(const Bytes& segment, std::uint8_t padding) : bytes(segment), size(segment.size()) {
         bytes.reserve(size + kReadPadding);
@@ -73,7 +73,7 @@ Window draw_window(const SegmentHeader& header, std::minstd_rand& random) {
     return Window{first, 1 + random() % (header.num_frames - first)};
 }
 
-// All frames, found to be the same in every way of asking for them.
+// Returns all frames, after checking that every way to request them gives the same.
 Frames check_decoder(const SegmentHeader& header, const Bytes& segment, std::minstd_rand& random) {
     DecodingScratch scratch;
     scratch.resize(header.geometry);
@@ -105,7 +105,7 @@ void check_that_other_frames_are_refused(const SegmentHeader& header, const Byte
     CHECK(is_refused);
 }
 
-// Held as a sealed segment, or as an open one, which is decoded and packed anew.
+// Stores it as a sealed segment, or as an open one, which is decoded and packed again.
 void check_streams(const SegmentHeader& header, const Bytes& segment, const Frames& whole, bool is_open,
                    std::minstd_rand& random) {
     PackedStreams packed(1, header.geometry, header.num_frames + (is_open ? 1 : 0));
@@ -128,7 +128,7 @@ void check_streams(const SegmentHeader& header, const Bytes& segment, const Fram
     CHECK(!whole || part == slice(*whole, header, window.first, window.count));
 }
 
-// A segment that does not verify is refused by everything that verifies, which is seen here once.
+// Checks that every function that verifies refuses a segment with a wrong checksum.
 void check_segment(const Bytes& segment) {
     SegmentHeader header;
     try {
@@ -142,7 +142,7 @@ void check_segment(const Bytes& segment) {
     std::minstd_rand random(crc32c(span_of(segment)));
     const Frames whole = check_decoder(header, segment, random);
     check_that_other_frames_are_refused(header, segment);
-    if (random() % 4 == 0) {  // it takes most of the time
+    if (random() % 4 == 0) {  // takes most of the time
         check_streams(header, segment, whole, random() % 2 == 0, random);
     }
 }
@@ -181,7 +181,7 @@ void change_header(SegmentHeader& header, std::minstd_rand& random) {
     }
 }
 
-// A code, and behind it a number that leads to the end of the payload or of its body: there a missing bound shows.
+// Writes a code and a number that points to the end of the payload or of its body, where a missing bound shows.
 void point_at_the_end(const SegmentHeader& header, Bytes& payload, std::minstd_rand& random) {
     const std::size_t num_codes = random() % 3;
     if (payload.size() < num_codes + 2) {
@@ -244,8 +244,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
     return 0;
 }
 
-// Changes the payload or a field of the header, and keeps the header one that a writer could have written: left to
-// itself a fuzzer spends its time on headers. One input in 32 is changed anywhere.
+// Changes the payload or one field and keeps the header plausible, since most random headers are refused at once. One
+// input in 32 is changed anywhere.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* input, std::size_t size, std::size_t max_size,
                                                unsigned seed) {
     std::minstd_rand random(seed);

@@ -1,6 +1,6 @@
-// An input read from front to back as decisions: bytes and numbers; zeros when it is used up.
+// Reads a fuzzer's input from front to back as bytes and numbers; zeros after its end. Any input is valid.
 //
-// Owns nothing: the input outlives it. Any input is a valid sequence of decisions.
+// Owns nothing: the input must outlive it.
 #pragma once
 
 #include <cstddef>

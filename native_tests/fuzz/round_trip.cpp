@@ -1,8 +1,8 @@
-// Any frames, in any order of calls: what PackedStreams gives back is what a list of frames would give.
+// Any frames in any order of calls: PackedStreams must return what a list of frames would return.
 //
-// The input is read as decisions (input_bytes.hpp): a geometry, then one action after another: append a frame that
-// differs from an earlier one in some places, gather, evict, save and restore. Each segment is also unpacked by itself
-// and may not be larger than its frames and a header.
+// The input is read as decisions (input_bytes.hpp): a geometry, then actions: append a frame that differs from an
+// earlier one in some places, gather, evict, save and restore. Each segment is also unpacked alone and must not be
+// larger than its frames and a header.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -23,25 +23,25 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// All frames together, so that an input takes a millisecond; more for large frames, so that offsets pass 16 bits.
+// Over all frames, so that an input takes a millisecond; more for large frames, so that offsets exceed 16 bits.
 constexpr std::size_t kMostFrameBytes = 64 * 1024;
 constexpr std::size_t kLargeFrame = 16 * 1024;
 constexpr std::size_t kMostBytesOfLargeFrames = 512 * 1024;
-constexpr std::size_t kMostSaves = 3;  // each packs all open frames anew
-constexpr std::size_t kLength = 6;     // places of a window
+constexpr std::size_t kMostSaves = 3;  // each packs all open frames again
+constexpr std::size_t kLength = 6;     // frames per window
 constexpr std::int32_t kNumStreams = 2;
 
 FrameGeometry read_geometry(InputBytes& input) {
     FrameGeometry geometry;
     const std::uint8_t kind = input.byte();
-    const std::size_t most = kind < 224 ? 48 : kind < 250 ? 128 : 360;  // a few where 16-bit lengths do not suffice
+    const std::size_t most = kind < 224 ? 48 : kind < 250 ? 128 : 360;  // some rows need lengths of 16 bits
     geometry.rows = static_cast<std::uint32_t>(1 + input.number_below(most));
     geometry.row_bytes = static_cast<std::uint32_t>(1 + input.number_below(most));
     geometry.pixel_bytes = std::min(geometry.row_bytes, kind % 8 < 4 ? 1U : kind % 8U - 2U);
     return geometry;
 }
 
-// What is held, as plainly as can be said.
+// The stored frames in plain lists.
 class Movie {
 public:
     explicit Movie(InputBytes& input)
@@ -83,7 +83,7 @@ private:
         CHECK(packed_->next_position(stream_) == static_cast<std::int64_t>(frames().size()));
     }
 
-    // An earlier frame, whole or moved, and some changes.
+    // Returns an earlier frame, unchanged or shifted, with some changes.
     Bytes next_frame(std::size_t kind) {
         const std::size_t back = std::min(frames().size(), std::size_t{kind % 4 == 3 ? segment_frames_ : kind % 4 + 1});
         Bytes frame = back == 0 ? Bytes(geometry_.frame_bytes(), input_.byte()) : frames()[frames().size() - back];
@@ -132,12 +132,12 @@ private:
                 const Bytes segment = packed_->segment(stream_, number);
                 check_segment(segment, static_cast<std::size_t>(number * segment_frames_));
                 restored->restore(stream_, number, ByteSpan{segment.data(), segment.size()});
-                // An open one that was kept raw does not say what its frames were based on.
+                // An open segment stored raw does not record the base of its frames.
                 const bool is_raw = verify_segment(ByteSpan{segment.data(), segment.size()}).packing == PackingKind::kRaw;
                 CHECK(is_raw || restored->segment(stream_, number) == segment);
             }
             if (num_held == 0) {
-                frames().clear();  // nothing says where an empty stream was
+                frames().clear();  // an empty stream does not record its position
             }
         }
         stream_ = 0;
@@ -189,7 +189,7 @@ private:
     FrameGeometry geometry_;
     std::uint32_t segment_frames_;
     std::unique_ptr<PackedStreams> packed_;
-    std::vector<Bytes> frames_[kNumStreams];  // every frame that was ever appended, evicted ones too
+    std::vector<Bytes> frames_[kNumStreams];  // every appended frame, evicted ones too
     std::int32_t stream_ = 0;
     std::size_t num_bytes_ = 0;
     std::minstd_rand random_;
@@ -203,7 +203,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     return 0;
 }
 
-// As libFuzzer would: decisions need no order. It stands here so that every harness has one for the standalone driver.
+// Mutates as libFuzzer would, since decisions need no order. Every harness defines this function for the standalone
+// driver.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* input, std::size_t size, std::size_t max_size, unsigned) {
     return LLVMFuzzerMutate(input, size, max_size);
 }

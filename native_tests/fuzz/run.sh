@@ -1,11 +1,11 @@
 #!/bin/sh
-# Fuzz the packed format: arbitrary bytes into the decoder, arbitrary frames through the store and back.
+# Fuzzes the packed format: arbitrary bytes into the decoder, arbitrary frames through the streams and back.
 #
-#   native_tests/fuzz/run.sh [SECONDS]          replay corpus and regressions, then try new inputs (default 20 s; `make test` takes 3)
-#   native_tests/fuzz/run.sh --renew [SECONDS]  renew corpus.tar.xz from seeds, the old corpus and what this run finds
+#   native_tests/fuzz/run.sh [SECONDS]          replay corpus and regressions, then mutate (default 20 s; `make test` uses 3)
+#   native_tests/fuzz/run.sh --renew [SECONDS]  renew corpus.tar.xz from seeds, the old corpus and new inputs
 #
 # Both harnesses run at the same time, under AddressSanitizer and UndefinedBehaviourSanitizer. libFuzzer drives them if a
-# clang has it, else standalone_driver.cpp. CXX names the compiler, SANITIZE the sanitizers.
+# clang has it, otherwise standalone_driver.cpp. CXX names the compiler, SANITIZE the sanitizers.
 set -eu
 cd "$(dirname "$0")/../.."
 [ "${1:-}" = --renew ] && { renews=yes; shift; } || renews=
@@ -51,7 +51,7 @@ mkdir -p $binaries
 } > $build/log 2>&1 || { cat $build/log; exit 1; }
 binaries=$binaries/native_tests/fuzz
 
-# fuzz HARNESS: inputs that reach new code go to $build/found, inputs that break a promise to $build/findings.
+# fuzz HARNESS: inputs that reach new code go to $build/found, inputs that fail a check to $build/findings.
 fuzz() {
     harness=$1
     mkdir -p $build/found/$harness $build/findings

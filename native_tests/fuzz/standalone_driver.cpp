@@ -1,9 +1,9 @@
-// Drives a harness where the compiler has no libFuzzer: replays files, then mutates them for a bounded time.
+// Runs a harness without libFuzzer: replays files, then mutates them for a limited time.
 //
-//   HARNESS SECONDS FINDING FOLDER...     files of the folders in order of their names, then mutations, fixed seed
+//  HARNESS SECONDS FINDING FOLDER...     files of the folders in order of their names, then mutations, fixed seed
 //
-// What libFuzzer does besides, looking at which code an input reaches, is not done here. An input that breaks a promise
-// is left in the file FINDING; so is one that does not end.
+// Unlike libFuzzer it does not measure coverage. An input that fails a check or does not end is written to the file
+// FINDING.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -24,15 +24,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* input, std::size_t size, std::size_t max_size,
                                                unsigned seed);
 
-// Findings of the sanitizers raise SIGABRT as broken promises do, so that one handler sees them all.
+// Sanitizer findings raise SIGABRT like failed checks, so one handler sees both.
 extern "C" const char* __asan_default_options() { return "abort_on_error=1"; }
 
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kMaxBytes = 4096;  // of an input
-constexpr std::chrono::seconds kLongest(20);  // for an input, which takes milliseconds
+constexpr std::size_t kMaxBytes = 4096;  // per input
+constexpr std::chrono::seconds kLongest(20);  // per input; usual inputs take milliseconds
 
 std::mt19937 random_numbers(20240229);
 Bytes current_input;
@@ -98,9 +98,9 @@ Bytes mutated(const Bytes& input) {
 
 }  // namespace
 
-// What harnesses ask for a change of any bytes.
+// Changes any bytes; called by the harnesses.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* bytes, std::size_t size, std::size_t max_size) {
-    if (size == 0 || (random_below(6) == 0 && size < max_size)) {  // one byte more
+    if (size == 0 || (random_below(6) == 0 && size < max_size)) {  // insert a byte
         const std::size_t place = random_below(size + 1);
         std::memmove(bytes + place + 1, bytes + place, size - place);
         bytes[place] = static_cast<std::uint8_t>(random_numbers());
@@ -108,7 +108,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* bytes, std::size_t size, s
     }
     const std::size_t place = random_below(size);
     switch (random_below(5)) {
-        case 0:  // one byte less
+        case 0:  // remove a byte
             std::memmove(bytes + place, bytes + place + 1, size - place - 1);
             return size - 1;
         case 1:
@@ -116,7 +116,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* bytes, std::size_t size, s
         case 2:
             bytes[place] = static_cast<std::uint8_t>(bytes[place] ^ (1U << random_below(8)));
             return size;
-        case 3: {  // a few bytes from elsewhere
+        case 3: {  // copy a few bytes from another place
             const std::size_t source = random_below(size);
             std::memmove(bytes + place, bytes + source, std::min({size - place, size - source, 1 + random_below(16)}));
             return size;

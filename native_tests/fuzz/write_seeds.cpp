@@ -1,5 +1,5 @@
-// Writes the first inputs of both harnesses: write_seeds FOLDER. Segments of synthetic films, named by their frames
-// (8x24x3_30_frames: 8 rows of 24 bytes, 3 bytes a pixel), and random bytes.
+// Writes the first inputs of both harnesses: write_seeds FOLDER. They are segments of synthetic films, named by their
+// frames (8x24x3_30_frames: 8 rows of 24 bytes, 3 bytes per pixel), and random bytes.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-"""The play that the drop-ins are measured on."""
+"""The play that drop_ins.py measures with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recorded_frames import Recording
 FRAMES = np.arange(7, dtype=np.uint8)[:, None, None] * np.ones((1, 2, 2), np.uint8)
 
 
-def test_a_recording_is_the_transitions_within_its_episodes():
+def test_a_recording_gives_the_transitions_within_its_episodes():
     play = play_of("three episodes", Recording(FRAMES, episode_starts=[0, 3, 4]))
 
     assert [0, 1, 4, 5] == play.positions.tolist()
@@ -21,7 +21,7 @@ def test_a_recording_is_the_transitions_within_its_episodes():
     assert [False, False, False, True] == play.truncated.tolist()
 
 
-def test_each_environment_goes_through_the_play_from_a_place_of_its_own():
+def test_each_environment_plays_from_a_different_place():
     play = play_of("three episodes", Recording(FRAMES, episode_starts=[0, 3, 4]))
 
     rows = list(islice(rows_of(play, 2), 3))
@@ -43,7 +43,7 @@ def test_the_page_of_libraries_has_a_line_for_each_buffer_of_a_library():
     assert "| library, Ring | 56,470 | 46 / 143 | 350 | 120 | 7 | 15 |" == table.splitlines()[-1]
 
 
-def test_the_page_of_libraries_shows_what_was_measured():
+def test_the_page_of_libraries_shows_the_measured_figures():
     [shown] = TABLE.findall(PAGE.read_text(encoding="utf-8"))
 
     expected = page_table(json.loads(RESULT.read_text(encoding="utf-8"))["libraries"]) if RESULT.exists() else ""

@@ -1,4 +1,4 @@
-"""The environments are measured in turn, doing the same work, and compared round by round."""
+"""Environments are measured in turn with the same work and compared round by round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from framestow.envs import make_atari
 
 
 class Noting:
-    """Writes down its turns, and claims a rate."""
+    """Records its turns and returns a fixed rate."""
 
     def __init__(self, name: str, turns: list[tuple[str, int]], rate: float = 1.0) -> None:
         self.name, self.turns, self.rate = name, turns, rate
@@ -32,7 +32,7 @@ class Noting:
 
 
 class Repeating(gymnasium.Env):
-    """Ends every third step, and writes down what it was asked."""
+    """Ends its episode every third step and records its calls."""
 
     observation_space = gymnasium.spaces.Discrete(9)
     action_space = gymnasium.spaces.Discrete(NUM_ACTIONS)
@@ -75,7 +75,7 @@ def test_rates_are_compared_within_their_round_so_a_slow_moment_of_the_machine_c
     assert ratio_of(ours, theirs) == (2.0, 2.0, 2.0)
 
 
-def test_figures_give_the_median_rate_and_how_many_times_it_ours_is():
+def test_figures_have_the_median_rate_and_the_ratio_of_ours():
     rows = figures({"ours": [30.0, 20.0, 40.0], "theirs": [10.0, 20.0, 10.0]}, "ours")
 
     assert rows["theirs"]["agent_steps_per_second"] == 10
@@ -104,7 +104,7 @@ def test_an_import_that_fails_in_a_candidate_which_needs_no_library_is_an_error(
         made([Candidate("ours", broken)])
 
 
-def test_processes_that_are_not_asleep_while_idle_are_seen():
+def test_processes_that_do_not_sleep_while_idle_are_detected():
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=burn_until_told, args=(theirs,), daemon=True)
     process.start()
@@ -120,7 +120,7 @@ def test_processes_that_are_not_asleep_while_idle_are_seen():
     assert burning > asleep + 0.1
 
 
-def test_one_environment_is_stepped_by_the_drawn_actions_and_reset_where_its_episode_ends():
+def test_one_environment_takes_the_drawn_actions_and_is_reset_when_its_episode_ends():
     env = Repeating()
 
     OneEnv(env).play(4)
@@ -129,7 +129,7 @@ def test_one_environment_is_stepped_by_the_drawn_actions_and_reset_where_its_epi
     assert env.asked == ["reset", first, second, third, "reset", fourth]
 
 
-def test_many_environments_go_on_with_the_drawn_actions_from_turn_to_turn():
+def test_many_environments_continue_with_the_drawn_actions_from_turn_to_turn():
     envs = SyncVectorEnv([Repeating, Repeating])
     player = ManyEnvs(envs)
 
@@ -148,7 +148,7 @@ def test_actions_are_drawn_from_all_eighteen_and_are_the_same_each_time():
     assert np.array_equal(drawn, drawn_actions(3))
 
 
-def test_all_do_the_same_work_four_raw_frames_a_step_of_all_actions_shown_in_84_by_84():
+def test_all_candidates_play_four_raw_frames_a_step_with_all_actions_and_return_84_by_84():
     single = {"Gymnasium": gymnasium_env("pong"), "ours": make_atari("pong", seed=0)}
     for name, env in single.items():
         env.reset(seed=0)

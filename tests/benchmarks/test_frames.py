@@ -1,4 +1,4 @@
-"""The frames that the benchmarks are measured on are the same wherever they are recorded."""
+"""The recorded frames of the benchmarks are the same on every machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from synthetic_frames import SYNTHETIC, flickering_screen, flickering_sprites
 NUM_FRAMES = 60
 
 
-def test_random_play_of_breakout_is_the_play_that_the_published_figures_were_measured_on():
+def test_random_play_of_breakout_is_the_play_of_the_published_figures():
     frames = record("breakout", 200, seed=0).frames
 
     digest = hashlib.sha256(frames.tobytes()).hexdigest()
@@ -42,7 +42,7 @@ def test_episodes_begin_where_the_game_was_restarted():
     assert len(recording.episode_starts) == len(recording.scores) + 1 > 1
 
 
-def test_a_saved_recording_comes_back_and_one_that_was_not_saved_is_none(tmp_path, monkeypatch):
+def test_a_saved_recording_is_loaded_and_a_missing_one_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(recorded_frames, "CACHE_FOLDER", tmp_path)
     frames = np.arange(5 * 6, dtype=np.uint8).reshape(5, 2, 3)
     save_recording("counting", Recording(frames, [0, 3], [7.0]), seed=1)
@@ -63,14 +63,14 @@ def test_synthetic_frames_are_the_same_each_time_and_are_84_by_84(name):
     assert np.array_equal(frames, SYNTHETIC[name](NUM_FRAMES))
 
 
-def test_a_flickering_screen_changes_every_pixel_and_is_back_after_two_frames():
+def test_a_flickering_screen_changes_every_pixel_and_repeats_after_two_frames():
     frames = flickering_screen(NUM_FRAMES)
 
     assert (frames[1:] != frames[:-1]).all()
     assert (frames[2:] == frames[:-2]).all()
 
 
-def test_flickering_sprites_leave_most_of_the_field_alone_and_change_in_every_frame():
+def test_flickering_sprites_change_in_every_frame_and_most_of_the_field_never_does():
     frames = flickering_sprites(NUM_FRAMES)
 
     changed = (frames[1:] != frames[:-1]).mean(axis=(1, 2))

@@ -40,7 +40,7 @@ def workload() -> Workload:
     return Workload(play, 1_000, STACK, N_STEP, DISCOUNT)
 
 
-def test_a_workload_is_what_a_walk_step_by_step_gives(workload):
+def test_a_workload_equals_a_walk_step_by_step(workload):
     numbers = np.arange(workload.num_steps)
     ends = [number for number in numbers if workload.has_ended(np.array([number]))[0]]
     rewards = workload.rewards(numbers)

@@ -1,4 +1,4 @@
-"""The README's picture: drawn from the committed result, for a light and for a dark page."""
+"""The README's picture is drawn from the committed result, for a light and for a dark page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib", reason='matplotlib is not installed: pip insta
 from readme_picture import FOLDER, main, read_figures
 
 
-def test_the_committed_result_is_read_whole():
+def test_the_committed_result_is_read_completely():
     figures = read_figures(FOLDER / "bench.json")
 
     assert "framestow, packed" == figures.systems[0].name

@@ -1,4 +1,4 @@
-"""The checksum is CRC-32C, whatever computes it."""
+"""The checksum is CRC-32C, by instruction and by table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from framestow._core import checksum
 from oracles.plain_codec import crc32c
 
 
-def test_the_check_value_of_the_catalogue_comes_out():
+def test_the_checksum_has_the_check_value_of_the_catalogue():
     assert checksum(b"123456789") == 0xE3069283
 
 

@@ -1,4 +1,4 @@
-"""Several threads that gather one batch: the same frames, the same errors, and a life after fork."""
+"""Several threads gather one batch with the same frames and errors, also after a fork."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from framestow.errors import DamagedDataError
 
 SIDE, NUM_FRAMES, SEGMENT_FRAMES = 84, 120, 16
 HEADER_BYTES, CHECKSUM_BYTES = 24, 4
-WINDOWS, LENGTH = 400, 5  # 14 MB: a MiB and more for each of 8 threads
+WINDOWS, LENGTH = 400, 5  # 14 MB: at least a MiB for each of 8 threads
 
 
 def filled_streams() -> PackedStreams:
-    """Two streams of a square that moves; the second never seals a segment."""
+    """Return two streams of a moving square; the second never seals a segment."""
     packed = PackedStreams(2, SIDE, SIDE, 1, SEGMENT_FRAMES)
     for stream, num_frames in enumerate((NUM_FRAMES, SEGMENT_FRAMES - 1)):
         for position in range(num_frames):
@@ -47,21 +47,21 @@ def test_any_number_of_threads_gathers_what_one_gathers(threads):
 
 
 @pytest.mark.parametrize("threads", [-1, 0, 65])
-def test_a_number_of_threads_that_cannot_be_is_refused(threads):
+def test_an_impossible_number_of_threads_is_refused(threads):
     with pytest.raises(ValueError, match=f"threads is {threads}: must be 1 to 64"):
         gathered(filled_streams(), threads=threads)
 
 
-def test_damage_that_another_thread_finds_is_raised_in_the_caller():
+def test_damage_found_by_a_helper_thread_is_raised_in_the_caller():
     segments = [filled_streams().segment(0, place) for place in range(NUM_FRAMES // SEGMENT_FRAMES)]
     packed = PackedStreams(2, SIDE, SIDE, 1, SEGMENT_FRAMES)
     for number, segment in enumerate(segments):
         damaged = bytearray(segment)
-        if number > 0:  # the first group begins far behind the end
+        if number > 0:  # the first group begins far after the end
             damaged[HEADER_BYTES : HEADER_BYTES + 4] = struct.pack("<I", 2**32 - 1)
         damaged[:CHECKSUM_BYTES] = struct.pack("<I", checksum(damaged[CHECKSUM_BYTES:]))
         packed.restore(0, number, bytes(damaged))
-    # All windows but the first few are of damaged segments.
+    # All windows except the first few have damaged segments.
     last_positions = np.maximum(np.arange(WINDOWS) - 8, 0) % (NUM_FRAMES - SEGMENT_FRAMES)
     last_positions = np.where(last_positions > 0, last_positions // SEGMENT_FRAMES * SEGMENT_FRAMES, 0)
     ones = np.ones(WINDOWS, np.int32)
@@ -73,7 +73,7 @@ def test_damage_that_another_thread_finds_is_raised_in_the_caller():
 
 FORKING = """
 import os, sys, threading, warnings
-warnings.simplefilter("ignore")  # that a process with threads forks is what is tried here
+warnings.simplefilter("ignore")  # the test forks a process with threads on purpose
 from test_gathering_on_threads import filled_streams, gathered
 packed = filled_streams()
 expected = gathered(packed, threads=3)
@@ -86,7 +86,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) + (not same))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_child_gathers_on_threads_of_its_own():
+def test_a_forked_child_gathers_on_its_own_threads():
     here = os.path.dirname(__file__)
 
     ended = subprocess.run([sys.executable, "-c", FORKING], cwd=here, timeout=60, check=False)

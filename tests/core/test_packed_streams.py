@@ -1,4 +1,4 @@
-"""PackedStreams holds what a list of frames would hold, through any order of calls."""
+"""PackedStreams stores what a list of frames would store, through any order of calls."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from oracles import pixel_streams
 
 ROWS, ROW_BYTES = 6, 20
 FRAME = ROWS * ROW_BYTES
-SEGMENT = 5  # frames, so that a few steps cross many borders
+SEGMENT = 5  # frames, so that few steps cross many borders
 
 
 def new_streams(num_streams=2, frames_per_segment=SEGMENT):
     return PackedStreams(num_streams, ROWS, ROW_BYTES, 1, frames_per_segment)
 
 
-def made(kind, count, seed):
+def frames_of(kind, count, seed):
     return pixel_streams.MAKERS[kind](np.random.default_rng(seed), count, (ROWS, ROW_BYTES)).reshape(count, FRAME)
 
 
 def filled(count, num_streams=1, kind="sprites"):
     streams = new_streams(num_streams)
-    frames = [made(kind, count, seed) for seed in range(num_streams)]
+    frames = [frames_of(kind, count, seed) for seed in range(num_streams)]
     for index in range(count):
         streams.append(np.arange(num_streams, dtype=np.int32), np.stack([own[index] for own in frames]))
     return streams, frames
 
 
 def gathered(streams, windows, length, **options):
-    """Windows of ``(stream, last position, count)``."""
+    """Return the arrays of windows ``(stream, last position, count)``."""
     out = np.full((len(windows), length, FRAME), 171, np.uint8)
     columns = np.array(windows, np.int64).reshape(-1, 3)
     streams.gather(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out, **options)
@@ -50,7 +50,7 @@ def expected_window(frames, last, count, length, padding="first_frame"):
 
 
 def numbers(streams, stream):
-    """Of the segments that have frames, where none was evicted among them."""
+    """Return the numbers of the segments with frames, if none was evicted among them."""
     return range(streams.first_position(stream) // SEGMENT, -(-streams.next_position(stream) // SEGMENT))
 
 
@@ -60,19 +60,19 @@ class AgainstLists(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**16), kind=st.sampled_from(list(pixel_streams.MAKERS)))
     def begin(self, seed, kind):
         self.native = new_streams()
-        self.source = [made(kind, 400, seed), made(kind, 400, seed + 1)]
-        self.held = [[], []]  # positions
+        self.source = [frames_of(kind, 400, seed), frames_of(kind, 400, seed + 1)]
+        self.stored = [[], []]  # positions
         self.count = [0, 0]
 
     def not_empty(self):
-        return [stream for stream in (0, 1) if self.held[stream]]
+        return [stream for stream in (0, 1) if self.stored[stream]]
 
     @rule(pattern=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=12))
     def append(self, pattern):
         frames = []
         for stream in pattern:
             frames.append(self.source[stream][self.count[stream] % 400])
-            self.held[stream].append(self.count[stream])
+            self.stored[stream].append(self.count[stream])
             self.count[stream] += 1
         self.native.append(np.array(pattern, np.int32), np.stack(frames))
 
@@ -82,16 +82,16 @@ class AgainstLists(RuleBasedStateMachine):
         windows = []
         for _ in range(choice.draw(st.integers(1, 6))):
             stream = choice.draw(st.sampled_from(self.not_empty()))
-            last = choice.draw(st.sampled_from(self.held[stream]))
+            last = choice.draw(st.sampled_from(self.stored[stream]))
             count = choice.draw(st.integers(1, length))
-            while not set(range(last - count + 1, last + 1)) <= set(self.held[stream]):
+            while not set(range(last - count + 1, last + 1)) <= set(self.stored[stream]):
                 count -= 1
             windows.append((stream, last, count))
 
         out = gathered(self.native, windows, length, padding=padding)
 
         for window, (stream, last, count) in zip(out, windows, strict=True):
-            frames = {position: self.source[stream][position % 400] for position in self.held[stream]}
+            frames = {position: self.source[stream][position % 400] for position in self.stored[stream]}
             np.testing.assert_array_equal(window, expected_window(frames, last, count, length, padding))
 
     @precondition(lambda self: self.not_empty())
@@ -100,7 +100,7 @@ class AgainstLists(RuleBasedStateMachine):
         stream = choice.draw(st.sampled_from(self.not_empty()))
         last = choice.draw(st.integers(-1, self.count[stream] + 2))
         count = choice.draw(st.integers(1, 8))
-        if set(range(last - count + 1, last + 1)) <= set(self.held[stream]):
+        if set(range(last - count + 1, last + 1)) <= set(self.stored[stream]):
             return
 
         with pytest.raises(IndexError, match=f"window 0 wants the {count} frames up to position {last} of"):
@@ -110,30 +110,30 @@ class AgainstLists(RuleBasedStateMachine):
     def evict(self, stream, before, first):
         sealed_end = self.count[stream] // SEGMENT * SEGMENT
         left = range(-(-max(first, 0) // SEGMENT) * SEGMENT, min(before, sealed_end) // SEGMENT * SEGMENT)
-        stay = [position for position in self.held[stream] if position not in left]
+        stay = [position for position in self.stored[stream] if position not in left]
 
-        assert self.native.evict(stream, before, first) == len(self.held[stream]) - len(stay)
-        self.held[stream] = stay
+        assert self.native.evict(stream, before, first) == len(self.stored[stream]) - len(stay)
+        self.stored[stream] = stay
 
     @rule()
     def save_and_restore(self):
         restored = new_streams()
         for stream in (0, 1):
-            for number in sorted({position // SEGMENT for position in self.held[stream]}):
+            for number in sorted({position // SEGMENT for position in self.stored[stream]}):
                 segment = self.native.segment(stream, number)
                 restored.restore(stream, number, segment)
                 assert restored.segment(stream, number) == segment
-            # An empty stream tells nothing of where it was, and one whose last sealed segment left goes on behind
-            # the one before: whoever restores it knows where.
+            # An empty stream does not record its position. One whose last sealed segment was evicted continues after
+            # the segment before, so the caller of restore gives the number.
             self.count[stream] = restored.next_position(stream)
         self.native = restored
 
     @invariant()
     def what_is_held_agrees(self):
-        assert self.native.num_frames == sum(map(len, self.held))
+        assert self.native.num_frames == sum(map(len, self.stored))
         for stream in (0, 1):
             open_start = self.count[stream] // SEGMENT * SEGMENT
-            assert self.native.first_position(stream) == min(self.held[stream], default=open_start)
+            assert self.native.first_position(stream) == min(self.stored[stream], default=open_start)
             assert self.native.next_position(stream) == self.count[stream]
 
 
@@ -175,8 +175,8 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
 @pytest.mark.parametrize(
     ("window", "fault"),
     [
-        ((0, 8, 1), "window 1 wants the 1 frames up to position 8 of stream 0: not all are held; held are 0 to 7"),
-        ((0, 1, 3), "window 1 wants the 3 frames up to position 1 of stream 0: not all are held; held are 0 to 7"),
+        ((0, 8, 1), "window 1 wants the 1 frames up to position 8 of stream 0: not all are stored; stored are 0 to 7"),
+        ((0, 1, 3), "window 1 wants the 3 frames up to position 1 of stream 0: not all are stored; stored are 0 to 7"),
         ((0, -1, 1), "window 1 wants the 1 frames up to position -1"),
         ((0, 2**63 - 1, 1), "window 1 wants the 1 frames up to position 9223372036854775807"),
         ((0, -(2**63), 4), "window 1 wants the 4 frames"),
@@ -186,7 +186,7 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
         ((0, 7, 5), "window 1 has 5 frames: must be 1 to 4"),
     ],
 )
-def test_a_window_that_is_not_held_is_refused_before_anything_is_written(window, fault):
+def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(window, fault):
     streams, _ = filled(8)
     out = np.full((2, 4, FRAME), 171, np.uint8)
     columns = np.array([(0, 7, 4), window], np.int64)
@@ -200,7 +200,7 @@ def test_an_evicted_frame_is_refused():
     streams, _ = filled(12)
 
     assert streams.evict(0, 7) == SEGMENT
-    with pytest.raises(IndexError, match=re.escape("held are 5 to 11")):
+    with pytest.raises(IndexError, match=re.escape("stored are 5 to 11")):
         gathered(streams, [(0, 5, 2)], 4)
 
 
@@ -226,7 +226,7 @@ def test_a_wrong_argument_is_refused_before_anything_is_appended(streams, frames
     assert native.next_position(0) == 0
 
 
-def test_an_output_that_may_not_be_written_is_refused():
+def test_a_read_only_output_is_refused():
     streams, _ = filled(3)
     out = np.zeros((1, 2, FRAME), np.uint8)
     out.flags.writeable = False
@@ -247,13 +247,13 @@ def test_an_output_that_may_not_be_written_is_refused():
         ((1, 2**15, 2**15, 1, 3), "must be at most 2**31 bytes; take fewer frames"),
     ],
 )
-def test_a_geometry_that_cannot_be_is_refused(arguments, fault):
+def test_an_impossible_geometry_is_refused(arguments, fault):
     with pytest.raises(ValueError, match=re.escape(fault)):
         PackedStreams(*arguments)
 
 
-def test_appending_goes_on_after_a_restore_as_if_nothing_had_been_saved():
-    frames = made("sprites", 14, seed=3)
+def test_appending_continues_after_a_restore_as_without_one():
+    frames = frames_of("sprites", 14, seed=3)
     never_saved, restored = new_streams(1), new_streams(1)
     one = np.zeros(1, np.int32)
     for frame in frames[:8]:
@@ -285,7 +285,7 @@ def test_segments_are_restored_in_order_only():
 
     with pytest.raises(ValueError, match="segment 0 of stream 0 does not follow"):
         restored.restore(0, 0, streams.segment(0, 1))
-    restored.restore(0, 1, streams.segment(0, 2))  # not full: it is the open one now
+    restored.restore(0, 1, streams.segment(0, 2))  # not full, so it becomes the open one
     with pytest.raises(ValueError, match="nothing after one that is not full"):
         restored.restore(0, 2, streams.segment(0, 0))
 
@@ -305,7 +305,7 @@ def test_a_damaged_or_foreign_segment_is_not_restored():
     assert restored.next_position(0) == 0
 
 
-def test_frames_that_do_not_shrink_are_kept_raw_and_read_the_same():
+def test_frames_that_do_not_shrink_are_stored_raw_and_read_the_same():
     streams, (frames,) = filled(12, kind="noise")
     segment = streams.segment(0, 0)
 
@@ -314,7 +314,7 @@ def test_frames_that_do_not_shrink_are_kept_raw_and_read_the_same():
     np.testing.assert_array_equal(gathered(streams, [(0, 11, 12)], 12)[0], frames)
 
 
-def test_memory_of_evicted_segments_is_given_back():
+def test_memory_of_evicted_segments_is_freed():
     streams = PackedStreams(1, 84, 84, 1, 64)
     noise = np.random.default_rng(0).integers(0, 256, (64, 84 * 84), dtype=np.uint8)
     zeros = np.zeros(64, np.int32)
@@ -329,14 +329,14 @@ def test_memory_of_evicted_segments_is_given_back():
     assert streams.sealed_nbytes <= 2 * 2**20
 
 
-def test_nbytes_counts_what_is_held():
+def test_nbytes_counts_the_stored_bytes():
     streams = PackedStreams(3, 84, 84, 1, 64)
     empty = streams.sealed_nbytes, streams.open_nbytes
     frames = pixel_streams.sprites(np.random.default_rng(1), 200, (84, 84))
     streams.append(np.zeros(200, np.int32), frames)
-    held = sum(len(streams.segment(0, place)) for place in range(3))
+    stored_bytes = sum(len(streams.segment(0, place)) for place in range(3))
 
     assert empty[0] == 0
-    assert held <= streams.sealed_nbytes <= held + 2 * 4096
+    assert stored_bytes <= streams.sealed_nbytes <= stored_bytes + 2 * 4096
     assert streams.open_nbytes >= empty[1] >= 3 * 2 * 84 * 84
     assert streams.index_nbytes > 0

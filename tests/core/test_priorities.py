@@ -15,9 +15,9 @@ SLOTS = 20_000  # five pages
 changes = st.lists(
     st.tuples(
         st.sampled_from(["note", "update"]),
-        st.integers(0, 2**32 - 1),  # seed of what changes
-        st.integers(0, 60),  # how many
-        st.sampled_from([17, 5000, SLOTS]),  # below which slot
+        st.integers(0, 2**32 - 1),  # seed of the changes
+        st.integers(0, 60),  # number of changes
+        st.sampled_from([17, 5000, SLOTS]),  # upper bound of the slots
     ),
     max_size=12,
 )
@@ -39,7 +39,7 @@ class PlainPriorities:
 
 @settings(max_examples=60, deadline=None)
 @given(changes, st.sampled_from([0.0, 0.5, 0.6, 1.0, 1.7]), st.sampled_from([np.float32, np.float64]))
-def test_weights_and_draws_are_those_of_a_plain_array(made, alpha, dtype):
+def test_weights_and_draws_equal_those_of_a_plain_array(made, alpha, dtype):
     native, plain = Priorities(alpha, EPSILON), PlainPriorities(alpha)
     for kind, seed, count, below in made:
         random = np.random.default_rng(seed)
@@ -55,7 +55,7 @@ def test_weights_and_draws_are_those_of_a_plain_array(made, alpha, dtype):
             plain.update(slots, priorities.astype(np.float64))
 
     np.testing.assert_allclose(native.weights(np.arange(SLOTS)), plain.weights, rtol=2e-5)
-    weights = native.weights(np.arange(SLOTS)).astype(np.float64)  # in single precision, which rounds as it likes
+    weights = native.weights(np.arange(SLOTS)).astype(np.float64)  # rounded to single precision
     assert native.total == pytest.approx(weights.sum(), rel=1e-12)
     assert native.largest == pytest.approx(plain.largest, rel=2e-5)
     if weights.sum():
@@ -64,7 +64,7 @@ def test_weights_and_draws_are_those_of_a_plain_array(made, alpha, dtype):
 
 
 def assert_drawn_in_proportion(native: Priorities, weights: np.ndarray) -> None:
-    """Each number's slot is the one that its part of the sum falls into, but for what rounding moves a border."""
+    """Check that each number's slot is the one at its part of the sum, except for borders moved by rounding."""
     random = np.random.default_rng(0).random(300)
     slots, corrections = native.draw(random, 0.7)
 
@@ -77,7 +77,7 @@ def assert_drawn_in_proportion(native: Priorities, weights: np.ndarray) -> None:
     np.testing.assert_allclose(corrections, (weights[weights > 0].min() / weights[slots]) ** 0.7, rtol=1e-5)
 
 
-def test_no_weight_of_zero_is_drawn_even_at_the_ends():
+def test_a_weight_of_zero_is_never_drawn_even_at_the_ends():
     priorities = Priorities(1.0, 0.0)
     slots = np.arange(10_000)
     priorities.take_note(slots, slots)
@@ -100,7 +100,7 @@ def test_a_tiny_priority_stays_above_zero_and_none_is_zero(alpha):
 
 
 @pytest.mark.parametrize(("alpha", "wrong"), [(1.0, 1e39), (1.0, np.nan), (1.0, np.inf), (2.0, 1e30), (10.0, 1e5)])
-def test_what_is_not_finite_in_single_precision_changes_nothing(alpha, wrong):
+def test_priorities_that_overflow_single_precision_change_nothing(alpha, wrong):
     priorities = Priorities(alpha, EPSILON)
     priorities.update(np.array([5]), np.array([3.0]))
     before = priorities.weights(np.arange(10)).tolist(), priorities.largest, priorities.total
@@ -110,7 +110,7 @@ def test_what_is_not_finite_in_single_precision_changes_nothing(alpha, wrong):
     assert before == (priorities.weights(np.arange(10)).tolist(), priorities.largest, priorities.total)
 
 
-def test_the_largest_priority_is_that_of_what_is_held():
+def test_the_largest_priority_is_that_of_the_stored_steps():
     priorities = Priorities(1.0, 0.0)
 
     priorities.update(np.array([3, -1]), np.array([2.0, 1000.0]))
@@ -128,9 +128,9 @@ def test_arguments_that_do_not_fit_are_refused():
         priorities.update(np.array([1], np.int32), np.array([1.0]))
     with pytest.raises(ValueError, match="priorities are all zero"):
         priorities.draw(np.zeros(1), 0.4)
-    with pytest.raises(ValueError, match="random holds another number than from 0 to 1"):
+    with pytest.raises(ValueError, match="random has a number outside"):
         priorities.draw(np.ones(1), 0.4)
-    with pytest.raises(ValueError, match="weights holds another number than finite ones"):
+    with pytest.raises(ValueError, match="weights has a number that is negative or not finite"):
         priorities.restore(np.array([1]), np.array([-1], np.float32), 1.0)
     with pytest.raises(ValueError, match=r"alpha and epsilon are -1\.0"):
         Priorities(-1.0, 0.0)
@@ -153,5 +153,5 @@ def test_arguments_that_do_not_fit_are_refused():
         (np.arange(2), None, False),
     ],
 )
-def test_only_finite_arrays_of_one_length_are_taken_as_they_are(indices, priorities, expected):
+def test_only_finite_arrays_of_one_length_are_priorities(indices, priorities, expected):
     assert expected == are_priorities(indices, priorities)

@@ -1,4 +1,4 @@
-"""Whatever is filmed comes back, in any window; whatever is damaged is found. `make fuzz` tries more films than these.
+"""Any film is restored, in any window, and any damage is found. `make fuzz` tries more films.
 
 The examples that are written out stand at the borders of the format; one that ever fails joins them.
 """
@@ -42,7 +42,7 @@ def unpacked(segment: bytes, film: Film, count: int) -> np.ndarray:
 
 
 def mended(segment: bytearray) -> bytes:
-    """The segment with a checksum that is right."""
+    """Return the segment with a corrected checksum."""
     return checksum(segment[4:]).to_bytes(4, "little") + bytes(segment[4:])
 
 
@@ -61,7 +61,7 @@ def read_plainly(segment: bytes) -> np.ndarray | None:
 @example(film=SEVEN_CHANNELS)
 @example(film=PIXELS_THAT_DO_NOT_DIVIDE_A_ROW)
 @example(film=MORE_BYTES_THAN_16_BITS_COUNT)
-def test_every_film_comes_back(film):
+def test_every_film_is_unpacked_unchanged(film):
     frames = film.frames()
 
     segment = packed(film)
@@ -81,7 +81,7 @@ def test_a_plain_reader_of_the_documented_format_reads_the_same(film):
 
 
 @given(film=films(), frames_per_segment=st.integers(1, 30), evicted=st.integers(0, 60), choice=st.data())
-def test_any_window_is_what_a_list_would_give(film, frames_per_segment, evicted, choice):
+def test_any_window_equals_that_of_a_list(film, frames_per_segment, evicted, choice):
     frames = film.frames()
     streams = PackedStreams(1, *film.geometry, frames_per_segment)
     streams.append(np.zeros(len(frames), np.int32), frames)
@@ -95,8 +95,8 @@ def test_any_window_is_what_a_list_would_give(film, frames_per_segment, evicted,
     streams.gather(np.zeros(len(lasts), np.int32), np.array(lasts), np.array(counts, np.int32), out)
 
     for window, last, count in zip(out, lasts, counts, strict=True):
-        held = [frames[position] for position in range(last - count + 1, last + 1)]
-        np.testing.assert_array_equal([held[0]] * (9 - count) + held, window)
+        expected = [frames[position] for position in range(last - count + 1, last + 1)]
+        np.testing.assert_array_equal([expected[0]] * (9 - count) + expected, window)
 
 
 @given(film=films(), place=st.integers(0), flipped=st.integers(1, 255))
@@ -126,7 +126,7 @@ def test_damage_under_a_right_checksum_reads_as_the_plain_reader_reads_it(film, 
     except DamagedDataError:
         assert expected is None
         return
-    # Where the plain reader refuses, the native one may read a byte past repeated operations: never past the body.
+    # Where the plain reader refuses, the native one may read a byte after repeated operations, never after the body.
     if expected is not None:
         np.testing.assert_array_equal(expected, frames)
 

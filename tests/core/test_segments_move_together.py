@@ -1,4 +1,4 @@
-"""Segments that leave in any order let their bytes go: what stays is moved together, and reads as before."""
+"""Evicting segments in any order frees their bytes: the remaining ones move together and read as before."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from framestow._core import PackedStreams
 
-SIDE, FRAMES, HELD = 40, 16, 400  # of a frame; a segment; segments
+SIDE, FRAMES, NUM_SEGMENTS = 40, 16, 400  # pixels; frames per segment; segments
 MIB = 1 << 20
 
 
 class FilledStreams:
-    """Two streams of noise, which does not shrink: a segment takes what its frames take."""
+    """Two streams of noise, which packing cannot shrink."""
 
     def __init__(self) -> None:
         self.random = np.random.default_rng(0)
@@ -19,7 +19,7 @@ class FilledStreams:
         self.packed = PackedStreams(2, SIDE, SIDE, 1, FRAMES)
         self.here: list[tuple[int, int]] = []
         self.num_segments = 0
-        for _ in range(HELD):
+        for _ in range(NUM_SEGMENTS):
             self.add_segment()
 
     def frames(self, stream: int, number: int) -> np.ndarray:
@@ -43,9 +43,9 @@ class FilledStreams:
         np.testing.assert_array_equal(np.stack([self.frames(*key) for key in here]), out)
 
 
-def test_bytes_stay_near_what_is_held_however_long_segments_leave_in_any_order():
+def test_bytes_stay_near_the_stored_bytes_while_segments_are_evicted_in_any_order():
     filled = FilledStreams()
-    live = HELD * FRAMES * SIDE * SIDE
+    live = NUM_SEGMENTS * FRAMES * SIDE * SIDE
 
     largest = 0
     for _ in range(3000):
@@ -53,12 +53,12 @@ def test_bytes_stay_near_what_is_held_however_long_segments_leave_in_any_order()
         filled.add_segment()
         largest = max(largest, filled.packed.sealed_nbytes)
 
-    # An eighth of the full blocks and one may be let go of; the newest, a spare and one that empties come on top.
+    # An eighth of the full blocks and one may be dead; the newest, a spare and one being emptied are added.
     assert live < largest < live * 8 / 7 + 4 * MIB
     filled.assert_reads(filled.packed.gather, filled.here)
 
 
-def test_a_reading_sees_what_was_held_when_it_began_also_what_moved_and_left_since():
+def test_a_reading_sees_the_frames_of_its_start_even_if_they_moved_or_were_evicted_since():
     filled = FilledStreams()
     for _ in range(300):
         filled.drop_any()
@@ -75,7 +75,7 @@ def test_a_reading_sees_what_was_held_when_it_began_also_what_moved_and_left_sin
     filled.assert_reads(filled.packed.gather, filled.here)
 
 
-def test_all_bytes_go_back_when_all_segments_have_left():
+def test_all_bytes_are_freed_when_all_segments_are_evicted():
     filled = FilledStreams()
     for _ in range(200):
         filled.drop_any()

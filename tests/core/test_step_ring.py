@@ -1,4 +1,4 @@
-"""What the native ring, stacks and draws ask of the arrays that they are given, and what they answer."""
+"""The native ring, stacks and draws check their arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARRAYS = {
 
 
 def ring_of(arrays):
-    """A ring of these settings and arrays."""
+    """Return a ring of these settings and arrays."""
     return StepRing(SimpleNamespace(**arrays), SimpleNamespace(**arrays), arrays["slots"])
 
 
@@ -50,7 +50,7 @@ def test_a_ring_refuses_memory_that_does_not_fit(wrong, message):
         ring_of(ARRAYS | wrong)
 
 
-def test_a_ring_keeps_its_memory_for_as_long_as_it_lives():
+def test_a_ring_keeps_its_arrays_alive():
     ring = ring_of({name: value.copy() if name == "slots" else value for name, value in ARRAYS.items()})
 
     assert ring.begin(np.array([0, 1]))
@@ -63,7 +63,7 @@ def test_a_ring_keeps_its_memory_for_as_long_as_it_lives():
     assert [0, 1, 2, 3, 1.0] == [column[0] for column in (streams, lasts, counts, actions, rewards)]
 
 
-def test_a_refused_step_leaves_nothing_ready_to_append():
+def test_a_refused_step_is_not_staged():
     ring = ring_of(ARRAYS | {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)})
     frame = np.ones((1, 2, 2), np.uint8)
     assert ring.stage([0], [3], [1.0], [False], [True], frame)
@@ -74,8 +74,8 @@ def test_a_refused_step_leaves_nothing_ready_to_append():
     assert 0 == len(ring)
 
 
-def test_a_transition_that_is_not_held_is_named():
-    with pytest.raises(IndexError, match="transition 0 is not held"):
+def test_a_transition_that_is_not_stored_is_named():
+    with pytest.raises(IndexError, match="transition 0 is not stored"):
         ring_of(ARRAYS).resolve(np.array([0]))
 
 
@@ -104,9 +104,9 @@ def test_the_smallest_and_the_largest_random_number_draw_the_first_and_the_last_
 @pytest.mark.parametrize(
     ("random", "start", "stop", "message"),
     [
-        (np.array([1.0]), 0, 5, "random holds 1.000000"),
-        (np.array([-0.1]), 0, 5, "random holds -0.100000"),
-        (np.array([np.nan]), 0, 5, "random holds nan"),
+        (np.array([1.0]), 0, 5, "random has 1.000000"),
+        (np.array([-0.1]), 0, 5, "random has -0.100000"),
+        (np.array([np.nan]), 0, 5, "random has nan"),
         (np.array([0.5], np.float32), 0, 5, "random is not an array of float64"),
         (np.array([0.5]), 5, 5, "start and stop are 5 and 5"),
     ],

@@ -1,12 +1,11 @@
-"""A pytest plugin that puts framestow's drop-ins in the place of a library's own buffers.
+"""A pytest plugin that replaces a library's own buffers by framestow's drop-ins.
 
     DROP_IN_FOR=stable-baselines3 python -m pytest -p public_suites.drop_ins tests/test_buffers.py
 
-Before any test is imported, every name in the library's modules that means one of its buffers is made to mean the
-drop-in: what the tests import, and what the library makes by itself, is ours. Only the code of the modules that define
-the buffers, and the drop-ins themselves, go on to see the library's own, which they build on; whoever imports such a
-module from then on gets another one with its names. Classes that had derived from the library's own stay as they are.
-Where DROP_IN_FOR is not set, nothing is changed.
+Before any test is imported, every name of a replaced buffer in the library's modules is bound to the drop-in. So the
+tests import the drop-in, and the library makes it too. Only the modules that define the buffers, and the drop-ins,
+still see the library's own class. A later import of such a module returns a copy with the drop-in's names. Classes that
+derived from the library's own class do not change. Without DROP_IN_FOR nothing changes.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from public_suites.suites import SUITES
 
 
 def pytest_configure(config):
-    """Put the drop-ins of the library that DROP_IN_FOR names in the place of its buffers."""
+    """Replace the buffers of the library that DROP_IN_FOR names by its drop-ins."""
     library = os.environ.get("DROP_IN_FOR")
     if library:
         put_in_place(library)
 
 
 def put_in_place(library):
-    """Make every name of a replaced class in the library's modules mean the drop-in."""
+    """Bind every name of a replaced class in the library's modules to the drop-in."""
     suite = SUITES[library]
     for module in suite.modules_with_names:
         import_module(module)
@@ -42,24 +41,24 @@ def put_in_place(library):
     built_on = {theirs.__module__ for theirs in stand_ins} | set(_modules_named_in("framestow.integrations"))
     others = {}
     for name, module in _modules_of(suite.package):
-        if module.__name__ in built_on:  # which may be there under several names
+        if module.__name__ in built_on:  # a module may have several names
             module = _put_another(name, others.setdefault(module.__name__, _copy_of(module)))  # noqa: PLW2901
         _rebind(module, stand_ins)
 
 
 def _modules_of(package):
-    """Give each module that is loaded of the package, by its name."""
+    """Return each loaded module of the package, by its name."""
     return [(name, module) for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
 
 
 def _modules_named_in(package):
-    """Give the name of each module that the package's modules have a name for."""
+    """Return the name of each module that the package's modules refer to."""
     for _, module in _modules_of(package):
         yield from (value.__name__ for value in vars(module).values() if isinstance(value, ModuleType))
 
 
 def _count_derived_classes(theirs, drop_in):
-    """Let the library's checks take what derives from its own class for what derives from ours, where they can."""
+    """Make the library's checks accept subclasses of its class as subclasses of ours, if possible."""
     for derived in theirs.__subclasses__():
         _count_derived_classes(derived, drop_in)
         if hasattr(drop_in, "register") and not issubclass(drop_in, derived):
@@ -73,7 +72,7 @@ def _copy_of(module):
 
 
 def _put_another(name, module):
-    """Let the module be what is imported by this name."""
+    """Make the module the import of this name."""
     sys.modules[name] = module
     parent, _, own_name = name.rpartition(".")
     setattr(sys.modules[parent], own_name, module)

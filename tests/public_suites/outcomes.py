@@ -1,4 +1,4 @@
-"""What became of a library's tests with its own buffer and with the drop-in, and the reasons of the differences."""
+"""The outcomes of a library's tests with its own buffer and with the drop-in, and reasons for differences."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ WORST_LAST = ("passed", "skipped", "failed")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Counts by file, the tests that pass with the library's own buffer alone by their reason, and what is wrong."""
+    """Counts by file, reasons of the tests that pass only with the library's own buffer, and faults."""
 
     files: dict[str, dict[str, dict[str, int]]]
     explained: dict[str, str]
     unexplained: list[str]
     needless: list[str]
 
-    def told(self) -> dict[str, Any]:
-        """What the result has of it."""
+    def summary(self) -> dict[str, Any]:
+        """Return the entries of the result."""
         return {
             "files": self.files,
             "only with the library's own": self.explained | dict.fromkeys(self.unexplained, ""),
@@ -30,7 +30,7 @@ class Comparison:
 
 
 def outcomes_of(report: Path) -> dict[str, str]:
-    """Give the outcome of each test of pytest's report, of the family xunit1, by ``file::name[parameters]``."""
+    """Return the outcome of each test of an xunit1 report of pytest, by ``file::name[parameters]``."""
     outcomes: dict[str, str] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         file, name = str(case.get("file")), str(case.get("name"))

@@ -1,4 +1,4 @@
-"""Runs the tests that other libraries have for their own buffers, with those buffers and with the drop-ins.
+"""Run other libraries' tests of their own buffers, with those buffers and with the drop-ins.
 
     make public-suites                                              Stable-Baselines3's, from its source distribution
     make public-suites ARGS='--source tianshou=FOLDER@v2.0.1'       and Tianshou's, from a checkout in FOLDER
@@ -33,7 +33,7 @@ DOWNLOADS = HERE.parents[1] / "build" / "public-suites"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a library's tests are, and of which version or commit."""
+    """The folder of a library's tests, and their version or commit."""
 
     folder: Path
     name: str
@@ -65,7 +65,7 @@ class Source:
 
 
 def run(suite: Suite, source: Source, is_drop_in: bool) -> dict[str, str]:
-    """Run the suite's tests in a copy of their folder; give each test's outcome by its name."""
+    """Run the suite's tests in a copy of their folder; return each test's outcome by its name."""
     with TemporaryDirectory(prefix="public-suite-") as there:
         for top in {test.split("/")[0] for test in suite.tests}:
             shutil.copytree(source.folder / top, Path(there, top))
@@ -98,7 +98,7 @@ def run(suite: Suite, source: Source, is_drop_in: bool) -> dict[str, str]:
 
 
 def show(library: str, comparison: Comparison) -> None:
-    """Print a line a file, and what needs a word."""
+    """Print one line per file, and the faults."""
     for file, counts in comparison.files.items():
         own, ours = counts["own buffer"], counts["drop-in"]
         print(f"{library:18s} {file:34s} own {own}   drop-in {ours}", flush=True)
@@ -118,7 +118,7 @@ def main() -> int:
         if suite.download and suite.library in arguments.only:
             sources.setdefault(suite.library, Source.downloaded(suite))
     reasons = json.loads((HERE / "reasons.json").read_text(encoding="utf-8"))
-    told = json.loads(RESULT.read_text(encoding="utf-8"))["suites"] if RESULT.exists() else {}
+    results = json.loads(RESULT.read_text(encoding="utf-8"))["suites"] if RESULT.exists() else {}
     is_explained = True
     for library in [library for library in arguments.only if library in sources]:
         suite, source = SUITES[library], sources[library]
@@ -128,8 +128,8 @@ def main() -> int:
         comparison = compared(own, ours, reasons.get(library, {}))
         show(library, comparison)
         is_explained &= not (comparison.unexplained or comparison.needless)
-        told[library] = {"tests of": source.name, "installed": version(library), **comparison.told()}
-    print("written:", write_result(RESULT, {"suites": dict(sorted(told.items()))}, "make public-suites").name)
+        results[library] = {"tests of": source.name, "installed": version(library), **comparison.summary()}
+    print("written:", write_result(RESULT, {"suites": dict(sorted(results.items()))}, "make public-suites").name)
     return 0 if is_explained else 1
 
 

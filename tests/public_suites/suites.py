@@ -1,4 +1,4 @@
-"""Which libraries' own tests are run against the drop-ins, and what is put in the place of what."""
+"""The libraries whose tests run against the drop-ins, and the classes that are replaced."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Suite:
     tests: tuple[str, ...]
     download: str = ""
     modules_with_names: tuple[str, ...] = ()
-    """What to import first, so that all names of the classes are there."""
+    """Modules to import first, so that all names of the classes exist."""
     options: tuple[str, ...] = ()
-    """What else pytest is told."""
+    """Further arguments of pytest."""
     environment: dict[str, str] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""How the outcomes of other libraries' tests are read and compared."""
+"""Outcomes of other libraries' tests are read and compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_test_that_ends_in_an_error_has_failed(tmp_path):
     assert expected == outcomes_of(report)
 
 
-def test_what_passes_with_the_own_buffer_alone_needs_a_reason():
+def test_a_test_that_passes_only_with_the_own_buffer_needs_a_reason():
     own = {"a.py::one[1]": "passed", "a.py::one[2]": "passed", "a.py::two": "passed", "b.py::three": "failed"}
     ours = {"a.py::one[1]": "failed", "a.py::one[2]": "skipped", "b.py::three": "failed"}
 
@@ -36,7 +36,7 @@ def test_what_passes_with_the_own_buffer_alone_needs_a_reason():
     assert {"passed": 0, "skipped": 1, "failed": 1} == comparison.files["a.py"]["drop-in"]
 
 
-def test_a_reason_that_nothing_needs_is_told():
+def test_an_unneeded_reason_is_reported():
     comparison = compared({"a.py::one": "passed"}, {"a.py::one": "passed"}, {"a.py::one": "it once failed"})
 
     assert ["a.py::one"] == comparison.needless

@@ -313,7 +313,7 @@ def test_a_segment_that_cannot_move_to_a_file_is_refused_and_unchanged(tmp_path,
             storage.move_to_file(STREAM, 2, tmp_path / "missing", *places[2])
         assert str(tmp_path / "missing") == raised.value.filename
     else:
-        with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not held"):
+        with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not stored"):
             storage.move_to_file(STREAM, number, tmp_path / "log", 0, 30)
 
     assert (0, 0) == (storage.disk_nbytes, num_open_files(tmp_path / "log"))

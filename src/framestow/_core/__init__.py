@@ -1,6 +1,6 @@
-"""The native floor: packing, unpacking and gathering of segments, stacks, the steps, screens, in C++.
+"""The native layer: packs and gathers frames, stacks them, and stores steps and priorities, in C++.
 
-Native code raises ``framestow.errors.DamagedDataError`` by itself, so nothing here translates.
+Native code raises ``framestow.errors.DamagedDataError`` directly.
 """
 
 from framestow._core._native import (

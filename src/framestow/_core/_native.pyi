@@ -1,8 +1,8 @@
-"""Typed face of the native module.
+"""Typed API of the native module, and its only description.
 
-A frame is ``rows`` rows of ``row_bytes`` bytes; ``pixel_bytes`` is the distance from a pixel to the next one of its
-row. Arrays must have the dtype named here and lie in C order: nothing is cast or copied. Where ``(n, frame)`` is said,
-the axes after the first may be any that hold ``rows * row_bytes`` bytes together.
+A frame has ``rows`` rows of ``row_bytes`` bytes; ``pixel_bytes`` is the distance between neighbouring pixels of a row.
+Arrays must be C-ordered and have the dtype named here: nothing is cast or copied. Axes written as ``frame`` may have
+any shape of ``rows * row_bytes`` bytes.
 """
 
 from typing import Any, TypedDict
@@ -22,27 +22,27 @@ class SegmentFields(TypedDict):
     group_frames: int
 
 def pack_segment(frames: NDArray[np.uint8], rows: int, row_bytes: int, pixel_bytes: int) -> bytes:
-    """Pack ``(n, frame)`` consecutive frames; ValueError or TypeError for an array that does not fit."""
+    """Pack consecutive frames, ``(n, frame)``; ValueError or TypeError if the array does not fit."""
 
 def unpack_segment(segment: Buffer, rows: int, row_bytes: int, pixel_bytes: int, out: NDArray[np.uint8]) -> None:
     """Verify the checksum and unpack all frames into ``out``, ``(n, frame)``; DamagedDataError for wrong bytes."""
 
 def inspect_segment(segment: Buffer) -> SegmentFields:
-    """Fields of a segment's header, its checksum not verified; DamagedDataError for what no writer wrote."""
+    """Return the fields of a segment's header without verifying its checksum; DamagedDataError for invalid fields."""
 
 def verify_segment(segment: Buffer) -> None:
-    """Raise DamagedDataError unless header and checksum hold."""
+    """Raise DamagedDataError unless header and checksum are valid."""
 
 def checksum(buffer: Buffer) -> int:
-    """CRC-32C of the bytes of ``buffer``."""
+    """Return the CRC-32C of the bytes of ``buffer``."""
 
 def default_frames_per_segment(rows: int, row_bytes: int, pixel_bytes: int) -> int:
-    """Frames that ``PackedStreams`` puts into a segment unless told otherwise."""
+    """Return the default number of frames per segment of ``PackedStreams``."""
 
 class PackedReading:
-    """What a ``PackedStreams`` held when the reading started, whatever is appended and evicted meanwhile.
+    """A consistent view of a ``PackedStreams``: the frames stored when the reading started, despite later changes.
 
-    Belongs to one thread at a time, which must not append or evict before it has stopped.
+    One thread at a time may use it, and that thread must not append or evict before it stops the reading.
     """
 
     def windows(
@@ -53,15 +53,15 @@ class PackedReading:
         out: NDArray[np.uint8],
         padding: str = "first_frame",
     ) -> None:
-        """Gather as ``PackedStreams.gather`` does; ValueError once the reading has stopped."""
+        """Gather as ``PackedStreams.gather`` does; ValueError after the reading has stopped."""
 
     def stop(self) -> None:
-        """Let go of what was evicted meanwhile; what the reading's end, collected or not, does too."""
+        """Stop the reading, so that frames evicted meanwhile are freed; deleting the reading does the same."""
 
 class PackedStreams:
-    """Packed frames of ``num_streams`` streams in RAM: sealed segments, and behind them an open one a stream.
+    """Packed frames of ``num_streams`` streams: sealed segments in RAM or in files, and one open segment per stream.
 
-    Positions are absolute in each stream, from 0. One thread may append and evict while any number gather.
+    Positions count the frames of a stream from 0. One thread may append and evict while any number of threads gather.
     """
 
     def __init__(
@@ -74,17 +74,20 @@ class PackedStreams:
         step_bytes: int = 0,
     ) -> None: ...
     def append(self, streams: NDArray[np.int32], frames: NDArray[np.uint8]) -> int:
-        """Append ``frames[i]`` to ``streams[i]``; a stream may occur twice. IndexError for a stream out of range.
+        """Append ``frames[i]`` to ``streams[i]``; a stream may repeat. IndexError for a stream out of range.
 
         Returns ``charged_bytes``.
         """
 
     @property
     def charged_bytes(self) -> int:
-        """What counts against a budget: all bytes, and ``step_bytes`` for each frame, by what is held alone."""
+        """Bytes that count against a budget: all bytes, and ``step_bytes`` per frame.
+
+        Depends only on the stored frames, not on history.
+        """
 
     def charge_steps(self, step_bytes: int) -> None:
-        """Charge so much for each frame from now on, instead of the ``step_bytes`` of the constructor."""
+        """Set the bytes charged per frame from now on, instead of the constructor's ``step_bytes``."""
 
     def gather(
         self,
@@ -95,96 +98,96 @@ class PackedStreams:
         padding: str = "first_frame",
         threads: int = 1,
     ) -> None:
-        """Write window i into ``out[i]``, ``(n, length, frame)``: the ``counts[i]`` frames up to ``last_positions[i]``.
+        """Write the ``counts[i]`` frames up to ``last_positions[i]`` into ``out[i]``, ``(n, length, frame)``.
 
-        They fill the last places; those before repeat the first of them, or are zeros, as ``padding`` says. Every
-        window is checked before ``out`` is touched: IndexError names the one that is not held. The GIL is released. Up
-        to ``threads`` (1 to 64) share the work, each with a MiB of ``out`` at least.
+        The frames fill the last places. ``padding`` fills the places before them: with the first of the frames, or
+        zeros. Every window is checked before ``out`` is written: IndexError names one that is not stored. The GIL is
+        released. Up to ``threads`` (1 to 64) threads share the work, each with at least a MiB of ``out``.
         """
 
     def start_reading(self, threads: int = 1) -> PackedReading:
-        """Keep every frame that is held now readable, by ``threads`` threads a call, until the reading is stopped."""
+        """Start a reading: frames stored now stay readable, by ``threads`` threads per call, until it stops."""
 
     def evict(self, stream: int, before: int, first: int = 0) -> int:
-        """Drop the sealed segments of ``stream`` wholly in ``first`` up to ``before``; return how many frames they had.
+        """Evict the sealed segments wholly in positions ``first`` up to ``before``; return their number of frames.
 
-        Older readings still see them, and they are freed, and leave ``sealed_nbytes``, when those have stopped. Waits,
-        without the GIL, while 8 MiB or 1,024 such segments are kept.
+        Older readings still see them. They are freed, and no longer count in ``sealed_nbytes``, when those have
+        stopped. Waits without the GIL while 8 MiB or 1,024 such segments wait to be freed.
         """
 
     def first_position(self, stream: int) -> int:
-        """Position of the oldest frame held; of the open segment's first one where nothing else is."""
+        """Return the position of the oldest stored frame, or of the open segment's first frame if there is none."""
 
     def next_position(self, stream: int) -> int:
-        """Position that the next appended frame gets."""
+        """Return the position of the next frame to be appended."""
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Bytes of the segment of that number: its first position / ``frames_per_segment``.
+        """Return the bytes of a segment; its number is its first position divided by ``frames_per_segment``.
 
-        The open one comes in the same format. IndexError for one that is not held.
+        An open segment is returned in the same format. IndexError for one that is not stored.
         """
 
     def sealed_numbers(self, stream: int) -> NDArray[np.int64]:
-        """Numbers of the sealed segments that are held, ascending."""
+        """Return the numbers of the stored sealed segments, ascending."""
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Let a stream of which nothing is held go on with the first frame of that segment; ValueError for another."""
+        """Make an empty stream continue with the first frame of that segment; ValueError if it is not empty."""
 
     def restore(self, stream: int, number: int, segment: Buffer) -> None:
-        """Put a segment behind what the stream holds, under its number, which may leave a hole, after verifying it.
+        """Verify a segment and append it to the stream under its number, which may leave a gap.
 
-        A stream that is empty may begin at any number. A segment that is not full becomes the open one again.
-        ValueError for one that does not follow; DamagedDataError for wrong bytes or frames of another kind.
+        An empty stream may begin at any number. A segment that is not full becomes the open one. ValueError for one out
+        of order; DamagedDataError for wrong bytes or frames of another shape.
         """
 
     def move_to_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
-        """Read the sealed segment from a file from now on, where its ``size`` bytes stand at ``offset``; free its RAM.
+        """Read the sealed segment from a file from now on, ``size`` bytes at ``offset``, and free its RAM.
 
-        ``path`` as ``os.fsencode`` gives it. Older readings still use the RAM; waits for them as ``evict`` does. Each
-        gather verifies what it reads: DamagedSegmentError for bytes that are not the segment's. IndexError for a
-        segment that is not held or not sealed, ValueError for another size, OSError if the file cannot be opened;
-        then nothing has changed. The file stays open until no segment lies in it any more.
+        ``path``: encoded by ``os.fsencode``. Older readings still use the RAM; waits for them as ``evict`` does. Each
+        gather verifies the bytes: DamagedSegmentError if they are not the segment's. IndexError for a segment that is
+        not stored or not sealed, ValueError for another size, OSError if the file cannot be opened; then nothing
+        changes. The file stays open until no segment lies in it.
         """
 
     def restore_in_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
-        """Put a full segment that lies in a file behind what the stream holds, as ``restore`` does.
+        """Append a full segment that lies in a file, as ``restore`` does.
 
-        Nothing of it is read or verified before it is gathered.
+        Its bytes are read and verified by the first gather.
         """
 
     @property
     def num_streams(self) -> int: ...
     @property
     def num_frames(self) -> int:
-        """Frames held over all streams."""
+        """Stored frames over all streams."""
 
     @property
     def frames_per_segment(self) -> int: ...
     @property
     def sealed_nbytes(self) -> int:
-        """Bytes taken from the operating system for sealed segments."""
+        """Bytes allocated for sealed segments."""
 
     @property
     def open_nbytes(self) -> int:
-        """Bytes of open segments and of what packing needs beside them."""
+        """Bytes of open segments and of the packer's scratch."""
 
     @property
     def index_nbytes(self) -> int:
-        """Bytes of the tables that say where each segment lies."""
+        """Bytes of the tables of segment places."""
 
     @property
     def disk_nbytes(self) -> int:
-        """Bytes of the segments that lie in files."""
+        """Bytes of the segments in files."""
 
 def draw_uniformly(random: NDArray[np.float64], start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Turn numbers in 0 to 1, 1 excluded, into indices ``start`` up to ``stop``, and give as many weights of 1."""
+    """Turn random numbers in [0, 1) into indices from ``start`` up to, excluding, ``stop``, and weights of 1."""
 
 class FrameStacks:
-    """The last ``stack`` frames of each stream, in rings that lie in ``recent``, ``(num_streams, stack, *frame)``.
+    """The last ``stack`` frames of each stream, in rings in ``recent``, ``(num_streams, stack, *frame)``.
 
-    ``ages``, ``(num_streams,)``, counts the frames since an episode's first one, -1 before any. Both arrays are
-    borrowed for as long as this lives. ``padding``: as ``frames.stacking.StackPadding`` says. Frames may be of any
-    dtype; IndexError for a stream out of range, ValueError for arrays that do not fit.
+    ``ages``, ``(num_streams,)``: frames since an episode's first one, -1 before any. Both arrays are borrowed while
+    this object lives. ``padding``: a ``StackPadding`` of ``frames.stacking``. Frames may have any dtype. IndexError for
+    a stream out of range, ValueError for arrays that do not fit.
     """
 
     def __init__(self, recent: NDArray[Any], ages: NDArray[np.int64], padding: str = "first_frame") -> None: ...
@@ -198,19 +201,17 @@ class FrameStacks:
         """Write the stacks of all streams into ``out``, ``(num_streams, stack, *frame)``."""
 
 class _Steps:
-    """What the steps behind every ``replay.timelines.Timeline`` do; that protocol says what the calls promise.
+    """The native half of a timeline; ``replay.timelines.timeline.Timeline`` states the guarantees.
 
-    ``newest_positions``, ``episode_starts``, ``unreadable_before`` and ``is_open`` have one entry a stream and are
-    borrowed for as long as the steps live. ``actions_like`` and ``frames_like``: arrays ``(0, *shape)`` of the dtypes
-    that are stored. ``action_range``: inclusive bounds of actions that are counted. ``segment_frames``: how many frames
-    a storage lets go of at once.
+    The settings name the shapes and dtypes of what is stored by empty arrays. The stream arrays have one entry per
+    stream and are borrowed while this object lives. Indices are int64 arrays with one axis.
     """
 
     def __len__(self) -> int:
-        """How many steps may be drawn."""
+        """Return the number of sampleable steps."""
 
     def begin(self, streams: NDArray[np.integer[Any]]) -> bool:
-        """Start an episode on each of ``streams``, ending an open one; False, and nothing done, for unknown streams."""
+        """Start an episode on each of ``streams``, ending open ones; False, without a change, for unknown streams."""
 
     def stage(
         self,
@@ -222,13 +223,13 @@ class _Steps:
         frames: Any,
         extras: Any = None,
     ) -> bool:
-        """Check one step of each of ``streams`` (all if None), arrays or lists of numbers, and hold it ready.
+        """Check one step of each of ``streams`` (all if None), given as arrays or lists of numbers, and stage it.
 
-        False if it breaks a rule or comes in another form than is read here; then nothing is held ready.
+        Returns False, and stages nothing, if it breaks a rule or has a form that only Python converts.
         """
 
     def append_staged(self) -> None:
-        """Give the staged step its slots."""
+        """Append the staged step."""
 
     def resolve(
         self, indices: NDArray[np.int64], with_extras: bool = True
@@ -243,10 +244,11 @@ class _Steps:
             dict[str, NDArray[Any]],
         ],
     ]:
-        """Give the windows of transitions, and what they carry, in new arrays; IndexError for one that is not held.
+        """Return the windows and fields of transitions in new arrays; IndexError for one that is not sampleable.
 
-        Windows: streams, last positions, counts. Then actions (counted ones as int64), rewards, discounts, terminated,
-        truncated, and the extra columns by name, none of them unless ``with_extras``.
+        Returns:
+            Windows: streams, last positions, counts. Fields: actions (counted ones as int64), rewards, discounts,
+            terminated, truncated, and a dict of extra fields, which is empty unless ``with_extras``.
         """
 
     def resolve_steps(
@@ -262,97 +264,100 @@ class _Steps:
             dict[str, NDArray[Any]],
         ],
     ]:
-        """Give what ``resolve`` would give if ``n_step`` were 1, of pending steps too."""
+        """Return what ``resolve`` returns for an ``n_step`` of 1, for pending steps too."""
 
     def close_episodes(self) -> None:
-        """End every open episode as cut off."""
+        """End every open episode as truncated."""
 
     def restore_pending(self) -> None:
-        """Find the pending steps, after everything was put back and what is lost was named."""
+        """Find the pending steps, after everything was restored and lost steps were named."""
 
     @property
     def pending(self) -> NDArray[np.int64]:
-        """The indices of the steps that may be drawn once their returns have all their steps, ascending."""
+        """Indices of the steps whose returns are incomplete, ascending."""
 
     @property
     def n_step(self) -> int:
-        """How many rewards a return has."""
+        """Number of rewards in a return."""
 
     def sampleable_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give indices by rank among the steps that may be drawn, 0 being the oldest; IndexError for no such rank."""
+        """Return sampleable indices by rank, 0 being the oldest; IndexError for a rank out of range."""
 
     def is_sampleable(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of ``indices`` name a step that may be drawn."""
+        """Return which of ``indices`` are sampleable."""
 
     @property
     def num_slots(self) -> int:
-        """All slots are below this."""
+        """Upper bound of all slots."""
 
     @property
     def has_changed_slots(self) -> bool:
-        """Whether a step came into a slot or left it, since somebody watches."""
+        """Whether a sampleable step entered or left a slot since the record was cleared."""
 
     def watch_slots(self, is_watched: bool) -> None:
-        """Note which slots change from now on, or none any more; then what was noted is forgotten."""
+        """Start or stop recording which slots change; stopping clears the record."""
 
     def changed_slots(self) -> NDArray[np.int64]:
-        """Give the first 65,536 slots that changed, ascending, each once."""
+        """Return the first 65,536 changed slots, ascending and distinct."""
 
     def forget_changed_slots(self) -> None:
-        """Forget those that were given last."""
+        """Remove the slots that ``changed_slots`` returned last from the record."""
 
     def slots_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the slots of steps; IndexError for one that may not be drawn."""
+        """Return the slots of steps; IndexError for one that is not sampleable."""
 
     def find_slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the slots of steps, -1 for those that may not be drawn."""
+        """Return the slots of steps, -1 for those that are not sampleable."""
 
     def indices_in(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the steps in slots, -1 where there is none that may be drawn; IndexError for no slot."""
+        """Return the indices of the steps in slots, -1 without a sampleable one; IndexError for a slot out of range."""
 
     def lose(self, stream: int, first: int, before: int) -> int:
-        """Draw no step any more that looks at frames ``first`` up to ``before`` of a stream; how many could be."""
+        """Make the steps unsampleable that use frames ``first`` up to, excluding, ``before`` of a stream.
+
+        Returns how many were sampleable.
+        """
 
     def lose_indices(self, indices: NDArray[np.int64]) -> int:
-        """Draw these steps, ascending, no more; how many could be."""
+        """Make these steps, ascending, unsampleable; return how many were sampleable."""
 
     def sampleable_after(self, after: int, count: int) -> NDArray[np.int64]:
-        """Give up to ``count`` indices above ``after`` that may be drawn, ascending."""
+        """Return up to ``count`` sampleable indices above ``after``, ascending."""
 
     def follow(
         self, indices: NDArray[np.int64], length: int, crosses: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Give the indices ``(B, length)`` of the steps from each of ``indices`` on, and which begin an episode.
+        """Return the indices ``(B, length)`` of consecutive steps from each of ``indices``, and which begin an episode.
 
-        -1 behind the end of the episode, and where a step may not be read; ``crosses`` goes on into the stream's next
-        episode, but over no step that may not be read.
+        -1 after the end of the episode and from the first unreadable step on. ``crosses`` continues with the stream's
+        next episode, but not beyond an unreadable step.
         """
 
     def aligned_starts(self, indices: NDArray[np.int64], stride: int, exact: bool = False) -> NDArray[np.int64]:
-        """Give for each step the one at or before it that is a multiple of ``stride`` behind its episode's beginning.
+        """Return for each step the latest one, up to itself, whose distance to its episode's start ``stride`` divides.
 
-        Where steps in between may not be read, the first behind those, or -1 if it must be ``exact``; -1 for a step
-        that may not be read itself.
+        If a step in between is unreadable: the step after it, or -1 if ``exact``. -1 for a step that is unreadable
+        itself.
         """
 
     def find_steps(self, streams: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the indices of the steps that start at these frames; -1 where there is none that may be read."""
+        """Return the indices of the steps that start at these frames; -1 where no readable step does."""
 
     def places(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give streams and positions of the frames that steps start at; -1 for a step that may not be read."""
+        """Return streams and positions of the frames at which steps start; -1 for an unreadable step."""
 
     def episode_spans(
         self, indices: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Give streams, positions that steps start at, and of their episodes the first and the newest frame.
+        """Return streams and positions at which steps start, and the first and newest frame of their episodes.
 
-        The first frame may have left. IndexError for a step that may not be read.
+        The first frame may have been evicted. IndexError for an unreadable step.
         """
 
     def returns_to_go(self, indices: NDArray[np.int64], discount: float) -> NDArray[np.float64]:
-        """Give for each step the discounted rewards from it to the end of its episode, or as far as that has come.
+        """Return the discounted rewards from each step to the end of its episode; of an open episode, so far.
 
-        NaN where a step in between may not be read.
+        NaN if a step in between is unreadable.
         """
 
     def readable_runs(
@@ -365,37 +370,38 @@ class _Steps:
         NDArray[np.bool_],
         NDArray[np.int64],
     ]:
-        """Give the longest runs of steps of one episode that may be read.
+        """Return the longest runs of consecutive readable steps of one episode.
 
-        Of each its stream, the position of its first step, how many steps it has, whether that is a whole episode that
-        has ended, whether it goes on, and the position where its episode begins (0 where that is not known).
+        Returns:
+            Per run: stream, position of its first step, number of steps, whether it is a whole ended episode, whether
+            its episode is open, and where its episode begins (0 if unknown).
         """
 
     def starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give how many episodes of each stream are known, and where they begin, one stream behind the other."""
+        """Return per stream how many episodes are known, and where they begin, stream after stream."""
 
     def restore_starts(self, counts: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
-        """Take over what ``starts`` gave, after all else was."""
+        """Restore what ``starts`` returned, after everything else."""
 
     def rebuild_starts(self) -> None:
-        """Let the steps tell where episodes begin, as far as they do, after all else was restored."""
+        """Derive the starts of episodes from the steps, after everything else was restored."""
 
     @property
     def unreferenced_frames(self) -> list[tuple[int, int, int]]:
-        """Ranges ``(stream, first, before)`` of frames that no step references, until they are cleared."""
+        """Triples ``(stream, first, before)`` of frames that no step needs, until they are cleared."""
 
     def clear_unreferenced_frames(self) -> None:
-        """Empty ``unreferenced_frames``."""
+        """Clear ``unreferenced_frames``."""
 
     @property
     def starts_nbytes(self) -> int:
-        """Bytes that the starts of episodes take."""
+        """Bytes of the starts of episodes."""
 
 class StepRing(_Steps):
-    """The ring of steps behind ``RingTimeline``.
+    """The steps of ``RingTimeline``.
 
-    ``settings``: a ``StepSettings``; ``streams``: its ``StreamArrays``; ``slots``: the bytes of
-    ``replay.step_fields.slot_record``, ``(capacity, record)``. The arrays are borrowed for as long as this lives.
+    ``settings``: a ``StepSettings``; ``streams``: its ``StreamArrays``; ``slots``: the bytes of its records,
+    ``(capacity, record)``. The arrays are borrowed while this object lives.
     """
 
     def __init__(self, settings: Any, streams: Any, slots: NDArray[np.uint8]) -> None: ...
@@ -405,127 +411,134 @@ class StepRing(_Steps):
 
     @property
     def next_index(self) -> int:
-        """Index that the next step gets."""
+        """Index of the next step."""
 
     @property
     def lost(self) -> NDArray[np.int64]:
-        """The indices between those two that may not be drawn any more, ascending."""
+        """Stored indices that will never be sampleable again, ascending."""
 
     def evict_for_staged(self) -> list[tuple[int, int, int]]:
-        """Let go of the oldest steps until the staged one fits; gives ``unreferenced_frames``.
+        """Evict the oldest steps until the staged one fits; return ``unreferenced_frames``.
 
-        Only what lets a whole segment go is added there, and once.
+        Adds only evictions that free a whole segment, each once.
         """
 
     def evict_next(self) -> list[tuple[int, int, int]]:
-        """Evict the oldest steps until a segment is unreferenced, if possible; return ``unreferenced_frames``."""
+        """Evict the oldest steps until a segment is free, if any can be; return ``unreferenced_frames``."""
 
     def forget(self, indices: NDArray[np.int64]) -> int:
-        """Overwrite the slots of these indices, ascending, with what stands for lost steps; how many could be drawn.
+        """Overwrite the slots of ascending indices with placeholders of lost steps; return how many were sampleable.
 
-        Nor are those drawn any more whose returns may go on to them.
+        Steps whose returns may include them become unsampleable too.
         """
 
     def restore_span(self, oldest: int, next_index: int) -> None:
-        """Say which indices are in the ring, after the slots were filled from elsewhere; none is lost or pending."""
+        """Set which indices are in the ring after its slots were restored; none is lost or pending."""
 
 class StepBlocks(_Steps):
-    """The blocks of steps behind ``BlockTimeline``, one a segment of frames.
+    """The steps of ``BlockTimeline``, in blocks of one segment of frames.
 
-    A step's index is its block's number times ``segment_frames``, plus its place there. The arguments are those of
-    ``StepRing``.
+    A step's index is its block's number times ``segment_frames``, plus its place in the block. ``settings`` and
+    ``streams``: those of ``StepRing``.
     """
 
     def __init__(self, settings: Any, streams: Any) -> None: ...
     @property
     def staged_exceeds_capacity(self) -> bool:
-        """Whether the staged step would be too much."""
+        """Whether the staged step exceeds the capacity."""
 
     @property
     def num_sealed(self) -> int:
-        """How many blocks are sealed."""
+        """Number of sealed blocks."""
 
     @property
     def num_steps(self) -> int:
-        """How many steps are here, those that may not be drawn among them."""
+        """Number of stored steps, sampleable or not."""
 
     @property
     def next_number(self) -> int:
-        """Number that the next block gets."""
+        """Number of the next block."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the blocks and of what finds them."""
+        """Bytes of the blocks and their index."""
 
     def evict_sealed(self, rank: int) -> None:
-        """Let a sealed block go, 0 being the oldest, and add its frames to ``unreferenced_frames``.
+        """Evict a sealed block by rank, 0 being the oldest, and add its frames to ``unreferenced_frames``.
 
-        Steps beside it that look at those are not drawn any more.
+        Steps of neighbouring blocks that use these frames become unsampleable.
         """
 
     def sampleable_indices(self) -> NDArray[np.int64]:
-        """Give the index of every step that may be drawn, ascending."""
+        """Return all sampleable indices, ascending."""
 
     def lost_indices(self) -> NDArray[np.int64]:
-        """Give the index of every step that is here and may not be drawn, ascending."""
+        """Return the indices of stored steps that will never be sampleable again, ascending."""
 
     def blocks(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-        """Of all blocks, oldest first: number, stream, segment, steps, whether it is sealed."""
+        """Return number, stream, segment, number of steps, and whether it is sealed, of each block, oldest first."""
 
     def records(self, stream: int, segment: int) -> bytes:
-        """Give the slots of a block; IndexError for one that is not here."""
+        """Return the slots of a block; IndexError for one that is not stored."""
 
     def first_slots(self) -> NDArray[np.int64]:
-        """Of all blocks, oldest first: the first of the slots that belong to it."""
+        """Return the first slot of each block, oldest first."""
 
     def lose_leading_to(self, stream: int, position: int) -> int:
-        """Draw no step any more whose return may go on to one that started at ``position`` and is gone; how many."""
+        """Make the steps unsampleable whose returns may include the lost step that started at ``position``.
+
+        Returns how many were sampleable.
+        """
 
     def restore_block(
         self, number: int, stream: int, segment: int, records: NDArray[np.uint8] | None, first_slot: int = -1
     ) -> None:
-        """Put back a block, with no step in it if ``records`` is None, after the streams' arrays were filled.
+        """Restore a block, without steps if ``records`` is None, after the stream arrays were restored.
 
-        ``first_slot``: as ``first_slots`` gave it; -1 gives it any that are free.
-
-        ValueError for one that does not come after those before it.
+        ``first_slot``: from ``first_slots``; -1 assigns free ones. ValueError for a block out of order.
         """
 
     def restore_next_number(self, number: int) -> None:
-        """Say which number the next block gets."""
+        """Set the number of the next block."""
 
 def shrinks_by_area(picture_shape: tuple[int, int], frame_shape: tuple[int, int]) -> bool:
-    """Whether ``PaletteScreen`` makes frames of that (height, width): no axis grows, one shrinks by no whole factor."""
+    """Return whether ``PaletteScreen`` can make frames of that (height, width).
+
+    Neither axis may grow, and at least one must shrink by a factor that is not an integer.
+    """
 
 class PaletteScreen:
-    """Grey pictures, or frames by the area's mean, of the last one or two raw frames of palette numbers.
+    """Grey pictures, or frames shrunk by area, of the last one or two raw frames of palette numbers.
 
-    Borrows ``raw_frames``, ``(2, height, width)``, for as long as it lives; they are written in turn. ``frame_shape``
-    is (height, width) of the frames, for which ``shrinks_by_area`` must hold, or None for the grey picture as it is.
+    Borrows ``raw_frames``, ``(2, height, width)``, while this object lives; they are written in turn. ``frame_shape``:
+    (height, width) of the frames, for which ``shrinks_by_area`` must be true, or None for the grey picture unchanged.
     """
 
     def __init__(self, raw_frames: NDArray[np.uint8], frame_shape: tuple[int, int] | None) -> None: ...
     def learn(self, grey_of_pair: NDArray[np.uint8], is_known: NDArray[np.bool_]) -> None:
-        """Take the grey of the maximum of two palette numbers, ``(256, 256)``, and which of the 256 are known."""
+        """Set the grey of the maximum of two palette numbers, ``(256, 256)``, and which of the 256 are known."""
 
     def take_in(self, which: int) -> bool:
-        """Take raw frame ``which``, just written, as the newest; False where it has a number that is not known.
+        """Make raw frame ``which``, just written, the newest one; return False if it has an unknown palette number.
 
-        Then ``learn``, and take it in again.
+        Then call ``learn``, and take the frame in again.
         """
 
     def write(self, of_two: bool, out: NDArray[np.uint8]) -> None:
         """Write the picture of the newest raw frame, or of the maximum of the last two; ValueError before any."""
 
 def are_priorities(indices: Any, priorities: Any) -> bool:
-    """Whether these are arrays of int64 and of finite float32 or float64, as many of each, in C order with one axis."""
+    """Return whether these are C-ordered arrays of int64 and of finite float32 or float64.
+
+    They must have one axis of equal length.
+    """
 
 class Priorities:
-    """Priorities of the steps in slots, and draws in proportion to ``(|priority| + epsilon) ** alpha``, their weights.
+    """Priorities of the steps in slots, drawn in proportion to their weights ``(|priority| + epsilon) ** alpha``.
 
-    Both are finite and not negative, ValueError otherwise.
+    ValueError unless ``alpha`` and ``epsilon`` are finite and not negative.
     """
 
     def __init__(self, alpha: float, epsilon: float) -> None: ...
@@ -535,33 +548,33 @@ class Priorities:
 
     @property
     def smallest(self) -> float:
-        """The smallest weight above zero; infinite where there is none."""
+        """Smallest weight above zero; infinite if there is none."""
 
     @property
     def largest(self) -> float:
-        """The largest weight that ever was, at least 1; what a step which comes gets."""
+        """Largest weight so far, at least 1; the weight of a new step."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights and of their sums."""
+        """Bytes of the weights and their sums."""
 
     def take_note(self, slots: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
-        """Give a slot the largest weight where a step has come into it, and none where its index is -1."""
+        """Give each slot the largest weight, or none if its index is -1 (no step)."""
 
     def update(self, slots: NDArray[np.int64], priorities: NDArray[np.floating[Any]]) -> bool:
-        """Take new priorities, float32 or float64, of any sign; rows with a negative slot are left out.
+        """Set new priorities, float32 or float64 of any sign; rows with a negative slot are ignored.
 
-        Where a slot comes twice the last one counts. False, and nothing changed, where a weight is not finite.
+        The last row of a repeated slot counts. Returns False, without a change, if a weight is not finite.
         """
 
     def draw(self, random: NDArray[np.float64], beta: float) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Draw a slot from each of as many equal parts of the sum as there are numbers, which lie in 0 to 1.
+        """Draw one slot from each of ``len(random)`` equal parts of the sum, at the random numbers in [0, 1).
 
-        Gives the slots, and (smallest weight / weight) ** beta of each. ValueError while there is no weight.
+        Returns the slots, and (smallest weight / weight) ** beta of each. ValueError if all weights are zero.
         """
 
     def weights(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Give the weights of slots, 0 for a negative slot."""
+        """Return the weights of slots, 0 for a negative slot."""
 
     def restore(self, slots: NDArray[np.int64], weights: NDArray[np.float32], largest: float) -> None:
-        """Put back weights, and the largest; ValueError for what is not finite or negative."""
+        """Restore weights and the largest weight; ValueError for negative or infinite numbers."""

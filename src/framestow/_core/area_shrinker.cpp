@@ -13,10 +13,10 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kLanes = 4;  // output pixels made together
-constexpr double kLeastShare = 1e-3;  // a smaller part of an input pixel does not count
+constexpr std::size_t kLanes = 4;  // output pixels computed together
+constexpr double kLeastShare = 1e-3;  // smaller parts of an input pixel are ignored
 
-// OpenCV's own way to the factor: the inverse of the inverse, which may be another double than the quotient.
+// As OpenCV computes the factor: the inverse of the inverse, which may differ from the quotient.
 double scale_of(std::size_t num_inputs, std::size_t num_outputs) {
     return 1.0 / (static_cast<double>(num_outputs) / static_cast<double>(num_inputs));
 }
@@ -34,7 +34,7 @@ std::uint8_t rounded(float value) {
 }
 
 #ifdef FRAMESTOW_HAS_SSE2
-// Four output pixels of up to four taps each, 16 weights: products side by side, turned, and added tap by tap.
+// Four output pixels of up to four taps each, 16 weights: multiplied side by side, transposed, and added tap by tap.
 __m128 four_means(const float* pixels, const std::uint32_t* firsts, const float* weights) {
     __m128 first = _mm_mul_ps(_mm_loadu_ps(pixels + firsts[0]), _mm_loadu_ps(weights));
     __m128 second = _mm_mul_ps(_mm_loadu_ps(pixels + firsts[1]), _mm_loadu_ps(weights + 4));
@@ -92,7 +92,7 @@ AreaShrinker::AreaShrinker(PictureSize input, PictureSize output)
       sums_(row_stride_),
       is_stale_(output.height, 1),
       frame_(output.height * output.width) {
-    // what lies behind the last output pixel of a row is computed too, of weights that are 0
+    // Values after a row's last output pixel are computed too, with weights of 0.
     across_.firsts.resize(row_stride_, 0);
     across_.weights.resize(row_stride_ * across_.tap_stride, 0.0F);
     output_rows_from_.assign(input.height, static_cast<std::uint32_t>(output.height));

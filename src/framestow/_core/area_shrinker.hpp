@@ -1,10 +1,10 @@
-// Pictures made smaller by the mean over the area that a pixel covers, byte for byte as OpenCV's INTER_AREA does it.
+// Shrinks a picture by the mean over the area of each output pixel, byte for byte as OpenCV's INTER_AREA.
 //
-// OpenCV weighs in float, row by row first and then down the columns, so the order of all products and sums counts; this
-// keeps it. A picture is told which of its rows have changed since the one before: only their means are made anew.
+// OpenCV computes in float, first along the rows and then down the columns. The order of products and sums matters, so
+// this code keeps it. Row means are cached: only changed rows are computed again.
 //
-// Ownership: copies nothing of the caller's; keeps the means of the last picture and the frame made of it. Threads: one
-// at a time. Nothing is checked: pictures must have the size told at construction.
+// Ownership: references no memory of the caller; caches the means and the frame of the last picture. Threads: one at a
+// time. Nothing is checked: pictures must have the size given to the constructor.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +18,25 @@ struct PictureSize {
     std::size_t width;
 };
 
-// Which input pixels each output pixel of one axis is the mean of, and how much each counts.
+// The input pixels that each output pixel of one axis averages, with their weights.
 struct AreaWeights {
     AreaWeights(std::size_t num_inputs, std::size_t num_outputs);
 
-    std::size_t tap_stride;              // weights from one output pixel to the next
-    std::vector<std::uint32_t> firsts;   // an output pixel: its first input pixel
-    std::vector<std::uint32_t> counts;   // an output pixel: its input pixels, which lie side by side
-    std::vector<float> weights;          // tap_stride an output pixel, 0 where it has fewer taps
+    std::size_t tap_stride;              // number of weights per output pixel
+    std::vector<std::uint32_t> firsts;   // per output pixel: its first input pixel
+    std::vector<std::uint32_t> counts;   // per output pixel: its adjacent input pixels
+    std::vector<float> weights;          // tap_stride per output pixel, padded with 0
 };
 
 class AreaShrinker {
 public:
-    // Whether OpenCV takes the mean in float for these sizes: neither axis grows, and one at least by no whole factor.
+    // Returns whether OpenCV averages in float for these sizes: neither axis grows, and at least one shrinks by a
+    // factor that is not an integer.
     static bool applies(PictureSize input, PictureSize output);
 
-    AreaShrinker(PictureSize input, PictureSize output);  // only where it applies
+    AreaShrinker(PictureSize input, PictureSize output);  // requires applies(input, output)
 
-    // Writes the frame of `picture`, whose rows are those of the picture before but for `changed_rows` (ascending).
+    // Writes the frame of `picture`. All rows except the ascending `changed_rows` equal those of the previous picture.
     void shrink(const std::uint8_t* picture, const std::vector<std::uint32_t>& changed_rows, std::uint8_t* out);
 
 private:
@@ -44,13 +45,13 @@ private:
 
     PictureSize input_, output_;
     AreaWeights across_, down_;
-    std::size_t row_stride_;              // floats from one row of means to the next
-    std::vector<float> pixels_;           // a row of the picture, and zeros behind it
+    std::size_t row_stride_;              // floats per row of means
+    std::vector<float> pixels_;           // a row of the picture, padded with zeros
     std::vector<float> means_;            // input height x row_stride_
     std::vector<float> sums_;             // row_stride_
-    std::vector<std::uint8_t> is_stale_;  // an output row
-    std::vector<std::uint8_t> frame_;     // of the last picture
-    std::vector<std::uint32_t> output_rows_from_, output_rows_to_;  // an input row: the output rows that it counts in
+    std::vector<std::uint8_t> is_stale_;  // per output row
+    std::vector<std::uint8_t> frame_;     // the last output
+    std::vector<std::uint32_t> output_rows_from_, output_rows_to_;  // per input row: the output rows that use it
 };
 
 }  // namespace framestow

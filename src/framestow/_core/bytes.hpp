@@ -1,14 +1,13 @@
+// Byte spans, little-endian integers, and bit sets in words of 64 bits.
+//
+// Every number that framestow stores is little-endian on every machine. Ownership: a span owns nothing; its creator
+// keeps the bytes alive and unchanged. Threads: plain values.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-// Views of bytes and little-endian reading and writing.
-//
-// Ownership: a span owns nothing; whoever made it keeps the bytes alive and unchanged while it is used.
-// Threads: plain values. Damaged bytes: nothing is interpreted here.
-// Every number that framestow stores is little-endian, whatever the machine is.
 namespace framestow {
 
 struct ByteSpan {
@@ -16,7 +15,7 @@ struct ByteSpan {
     std::size_t size = 0;
 };
 
-// Decoders may load (never use) this many bytes past the end of a span that is said to be padded.
+// Decoders may load, but never use, this many bytes after the end of a padded span.
 inline constexpr std::size_t kReadPadding = 64;
 
 inline std::uint16_t load_u16(const std::uint8_t* bytes) {
@@ -36,9 +35,6 @@ inline void store_u32(std::uint8_t* bytes, std::uint32_t value) {
     store_u16(bytes, value & 0xFFFF);
     store_u16(bytes + 2, value >> 16);
 }
-
-
-// Bits in words of 64: which are set, how many, and where the n-th of them is.
 
 constexpr std::size_t kBitsPerWord = 64;
 
@@ -64,7 +60,7 @@ inline std::uint64_t count_bits(const std::uint64_t* words, std::size_t num_word
     return count;
 }
 
-// Place of the set bit that has `rank` others before it. Halves without branches: which way is anybody's guess.
+// Returns the place of the set bit with `rank` set bits before it. Branchless: the comparisons are unpredictable.
 inline std::size_t place_of(const std::uint64_t* words, std::uint64_t rank) {
     std::size_t place = 0;
     for (std::uint64_t count = count_bits(*words); count <= rank; count = count_bits(*++words)) {

@@ -12,7 +12,7 @@ namespace framestow {
 namespace {
 
 constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78U;
-constexpr std::size_t kSlices = 8;  // bytes a step: "slicing by 8" (Kounavis and Berry 2005)
+constexpr std::size_t kSlices = 8;  // bytes per step: "slicing by 8" (Kounavis and Berry 2005)
 
 using SliceTables = std::array<std::array<std::uint32_t, 256>, kSlices>;
 
@@ -39,7 +39,7 @@ constexpr SliceTables kTables = make_tables();
 #ifdef FRAMESTOW_CRC_INSTRUCTION
 constexpr std::size_t kLaneBytes = 1024;
 
-// A checksum register that so many bytes of zeros have passed through, by its four bytes: it is linear in them.
+// Advances a checksum register over that many zero bytes, by its four bytes: the result is linear in them.
 using PastZeros = std::array<std::array<std::uint32_t, 256>, 4>;
 
 PastZeros past_zeros(std::size_t num_bytes) {
@@ -66,7 +66,7 @@ inline std::uint64_t load_word(const std::uint8_t* bytes) {
     return word;
 }
 
-// An instruction takes three cycles and one can begin in each, so three lanes go side by side: 2.6 times as fast.
+// The instruction takes three cycles and one can start per cycle, so three lanes run side by side: 2.6 times as fast.
 __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(ByteSpan span) {
     static const PastZeros past_a_lane = past_zeros(kLaneBytes);
     std::uint64_t crc = 0xFFFFFFFFU;

@@ -1,11 +1,10 @@
-// A lock for many readers or one writer, held for microseconds, that starves neither.
+// A reader-writer lock for critical sections of microseconds that starves neither side.
 //
 // Readers and writers take turns (phase-fair ticket lock: Brandenburg and Anderson, "Spin-based reader-writer
-// synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010): a reader waits for one writer at
-// most, a writer for the readers that came before it and for writers. std::shared_mutex of glibc lets readers
-// overtake a waiting writer for ever. Whoever waits spins as long as the gate is usually held, then sleeps until it is
-// woken, so a holder that lost its core gets one. Nothing is allocated; not recursive, shared neither.
-// Meets std::shared_lock and std::unique_lock.
+// synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010). A reader waits for at most one
+// writer. A writer waits for earlier readers and writers. glibc's std::shared_mutex lets readers overtake a waiting
+// writer for ever. A waiting thread spins for the usual duration of a critical section and then sleeps until it is
+// woken. Never allocates; not recursive. Meets the requirements of std::shared_lock and std::unique_lock.
 #pragma once
 
 #include <atomic>
@@ -28,7 +27,7 @@ public:
     void lock_shared() {
         const std::uint32_t writer = readers_in_.fetch_add(kOneReader) & kWriterBits;
         if (writer != 0) {
-            // Another value says that the writer has left, or that the next one stands there, who waits for this reader.
+            // The bits change when the writer leaves, or when the next writer waits for this reader.
             wait_until([&] { return (readers_in_.load() & kWriterBits) != writer; });
         }
     }
@@ -45,9 +44,9 @@ public:
         wait_until([&] { return readers_out_.load() == readers; });
     }
 
-    // Waits for readers about as long as one holds the gate, and gives up then; does not wait for another writer. New
-    // readers are let in meanwhile: a writer that keeps them out must not leave before it had its turn, or the next
-    // one could be taken for it.
+    // Spins for readers for about one critical section, then gives up; does not wait for another writer. New readers
+    // may enter meanwhile: a writer that blocks readers must not give up before its turn, or the next writer could be
+    // mistaken for it.
     bool try_lock() {
         std::uint32_t ticket = writers_out_.load();
         if (!writers_in_.compare_exchange_strong(ticket, ticket + 1)) {
@@ -66,8 +65,8 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t kPhase = 1;    // of the last writer that kept readers out: differs between one and the next
-    static constexpr std::uint32_t kPresent = 2;  // a writer has the gate or waits for the readers before it
+    static constexpr std::uint32_t kPhase = 1;    // alternates from one writer that blocks readers to the next
+    static constexpr std::uint32_t kPresent = 2;  // a writer holds the lock or waits for earlier readers
     static constexpr std::uint32_t kWriterBits = kPhase | kPresent;
     static constexpr std::uint32_t kOneReader = 4;
     static constexpr int kSpins = 128;  // 2 to 6 microseconds
@@ -78,7 +77,7 @@ private:
 #endif
     }
 
-    // The rest of the writers' side is for the one whose turn it is.
+    // Only the writer whose turn it is calls the functions below.
     std::uint32_t next_writer_bits() {
         phase_ ^= kPhase;
         return kPresent | phase_;
@@ -89,7 +88,7 @@ private:
         if (readers_out_.load() != readers) {
             return false;
         }
-        // Nobody has come since, so nobody is inside or waits.
+        // No reader has entered since, so none is inside or waiting.
         if (!readers_in_.compare_exchange_strong(readers, readers + (kPresent | (phase_ ^ kPhase)))) {
             return false;
         }
@@ -124,8 +123,8 @@ private:
         num_sleeping_.fetch_sub(1);
     }
 
-    // All operations here are sequentially consistent: either this sees the sleeper, or the sleeper, who counts itself
-    // before it looks once more, sees the change.
+    // All operations are sequentially consistent. Either this thread sees the sleeper's count, or the sleeper's last
+    // check sees the change.
     void wake_sleepers() {
         if (num_sleeping_.load() > 0) {
             const std::lock_guard<std::mutex> lock(sleep_);
@@ -133,7 +132,7 @@ private:
         }
     }
 
-    std::atomic<std::uint32_t> readers_in_{0};  // counts in steps of kOneReader; the writer stands in the low bits
+    std::atomic<std::uint32_t> readers_in_{0};  // counts in steps of kOneReader; the low bits are the writer's
     std::atomic<std::uint32_t> readers_out_{0};
     std::uint32_t phase_ = 0;
     std::atomic<std::uint32_t> writers_in_{0};

@@ -1,7 +1,6 @@
-// The shape of a frame as packings see it: rows of bytes.
+// The shape of a frame as packings see it: `rows` rows of `row_bytes` bytes.
 //
-// rows * row_bytes is the frame; pixel_bytes is the period at which a row repeats (1 for grey, C for (H, W, C)).
-// A plain value. `check_geometry` throws std::invalid_argument with a full sentence.
+// `pixel_bytes` is the distance between neighbouring pixels of a row: 1 for grey, C for (H, W, C).
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,7 @@ struct FrameGeometry {
     }
 };
 
-// Why a geometry cannot be, or an empty string.
+// Returns why a geometry is invalid, or an empty string.
 inline std::string geometry_fault(const FrameGeometry& geometry) {
     if (geometry.rows == 0 || geometry.row_bytes == 0 || geometry.pixel_bytes == 0) {
         return "rows, row_bytes and pixel_bytes must be at least 1";

@@ -25,11 +25,11 @@ void FrameStacks::write(std::uint8_t* out) const {
     for (std::size_t stream = 0; stream < num_streams; ++stream) {
         const std::uint8_t* const ring = recent + stream * stack * frame_bytes;
         const auto num_frames = static_cast<std::size_t>(ages[stream] + 1);  // of the episode
-        const std::size_t num_held = std::min(num_frames, stack);
-        // A ring that is not full yet has the episode's first frame in front.
-        pad_stack(out, stack - num_held, ring, frame_bytes, padding);
-        out += (stack - num_held) * frame_bytes;
-        for (std::size_t frame = num_frames - num_held; frame < num_frames; ++frame) {
+        const std::size_t num_stored = std::min(num_frames, stack);
+        // A ring that is not full begins with the episode's first frame.
+        pad_stack(out, stack - num_stored, ring, frame_bytes, padding);
+        out += (stack - num_stored) * frame_bytes;
+        for (std::size_t frame = num_frames - num_stored; frame < num_frames; ++frame) {
             std::memcpy(out, ring + frame % stack * frame_bytes, frame_bytes);
             out += frame_bytes;
         }

@@ -1,21 +1,21 @@
-// The last `stack` frames of each of n streams, in a ring a stream; younger ones are padded (stack_padding.hpp).
+// The last `stack` frames of each stream in a ring per stream, and how a stack is padded at an episode's start.
 //
-// Ownership: works on memory of the caller, who keeps it in place. Threads: none of its own; the caller keeps calls
-// apart. Nothing is checked: streams must be known.
+// Ownership: references the caller's memory, which must stay in place. Threads: the caller serialises all calls.
+// Nothing is checked: streams must be in range.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-// What stands before an episode's first frame in a stack or window that reaches further back. Native code pads here
-// alone: what a policy sees (frame_stacks.cpp) and what is sampled (window_gather.cpp) cannot differ.
-// framestow/frames/stacking.py says who pads in which way.
 namespace framestow {
 
+// The frames of a stack or window before an episode's first frame. All native padding happens here, so the stacks of a
+// policy (frame_stacks.cpp) equal the sampled ones (window_gather.cpp). framestow/frames/stacking.py lists which
+// library pads in which way.
 enum class StackPadding { kFirstFrame, kZeros };
 
-// Fills the first `num_padded` frames at `stack`; only `kFirstFrame` reads `first_frame`, which is not one of them.
+// Fills the first `num_padded` frames at `stack`. Only `kFirstFrame` reads `first_frame`.
 inline void pad_stack(std::uint8_t* stack, std::size_t num_padded, const std::uint8_t* first_frame,
                       std::size_t frame_bytes, StackPadding padding) {
     if (padding == StackPadding::kZeros) {
@@ -27,10 +27,9 @@ inline void pad_stack(std::uint8_t* stack, std::size_t num_padded, const std::ui
     }
 }
 
-
 struct FrameStacks {
     std::uint8_t* recent;  // num_streams rings of `stack` frames
-    std::int64_t* ages;    // a stream: frames since its episode's first one, -1 before any
+    std::int64_t* ages;    // per stream: frames since its episode's first frame, -1 before any frame
     std::size_t num_streams;
     std::size_t stack;
     std::size_t frame_bytes;
@@ -41,7 +40,8 @@ struct FrameStacks {
 
     void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const;
 
-    // Writes the stacks of all streams, oldest frame first; zeros for a stream that never began if its ring is zeros.
+    // Writes the stacks of all streams, oldest frame first. A stream without an episode gives copies of its ring's
+    // first frame.
     void write(std::uint8_t* out) const;
 };
 

@@ -11,11 +11,11 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kBackgroundEvery = 2;   // anchors, for the background: as good as each, in half the time
-constexpr std::size_t kMostEmptied = 8;  // sparse blocks at once: a writer must not keep readers out for long
+constexpr std::size_t kBackgroundEvery = 2;   // every second anchor: as good a background in half the time
+constexpr std::size_t kMaxEmptied = 8;  // sparse blocks at once: a writer must not block readers for long
 
-// What is charged beside their bytes: for a segment its places in the index, room for more and its block in a file
-// included; for a stream its first room in the index; and what one packer takes, in frames.
+// Fixed charges besides the packed bytes: per segment its index entries (with spare capacity) and its block in a file;
+// per stream its first index entries; and one packer, in frames.
 constexpr std::size_t kSegmentCharge = 256;
 constexpr std::size_t kStreamCharge = 1024;
 constexpr std::size_t kPackerFrames = 40;
@@ -25,14 +25,15 @@ constexpr std::size_t kPackerCharge = 16384;
 
 PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geometry,
                              std::uint32_t frames_per_segment, std::size_t step_bytes)
-    : geometry_(geometry), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes), encoder_(geometry), background_(geometry.frame_bytes()) {
+    : geometry_(geometry), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes),
+      encoder_(geometry), background_(geometry.frame_bytes()) {
     check_segment_frames(geometry, frames_per_segment);
     streams_.reserve(num_streams);
     for (std::size_t index = 0; index < num_streams; ++index) {
         streams_.emplace_back(geometry);
     }
     scratch_.resize(geometry);
-    looked_at_.resize(geometry.frame_bytes());
+    previous_frame_.resize(geometry.frame_bytes());
     for (const Stream& stream : streams_) {
         open_bytes_ += stream.open.nbytes();
     }
@@ -41,7 +42,7 @@ PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geome
 PackedStreams::Bytes PackedStreams::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
     Bytes bytes{arena_.nbytes(),
-                encoder_.nbytes() + background_.nbytes() + looked_at_.capacity() +
+                encoder_.nbytes() + background_.nbytes() + previous_frame_.capacity() +
                     scratch_.nbytes() + read_from_file_.capacity(),
                 arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
                     streams_.capacity() * sizeof(Stream),
@@ -111,13 +112,13 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
     ++num_open_;
     if (stream.open.num_frames() == frames_per_segment_) {
         seal(stream);
-        free_unseen();
+        free_unreferenced();
     }
-    open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, as it may be less
+    open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, since it may shrink
 }
 
-// Bases the segment on the background of the one before, where that serves better than a first frame. Looks at its
-// anchors alone, which are quick to unpack.
+// Uses the background of the previous segment as the base, if it serves better than a first frame. Reads only that
+// segment's anchors, which are quick to unpack.
 void PackedStreams::begin_segment(Stream& stream) {
     const ByteSpan segment = segment_before(stream);
     if (segment.size == 0) {
@@ -129,15 +130,15 @@ void PackedStreams::begin_segment(Stream& stream) {
     }
     background_.clear();
     for (std::size_t frame = 0; frame < header.num_frames; frame += kBackgroundEvery * header.group_frames) {
-        unpack_frames(header, segment, frame, 1, scratch_, looked_at_.data());
-        background_.look_at(looked_at_.data());
+        unpack_frames(header, segment, frame, 1, scratch_, previous_frame_.data());
+        background_.add_frame(previous_frame_.data());
     }
     if (background_.serves_better_than_first()) {
         stream.open.begin(background_.frame());
     }
 }
 
-// No bytes where there is none; one that was damaged in its file is none either, which whoever reads its frames is told.
+// Returns no bytes if there is no such segment or if it is damaged in its file; reading its frames reports the damage.
 ByteSpan PackedStreams::segment_before(const Stream& stream) {
     const SegmentPlace* const place = stream.sealed.find(stream.open_number - 1);
     if (place == nullptr) {
@@ -158,7 +159,7 @@ ByteSpan PackedStreams::segment_before(const Stream& stream) {
 void PackedStreams::seal(Stream& stream) {
     SharedOperations shared_operations;
     stream.open.finish(shared_operations);
-    stream.sealed.make_room_for_one();
+    stream.sealed.reserve_one();
     const SegmentOwner owner{static_cast<std::size_t>(&stream - streams_.data()), stream.open_number};
     const StoredSegment stored = arena_.allocate(stream.open.packed_bytes(), owner);
     stream.open.write_to(stored.bytes, scratch_);
@@ -172,81 +173,81 @@ void PackedStreams::seal(Stream& stream) {
 
 std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before, std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
-    if (!holds_any(stream, numbers)) {
+    if (!has_any(stream, numbers)) {
         return 0;
     }
-    const std::unique_lock<FairGate> writing = lock_with_room_to_retire();
+    const std::unique_lock<FairGate> writing = lock_when_retirable();
     return retire(static_cast<std::size_t>(stream), numbers);
 }
 
-std::unique_lock<FairGate> PackedStreams::lock_with_room_to_retire() {
+std::unique_lock<FairGate> PackedStreams::lock_when_retirable() {
     for (;;) {
         std::unique_lock<FairGate> writing(gate_);
-        free_unseen();
-        if (retired_.has_room()) {
+        free_unreferenced();
+        if (retired_.can_retire()) {
             return writing;
         }
         const ReadingLedger::Ticket oldest = retired_.oldest();
         writing.unlock();
-        readings_.wait_until_unseen(oldest);
+        readings_.wait_until_unreferenced(oldest);
     }
 }
 
 std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t stream, std::int64_t before,
                                                                  std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
-    if (!holds_any(stream, numbers)) {
+    if (!has_any(stream, numbers)) {
         return 0;
     }
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
     if (!writing) {
         return std::nullopt;
     }
-    free_unseen();
-    if (!retired_.has_room()) {
+    free_unreferenced();
+    if (!retired_.can_retire()) {
         return std::nullopt;
     }
     return retire(static_cast<std::size_t>(stream), numbers);
 }
 
-// Of the segments that lie wholly in positions `first` up to `before`.
+// Returns the numbers of the segments wholly in positions `first` up to, excluding, `before`.
 PackedStreams::Numbers PackedStreams::wholly_within(std::int64_t first, std::int64_t before) const {
     const std::int64_t begun = std::max<std::int64_t>(first, 0);
     return Numbers{begun / frames_per_segment_ + (begun % frames_per_segment_ > 0 ? 1 : 0),
                    std::max<std::int64_t>(before, 0) / frames_per_segment_};
 }
 
-// Most evictions let nothing go: they are told from the others without keeping a reader out.
-bool PackedStreams::holds_any(std::int64_t stream_number, const Numbers& numbers) const {
+// Most calls evict nothing; this check finds them without blocking a reader.
+bool PackedStreams::has_any(std::int64_t stream_number, const Numbers& numbers) const {
     const Stream& stream = checked_stream(stream_number);
     const std::shared_lock<FairGate> looking(gate_);
-    return stream.sealed.holds_any(numbers.first, numbers.before);
+    return stream.sealed.has_any(numbers.first, numbers.before);
 }
 
 std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& numbers) {
     SealedSegments& sealed = streams_[stream_number].sealed;
     const std::size_t num_dropped = sealed.count(numbers.first, numbers.before);
-    retired_.make_room_for(num_dropped);
+    retired_.reserve(num_dropped);
     const ReadingLedger::Ticket retirement = readings_.retire();
-    sealed.let_go(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
+    sealed.remove(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
         retired_.add(retirement, stream_number, number, place);
         --num_sealed_;
         sealed_bytes_ -= size_of(place);
     });
-    free_unseen();
+    free_unreferenced();
     empty_sparse_blocks();
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
 
-// Where segments do not leave in the order in which they came. Also beside readings, which would else starve it by
-// overlapping all the time: they go on where the bytes were, and a block that they keep is found empty of owners.
+// Moves segments out of sparse blocks, which eviction out of order leaves. Runs beside readings too, since overlapping
+// readings would otherwise always prevent it: they continue to read the old bytes, and the block empties later.
 void PackedStreams::empty_sparse_blocks() {
-    for (std::size_t round = 0; round < kMostEmptied && retired_.has_room_for_moved(); ++round) {
+    for (std::size_t round = 0; round < kMaxEmptied && retired_.can_retire_moved(); ++round) {
         const SegmentArena::Sparse sparse = arena_.sparsest();
         if (sparse.block == nullptr) {
             return;
         }
-        retired_.make_room_for(sparse.owners.size());
+        retired_.reserve(sparse.owners.size());
         const ReadingLedger::Ticket retirement = readings_.retire();
         bool has_moved = false;
         for (const SegmentOwner& owner : sparse.owners) {
@@ -260,14 +261,14 @@ void PackedStreams::empty_sparse_blocks() {
                 has_moved = true;
             }
         }
-        free_unseen();
+        free_unreferenced();
         if (!has_moved) {
             return;
         }
     }
 }
 
-void PackedStreams::free_unseen() {
+void PackedStreams::free_unreferenced() {
     if (!retired_.is_empty()) {
         retired_.free_before(readings_.oldest());
         has_retired_.store(!retired_.is_empty());
@@ -326,9 +327,9 @@ std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std
 }
 
 void PackedStreams::refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
-    throw std::out_of_range(segment_name(stream_number, number) + " is not held: those from " +
+    throw std::out_of_range(segment_name(stream_number, number) + " is not stored: segments " +
                             std::to_string(stream.first_number()) + " to " + std::to_string(stream.open_number) +
-                            " are, but for what was evicted among them and an open one without a frame");
+                            " are, except for evicted ones and an open one without a frame");
 }
 
 void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
@@ -337,7 +338,8 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
     check_follows(stream, stream_number, number);
     const SegmentHeader header = verify_segment(segment);
     if (header.geometry != geometry_ || header.num_frames > frames_per_segment_) {
-        throw DamagedSegment(segment_name(stream_number, number) + " holds " + std::to_string(header.num_frames) + " frames of " + header.geometry.text() +
+        throw DamagedSegment(segment_name(stream_number, number) + " has " + std::to_string(header.num_frames) +
+                             " frames of " + header.geometry.text() +
                              ": expected at most " + std::to_string(frames_per_segment_) + " of " + geometry_.text());
     }
     if (header.num_frames < frames_per_segment_) {
@@ -353,7 +355,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
         num_open_ += header.num_frames;
         open_bytes_ += stream.open.nbytes() - bytes_before;
     } else {
-        stream.sealed.make_room_for_one();
+        stream.sealed.reserve_one();
         const SegmentOwner owner{static_cast<std::size_t>(stream_number), number};
         const StoredSegment stored = arena_.allocate(segment.size, owner);
         std::memcpy(stored.bytes, segment.bytes, segment.size);
@@ -377,7 +379,7 @@ void PackedStreams::begin_at(std::int64_t stream_number, std::int64_t number) {
 void PackedStreams::move_to_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
                                  std::uint64_t offset, std::size_t size) {
     Stream& stream = checked_stream(stream_number);
-    const std::unique_lock<FairGate> writing = lock_with_room_to_retire();
+    const std::unique_lock<FairGate> writing = lock_when_retirable();
     SegmentPlace* const place = stream.sealed.find(number);
     if (place == nullptr) {
         refuse_segment(stream, stream_number, number);
@@ -388,11 +390,11 @@ void PackedStreams::move_to_file(std::int64_t stream_number, std::int64_t number
     }
     const auto* const in_file = std::get_if<FilePlace>(place);
     const std::optional<std::uint32_t> checksum = in_file == nullptr ? checksum_of(bytes_in_ram(*place)) : in_file->checksum;
-    retired_.make_room_for(1);
+    retired_.reserve(1);
     const FilePlace moved = files_.add(path, offset, size, checksum);
     retired_.add(readings_.retire(), static_cast<std::size_t>(stream_number), number, *place);
     *place = moved;
-    free_unseen();
+    free_unreferenced();
 }
 
 void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
@@ -404,7 +406,7 @@ void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t num
         throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(size) +
                                     " bytes: a header alone has 24");
     }
-    stream.sealed.make_room_for_one();
+    stream.sealed.reserve_one();
     stream.sealed.add(number, files_.add(path, offset, size, std::nullopt));
     ++num_sealed_;
     sealed_bytes_ += size;
@@ -415,13 +417,12 @@ void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_numb
     const std::int64_t earliest = stream.is_empty() ? 0 : stream.open_number;
     if (number < earliest || stream.open.num_frames() > 0) {
         throw std::invalid_argument(segment_name(stream_number, number) +
-                                    " does not follow what is held: restore segments in the order of their numbers, and "
+                                    " does not follow the stored segments: restore segments in ascending order, and "
                                     "nothing after one that is not full");
     }
 }
 
-// Packs the frames again upon the base that the segment has. One that was kept raw has none, and takes what a new
-// segment would take.
+// Packs the frames again on the segment's base. A segment stored raw has none and takes a new segment's.
 void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment) {
     std::vector<std::uint8_t> padded(segment.size + kReadPadding);
     std::memcpy(padded.data(), segment.bytes, segment.size);
@@ -437,8 +438,7 @@ void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan
     }
 }
 
-
-// What readers of PackedStreams do: look segments up under the gate, unpack them without it.
+// The reading side of PackedStreams: look segments up under the gate, unpack them without it.
 namespace {
 
 [[noreturn]] void refuse_damaged(const SegmentPlace& place, std::size_t stream_number, std::int64_t number,
@@ -446,7 +446,7 @@ namespace {
     const auto stream = static_cast<std::int64_t>(stream_number);
     const std::string fault = segment_name(stream, number) + ": " + damage.what();
     const auto* const in_file = std::get_if<FilePlace>(&place);
-    throw DamagedHeldSegment(in_file == nullptr ? fault + "; it was changed in memory"
+    throw DamagedStoredSegment(in_file == nullptr ? fault + "; it was changed in memory"
                                                 : in_file->file->path() + ", offset " + std::to_string(in_file->offset) +
                                                       ": " + fault + "; repair the store, or skip what is damaged",
                              stream, number);
@@ -455,7 +455,7 @@ namespace {
 }  // namespace
 
 PackedStreams::View::View(const Reading& reading)
-    : packed_(reading.packed()), ticket_(reading.ticket()), looking_(packed_.gate_) {}
+    : packed_(reading.packed()), ticket_(reading.ticket()), gate_lock_(packed_.gate_) {}
 
 std::int64_t PackedStreams::View::first_position(std::size_t stream) const {
     return packed_.streams_[stream].first_number() * packed_.frames_per_segment_;
@@ -473,7 +473,7 @@ const SegmentPlace* PackedStreams::View::find_window(std::size_t stream_number, 
     const std::int64_t first = last - count + 1;
     const std::int64_t first_number = first / packed_.frames_per_segment_;
     const SegmentPlace* const first_place = find(stream_number, first_number);
-    // Few windows reach over a border; where it is, one multiplication tells.
+    // Few windows cross a segment border; one multiplication detects it.
     std::int64_t next_number = first_number + 1;
     for (; first_place != nullptr && next_number * packed_.frames_per_segment_ <= last; ++next_number) {
         if (find(stream_number, next_number) == nullptr) {
@@ -520,7 +520,7 @@ void PackedStreams::unpack_checked(ByteSpan segment, const SegmentPlace& place, 
     }
 }
 
-// Where a segment of a file is verified for the first time, its checksum is what it is known by from then on.
+// Records the checksum of a segment in a file when it is verified for the first time.
 ByteSpan PackedStreams::bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number,
                                  SegmentBuffer& buffer) {
     const auto* const in_file = std::get_if<FilePlace>(&place);
@@ -541,7 +541,7 @@ ByteSpan PackedStreams::bytes_of(const SegmentPlace& place, std::size_t stream, 
 void PackedStreams::remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place,
                                       std::uint32_t checksum) {
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
-    if (writing) {  // or else the next reading of it
+    if (writing) {  // otherwise the next reading records it
         SegmentPlace* const held = streams_[stream].sealed.find(number);
         auto* const in_file = held == nullptr ? nullptr : std::get_if<FilePlace>(held);
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {
@@ -553,10 +553,10 @@ void PackedStreams::remember_checksum(std::size_t stream, std::int64_t number, c
 void PackedStreams::stop_reading(ReadingLedger::Ticket ticket) {
     readings_.stop(ticket);
     if (has_retired_.load()) {
-        // Somebody else has the gate: the writer, who frees at its next segment, or a reader that stops as well.
+        // Another thread holds the gate: the writer, who frees at its next segment, or a reader that stops as well.
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
         if (writing) {
-            free_unseen();
+            free_unreferenced();
         }
     }
 }

@@ -1,24 +1,23 @@
-// The packed frames of n streams: sealed segments, in RAM or in files, and behind them one open segment a stream in RAM.
+// The packed frames of several streams: sealed segments in RAM or in files, and one open segment per stream in RAM.
 //
-// Positions are absolute in each stream, from 0; segment k holds positions k * frames_per_segment up to the next
-// segment's first. Any sealed segments may be let go, so what is held may have holes. Frames are packed as they are
-// appended: an open segment is as small as a sealed one, plus two raw frames.
+// Positions count the frames of a stream from 0 and never restart. Segment k holds frames_per_segment positions from k
+// * frames_per_segment on. Any sealed segment may be evicted, so the stored frames may have gaps. Frames are packed
+// when they are appended: an open segment is as small as a sealed one, plus two raw frames.
 //
-// Ownership: copies everything it is given. Arguments are checked before anything changes: std::out_of_range for streams
-// and positions, std::invalid_argument for the rest, DamagedSegment from restore.
+// Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for streams and
+// positions, std::invalid_argument for the rest, DamagedSegment from restore.
 //
-// Threads: one may append and evict while any number read (see window_gather.hpp); every call is safe beside every other.
-//   - Everything below is guarded by a gate: the writer holds it for one frame, readers while they look segments up
-//     and while they unpack frames of an open segment. The bytes of a sealed segment never change and are unpacked
-//     without it.
-//   - A `Reading` sees every frame that was held when it started, for as long as it lives: segments that are evicted
-//     meanwhile are retired, and freed by whoever comes first once no older reading is left. They count in nbytes().
-//   - A segment that moves to a file is retired from RAM in the same way: a gather that found it there unpacks it there,
-//     one that looks it up later reads the file. The bytes are the same. A file stays open while a segment of it is
-//     held or retired.
-//   - append() waits for readers for microseconds. evict() and move_to_file() also wait while too much is retired
-//     (RetiredSegments): whoever has a Reading must not wait for the writer. Files are read without the gate, but for
-//     the one segment that a new one may be based on.
+// Threads: one thread may append and evict while any number of threads read; every call is safe beside every other.
+//  - A FairGate guards the tables. The writer holds it for one frame, readers while they look segments up and while
+//    they unpack frames of an open segment. The bytes of a sealed segment never change and are unpacked without it.
+//  - A `Reading` sees every frame that was stored when it started, until it stops. Segments evicted meanwhile are
+//    retired: they count in nbytes() and are freed once no older reading is left.
+//  - A segment that moves to a file is retired from RAM in the same way. A gather that found it in RAM unpacks it
+//    there, a later one reads the file; the bytes are the same. A file stays open while a segment in it is stored or
+//    retired.
+//  - append() waits for readers for microseconds. evict() and move_to_file() also wait while too much is retired
+//    (RetiredSegments), so a thread with a Reading must not wait for the writer. Files are read without the gate,
+//    except for a segment that a new one may use as its base.
 #pragma once
 
 #include <atomic>
@@ -39,7 +38,8 @@ namespace framestow {
 
 class PackedStreams;
 
-// Keeps what was held when it started readable until it is stopped or destroyed. Belongs to one thread at a time.
+// Keeps every frame readable that was stored when it started, until it is stopped or destroyed. Belongs to one thread
+// at a time.
 class Reading {
 public:
     explicit Reading(PackedStreams& packed);
@@ -61,13 +61,13 @@ private:
 class PackedStreams {
 public:
     struct Bytes {
-        std::size_t sealed;    // taken from the operating system for sealed segments
-        std::size_t open;      // open segments, and what packing and unpacking needs beside them
-        std::size_t index;     // where each segment lies
-        std::size_t in_files;  // of sealed segments, on the disk
+        std::size_t sealed;    // allocated for sealed segments
+        std::size_t open;      // open segments and the scratch of packing and unpacking
+        std::size_t index;     // tables of segment places
+        std::size_t in_files;  // sealed segments on disk
     };
 
-    // `step_bytes`: what each frame takes elsewhere; see charged_bytes().
+    // `step_bytes`: bytes that each frame occupies elsewhere, for charged_bytes().
     PackedStreams(std::size_t num_streams, const FrameGeometry& geometry, std::uint32_t frames_per_segment,
                   std::size_t step_bytes = 0);
 
@@ -76,67 +76,67 @@ public:
     std::uint32_t frames_per_segment() const { return frames_per_segment_; }
     Bytes nbytes() const;
 
-    // What counts against a budget: at least nbytes() and the step_bytes of all frames, but for what only readings still
-    // see. It follows from what is held alone, not from what was held before or where it lies, so whoever lets go by
-    // it does the same after saving and loading. For the one who appends.
+    // Returns the bytes that count against a budget: at least nbytes() plus step_bytes per frame, without retired
+    // segments. The value depends only on the stored frames, not on history or place. So eviction by budget is the same
+    // after saving and loading. Only for the writer.
     std::size_t charged_bytes() const;
-    void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; for the one who appends
+    void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; only for the writer
 
-    // Appends frame i to streams[i]; a stream may occur more than once. The second stops, and returns how many it has
-    // appended, where it would have to wait for readers longer than they take to look something up.
+    // Appends frame i to streams[i]; a stream may repeat. append_without_waiting stops before it would have to wait for
+    // readers, and returns the number of frames appended.
     void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
     std::size_t append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
 
-    // Drops the sealed segments that lie wholly in positions `first` up to `before`; returns how many frames they held.
-    // The second returns nothing, and has dropped nothing, where it would have to wait.
+    // Evicts the sealed segments that lie wholly in positions `first` up to, excluding, `before`; returns their number
+    // of frames. evict_without_waiting evicts nothing and returns no value if it would have to wait.
     std::int64_t evict(std::int64_t stream, std::int64_t before, std::int64_t first = 0);
     std::optional<std::int64_t> evict_without_waiting(std::int64_t stream, std::int64_t before, std::int64_t first = 0);
 
-    // Of the oldest frame that is held, where the open segment's first counts as held; what the next frame gets.
+    // Positions of the oldest stored frame (or the open segment's first position) and of the next frame to be appended.
     std::int64_t first_position(std::int64_t stream) const;
     std::int64_t next_position(std::int64_t stream) const;
 
-    // Frames held over all streams.
+    // Returns the number of stored frames over all streams.
     std::int64_t num_frames() const;
 
-    // Numbers of the sealed segments that are held, ascending.
+    // Returns the numbers of the stored sealed segments, ascending.
     std::vector<std::int64_t> sealed_numbers(std::int64_t stream) const;
 
-    // The segment of that number (its first position / frames_per_segment); the open one in the same format.
-    // std::out_of_range for one that is not held.
+    // Returns the segment of that number (its first position / frames_per_segment); an open one in the same format.
+    // Throws std::out_of_range if it is not stored.
     std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t number);
 
-    // Puts a segment that segment() gave behind what the stream holds, under its number, which may leave a hole; the
-    // first one of an empty stream says where it begins. One that is not full becomes the open segment again and
-    // goes on as if it had never been written out.
+    // Appends a segment that segment() returned, under its number, which may leave a gap. An empty stream may begin at
+    // any number. A segment that is not full becomes the open segment and continues as if it had never been written
+    // out.
     void restore(std::int64_t stream, std::int64_t number, ByteSpan segment);
 
-    // Lets a stream of which nothing is held go on with the first frame of that segment.
+    // Makes an empty stream continue with the first frame of that segment.
     void begin_at(std::int64_t stream, std::int64_t number);
 
-    // From now on the sealed segment, whose bytes stand at `offset` of that file, is read from there. Each reading
-    // verifies its checksum, and that it is the one that was moved. Throws FileNotOpened, std::out_of_range for a
-    // segment that is not sealed or not held, std::invalid_argument for another size.
+    // Reads the sealed segment from a file from now on, at `offset`, and frees its RAM. Each reading verifies its
+    // checksum, and that it is the segment that was moved. Throws FileNotOpened, std::out_of_range if the segment is
+    // not sealed or not stored, std::invalid_argument for another size.
     void move_to_file(std::int64_t stream, std::int64_t number, const std::string& path, std::uint64_t offset,
                       std::size_t size);
 
-    // As restore(), for a full segment in a file, of which nothing is read now. The first reading of it tells its
-    // checksum, and all others must agree.
+    // Appends a full segment in a file, without reading it now. The first reading records its checksum; all later
+    // readings must agree.
     void restore_in_file(std::int64_t stream, std::int64_t number, const std::string& path, std::uint64_t offset,
                          std::size_t size);
 
-    // What a reading sees, looked up under the gate, which it holds while it lives: a microsecond. Streams must be in
-    // range, segments and positions readable.
+    // The segments that a reading sees, looked up under the gate. A view holds the gate while it lives, about a
+    // microsecond. Streams must be in range, segments and positions readable.
     class View {
     public:
         explicit View(const Reading& reading);
 
-        std::int64_t first_position(std::size_t stream) const;  // of what is held now
+        std::int64_t first_position(std::size_t stream) const;  // of the frames stored now
         std::int64_t next_position(std::size_t stream) const;
 
-        // Where the segment with a window's first frame lies, if all of its `count` frames up to `last` are readable;
-        // nothing if not. A sealed one stays there for as long as the reading, an open one is nowhere. What is pointed
-        // to is to be copied while the view lives.
+        // Returns the place of the segment with a window's first frame, or null unless all `count` frames up to `last`
+        // are readable. A sealed segment keeps its place while the reading lives; an open one has kNowhere. Copy the
+        // place while the view lives.
         const SegmentPlace* find_window(std::size_t stream, std::int64_t last, std::int64_t count) const;
         const SegmentPlace* find(std::size_t stream, std::int64_t number) const;  // the same for one segment
         void unpack_open(std::size_t stream, std::size_t first, std::size_t count, DecodingScratch& scratch,
@@ -145,11 +145,11 @@ public:
     private:
         const PackedStreams& packed_;
         ReadingLedger::Ticket ticket_;
-        std::shared_lock<FairGate> looking_;
+        std::shared_lock<FairGate> gate_lock_;
     };
 
-    // Frames first .. first + count - 1 of the sealed segment that View::find gave for this stream and number. One in a file is
-    // read into a buffer of this thread. Throws DamagedHeldSegment.
+    // Unpacks frames first .. first + count - 1 of the sealed segment that View::find returned. A segment in a file is
+    // read into a buffer of this thread. Throws DamagedStoredSegment.
     void unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
                        std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
 
@@ -166,7 +166,7 @@ private:
         std::int64_t first_number() const { return sealed.is_empty() ? open_number : sealed.first_number(); }
     };
 
-    // Numbers `first` up to `before`.
+    // Segment numbers from `first` up to, excluding, `before`.
     struct Numbers {
         std::int64_t first;
         std::int64_t before;
@@ -176,11 +176,11 @@ private:
     Stream& checked_stream(std::int64_t stream);
     void check_streams(const std::int32_t* streams, std::size_t count) const;
     Numbers wholly_within(std::int64_t first, std::int64_t before) const;
-    bool holds_any(std::int64_t stream, const Numbers& numbers) const;
+    bool has_any(std::int64_t stream, const Numbers& numbers) const;
 
     std::size_t fixed_charge() const;
 
-    // The rest wants the gate held: alone where something changes.
+    // The functions below require the gate, exclusively where they change anything.
     std::int64_t next_position_of(const Stream& stream) const;
     void append_one(Stream& stream, const std::uint8_t* frame);
     void begin_segment(Stream& stream);
@@ -191,8 +191,8 @@ private:
     void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
     std::int64_t retire(std::size_t stream, const Numbers& numbers);
     void empty_sparse_blocks();
-    void free_unseen();
-    std::unique_lock<FairGate> lock_with_room_to_retire();
+    void free_unreferenced();
+    std::unique_lock<FairGate> lock_when_retirable();
     void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, std::uint32_t checksum);
     ByteSpan bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number, SegmentBuffer& buffer);
     void unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
@@ -208,16 +208,16 @@ private:
     SegmentArena arena_;
     SegmentFiles files_;
     RetiredSegments retired_{arena_, files_};
-    std::size_t num_sealed_ = 0;    // segments that are held, wherever they lie
-    std::size_t sealed_bytes_ = 0;  // of these
-    std::size_t num_open_ = 0;      // frames of open segments
-    std::size_t open_bytes_ = 0;    // that open segments take
-    std::atomic<bool> has_retired_{false};  // for whoever has not got the gate
+    std::size_t num_sealed_ = 0;    // stored sealed segments, in RAM and in files
+    std::size_t sealed_bytes_ = 0;  // their bytes
+    std::size_t num_open_ = 0;      // frames in open segments
+    std::size_t open_bytes_ = 0;    // bytes of open segments
+    std::atomic<bool> has_retired_{false};  // readable without the gate
     PatchEncoder encoder_;
     Background background_;
-    std::vector<std::uint8_t> looked_at_;  // a frame of the segment before the one that begins
+    std::vector<std::uint8_t> previous_frame_;  // a frame of the segment before a new one
     DecodingScratch scratch_;
-    SegmentBuffer read_from_file_;  // the segment before, where it lies there
+    SegmentBuffer read_from_file_;  // the segment before a new one, if it lies in a file
 };
 
 }  // namespace framestow

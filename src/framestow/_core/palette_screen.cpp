@@ -43,7 +43,7 @@ bool PaletteScreen::take_in(std::size_t which) {
                 is_known &= knows_changes(now, then);
             }
         }
-    } else {  // nothing to compare with
+    } else {  // no previous frame to compare with
         std::fill(changed_at_.begin(), changed_at_.end(), number_);
         all_changed_ = true;
         is_known = knows(row_of(which, 0), height_ * width_);
@@ -79,7 +79,7 @@ bool PaletteScreen::knows(const std::uint8_t* numbers, std::size_t count) const 
     return is_unknown == 0;
 }
 
-// Looks at a row only where it differs from one whose numbers are known: 6 µs for a step of Enduro, not 14.
+// Checks a row only if it differs from one whose numbers are known: 6 µs instead of 14 for a step of Enduro.
 bool PaletteScreen::knows_changes(const std::uint8_t* numbers, const std::uint8_t* known_numbers) const {
     constexpr std::size_t kStretch = sizeof(std::uint64_t);
     bool is_known = true;

@@ -1,13 +1,11 @@
-// A console's screen in grey, kept up to date raw frame by raw frame.
+// A console's screen in grey, updated from one raw frame of palette numbers to the next.
 //
-// An emulator gives raw frames of palette numbers. The grey picture of the newest, or of the maximum of the last two, is
-// made by a table over pairs of numbers, so that any rule for the maximum (of greys, or colour by colour) is data. A
-// screen changes little from one raw frame to the next: rows are remembered by when they changed last, and only those
-// that may look different are made anew.
+// The grey picture shows the newest raw frame, or the maximum of the last two. A table over pairs of palette numbers
+// gives the grey value, so it can hold any rule for the maximum. Each row remembers when it last changed, and only rows
+// that may look different are computed again. Unknown palette numbers must be added with `learn` first; `take_in`
+// reports them.
 //
-// What a number looks like has to be learned before it is shown: `take_in` tells of numbers that were not.
-//
-// Ownership: the two raw frames are the caller's, who keeps them in place. Threads: one at a time.
+// Ownership: references the caller's two raw frames, which must stay in place. Threads: one at a time.
 #pragma once
 
 #include <array>
@@ -23,21 +21,21 @@ public:
 
     PaletteScreen(const std::uint8_t* raw_frames, std::size_t height, std::size_t width);
 
-    // What the maximum of two palette numbers looks like (kNumColours x kNumColours), and which numbers are known (1).
+    // Sets the grey of the maximum of two palette numbers (kNumColours x kNumColours), and which numbers are known (1).
     void learn(const std::uint8_t* grey_of_pair, const std::uint8_t* is_known);
 
-    // Takes raw frame 0 or 1, just written, as the newest, in turn. False where it has a number that is not known: it is
-    // to be learned, and the raw frame taken in again.
+    // Makes raw frame 0 or 1, just written, the newest one; the two alternate. Returns false if it has an unknown
+    // palette number. Then call `learn`, and take it in again.
     bool take_in(std::size_t which);
 
-    // Whether the newest raw frame, and if it takes part the one before, have been taken in.
+    // Returns whether the raw frames of the picture have been taken in.
     bool can_show(bool of_two) const;
 
-    // Brings the grey picture up to date: of the newest raw frame, or of the maximum of the last two.
+    // Updates the grey picture to the newest raw frame, or to the maximum of the last two.
     void show(bool of_two);
 
     const std::vector<std::uint8_t>& grey() const { return grey_; }
-    const std::vector<std::uint32_t>& changed_rows() const { return changed_rows_; }  // by the last `show`, ascending
+    const std::vector<std::uint32_t>& changed_rows() const { return changed_rows_; }  // ascending, by the last `show`
 
 private:
     const std::uint8_t* row_of(std::size_t which, std::size_t row) const {
@@ -53,10 +51,10 @@ private:
     std::array<std::uint8_t, kNumColours> grey_of_, is_unknown_;
     std::array<bool, 2> is_taken_in_{false, false};
     std::size_t newest_ = 0;
-    std::int64_t number_ = 0;                // of the newest raw frame
-    std::int64_t shown_from_ = 0;            // number of the earlier raw frame in the grey picture
-    bool all_changed_ = true;                // since the grey picture was made
-    std::vector<std::int64_t> changed_at_;   // a row: number of the raw frame that changed it last
+    std::int64_t number_ = 0;                // number of the newest raw frame
+    std::int64_t shown_from_ = 0;            // number of the earliest raw frame in the grey picture
+    bool all_changed_ = true;                // since the last `show`
+    std::vector<std::int64_t> changed_at_;   // per row: number of the raw frame that changed it last
     std::vector<std::uint8_t> grey_;
     std::vector<std::uint32_t> changed_rows_;
 };

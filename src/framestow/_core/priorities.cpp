@@ -66,7 +66,7 @@ namespace {
 constexpr float kSmallest = std::numeric_limits<float>::min();
 constexpr float kGreatest = std::numeric_limits<float>::max();
 
-// The power that is asked for a batch at a time. Single precision takes a quarter of the time, and weights have no more.
+// The weights of a batch. Single precision takes a quarter of the time and matches the stored weights.
 float power(float base, double exponent) {
     return exponent == 1.0   ? base
            : exponent == 0.5 ? std::sqrt(base)
@@ -101,7 +101,7 @@ bool Priorities::update(const std::int64_t* slots, const Real* priorities, std::
     }
     tree_.set(slots, weights_.data(), count);
     for (std::size_t row = 0; row < count; ++row) {
-        if (slots[row] >= 0) {  // from the tree: a row that a later one replaced does not count
+        if (slots[row] >= 0) {  // from the tree, since a later row may have replaced this one
             largest_ = std::max(largest_, tree_.weight(static_cast<std::size_t>(slots[row])));
         }
     }
@@ -128,7 +128,7 @@ void Priorities::restore(const std::int64_t* slots, const float* weights, std::s
     largest_ = largest;
 }
 
-// What is above zero stays so: only a priority of zero is never drawn.
+// A positive priority keeps a positive weight: only a priority of zero is never drawn.
 float Priorities::weight_of(double magnitude) const {
     if (magnitude == 0.0) {
         return 0.0F;

@@ -1,7 +1,6 @@
-// Priorities of the steps in slots, and draws in proportion to them (Schaul et al. 2016, the proportional variant):
-// a slot's weight is (|priority| + epsilon) ** alpha, and it is drawn with its share of all weights.
+// Priorities of the steps in slots, and the slots whose step changed.
 //
-// Threads: the caller keeps all calls apart.
+// Threads: the caller serialises all calls.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +9,15 @@
 
 #include "sum_tree.hpp"
 
-// Slots that something came into or left, until somebody has been told of them.
-//
-// Steps come and leave slot by slot, so runs of slots are kept: a million steps of one stream are one run. Where runs
-// become many they are sorted and joined, so they never are more than the slots.
-//
-// Threads: the caller keeps all calls apart.
 namespace framestow {
 
+// Slots that a step entered or left since the last read.
+//
+// Steps enter and leave slot by slot, so runs of slots are stored: a million steps of one stream are one run. Many runs
+// are sorted and merged, so there are never more runs than slots.
 class ChangedSlots {
 public:
-    void watch(bool is_watching);  // notes nothing before, and forgets everything when it ends
+    void watch(bool is_watching);  // off: records nothing and clears the record
 
     bool is_empty() const { return runs_.empty(); }
 
@@ -40,14 +37,14 @@ public:
         add_run(first, count);
     }
 
-    // The first `most` of them, ascending, each once.
+    // Returns the first `most` changed slots, ascending and distinct.
     std::vector<std::int64_t> first_slots(std::size_t most);
 
-    // Forgets what first_slots gave last; nothing was added since.
+    // Removes the slots that first_slots returned last. No slot may have been added since.
     void forget_first();
 
 private:
-    static constexpr std::size_t kOpenRuns = 4;  // that are looked at whether they go on: steps come and leave in turn
+    static constexpr std::size_t kOpenRuns = 4;  // newest runs that may be extended: steps enter and leave alternately
     static constexpr std::size_t kFewRuns = 1024;
 
     struct Run {
@@ -63,39 +60,39 @@ private:
     std::size_t num_given_ = 0;
 };
 
-
+// Priorities of the steps in slots, and draws in proportion to them (Schaul et al. 2016, the proportional variant). A
+// slot has the weight (|priority| + epsilon) ** alpha and is drawn with its share of the total weight.
 class Priorities {
 public:
     Priorities(double alpha, double epsilon);
 
     const SumTree& tree() const { return tree_; }
-    float largest() const { return largest_; }  // weight so far; that of a step which comes. 1 before any
+    float largest() const { return largest_; }  // weight so far, and the weight of a new step; initially 1
     std::size_t nbytes() const;
 
-    // Gives each slot the largest weight if a step has come into it, 0 where its index says that there is none (-1).
+    // Gives each slot the largest weight, or 0 if its index is -1 (no step).
     void take_note(const std::int64_t* slots, const std::int64_t* indices, std::size_t count);
 
-    // Takes new priorities, of any sign; leaves out rows with a negative slot, and where a slot comes twice, the last
-    // one counts. `Real` is float or double. False, and nothing is changed, where a weight is not finite.
+    // Sets new priorities of any sign; skips rows with a negative slot. The last row of a repeated slot counts. Returns
+    // false, and changes nothing, if a weight is not finite. `Real` is float or double.
     template <typename Real>
     bool update(const std::int64_t* slots, const Real* priorities, std::size_t count);
 
-    // Draws a slot for each of the numbers, which lie in 0 to 1, 1 excluded: one from each of `count` equal parts of the
-    // sum. `corrections` are (smallest weight / its weight) ** beta, at most 1: what the slot was drawn too often by.
-    // There must be a weight above zero.
+    // Draws one slot from each of `count` equal parts of the total weight, at the random numbers in [0, 1). Writes
+    // `corrections` = (smallest weight / weight) ** beta, at most 1. Requires a weight above zero.
     void draw(const double* random, std::size_t count, double beta, std::int64_t* slots, float* corrections);
 
-    // Puts back what was told: weights of slots, which must be finite and not negative, and the largest.
+    // Restores weights, which must be finite and not negative, and the largest weight.
     void restore(const std::int64_t* slots, const float* weights, std::size_t count, float largest);
 
 private:
-    float weight_of(double magnitude) const;  // infinite where it is too large
+    float weight_of(double magnitude) const;  // infinite on overflow
 
     double alpha_;
     double epsilon_;
     SumTree tree_;
     float largest_ = 1.0F;
-    std::vector<float> weights_;   // of the call that goes on
+    std::vector<float> weights_;   // scratch of one call
     std::vector<double> targets_;
 };
 

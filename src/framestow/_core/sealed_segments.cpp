@@ -35,7 +35,7 @@ ReadingLedger::Ticket ReadingLedger::oldest_locked() const {
     return out_.empty() ? next_ : *std::min_element(out_.begin(), out_.end());
 }
 
-void ReadingLedger::wait_until_unseen(Ticket number) {
+void ReadingLedger::wait_until_unreferenced(Ticket number) {
     std::unique_lock<std::mutex> lock(mutex_);
     ++num_waiting_;
     one_stopped_.wait(lock, [&] { return oldest_locked() > number; });
@@ -81,7 +81,7 @@ std::size_t room_for(std::size_t num_entries) { return std::max(kFirstRoom, num_
 std::size_t SealedSegments::count(std::int64_t first, std::int64_t before) const {
     const std::size_t end = lower_bound(before);
     std::size_t num_found = 0;
-    for (std::size_t at = next_held(lower_bound(first)); at < end; at = next_held(at + 1)) {
+    for (std::size_t at = next_stored(lower_bound(first)); at < end; at = next_stored(at + 1)) {
         ++num_found;
     }
     return num_found;
@@ -89,42 +89,42 @@ std::size_t SealedSegments::count(std::int64_t first, std::int64_t before) const
 
 std::vector<std::int64_t> SealedSegments::numbers() const {
     std::vector<std::int64_t> held;
-    held.reserve(num_held_);
-    for (std::size_t at = next_held(0); at < entries_.size(); at = next_held(at + 1)) {
+    held.reserve(num_stored_);
+    for (std::size_t at = next_stored(0); at < entries_.size(); at = next_stored(at + 1)) {
         held.push_back(entries_[at].number);
     }
     return held;
 }
 
-void SealedSegments::make_room_for_one() {
+void SealedSegments::reserve_one() {
     if (entries_.size() == entries_.capacity()) {
         entries_.reserve(room_for(entries_.size()));
     }
 }
 
 void SealedSegments::add(std::int64_t number, const SegmentPlace& place) {
-    if (num_held_ == 0) {
+    if (num_stored_ == 0) {
         entries_.clear();
         first_ = 0;
     }
     entries_.push_back(Entry{number, place});
-    ++num_held_;
+    ++num_stored_;
 }
 
-std::size_t SealedSegments::halved(std::int64_t number) const {
+std::size_t SealedSegments::binary_search(std::int64_t number) const {
     const auto found = std::lower_bound(entries_.begin(), entries_.end(), number,
                                         [](const Entry& entry, std::int64_t wanted) { return entry.number < wanted; });
     return static_cast<std::size_t>(found - entries_.begin());
 }
 
-void SealedSegments::close_gaps() {
-    if (entries_.size() <= std::max(kFirstRoom, 2 * num_held_)) {
+void SealedSegments::compact() {
+    if (entries_.size() <= std::max(kFirstRoom, 2 * num_stored_)) {
         return;
     }
     std::vector<Entry> held;
-    held.reserve(room_for(num_held_));
+    held.reserve(room_for(num_stored_));
     std::copy_if(entries_.begin(), entries_.end(), std::back_inserter(held),
-                 [](const Entry& entry) { return entry.is_held(); });
+                 [](const Entry& entry) { return entry.is_stored(); });
     entries_.swap(held);
     first_ = 0;
 }

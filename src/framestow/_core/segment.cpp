@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint32_t kSegmentFrames = 320;
 constexpr std::uint32_t kGroupFrames = 5;
-constexpr std::size_t kMinRawSegmentBytes = 16384;  // header and index stay far under 1 % of this
-constexpr std::size_t kMaxUsualRawBytes = std::size_t{8} * 1024 * 1024;  // large frames: less is open, more can go at once
+constexpr std::size_t kMinRawSegmentBytes = 16384;  // header and index stay far below 1 % of this
+constexpr std::size_t kMaxUsualRawBytes = std::size_t{8} * 1024 * 1024;  // large frames: smaller segments
 constexpr std::uint32_t kFewFrames = 8;
 constexpr std::uint64_t kMaxRawSegmentBytes = std::uint64_t{1} << 31;  // offsets within a segment have 32 bits
 
@@ -43,7 +43,7 @@ void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frame
     }
 }
 
-// Where patches save little, reading them takes ten times as long as copying raw frames.
+// Reading patches takes ten times as long as copying raw frames, which is not worth a small saving.
 bool SegmentWriter::is_raw_better() const { return 4 * patches_.payload_bytes() > 3 * raw_bytes(); }
 
 std::size_t SegmentWriter::raw_bytes() const { return patches_.num_frames() * geometry_.frame_bytes(); }
@@ -100,7 +100,7 @@ std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std:
 void unpack_segment(ByteSpan segment, const FrameGeometry& geometry, std::size_t num_frames, std::uint8_t* out) {
     const SegmentHeader header = verify_segment(segment);
     if (header.geometry != geometry || header.num_frames != num_frames) {
-        throw DamagedSegment("segment holds " + std::to_string(header.num_frames) + " frames of " +
+        throw DamagedSegment("segment has " + std::to_string(header.num_frames) + " frames of " +
                              header.geometry.text() + ": expected " + std::to_string(num_frames) + " of " +
                              geometry.text());
     }

@@ -1,11 +1,11 @@
-// A packed segment: consecutive frames of one stream as bytes that stand alone, in RAM and on disk.
+// A packed segment: consecutive frames of one stream as self-contained bytes, in RAM and on disk.
 //
-// `SegmentWriter` packs frames as they come and picks the packing when the segment is written out: patches, or raw
-// where they would save less than a quarter. Frames are frame_bytes each, only read. Neither writer nor scratch is
-// thread-safe; readers of one segment are independent.
+// `SegmentWriter` packs frames as they are appended and chooses the packing when it writes the segment: patches, or raw
+// frames if patches would save less than a quarter. Writers and scratch are not thread-safe; readers of one segment are
+// independent.
 //
-// Damaged bytes: `unpack_frames` relies on bounds checks alone (any bytes give frames or DamagedSegment) and wants a
-// padded span; `unpack_segment` takes any span and verifies the checksum first.
+// Damaged bytes: `unpack_frames` relies on bounds checks (any bytes give frames or DamagedSegment) and needs a padded
+// span. `unpack_segment` accepts any span and verifies the checksum first.
 #pragma once
 
 #include <vector>
@@ -14,12 +14,12 @@
 
 namespace framestow {
 
-// Segment lengths that serve a geometry: long enough for the base frame and the header to weigh little, short enough
-// for an open segment of large frames.
+// Default lengths for a geometry: long enough that base frame and header weigh little, short enough for an open segment
+// of large frames.
 std::uint32_t default_frames_per_segment(const FrameGeometry& geometry);
 std::uint32_t default_group_frames(const FrameGeometry& geometry);
 
-// Throws std::invalid_argument where a segment may not be that long.
+// Throws std::invalid_argument if a segment may not have that many frames.
 void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frames);
 
 class SegmentWriter {
@@ -33,11 +33,11 @@ public:
     void clear() { patches_.clear(); }
     std::uint32_t num_frames() const { return patches_.num_frames(); }
 
-    // Bytes that write_to() writes.
+    // Returns the number of bytes that write_to() writes.
     std::size_t packed_bytes() const;
     void write_to(std::uint8_t* target, DecodingScratch& scratch) const;
 
-    // Frames first .. first + count - 1 of what was appended so far.
+    // Unpacks the appended frames first .. first + count - 1.
     void unpack(std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
 
     std::size_t nbytes() const { return patches_.nbytes(); }
@@ -50,18 +50,18 @@ private:
     PatchesWriter patches_;
 };
 
-// Frames first .. first + count - 1 (both within the header's num_frames) of a padded segment.
+// Unpacks frames first .. first + count - 1 of a padded segment; both must be below the header's num_frames.
 void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out);
 
-// The segment of `num_frames` frames that lie one after the other.
+// Packs `num_frames` contiguous frames.
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,
                                        std::uint32_t num_frames);
 
-// Every frame of a segment of any origin; `out` has room for `num_frames` frames of `geometry`.
+// Verifies a segment of any origin and unpacks all its frames into `out` (num_frames * frame_bytes).
 void unpack_segment(ByteSpan segment, const FrameGeometry& geometry, std::size_t num_frames, std::uint8_t* out);
 
-// Checksum and header; throws DamagedSegment for the first thing that is wrong.
+// Verifies checksum and header; throws DamagedSegment for the first fault.
 SegmentHeader verify_segment(ByteSpan segment);
 
 }  // namespace framestow

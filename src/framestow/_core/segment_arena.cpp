@@ -16,10 +16,11 @@ constexpr std::size_t kLeastBlockBytes = std::size_t{256} * 1024;
 constexpr std::size_t kMostBlockBytes = std::size_t{1024} * 1024;
 constexpr std::size_t kPageBytes = 4096;
 
-// Of all live bytes: what may be dead before a block is emptied, and what a block takes. Less is not worth moving.
+// Fractions of all live bytes: what may be dead before a block is emptied, and the size of a block. Less is not worth a
+// move.
 constexpr std::size_t kPartOfLive = 32;
 
-// Of a block, dead: its last page and padding are never used up, so nothing is won where there is no more than that.
+// Dead bytes of a block that emptying cannot recover, since its last page and padding are never full.
 constexpr std::size_t kLeastWaste = 2 * kPageBytes + kReadPadding;
 
 std::size_t block_bytes(std::size_t live_bytes) {
@@ -28,7 +29,7 @@ std::size_t block_bytes(std::size_t live_bytes) {
 
 constexpr std::size_t round_to_pages(std::size_t size) { return (size + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-// Mapped directly: malloc would keep freed blocks for itself once it has seen a few of this size.
+// Mapped directly: malloc keeps freed blocks once it has seen a few of this size.
 std::uint8_t* take_pages(std::size_t size) {
 #ifdef FRAMESTOW_HAS_MMAP
     void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -62,8 +63,8 @@ public:
     ArenaBlock(const ArenaBlock&) = delete;
     ArenaBlock& operator=(const ArenaBlock&) = delete;
 
-    // Takes the bytes before those that were taken last; there must be so many. A decoder may load the first bytes
-    // behind a segment, so those must not be the next one, which is written while this one is read.
+    // Takes the bytes before the last ones taken; there must be enough. A decoder may load the first bytes after a
+    // segment, so those must not belong to the next segment, which may be written at the same time.
     std::uint8_t* take(std::size_t num_bytes, SegmentOwner owner) {
         owners.push_back(owner);
         num_free -= num_bytes;
@@ -72,7 +73,7 @@ public:
         return bytes + num_free;
     }
 
-    // Forgets what was taken; what is read behind the first segment is never written.
+    // Resets the block; the padding after its first segment is never written.
     void clear() {
         num_free = size - kReadPadding;
         owners.clear();
@@ -80,7 +81,7 @@ public:
 
     std::size_t dead_bytes() const { return touched - live_bytes; }
 
-    // Notes that everything taken is written to; returns how many bytes of pages that is more than ever before.
+    // Records that all taken bytes are written; returns how many bytes of new pages that touches.
     std::size_t touch() {
 #ifdef FRAMESTOW_HAS_MMAP
         const std::size_t wanted = size - num_free / kPageBytes * kPageBytes;
@@ -95,11 +96,11 @@ public:
     std::size_t place;  // in the arena's list
     std::uint8_t* const bytes;
     const std::size_t size;
-    std::size_t num_free;  // bytes, before those taken
-    std::size_t touched = 0;  // bytes of pages that were ever written to
+    std::size_t num_free;  // bytes before the taken ones
+    std::size_t touched = 0;  // bytes of pages ever written to
     std::size_t live_bytes = 0;
     std::size_t num_live = 0;
-    std::vector<SegmentOwner> owners;  // of all that was taken
+    std::vector<SegmentOwner> owners;  // of all taken bytes
 };
 
 SegmentArena::SegmentArena() = default;

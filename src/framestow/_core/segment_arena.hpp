@@ -1,16 +1,16 @@
-// Room for sealed segments: large blocks, filled from back to front, given back whole.
+// Memory for sealed segments: large blocks that are filled from back to front and freed whole.
 //
-// Segments of all streams are laid into the current block in the order in which they are sealed, and leave in about
-// that order, so a block empties as a whole; it then goes back to the operating system. A segment larger than a block
-// gets a block of its own. Every segment is padded (kReadPadding) by bytes that nobody writes while it is held.
+// Segments of all streams go into the current block in the order of sealing, and are evicted in roughly that order. So
+// a block empties as a whole and returns to the operating system. A segment larger than a block gets its own block.
+// Every segment is followed by kReadPadding bytes that nobody writes while it is stored.
 //
-// Where segments leave in another order, blocks get sparse. The arena does not move segments, since others know where
-// they are; it says whose segments to move, so that the sparsest block empties (`Sparse`). Whoever does that whenever
-// there is one keeps dead_bytes() at or under dead_allowance(); segments that leave at random are moved some ten times then.
+// Eviction in another order leaves sparse blocks. The arena cannot move segments, because others hold their addresses.
+// `sparsest()` names the segments whose move empties the sparsest block. A caller that moves them whenever it can keeps
+// dead_bytes() within dead_allowance(); random eviction then moves each segment about ten times.
 //
 // Ownership: the arena owns the bytes; a StoredSegment stays valid until it is released. nbytes() counts the pages that
-// were written to, which is what the operating system gave: the untouched front of a block costs nothing where blocks
-// are mapped, and is counted where they are not. Not thread-safe; reading segments beside one another is.
+// were written. Unwritten pages of a block count only on systems without mapped blocks. Not thread-safe; concurrent
+// reads of segments are safe.
 #pragma once
 
 #include <cstdint>
@@ -43,26 +43,26 @@ public:
     SegmentArena(const SegmentArena&) = delete;
     SegmentArena& operator=(const SegmentArena&) = delete;
 
-    // The owner is told by sparsest(), where the segment is still held then.
+    // sparsest() returns the owner if the segment is still stored then.
     StoredSegment allocate(std::size_t size, SegmentOwner owner);
     void release(const StoredSegment& segment);
 
     std::size_t nbytes() const { return nbytes_; }
-    std::size_t live_bytes() const { return live_bytes_; }  // of the segments that are held
+    std::size_t live_bytes() const { return live_bytes_; }  // of the stored segments
     std::size_t dead_bytes() const { return nbytes_ - live_bytes_; }
     std::size_t index_bytes() const;
 
-    // What dead_bytes() may grow to where so many bytes are live, and nbytes() if it is kept to that.
+    // Upper bounds of dead_bytes() and nbytes() for that many live bytes, if sparse blocks are emptied.
     static std::size_t dead_allowance(std::size_t live_bytes);
     static std::size_t most_bytes(std::size_t live_bytes);
 
-    // The block that wastes most, and who had segments in it: some may have left since.
+    // The block with most dead bytes, and the owners of its segments; some may have been evicted.
     struct Sparse {
         const ArenaBlock* block = nullptr;
         std::vector<SegmentOwner> owners;
     };
 
-    // Nothing (no block) where too little is wasted to be worth moving.
+    // Returns no block if too little memory is dead.
     Sparse sparsest() const;
 
 private:

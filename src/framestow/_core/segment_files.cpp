@@ -16,10 +16,15 @@
 #include <cerrno>
 #endif
 
+#if defined(__SSE2__) || defined(_M_X64)
+#define FRAMESTOW_SSE2 1
+#include <xmmintrin.h>
+#endif
+
 namespace framestow {
 namespace {
 
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // systems read 2 GiB at most in a call
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // systems read at most 2 GiB per call
 
 [[noreturn]] void refuse_reading(int error) {
     throw DamagedSegment("it cannot be read (" + std::system_category().message(error) + ")");
@@ -38,7 +43,7 @@ std::wstring widened(const std::string& path) {
     return wide;
 }
 
-// Gives how many bytes were read, none at the file's end.
+// Returns the number of bytes read, 0 at the file's end.
 std::size_t read_some(void* handle, std::uint64_t offset, std::uint8_t* target, std::size_t size) {
     OVERLAPPED place{};
     place.Offset = static_cast<DWORD>(offset & 0xFFFFFFFFU);
@@ -54,7 +59,7 @@ std::size_t read_some(void* handle, std::uint64_t offset, std::uint8_t* target, 
 
 SegmentFile::SegmentFile(const std::string& path)
     : path_(path),
-      // Others may write, rename and remove it.
+      // Other processes may write, rename and remove it.
       handle_(CreateFileW(widened(path).c_str(), GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
                           nullptr, OPEN_EXISTING, FILE_FLAG_RANDOM_ACCESS, nullptr)) {
     if (handle_ == INVALID_HANDLE_VALUE) {
@@ -89,7 +94,7 @@ SegmentFile::SegmentFile(const std::string& path) : path_(path), descriptor_(ope
         throw FileNotOpened(path, errno);
     }
 #ifdef POSIX_FADV_RANDOM
-    // Segments are read whole and anywhere: reading ahead would fetch what nobody asks for.
+    // Segments are read whole and in random order, so reading ahead would fetch unused bytes.
     posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);
 #endif
 }
@@ -123,7 +128,6 @@ void SegmentFile::read(std::uint64_t offset, std::uint8_t* target, std::size_t s
     }
 }
 
-
 FilePlace SegmentFiles::add(const std::string& path, std::uint64_t offset, std::size_t size,
                             std::optional<std::uint32_t> checksum) {
     OpenFile& opened = files_.try_emplace(path, path).first->second;
@@ -141,14 +145,13 @@ void SegmentFiles::release(const FilePlace& place) {
 }
 
 std::size_t SegmentFiles::index_bytes() const {
-    constexpr std::size_t kNodeBytes = 4 * sizeof(void*);  // of the map, about
+    constexpr std::size_t kNodeBytes = 4 * sizeof(void*);  // estimate for the map
     std::size_t bytes = 0;
     for (const auto& [path, opened] : files_) {
         bytes += sizeof(opened) + sizeof(path) + 2 * path.capacity() + kNodeBytes;
     }
     return bytes;
 }
-
 
 ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer) {
     if (buffer.size() < place.size + kReadPadding) {
@@ -162,19 +165,10 @@ ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer) {
     }
     return segment;
 }
-
-}  // namespace framestow
-
-#if defined(__SSE2__) || defined(_M_X64)
-#define FRAMESTOW_SSE2 1
-#include <xmmintrin.h>
-#endif
-
-namespace framestow {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kMostBytes = 16 * 1024;  // of each part; more would drive out what is just being unpacked
+constexpr std::size_t kMostBytes = 16 * 1024;  // per part; more would evict bytes being unpacked from the cache
 
 inline void prefetch(const std::uint8_t* bytes) {
 #if defined(FRAMESTOW_SSE2)
@@ -186,7 +180,7 @@ inline void prefetch(const std::uint8_t* bytes) {
 #endif
 }
 
-// From `begin` on, up to `end` or the segment's end, at most `most` bytes.
+// From `begin` up to `end` or the segment's end, at most `most` bytes.
 void prefetch_part(ByteSpan segment, std::size_t begin, std::size_t end, std::size_t most) {
     end = std::min({end, begin + most, segment.size});
     for (std::size_t position = begin; position < end; position += kLineBytes) {

@@ -8,13 +8,13 @@ namespace framestow {
 namespace {
 
 constexpr std::size_t kChecksumBytes = 4;
-constexpr std::uint64_t kMinPatchBytes = 1;  // the end mark
+constexpr std::uint64_t kMinPatchBytes = 1;  // an end mark
 
 ByteSpan checked_part(ByteSpan segment) {
     return ByteSpan{segment.bytes + kChecksumBytes, segment.size - kChecksumBytes};
 }
 
-// A header may not promise more frames than its payload can hold, so that nobody takes memory for them.
+// A header may not promise more frames than its payload can hold, so no caller allocates memory for them.
 void check_size(const SegmentHeader& header, std::uint64_t payload_bytes) {
     const std::uint64_t num_frames = header.num_frames;
     const bool fits = header.packing == PackingKind::kRaw

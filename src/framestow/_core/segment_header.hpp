@@ -1,10 +1,11 @@
-// The 24 bytes in front of every packed segment (numbers little-endian; docs/packing.md draws them).
+// The 24 bytes at the start of every packed segment (little-endian; docs/packing.md draws them), and the exceptions for
+// damaged bytes.
 //
-//   0 checksum u32 (CRC-32C of every byte after it) · 4 mark u8 · 5 format version u8 · 6 packing u8 · 7 zero u8
-//   8 num_frames u32 · 12 rows u32 · 16 row_bytes u32 · 20 pixel_bytes u16 · 22 group_frames u16
+//  0 checksum u32 (CRC-32C of every byte after it) · 4 mark u8 · 5 format version u8 · 6 packing u8 · 7 zero u8
+//  8 num_frames u32 · 12 rows u32 · 16 row_bytes u32 · 20 pixel_bytes u16 · 22 group_frames u16
 //
-// Plain values. `read_header` throws DamagedSegment for anything that no writer wrote, without looking behind the
-// header; `verify_checksum` throws it for any damaged byte.
+// `read_header` throws DamagedSegment for invalid fields and reads only the header. `verify_checksum` throws it for any
+// damaged byte.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,11 @@
 #include "bytes.hpp"
 #include "frame_geometry.hpp"
 
-// The exceptions for bytes that are not what was written.
-//
-// Thrown by every function that interprets packed bytes, before or after it wrote part of its output, never with a
-// read or write outside the given spans. bindings/errors.cpp turns them into framestow.errors.DamagedDataError and
-// DamagedSegmentError.
 namespace framestow {
 
+// Bytes that no writer wrote. Every function that interprets packed bytes may throw it, before or after it wrote part
+// of its output, but never reads or writes outside the given spans. bindings/module.cpp translates both exceptions into
+// framestow.errors.DamagedDataError and DamagedSegmentError.
 class DamagedSegment : public std::runtime_error {
 public:
     explicit DamagedSegment(const std::string& what) : std::runtime_error(what) {}
@@ -30,10 +29,10 @@ inline std::string segment_name(std::int64_t stream, std::int64_t number) {
     return "segment " + std::to_string(number) + " of stream " + std::to_string(stream);
 }
 
-// One that is held, so that whoever asked for it can go on without it.
-class DamagedHeldSegment : public DamagedSegment {
+// Names a damaged segment that is stored, so that the caller can skip it.
+class DamagedStoredSegment : public DamagedSegment {
 public:
-    DamagedHeldSegment(const std::string& what, std::int64_t stream, std::int64_t number)
+    DamagedStoredSegment(const std::string& what, std::int64_t stream, std::int64_t number)
         : DamagedSegment(what), stream_(stream), number_(number) {}
 
     std::int64_t stream() const { return stream_; }
@@ -43,7 +42,6 @@ private:
     std::int64_t stream_;
     std::int64_t number_;
 };
-
 
 inline constexpr std::size_t kHeaderBytes = 24;
 inline constexpr std::uint8_t kSegmentMark = 0xF5;
@@ -55,7 +53,7 @@ enum class PackingKind : std::uint8_t { kRaw = 0, kPatches = 1 };
 struct SegmentHeader {
     PackingKind packing = PackingKind::kRaw;
     std::uint32_t num_frames = 0;
-    std::uint32_t group_frames = 1;  // frames from one anchor to the next; 1 in a raw segment
+    std::uint32_t group_frames = 1;  // frames per anchor; 1 in a raw segment
     FrameGeometry geometry;
 
     std::size_t num_groups() const { return (num_frames + group_frames - 1) / group_frames; }
@@ -63,15 +61,15 @@ struct SegmentHeader {
 
 SegmentHeader read_header(ByteSpan segment);
 
-// The fields as they stand, whatever they say; `segment` has kHeaderBytes at least.
+// Returns the fields unchecked; `segment` has at least kHeaderBytes.
 SegmentHeader peek_header(ByteSpan segment);
 
-// Writes the header over the first kHeaderBytes of `segment` and the checksum of the rest into it.
+// Writes the header and the checksum over the first kHeaderBytes of `segment`.
 void write_header(const SegmentHeader& header, std::uint8_t* segment, std::size_t size);
 
 void verify_checksum(ByteSpan segment);
 
-// The checksum that a segment of kHeaderBytes at least begins with, whether or not it is right.
+// Returns the stored checksum, right or wrong, of a segment of at least kHeaderBytes.
 inline std::uint32_t checksum_of(ByteSpan segment) { return load_u32(segment.bytes); }
 
 inline ByteSpan payload_of(ByteSpan segment) {

@@ -7,7 +7,7 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kFewLeft = 64;  // blocks
+constexpr std::size_t kFewEvicted = 64;  // blocks
 
 }  // namespace
 
@@ -17,7 +17,7 @@ StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const 
       words_a_block_((segment_frames_ + kBitsPerWord - 1) / kBitsPerWord),
       rules_(rules),
       records_(streams, rules),
-      courses_(streams, rules.stack),
+      cursors_(streams, rules.stack),
       pending_(streams.num_streams, rules.n_step),
       by_segment_(streams.num_streams),
       newest_(streams.num_streams, nullptr),
@@ -27,23 +27,23 @@ StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const 
 void StepBlocks::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
         const auto stream = static_cast<std::size_t>(streams[row]);
-        courses_.begin(stream);
+        cursors_.begin(stream);
         settle(stream);
-        starts_.push(stream, courses_.episode_start(stream));
+        starts_.push(stream, cursors_.episode_start(stream));
         arrive(stream);
     }
 }
 
 void StepBlocks::close_episodes() {
     for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        courses_.close(stream);
+        cursors_.close(stream);
         settle(stream);
     }
 }
 
-Eviction StepBlocks::let_go(std::size_t sealed_rank) {
+Eviction StepBlocks::evict_sealed(std::size_t sealed_rank) {
     const std::size_t order = sealed_.find(sealed_rank).place;
-    stop_drawing_all(*blocks_[order]);
+    make_block_unsampleable(*blocks_[order]);
     const std::unique_ptr<StepBlock> leaving = std::move(blocks_[order]);
     const std::int64_t first = leaving->segment * rules_.segment_frames;
     records_of_[order] = nullptr;
@@ -56,8 +56,8 @@ Eviction StepBlocks::let_go(std::size_t sealed_rank) {
     stop_touching(leaving->stream, first, first + rules_.segment_frames);
     starts_.drop_within(leaving->stream, first, first + rules_.segment_frames,
                         [&](std::int64_t from, std::int64_t until) { return has_steps(leaving->stream, from, until); });
-    if (++num_left_ > kFewLeft && num_left_ > blocks_.size() / 2) {
-        close_ranks();
+    if (++num_evicted_ > kFewEvicted && num_evicted_ > blocks_.size() / 2) {
+        compact();
     }
     return Eviction{static_cast<std::int32_t>(leaving->stream), first, first + rules_.segment_frames};
 }
@@ -66,7 +66,7 @@ void StepBlocks::append(const Steps& steps) {
     for (std::size_t row = 0; row < steps.count; ++row) {
         const auto stream = static_cast<std::size_t>(steps.streams[row]);
         StepBlock& block = *newest_[stream];
-        const StepStart start = courses_.advance(stream, steps.flags[row]);
+        const StepStart start = cursors_.advance(stream, steps.flags[row]);
         const auto place = static_cast<std::size_t>(start.position - block.segment * rules_.segment_frames);
         records_.write(block.records.data() + place * records_.bytes(), steps, row, start.position, start.history,
                        kTaken);
@@ -76,14 +76,14 @@ void StepBlocks::append(const Steps& steps) {
             append_pending(block.number * rules_.segment_frames + static_cast<std::int64_t>(place), stream, start,
                            steps.flags[row]);
         } else if (start.is_readable) {
-            start_drawing(Slot{block.order, place});
+            make_sampleable(Slot{block.order, place});
         }
         arrive(stream);
     }
 }
 
 std::size_t StepBlocks::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
-    courses_.lose(stream, before);
+    cursors_.lose(stream, before);
     return stop_touching(stream, first, before);
 }
 
@@ -127,8 +127,8 @@ void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t s
         std::copy(records, records + block_bytes(), block.records.begin());
     }
     num_steps_ += block.num_steps;
-    drawable_.add(block.order, block.num_steps);
-    const std::int64_t newest = courses_.newest_position(stream);
+    sampleable_.add(block.order, block.num_steps);
+    const std::int64_t newest = cursors_.newest_position(stream);
     next_to_seal_[stream] = std::max<std::int64_t>(newest - rules_.stack + 1, 0) / rules_.segment_frames;
     if (is_sealed_by(segment, newest)) {
         seal(block);
@@ -140,12 +140,12 @@ void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t s
 
 void StepBlocks::restore_pending() {
     for (std::size_t stream = 0; stream < num_streams() && !pending_.is_unused(); ++stream) {
-        const std::int64_t newest = courses_.newest_position(stream);
-        std::int64_t position = std::max(courses_.episode_start(stream), newest - rules_.n_step + 1);
-        for (; courses_.is_open(stream) && position < newest; ++position) {
+        const std::int64_t newest = cursors_.newest_position(stream);
+        std::int64_t position = std::max(cursors_.episode_start(stream), newest - rules_.n_step + 1);
+        for (; cursors_.is_open(stream) && position < newest; ++position) {
             const TakenSlot step = taken_at(stream, position);
-            if (step.record != nullptr && is_drawable(step.slot)) {
-                stop_drawing(step.slot);
+            if (step.record != nullptr && is_sampleable(step.slot)) {
+                make_unsampleable(step.slot);
                 pending_.exchange(stream, position, step.index);
             }
         }
@@ -165,14 +165,14 @@ StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::i
     numbers_.push_back(number);
     records_of_.push_back(block->records.data());
     words_.resize(words_.size() + words_a_block_);
-    drawable_.push_back(0);
+    sampleable_.push_back(0);
     sealed_.push_back(0);
     blocks_.push_back(std::move(block));
     next_number_ = number + 1;
     return *blocks_.back();
 }
 
-// Gives a range of slots to the block of that order; the first free one for -1.
+// Assigns a range of slots to the block of that order; -1 takes the first free range.
 std::int64_t StepBlocks::take_slots(std::int64_t first_slot, std::size_t order) {
     std::size_t range = free_ranges_.empty() ? order_at_.size() : *free_ranges_.begin();
     if (first_slot >= 0) {
@@ -187,9 +187,9 @@ std::int64_t StepBlocks::take_slots(std::int64_t first_slot, std::size_t order) 
     return static_cast<std::int64_t>(range) * rules_.segment_frames;
 }
 
-// The newest frame of a stream has come.
+// Updates the blocks of a stream for its newest frame.
 void StepBlocks::arrive(std::size_t stream) {
-    const std::int64_t newest = courses_.newest_position(stream);
+    const std::int64_t newest = cursors_.newest_position(stream);
     const std::int64_t segment = newest / rules_.segment_frames;
     if (newest_[stream] == nullptr) {
         next_to_seal_[stream] = segment;
@@ -210,73 +210,73 @@ void StepBlocks::seal(StepBlock& block) {
     sealed_.add(block.order, 1);
 }
 
-// Whether neither the newest observation nor any to come has a frame of that segment.
+// Returns whether neither the newest observation nor any later one has a frame of that segment.
 bool StepBlocks::is_sealed_by(std::int64_t segment, std::int64_t newest) const {
     return (segment + 1) * rules_.segment_frames <= newest - rules_.stack + 1;
 }
 
-// The newest step waits for its return, where it has not got it, and one before it may have got its own.
+// Makes the newest step pending if its return is incomplete, and completes the return of an earlier step.
 void StepBlocks::append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags) {
     const std::int64_t settled =
         pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
     if (settled != PendingSteps::kNone) {
-        start_drawing(slot_of(settled));
+        make_sampleable(slot_of(settled));
     }
     if (flags != 0) {
         settle(stream);
     }
 }
 
-// No step of the stream waits any more: its episode is over.
+// Completes all pending steps of a stream: its episode is over.
 void StepBlocks::settle(std::size_t stream) {
-    pending_.take(stream, [&](std::int64_t index) { start_drawing(slot_of(index)); });
+    pending_.take(stream, [&](std::int64_t index) { make_sampleable(slot_of(index)); });
 }
 
-// Everything that makes a step drawable comes through here once, but for `restore`; and through one of the next two when it
-// is so no more.
-void StepBlocks::start_drawing(const Slot& slot) {
+// Every step becomes sampleable through this function (except in `restore`), and stops being so through one of the next
+// two.
+void StepBlocks::make_sampleable(const Slot& slot) {
     flip_bit(words_of(slot.order), slot.place);
-    drawable_.add(slot.order, 1);
+    sampleable_.add(slot.order, 1);
     changed_.add(blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place));
 }
 
-void StepBlocks::stop_drawing(const Slot& slot) {
+void StepBlocks::make_unsampleable(const Slot& slot) {
     flip_bit(words_of(slot.order), slot.place);
-    drawable_.add(slot.order, std::uint64_t{0} - 1);
+    sampleable_.add(slot.order, std::uint64_t{0} - 1);
     changed_.add(blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place));
 }
 
-// The same for all steps of a block that leaves.
-void StepBlocks::stop_drawing_all(const StepBlock& block) {
-    drawable_.add(block.order, std::uint64_t{0} - count_bits(words_of(block.order), words_a_block_));
+// Makes all steps of an evicted block unsampleable.
+void StepBlocks::make_block_unsampleable(const StepBlock& block) {
+    sampleable_.add(block.order, std::uint64_t{0} - count_bits(words_of(block.order), words_a_block_));
     std::fill_n(words_of(block.order), words_a_block_, std::uint64_t{0});
     changed_.add(block.first_slot, rules_.segment_frames);
     const std::int64_t first = block.segment * rules_.segment_frames;
-    const std::int64_t newest = courses_.newest_position(block.stream);
+    const std::int64_t newest = cursors_.newest_position(block.stream);
     for (std::int64_t position = std::max(first, newest - rules_.n_step + 1);
          position < std::min(first + rules_.segment_frames, newest); ++position) {
         pending_.remove(block.stream, position, block.number * rules_.segment_frames + position - first);
     }
 }
 
-// Returns whether the step could be drawn; one that is pending will not be either.
+// Makes a step unsampleable, pending or not; returns whether it was sampleable.
 bool StepBlocks::lose_step(const TakenSlot& step, std::size_t stream, std::int64_t position) {
-    if (!is_drawable(step.slot)) {
+    if (!is_sampleable(step.slot)) {
         pending_.remove(stream, position, step.index);
         return false;
     }
-    stop_drawing(step.slot);
+    make_unsampleable(step.slot);
     return true;
 }
 
-// The steps of a stream that look at frames `first` up to, not including, `before` are not drawn any more.
+// Makes the steps unsampleable that use frames from `first` up to, excluding, `before` of a stream.
 std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, std::int64_t before) {
     std::size_t num_stopped = 0;
     std::int64_t start = std::max<std::int64_t>(first - 1, 0);
     if (first > 0 && rules_.n_step > 1 && taken_at(stream, start).record != nullptr) {
-        num_stopped += lose_leading_to(stream, start);  // and by it to `first`
+        num_stopped += lose_leading_to(stream, start);  // includes returns that reach `first`
     }
-    const std::int64_t stop = std::min(before + rules_.stack - 1, courses_.newest_position(stream));
+    const std::int64_t stop = std::min(before + rules_.stack - 1, cursors_.newest_position(stream));
     while (start < stop) {
         const std::int64_t segment = start / rules_.segment_frames;
         const std::int64_t here_until = std::min(stop, (segment + 1) * rules_.segment_frames);
@@ -294,9 +294,9 @@ std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, st
     return num_stopped;
 }
 
-// Forgets the places of blocks that have left.
-void StepBlocks::close_ranks() {
-    drawable_.clear();
+// Removes the entries of evicted blocks.
+void StepBlocks::compact() {
+    sampleable_.clear();
     sealed_.clear();
     std::size_t order = 0;
     for (std::size_t before = 0; before < blocks_.size(); ++before) {
@@ -306,7 +306,7 @@ void StepBlocks::close_ranks() {
         std::copy_n(words_of(before), words_a_block_, words_of(order));
         numbers_[order] = numbers_[before];
         records_of_[order] = records_of_[before];
-        drawable_.push_back(count_bits(words_of(order), words_a_block_));
+        sampleable_.push_back(count_bits(words_of(order), words_a_block_));
         sealed_.push_back(blocks_[before]->is_sealed ? 1 : 0);
         blocks_[before]->order = order;
         order_at_[static_cast<std::size_t>(blocks_[before]->first_slot / rules_.segment_frames)] = order;
@@ -319,30 +319,29 @@ void StepBlocks::close_ranks() {
     numbers_.resize(order);
     records_of_.resize(order);
     words_.resize(order * words_a_block_);
-    num_left_ = 0;
+    num_evicted_ = 0;
 }
 
-
-// What StepBlocks tells without changing anything: who may be drawn, by rank, slot and index, and what steps carry.
+// Read-only access to StepBlocks: sampleable steps by rank, slot and index, and the fields of steps.
 
 std::size_t StepBlocks::nbytes() const {
     const std::size_t index_entry = sizeof(std::int64_t) + 4 * sizeof(void*);  // of by_segment_
-    const std::size_t num_blocks = blocks_.size() - num_left_;
+    const std::size_t num_blocks = blocks_.size() - num_evicted_;
     return num_blocks * (block_bytes() + sizeof(StepBlock) + index_entry) +
            (blocks_.capacity() + records_of_.capacity()) * sizeof(void*) + numbers_.capacity() * sizeof(std::int64_t) +
-           words_.capacity() * sizeof(std::uint64_t) + drawable_.nbytes() + sealed_.nbytes() +
+           words_.capacity() * sizeof(std::uint64_t) + sampleable_.nbytes() + sealed_.nbytes() +
            order_at_.capacity() * sizeof(std::size_t) + free_ranges_.size() * 4 * sizeof(void*) + starts_.nbytes();
 }
 
-bool StepBlocks::is_held(std::int64_t index) const { return is_drawable(slot_of(index)); }
+bool StepBlocks::is_sampleable(std::int64_t index) const { return is_sampleable(slot_of(index)); }
 
-std::int64_t StepBlocks::held_at(std::int64_t rank) const {
-    const PrefixCounts::Found found = drawable_.find(static_cast<std::uint64_t>(rank));
+std::int64_t StepBlocks::sampleable_at(std::int64_t rank) const {
+    const PrefixCounts::Found found = sampleable_.find(static_cast<std::uint64_t>(rank));
     return numbers_[found.place] * rules_.segment_frames +
            static_cast<std::int64_t>(place_of(words_of(found.place), found.rank));
 }
 
-std::vector<std::int64_t> StepBlocks::held_indices() const {
+std::vector<std::int64_t> StepBlocks::sampleable_indices() const {
     std::vector<std::int64_t> indices;
     indices.reserve(size());
     for (const StepBlock* block : blocks()) {
@@ -367,7 +366,7 @@ std::vector<std::int64_t> StepBlocks::lost_indices() const {
     return indices;
 }
 
-std::int64_t StepBlocks::slot_of_held(std::int64_t index) const {
+std::int64_t StepBlocks::slot_number_of(std::int64_t index) const {
     const Slot slot = slot_of(index);
     return blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place);
 }
@@ -397,7 +396,7 @@ std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, 
     const bool has_one_step = pending_.is_unused();
     for (std::size_t row = 0; row < count; ++row) {
         const Slot slot = slot_of(indices[row]);
-        if (!is_drawable(slot)) {
+        if (!is_sampleable(slot)) {
             return row;
         }
         const std::uint8_t* record = records_of_[slot.order] + slot.place * records_.bytes();
@@ -413,7 +412,7 @@ std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, 
 std::size_t StepBlocks::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
     for (std::size_t row = 0; row < count; ++row) {
         const Slot slot = slot_of(indices[row]);
-        if (!is_drawable(slot) && !is_pending(indices[row])) {
+        if (!is_sampleable(slot) && !is_pending(indices[row])) {
             return row;
         }
         records_.resolve(records_of_[slot.order] + slot.place * records_.bytes(), row, out);
@@ -428,7 +427,7 @@ const StepBlock* StepBlocks::find(std::size_t stream, std::int64_t segment) cons
 
 std::vector<const StepBlock*> StepBlocks::blocks() const {
     std::vector<const StepBlock*> here;
-    here.reserve(blocks_.size() - num_left_);
+    here.reserve(blocks_.size() - num_evicted_);
     for (const std::unique_ptr<StepBlock>& block : blocks_) {
         if (block) {
             here.push_back(block.get());
@@ -443,11 +442,11 @@ bool StepBlocks::has_free_slots(std::int64_t first_slot) const {
            (range >= order_at_.size() || order_at_[range] == kFree);
 }
 
-// Where a step lies if it is here: in the last block whose number is not above its block's.
+// Finds a stored step: it lies in the last block whose number is not above its block's number.
 StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
     const std::int64_t number = index / rules_.segment_frames;
     std::size_t order = 0;
-    for (std::size_t left = numbers_.size(); left > 1;) {  // without branches: which way is anybody's guess
+    for (std::size_t left = numbers_.size(); left > 1;) {  // branchless: the comparisons are unpredictable
         const std::size_t half = left / 2;
         order += numbers_[order + half] <= number ? half : 0;
         left -= half;
@@ -456,7 +455,7 @@ StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
     return is_here ? Slot{order, static_cast<std::size_t>(index % rules_.segment_frames)} : Slot{numbers_.size(), 0};
 }
 
-bool StepBlocks::is_drawable(const Slot& slot) const {
+bool StepBlocks::is_sampleable(const Slot& slot) const {
     return slot.order < numbers_.size() && has_bit(words_of(slot.order), slot.place);
 }
 
@@ -470,7 +469,8 @@ StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t stream, std::int64_t posi
     return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
 }
 
-// The return of a step that has all its steps: they have the places behind it, at its segment's end those of the next.
+// Returns the complete return of a step. Its further steps have the following places, continued in the stream's next
+// block.
 StepReturn StepBlocks::return_of(const Slot& slot) const {
     const StepBlock* block = blocks_[slot.order].get();
     std::size_t place = slot.place;
@@ -481,9 +481,9 @@ StepReturn StepBlocks::return_of(const Slot& slot) const {
             place = 0;
         }
         if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
-            break;  // the episode was cut off: of one whose steps are gone, this one may not be drawn
+            break;  // the episode was truncated; a step with missing successors is not sampleable
         }
-        records_.go_on(sum, record(*block, place));
+        records_.add_step(sum, record(*block, place));
     }
     return sum;
 }
@@ -492,10 +492,9 @@ const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place
     return block.records.data() + place * records_.bytes();
 }
 
+// The members that step_sequences.hpp requires.
 
-// What step_following.hpp asks of StepBlocks.
-
-std::vector<std::int64_t> StepBlocks::held_after(std::int64_t after, std::size_t count) const {
+std::vector<std::int64_t> StepBlocks::sampleable_after(std::int64_t after, std::size_t count) const {
     std::vector<std::int64_t> indices;
     const std::int64_t first = std::max<std::int64_t>(after + 1, 0);
     const auto behind = std::lower_bound(numbers_.begin(), numbers_.end(), first / rules_.segment_frames);
@@ -506,7 +505,7 @@ std::vector<std::int64_t> StepBlocks::held_after(std::int64_t after, std::size_t
                 return indices;
             }
             const std::int64_t index = start + static_cast<std::int64_t>(place);
-            if (index >= first && is_drawable(Slot{order, place})) {
+            if (index >= first && is_sampleable(Slot{order, place})) {
                 indices.push_back(index);
             }
         }
@@ -544,7 +543,7 @@ bool StepBlocks::find(std::size_t stream, std::int64_t position, StepPlace& plac
     return true;
 }
 
-// Blocks of a stream stand in the order of their segments, so a run only ever grows at its end.
+// Blocks of a stream are in the order of their segments, so a run only grows at its end.
 std::vector<StepRun> StepBlocks::readable_runs() const {
     std::vector<StepRun> runs;
     std::vector<StepRun> growing(num_streams(), StepRun{});
@@ -591,7 +590,7 @@ void StepBlocks::rebuild_starts() {
             }
             const std::int64_t position = block->segment * rules_.segment_frames + static_cast<std::int64_t>(place);
             const std::int64_t history = StepRecords::history_of(records_of_[block->order] + place * records_.bytes());
-            if (tells_start(rules_.stack, history, position, steps_before[block->stream])) {
+            if (marks_episode_start(rules_.stack, history, position, steps_before[block->stream])) {
                 starts[block->stream].push_back(position);
             }
             steps_before[block->stream] = position;
@@ -602,11 +601,11 @@ void StepBlocks::rebuild_starts() {
     }
 }
 
-// Whether a block is here of the steps that start at `first` up to, not including, `before`.
+// Returns whether a block is stored of the steps from `first` up to, excluding, `before`.
 bool StepBlocks::has_steps(std::size_t stream, std::int64_t first, std::int64_t before) const {
     const std::int64_t lowest = first / rules_.segment_frames;
     std::int64_t segment = first < before ? (before - 1) / rules_.segment_frames : lowest - 1;
-    for (; segment >= lowest; --segment) {  // the newest are the likeliest to be here
+    for (; segment >= lowest; --segment) {  // the newest blocks are the most likely to be stored
         if (by_segment_[stream].count(segment) != 0) {
             return true;
         }

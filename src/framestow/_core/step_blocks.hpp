@@ -1,16 +1,15 @@
-// Steps in blocks, one a segment of frames, of which any may leave: what random retention works on.
+// Steps in blocks, one per segment of frames, of which any may be evicted: the steps under random retention.
 //
-// framestow/replay/timelines/block_timeline.py has the rules; this follows them. A block has a place for each frame
-// of its segment; the step that starts at that frame lies there, if there is one. Blocks are numbered in the order in
-// which their first frames came, for ever, and a step's index is `number * segment_frames + place`: none comes back.
+// framestow/replay/timelines/block_timeline.py states the rules. A block has one place per frame of its segment, and
+// the step that starts at that frame lies there. Blocks are numbered by the arrival of their first frames. A step's
+// index is `number * segment_frames + place` and is never reused.
 //
-// A block is sealed when no step to come looks at its frames: from then on it never changes, and may leave. The steps
-// of its neighbours that look at frames of it stay where they are, and may not be drawn any more. Nor may a step be drawn
-// while it is pending: while its return lacks steps that may still come. The step that follows another one in its stream
-// has the next place, or the first one of the stream's next block, which one look-up finds.
+// A block is sealed when no later step can use its frames. Then it never changes and may be evicted. Steps of
+// neighbouring blocks that use its frames stay but become unsampleable. A pending step, whose return is incomplete, is
+// unsampleable too. The successor of a step has the next place, or the first place of the stream's next block.
 //
-// Ownership: has the records; works on the streams' memory of the caller, who keeps it in place. Threads: none of its
-// own; the caller keeps all calls apart. Nothing is checked but where it is said.
+// Ownership: owns the records; references the caller's stream arrays, which must stay in place. Threads: the caller
+// serialises all calls. Nothing is checked unless stated.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@
 #include <vector>
 
 #include "priorities.hpp"
-#include "step_following.hpp"
+#include "step_sequences.hpp"
 #include "step_index.hpp"
 #include "step_record.hpp"
 
@@ -30,9 +29,9 @@ namespace framestow {
 
 struct StepBlock {
     std::int64_t number;
-    std::int64_t segment;  // of its stream
+    std::int64_t segment;  // number within its stream
     std::size_t stream;
-    std::size_t order;  // place among the blocks, oldest first
+    std::size_t order;  // rank among the blocks, oldest first
     std::int64_t first_slot;
     std::uint32_t num_steps = 0;
     bool is_sealed = false;
@@ -43,100 +42,100 @@ class StepBlocks {
 public:
     StepBlocks(std::size_t capacity, const StreamMemory& streams, const StepRules& rules);
 
-    std::size_t num_streams() const { return courses_.num_streams(); }
+    std::size_t num_streams() const { return cursors_.num_streams(); }
     const StepRules& rules() const { return rules_; }
     std::int64_t next_number() const { return next_number_; }
-    std::size_t num_steps() const { return num_steps_; }                             // drawable or not
-    std::size_t size() const { return static_cast<std::size_t>(drawable_.total()); }  // that may be drawn
+    std::size_t num_steps() const { return num_steps_; }                               // sampleable or not
+    std::size_t size() const { return static_cast<std::size_t>(sampleable_.total()); }  // sampleable steps
     std::size_t num_sealed() const { return static_cast<std::size_t>(sealed_.total()); }
     std::size_t nbytes() const;
 
-    bool is_held(std::int64_t index) const;          // whether a step may be drawn
-    std::int64_t held_at(std::int64_t rank) const;   // by rank among those that may, 0 being the oldest
-    std::vector<std::int64_t> held_indices() const;  // of all that may, ascending
-    std::vector<std::int64_t> lost_indices() const;  // of those that are here and may not, ever
+    bool is_sampleable(std::int64_t index) const;
+    std::int64_t sampleable_at(std::int64_t rank) const;   // rank 0 is the oldest
+    std::vector<std::int64_t> sampleable_indices() const;  // ascending
+    std::vector<std::int64_t> lost_indices() const;  // stored, but never sampleable again
     std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
     bool is_pending(std::int64_t index) const;
 
-    // Slots: where a step lies, as a small number that others get when it has left. A block has a range of them.
+    // Slots: small numbers of the steps' places, reused after eviction. Each block has a range of them.
     std::int64_t num_slots() const { return static_cast<std::int64_t>(order_at_.size()) * rules_.segment_frames; }
-    std::int64_t slot_of_held(std::int64_t index) const;
-    std::int64_t index_in(std::int64_t slot_number) const;  // -1 where none lies there that may be drawn
+    std::int64_t slot_number_of(std::int64_t index) const;
+    std::int64_t index_in(std::int64_t slot_number) const;  // -1 if the slot has no sampleable step
 
-    // Slots that a step came into, so that it may be drawn, or left; `restore` notes none.
+    // Slots that a sampleable step entered or left. `restore` records none.
     ChangedSlots& changed_slots() { return changed_; }
     const ChangedSlots& changed_slots() const { return changed_; }
 
-    // Up to `count` steps behind index `after` that may be drawn, ascending.
-    std::vector<std::int64_t> held_after(std::int64_t after, std::size_t count) const;
+    // Returns up to `count` sampleable indices above `after`, ascending.
+    std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const;
 
-    // What step_following.hpp asks of it.
+    // The members that step_sequences.hpp requires.
     const StepRecords& records() const { return records_; }
     const EpisodeStarts& episode_starts() const { return starts_; }
-    const StreamCourses& courses() const { return courses_; }
+    const StreamCursors& cursors() const { return cursors_; }
     const std::uint8_t* record(const StepPlace& place) const;
     bool locate(std::int64_t index, StepPlace& place) const;
     bool move(StepPlace& place, std::int64_t position) const { return find(place.stream, position, place); }
     bool find(std::size_t stream, std::int64_t position, StepPlace& place) const;
     std::vector<StepRun> readable_runs() const;
 
-    // Starts an episode on each of the streams; one that was open ends there.
+    // Starts an episode on each of the streams; an open episode ends there.
     void begin(const std::int32_t* streams, std::size_t count);
 
-    // Ends every open episode as cut off.
+    // Ends every open episode as truncated.
     void close_episodes();
 
-    // Whether all streams are known, distinct, and in an open episode.
-    bool may_append(const std::int32_t* streams, std::size_t count) { return courses_.may_append(streams, count); }
+    // Returns whether all streams exist, are distinct, and have an open episode.
+    bool may_append(const std::int32_t* streams, std::size_t count) { return cursors_.may_append(streams, count); }
 
-    // Whether `count` more would be too many.
-    bool lacks_room(std::size_t count) const { return num_steps_ + count > capacity_; }
+    // Returns whether `count` more steps exceed the capacity.
+    bool staged_exceeds_capacity(std::size_t count) const { return num_steps_ + count > capacity_; }
 
-    // Lets the sealed block of that rank go, 0 being the oldest; says which frames are needed no more.
-    Eviction let_go(std::size_t sealed_rank);
+    // Evicts the sealed block of that rank, 0 being the oldest; returns the frames that are no longer needed.
+    Eviction evict_sealed(std::size_t sealed_rank);
 
-    // Adds steps that may_append and for which there is room.
+    // Appends steps that passed may_append and fit the capacity.
     void append(const Steps& steps);
 
-    // Writes transitions. Returns how many: all, or those before the first that is not held.
+    // Writes transitions until the first one that is not sampleable; returns how many.
     std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Writes steps as if n_step were 1; pending ones too.
+    // Writes steps as if n_step were 1, pending ones too.
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Those that look at frames `first` up to, not including, `before` of a stream may not be drawn any more, nor those
-    // to come that look back to them. Returns how many could be drawn until now.
+    // Marks frames from `first` up to, excluding, `before` of a stream as lost: present and future steps that use them
+    // become unsampleable. Returns how many steps were sampleable.
     std::size_t lose(std::size_t stream, std::int64_t first, std::int64_t before);
 
-    // Steps that may not be drawn any more; those that are not here do not matter. Returns how many could be.
+    // Makes steps unsampleable; ignores those that are not stored. Returns how many were sampleable.
     std::size_t lose_indices(const std::vector<std::int64_t>& indices);
 
-    // Steps before `position` whose returns may go on to one that started there and is gone. Returns how many could be
-    // drawn.
+    // Makes the steps before `position` unsampleable whose returns may include the lost step that started there.
+    // Returns how many were sampleable.
     std::size_t lose_leading_to(std::size_t stream, std::int64_t position);
 
-    const StepBlock* find(std::size_t stream, std::int64_t segment) const;  // null where it is not here
+    const StepBlock* find(std::size_t stream, std::int64_t segment) const;  // null if it is not stored
     std::vector<const StepBlock*> blocks() const;                           // oldest first
     std::size_t block_bytes() const { return segment_frames_ * records_.bytes(); }
 
-    // Puts back a block with all its records, or with none where they are null; `number` is above all others'. The
-    // caller has filled the streams' memory. `first_slot` is of a range that no other has; -1 takes the first free one.
+    // Restores a block with all its records, or without steps if they are null. `number` must be above all others, and
+    // the caller has restored the stream arrays. `first_slot` begins a free range; -1 takes the first free one.
     void restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records,
                  std::int64_t first_slot = -1);
-    bool has_free_slots(std::int64_t first_slot) const;  // whether they are a range, and no block has it
+    bool has_free_slots(std::int64_t first_slot) const;  // whether they are a range that no block uses
     void restore_next_number(std::int64_t number) { next_number_ = number; }
 
-    // Finds the pending ones among what was put back, after those that are lost were named.
+    // Finds the pending steps after everything was restored and lost steps were named.
     void restore_pending();
 
-    // Says where the episodes of a stream begin, or lets the steps tell; once everything else was restored.
+    // Sets the starts of a stream's episodes, or derives them from the steps, after everything else was restored.
     void restore_starts(std::size_t stream, std::vector<std::int64_t> ascending) {
-        starts_.restore(stream, std::move(ascending), courses_.newest_position(stream), courses_.episode_start(stream));
+        starts_.restore(stream, std::move(ascending), cursors_.newest_position(stream), cursors_.episode_start(stream));
     }
     void rebuild_starts();
 
 private:
-    static constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();  // order of no block
+    static constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();  // the order of no block
 
     struct Slot {
         std::size_t order;  // of the block
@@ -146,14 +145,14 @@ private:
     struct TakenSlot {
         Slot slot;
         std::int64_t index;
-        const std::uint8_t* record;  // null where no step lies
+        const std::uint8_t* record;  // null if there is no step
     };
 
     Slot slot_of(std::int64_t index) const;
     TakenSlot taken_at(std::size_t stream, std::int64_t position) const;
     StepReturn return_of(const Slot& slot) const;
-    bool is_drawable(const Slot& slot) const;
-    bool is_readable(std::int64_t index) const { return is_held(index) || is_pending(index); }
+    bool is_sampleable(const Slot& slot) const;
+    bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }
     bool has_steps(std::size_t stream, std::int64_t first, std::int64_t before) const;
     std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
     const std::uint64_t* words_of(std::size_t order) const { return words_.data() + order * words_a_block_; }
@@ -164,12 +163,12 @@ private:
     void seal(StepBlock& block);
     void append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags);
     void settle(std::size_t stream);
-    void start_drawing(const Slot& slot);
-    void stop_drawing(const Slot& slot);
-    void stop_drawing_all(const StepBlock& block);
+    void make_sampleable(const Slot& slot);
+    void make_unsampleable(const Slot& slot);
+    void make_block_unsampleable(const StepBlock& block);
     bool lose_step(const TakenSlot& step, std::size_t stream, std::int64_t position);
     std::size_t stop_touching(std::size_t stream, std::int64_t first, std::int64_t before);
-    void close_ranks();
+    void compact();
     bool is_sealed_by(std::int64_t segment, std::int64_t newest) const;
 
     std::size_t capacity_;
@@ -177,22 +176,22 @@ private:
     std::size_t words_a_block_;
     StepRules rules_;
     StepRecords records_;
-    StreamCourses courses_;
+    StreamCursors cursors_;
     PendingSteps pending_;
     ChangedSlots changed_;
-    std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null where one has left
-    // By order too, so that a draw and a look-up find what they need of a block in three cached arrays.
+    std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null after eviction
+    // Copies of block fields by order, so that draws and look-ups read three cached arrays.
     std::vector<std::int64_t> numbers_;
     std::vector<const std::uint8_t*> records_of_;
-    std::vector<std::uint64_t> words_;  // words_a_block_ each: a bit a place that may be drawn; none of one that left
-    PrefixCounts drawable_;                           // steps of each that may be drawn
-    PrefixCounts sealed_;                             // 1 for each that is sealed
-    std::size_t num_left_ = 0;
-    std::vector<std::size_t> order_at_;  // of the block that has a range of slots, by range
-    std::set<std::size_t> free_ranges_;  // of which the first is taken, so that it follows from what is held
-    std::vector<std::unordered_map<std::int64_t, StepBlock*>> by_segment_;  // a stream
-    std::vector<StepBlock*> newest_;                                        // a stream: that of its newest frame
-    std::vector<std::int64_t> next_to_seal_;                                // a stream: segment
+    std::vector<std::uint64_t> words_;  // words_a_block_ each: one bit per place, set if its step is sampleable
+    PrefixCounts sampleable_;                           // per block: its sampleable steps
+    PrefixCounts sealed_;                             // per block: 1 if it is sealed
+    std::size_t num_evicted_ = 0;
+    std::vector<std::size_t> order_at_;  // per range of slots: order of its block
+    std::set<std::size_t> free_ranges_;  // the first is used next, so slots depend on the stored blocks alone
+    std::vector<std::unordered_map<std::int64_t, StepBlock*>> by_segment_;  // per stream
+    std::vector<StepBlock*> newest_;                                        // per stream: block of its newest frame
+    std::vector<std::int64_t> next_to_seal_;                                // per stream: number of a segment
     std::int64_t next_number_ = 0;
     std::size_t num_steps_ = 0;
     EpisodeStarts starts_;

@@ -5,21 +5,21 @@
 
 namespace framestow {
 
-void HiddenIndices::add(const std::vector<std::int64_t>& ascending) {
+void UnsampleableIndices::add(const std::vector<std::int64_t>& ascending) {
     std::vector<std::int64_t> all;
     all.reserve(size() + ascending.size());
     std::set_union(begin(), end(), ascending.begin(), ascending.end(), std::back_inserter(all));
     indices_ = std::move(all);
-    gone_ = 0;
+    num_dropped_ = 0;
 }
 
-void HiddenIndices::remove(const std::vector<std::int64_t>& ascending) {
+void UnsampleableIndices::remove(const std::vector<std::int64_t>& ascending) {
     if (std::equal(ascending.begin(), ascending.end(), begin())) {
-        gone_ += ascending.size();
-        close_up();
+        num_dropped_ += ascending.size();
+        compact();
         return;
     }
-    const auto from = std::lower_bound(indices_.begin() + static_cast<std::ptrdiff_t>(gone_), indices_.end(),
+    const auto from = std::lower_bound(indices_.begin() + static_cast<std::ptrdiff_t>(num_dropped_), indices_.end(),
                                        ascending.front());
     auto leaving = ascending.begin();
     indices_.erase(std::remove_if(from, indices_.end(),
@@ -31,24 +31,25 @@ void HiddenIndices::remove(const std::vector<std::int64_t>& ascending) {
                    indices_.end());
 }
 
-void HiddenIndices::drop_before(std::int64_t oldest) {
-    while (gone_ < indices_.size() && indices_[gone_] < oldest) {
-        ++gone_;
+void UnsampleableIndices::drop_before(std::int64_t oldest) {
+    while (num_dropped_ < indices_.size() && indices_[num_dropped_] < oldest) {
+        ++num_dropped_;
     }
-    close_up();
+    compact();
 }
 
-void HiddenIndices::close_up() {
-    if (gone_ > 64 && gone_ > indices_.size() / 2) {
-        indices_.erase(indices_.begin(), indices_.begin() + static_cast<std::ptrdiff_t>(gone_));
-        gone_ = 0;
+void UnsampleableIndices::compact() {
+    if (num_dropped_ > 64 && num_dropped_ > indices_.size() / 2) {
+        indices_.erase(indices_.begin(), indices_.begin() + static_cast<std::ptrdiff_t>(num_dropped_));
+        num_dropped_ = 0;
     }
 }
 
-bool HiddenIndices::is_among(std::int64_t index) const { return std::binary_search(begin(), end(), index); }
+bool UnsampleableIndices::is_among(std::int64_t index) const { return std::binary_search(begin(), end(), index); }
 
-std::int64_t HiddenIndices::other_among(std::int64_t oldest, std::int64_t rank) const {
-    // Between `oldest` and hidden index number k there are `hidden[k] - oldest - k` others, which never falls with k.
+std::int64_t UnsampleableIndices::sampleable_among(std::int64_t oldest, std::int64_t rank) const {
+    // Before unsampleable index number k there are `indices_[k] - oldest - k` sampleable ones, which never decreases
+    // with k.
     const std::int64_t* hidden = begin();
     std::size_t low = 0, high = size();
     while (low < high) {
@@ -62,16 +63,15 @@ std::int64_t HiddenIndices::other_among(std::int64_t oldest, std::int64_t rank) 
     return oldest + rank + static_cast<std::int64_t>(low);
 }
 
-
-bool StreamCourses::may_append(const std::int32_t* streams, std::size_t count) {
+bool StreamCursors::may_append(const std::int32_t* streams, std::size_t count) {
     ++num_checks_;
     for (std::size_t row = 0; row < count; ++row) {
         const auto stream = static_cast<std::size_t>(streams[row]);
         if (streams[row] < 0 || stream >= memory_.num_streams || !memory_.is_open[stream] ||
-            named_in_[stream] == num_checks_) {
+            last_check_of_[stream] == num_checks_) {
             return false;
         }
-        named_in_[stream] = num_checks_;
+        last_check_of_[stream] = num_checks_;
     }
     return true;
 }

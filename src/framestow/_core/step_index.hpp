@@ -1,3 +1,12 @@
+// Data structures that index the steps of a timeline.
+//
+//   PrefixCounts          counts per place, and the place of the n-th counted element
+//   PendingSteps          steps whose n-step return is incomplete
+//   UnsampleableIndices   indices that a draw must skip
+//   EpisodeStarts         where the episodes of each stream begin
+//   StreamCursors         position and open episode of each stream
+//
+// Threads: the caller serialises all calls. Arguments are not checked unless stated; streams must be in range.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +18,15 @@
 
 #include "step_record.hpp"
 
-// Counts in a row of places, and by rank in which place the n-th counted thing lies: a binary indexed tree
-// (Fenwick 1994), so that a change and a search take log2(places) steps.
 namespace framestow {
 
+// Counts for a row of places, and the place of the n-th counted element. A binary indexed tree (Fenwick 1994): an
+// update and a search take log2(places) steps.
 class PrefixCounts {
 public:
     struct Found {
         std::size_t place;
-        std::uint64_t rank;  // among those of that place
+        std::uint64_t rank;  // among the elements of that place
     };
 
     std::size_t num_places() const { return sums_.size(); }
@@ -31,7 +40,7 @@ public:
 
     void push_back(std::uint64_t count) {
         const std::size_t node = sums_.size() + 1;
-        std::uint64_t sum = count;  // of the lowest_bit(node) places up to this one
+        std::uint64_t sum = count;  // over the lowest_bit(node) places that end here
         for (std::size_t step = 1; step < lowest_bit(node); step *= 2) {
             sum += sums_[node - step - 1];
         }
@@ -39,7 +48,7 @@ public:
         total_ += count;
     }
 
-    void add(std::size_t place, std::uint64_t count) {  // 0 - count takes away
+    void add(std::size_t place, std::uint64_t count) {  // 0 - count subtracts
         total_ += count;
         for (std::size_t node = place + 1; node <= sums_.size(); node += lowest_bit(node)) {
             sums_[node - 1] += count;
@@ -55,10 +64,10 @@ public:
             if (node + step > sums_.size()) {
                 continue;
             }
-            const std::uint64_t sum = sums_[node + step - 1];  // no branch on it: which way is anybody's guess
-            const std::uint64_t is_behind = sum <= rank ? 1 : 0;
-            node += step * static_cast<std::size_t>(is_behind);
-            rank -= sum & (0 - is_behind);
+            const std::uint64_t sum = sums_[node + step - 1];  // branchless: the comparison is unpredictable
+            const std::uint64_t is_after = sum <= rank ? 1 : 0;
+            node += step * static_cast<std::size_t>(is_after);
+            rank -= sum & (0 - is_after);
         }
         return Found{node, rank};
     }
@@ -66,18 +75,14 @@ public:
 private:
     static std::size_t lowest_bit(std::size_t node) { return node & (~node + 1); }
 
-    std::vector<std::uint64_t> sums_;  // entry n - 1: the counts of the lowest_bit(n) places before place n
+    std::vector<std::uint64_t> sums_;  // entry n - 1: sum over the lowest_bit(n) places before place n
     std::uint64_t total_ = 0;
 };
 
-
-// The steps that wait for those that their n-step returns still lack: at most n - 1 of each stream, its newest.
+// Steps whose n-step return is incomplete: at most n - 1 per stream, its newest ones.
 //
-// A step that starts at position p has n steps as soon as the step at p + n - 1 comes, which then takes its place here,
-// since both have the same remainder modulo n - 1. Nothing is searched.
-//
-// Threads: the caller keeps all calls apart.
-
+// The return of the step at position p is complete when the step at p + n - 1 arrives. Both have the same remainder
+// modulo n - 1, so the new step replaces the completed one in its place without a search.
 class PendingSteps {
 public:
     static constexpr std::int64_t kNone = -1;
@@ -85,10 +90,10 @@ public:
     PendingSteps(std::size_t num_streams, std::int64_t n_step)
         : num_places_(n_step - 1), waiting_(num_streams * static_cast<std::size_t>(num_places_), kNone) {}
 
-    bool is_unused() const { return num_places_ == 0; }  // a return of one step waits for none
+    bool is_unused() const { return num_places_ == 0; }  // n_step is 1: every return is complete at once
 
-    // A stream's next step, which starts at `position`, waits from now on; kNone instead of its index lets it not.
-    // Returns the one that has all its steps now, or kNone.
+    // Marks the step at `position` of a stream as pending (or as not pending, with an index of kNone). Returns the
+    // index of the step whose return is now complete, or kNone.
     std::int64_t exchange(std::size_t stream, std::int64_t position, std::int64_t index) {
         std::int64_t& place = place_of(stream, position);
         const std::int64_t waited = place;
@@ -96,19 +101,19 @@ public:
         return waited;
     }
 
-    // The slot of a lost step may give a position below 0: it is far back, where none waits.
+    // The slot of a lost step may give a negative position. No step there is pending.
     bool contains(std::size_t stream, std::int64_t position, std::int64_t index) const {
         return !is_unused() && position >= 0 && waiting_[offset_of(stream, position)] == index;
     }
 
-    // Lets a step wait no more; nothing happens to one that does not.
+    // Removes a step; does nothing if it is not pending.
     void remove(std::size_t stream, std::int64_t position, std::int64_t index) {
         if (contains(stream, position, index)) {
             place_of(stream, position) = kNone;
         }
     }
 
-    // Empties the places of a stream; calls `use` with what waited there.
+    // Removes all pending steps of a stream and passes each to `use`.
     template <typename Use>
     void take(std::size_t stream, Use use) {
         const std::size_t first = stream * static_cast<std::size_t>(num_places_);
@@ -122,7 +127,7 @@ public:
 
     void clear() { std::fill(waiting_.begin(), waiting_.end(), kNone); }
 
-    std::vector<std::int64_t> indices() const {  // of all that wait, ascending
+    std::vector<std::int64_t> indices() const {  // ascending
         std::vector<std::int64_t> ascending;
         std::copy_if(waiting_.begin(), waiting_.end(), std::back_inserter(ascending),
                      [](std::int64_t index) { return index != kNone; });
@@ -136,23 +141,18 @@ private:
     }
     std::int64_t& place_of(std::size_t stream, std::int64_t position) { return waiting_[offset_of(stream, position)]; }
 
-    std::int64_t num_places_;  // a stream
+    std::int64_t num_places_;  // per stream
     std::vector<std::int64_t> waiting_;
 };
 
-
-// Indices within a span that may not be drawn, ascending: which others are left, by rank, without a search by trial.
+// Ascending indices of stored steps that a draw must skip, with the n-th of the others.
 //
-// Usually there are none, or only the newest few, which wait for the steps that their returns still lack: then a rank is
-// found by one comparison, and the oldest of those few are taken out at the front. Otherwise a rank takes log2(hidden)
-// comparisons, and taking some out moves those behind them.
-//
-// Threads: the caller keeps all calls apart.
-
-class HiddenIndices {
+// Usually empty, or only the newest few steps, which are pending. Then one comparison finds a rank, and removals happen
+// at the front. Otherwise a rank takes log2(size) comparisons.
+class UnsampleableIndices {
 public:
-    std::size_t size() const { return indices_.size() - gone_; }
-    const std::int64_t* begin() const { return indices_.data() + gone_; }
+    std::size_t size() const { return indices_.size() - num_dropped_; }
+    const std::int64_t* begin() const { return indices_.data() + num_dropped_; }
     const std::int64_t* end() const { return indices_.data() + indices_.size(); }
 
     bool contains(std::int64_t index) const { return size() != 0 && index >= *begin() && is_among(index); }
@@ -160,49 +160,46 @@ public:
     // Adds an index above all others.
     void push(std::int64_t index) { indices_.push_back(index); }
 
-    // Adds ascending indices, some of which may be here.
+    // Adds ascending indices; indices that are already present are allowed.
     void add(const std::vector<std::int64_t>& ascending);
 
-    // Takes out ascending indices, all of which are here.
+    // Removes ascending indices, all of which are present.
     void remove(const std::vector<std::int64_t>& ascending);
 
-    // Forgets those below `oldest`.
+    // Removes all indices below `oldest`.
     void drop_before(std::int64_t oldest);
 
-    // The index that has `rank` others that are not hidden between it and `oldest`, below which none is.
-    std::int64_t other(std::int64_t oldest, std::int64_t rank) const {
-        return size() == 0 || oldest + rank < *begin() ? oldest + rank : other_among(oldest, rank);
+    // Returns the sampleable index of that rank, counted from `oldest`. No index below `oldest` is present.
+    std::int64_t sampleable(std::int64_t oldest, std::int64_t rank) const {
+        return size() == 0 || oldest + rank < *begin() ? oldest + rank : sampleable_among(oldest, rank);
     }
 
 private:
     bool is_among(std::int64_t index) const;
-    std::int64_t other_among(std::int64_t oldest, std::int64_t rank) const;
-    void close_up();
+    std::int64_t sampleable_among(std::int64_t oldest, std::int64_t rank) const;
+    void compact();
 
     std::vector<std::int64_t> indices_;
-    std::size_t gone_ = 0;  // at the front, forgotten
+    std::size_t num_dropped_ = 0;  // at the front, already removed
 };
-
-
-// Where the episodes of each stream begin that steps are held of: positions of their first frames, ascending.
-//
-// An episode's first frame is the border behind the one before it: its last frame is the one below, and starts no
-// step. So a border is kept for as long as a step on either side of it is held.
-//
-// Threads: the caller keeps all calls apart. Nothing is checked but where it is said: streams must be known.
 
 constexpr std::int64_t kNoPosition = -1;
 
-// Whether a step is the first of its episode, as far as steps tell. `history`: frames of its observation before its
-// newest one. Where a stack has one frame that is none, but one frame that starts no step lies before the first one (an
-// episode without a step before it would hide it).
-inline bool tells_start(std::int64_t stack, std::int64_t history, std::int64_t position, std::int64_t step_before) {
+// Returns whether a step is known to be the first of its episode. `history`: frames of its observation before the
+// newest one. With a stack of one frame every history is 0. Then the gap that an episode's last frame leaves before the
+// step marks the start. An episode without any step would hide that gap.
+inline bool marks_episode_start(std::int64_t stack, std::int64_t history, std::int64_t position,
+                                std::int64_t step_before) {
     if (stack > 1) {
         return history == 0;
     }
     return position == 0 || (step_before != kNoPosition && step_before == position - 2);
 }
 
+// Positions of the first frames of each stream's episodes, ascending, as long as steps of the episode are stored.
+//
+// The frame before an episode's first frame is the last of the previous episode and starts no step. A start is kept
+// while a step on either side of it is stored.
 class EpisodeStarts {
 public:
     explicit EpisodeStarts(std::size_t num_streams) : starts_of_(num_streams) {}
@@ -219,33 +216,33 @@ public:
         return nbytes;
     }
 
-    // An episode begins behind all others of its stream.
+    // Adds an episode after all others of its stream.
     void push(std::size_t stream, std::int64_t position) { starts_of_[stream].positions.push_back(position); }
 
-    // The steps of a stream that start below `position` have left.
+    // Removes the starts that only steps below `position` needed.
     void drop_before(std::size_t stream, std::int64_t position) {
         Starts& starts = starts_of_[stream];
-        const std::size_t num_gone = starts.num_gone;
-        while (starts.size() > 1 && starts.begin()[1] <= position + 1) {  // the frame below it starts no step
-            ++starts.num_gone;
+        const std::size_t num_dropped = starts.num_dropped;
+        while (starts.size() > 1 && starts.begin()[1] <= position + 1) {  // the frame before a start starts no step
+            ++starts.num_dropped;
         }
-        if (starts.num_gone != num_gone) {
-            starts.close_ranks();
+        if (starts.num_dropped != num_dropped) {
+            starts.compact();
         }
     }
 
-    // The steps of a stream that start at `first` up to, not including, `before` have left. `has_steps(from, until)`
-    // tells whether one is held that starts at `from` up to, not including, `until`.
+    // Removes the starts that only steps from `first` up to, excluding, `before` needed. `has_steps(from, until)`
+    // returns whether a stored step starts in from <= position < until.
     template <typename HasSteps>
     void drop_within(std::size_t stream, std::int64_t first, std::int64_t before, HasSteps has_steps);
 
-    // Where the episode began that the frame at `position` belongs to; kNoPosition where that is not known.
+    // Returns where the episode of the frame at `position` begins; kNoPosition if unknown.
     std::int64_t start_of(std::size_t stream, std::int64_t position) const {
         const std::int64_t* behind = std::upper_bound(begin(stream), end(stream), position);
         return behind == begin(stream) ? kNoPosition : *(behind - 1);
     }
 
-    // The first start behind `position`; kNoPosition where there is none.
+    // Returns the first start after `position`; kNoPosition if there is none.
     std::int64_t start_behind(std::size_t stream, std::int64_t position) const {
         const std::int64_t* behind = std::upper_bound(begin(stream), end(stream), position);
         return behind == end(stream) ? kNoPosition : *behind;
@@ -255,12 +252,12 @@ public:
         return std::binary_search(begin(stream), end(stream), position);
     }
 
-    // Instead of all that is known of a stream, whose newest episode begins at `newest_start` if it has a frame at all.
+    // Replaces the starts of a stream. If the stream has a frame, its newest episode begins at `newest_start`.
     void restore(std::size_t stream, std::vector<std::int64_t> starts, std::int64_t newest, std::int64_t newest_start) {
         if (newest >= 0) {
             starts.push_back(newest_start);
         }
-        std::sort(starts.begin(), starts.end());  // whoever wrote them
+        std::sort(starts.begin(), starts.end());  // a file may have them in any order
         starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
         starts_of_[stream] = Starts{std::move(starts), 0};
     }
@@ -268,21 +265,21 @@ public:
 private:
     struct Starts {
         std::vector<std::int64_t> positions;
-        std::size_t num_gone = 0;  // at the front
+        std::size_t num_dropped = 0;  // at the front
 
-        std::size_t size() const { return positions.size() - num_gone; }
-        const std::int64_t* begin() const { return positions.data() + num_gone; }
+        std::size_t size() const { return positions.size() - num_dropped; }
+        const std::int64_t* begin() const { return positions.data() + num_dropped; }
         const std::int64_t* end() const { return positions.data() + positions.size(); }
 
-        void close_ranks() {
-            if (num_gone > 64 && num_gone > positions.size() / 4) {
-                positions.erase(positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(num_gone));
-                num_gone = 0;
+        void compact() {
+            if (num_dropped > 64 && num_dropped > positions.size() / 4) {
+                positions.erase(positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(num_dropped));
+                num_dropped = 0;
             }
         }
     };
 
-    std::vector<Starts> starts_of_;  // a stream
+    std::vector<Starts> starts_of_;  // per stream
 };
 
 template <typename HasSteps>
@@ -290,15 +287,15 @@ void EpisodeStarts::drop_within(std::size_t stream, std::int64_t first, std::int
     Starts& starts = starts_of_[stream];
     const std::size_t count = starts.size();
     const std::int64_t* const begin = starts.begin();
-    const auto has_any = [&](std::size_t episode) {  // the newest one's last frame may be anywhere
+    const auto has_any = [&](std::size_t episode) {  // the newest episode has no known end
         return episode + 1 == count || has_steps(begin[episode], begin[episode + 1] - 1);
     };
-    // The borders of all episodes that have a frame in between.
+    // The starts of all episodes with a frame in the range.
     const auto behind_first = static_cast<std::size_t>(std::upper_bound(begin, begin + count, first) - begin);
     const std::size_t lowest = behind_first == 0 ? 0 : behind_first - 1;
     const auto behind = static_cast<std::size_t>(std::lower_bound(begin, begin + count, before) - begin);
     const std::size_t highest = std::min(behind + 1, count);
-    std::size_t kept = starts.num_gone + lowest;
+    std::size_t kept = starts.num_dropped + lowest;
     bool had_any = lowest > 0 && has_any(lowest - 1);
     for (std::size_t episode = lowest; episode < highest; ++episode) {
         const std::int64_t start = begin[episode];
@@ -309,43 +306,42 @@ void EpisodeStarts::drop_within(std::size_t stream, std::int64_t first, std::int
         had_any = has;
     }
     const auto from = starts.positions.begin() + static_cast<std::ptrdiff_t>(kept);
-    starts.positions.erase(from, starts.positions.begin() + static_cast<std::ptrdiff_t>(starts.num_gone + highest));
+    starts.positions.erase(from, starts.positions.begin() + static_cast<std::ptrdiff_t>(starts.num_dropped + highest));
 }
-
-
-// How far each stream has come: its newest frame, where its newest episode began, and whether that goes on.
-//
-// Ownership: works on memory of the caller, who keeps it in place. Threads: the caller keeps all calls apart.
 
 struct StepStart {
     std::int64_t position;  // of the frame that the step starts at
-    std::int64_t history;   // frames of the observation before it, padding not counted
-    bool is_readable;       // no frame that it looks at is lost
+    std::int64_t history;   // earlier frames of the observation, without padding
+    bool is_readable;       // none of its frames is lost
 };
 
-class StreamCourses {
+// The write position of each stream: its newest frame, the start of its newest episode, and whether that episode is
+// open.
+//
+// Ownership: references the caller's memory, which must stay in place.
+class StreamCursors {
 public:
-    StreamCourses(const StreamMemory& memory, std::int64_t stack)
-        : memory_(memory), stack_(stack), named_in_(memory.num_streams, 0) {}
+    StreamCursors(const StreamMemory& memory, std::int64_t stack)
+        : memory_(memory), stack_(stack), last_check_of_(memory.num_streams, 0) {}
 
     std::size_t num_streams() const { return memory_.num_streams; }
     std::int64_t newest_position(std::size_t stream) const { return memory_.newest_positions[stream]; }
     std::int64_t episode_start(std::size_t stream) const { return memory_.episode_starts[stream]; }
     bool is_open(std::size_t stream) const { return memory_.is_open[stream]; }
 
-    // Starts an episode on a stream; one that was open ends there.
+    // Starts an episode on a stream; an open episode ends there.
     void begin(std::size_t stream) {
         memory_.episode_starts[stream] = ++memory_.newest_positions[stream];
         memory_.is_open[stream] = true;
     }
 
-    // Ends an open episode as cut off.
+    // Ends an open episode as truncated.
     void close(std::size_t stream) { memory_.is_open[stream] = false; }
 
-    // Whether all streams are known, distinct, and in an open episode.
+    // Returns whether all streams exist, are distinct, and have an open episode.
     bool may_append(const std::int32_t* streams, std::size_t count);
 
-    // Goes on to the frame that a step with these flags led to.
+    // Advances to the frame that a step with these flags led to.
     StepStart advance(std::size_t stream, std::uint8_t flags) {
         const std::int64_t position = memory_.newest_positions[stream]++;
         const std::int64_t age = position - memory_.episode_starts[stream];
@@ -354,7 +350,7 @@ public:
         return StepStart{position, history, position - history >= memory_.unreadable_before[stream]};
     }
 
-    // The frames of a stream below `before`, which it has, may be lost from some position on.
+    // Marks the stored frames of a stream below `before` as possibly lost.
     void lose(std::size_t stream, std::int64_t before) {
         std::int64_t& bound = memory_.unreadable_before[stream];
         bound = before > bound ? before : bound;
@@ -363,7 +359,7 @@ public:
 private:
     StreamMemory memory_;
     std::int64_t stack_;
-    std::vector<std::uint64_t> named_in_;  // a stream: number of the last check that it was named in
+    std::vector<std::uint64_t> last_check_of_;  // per stream: number of the last check that named it
     std::uint64_t num_checks_ = 0;
 };
 

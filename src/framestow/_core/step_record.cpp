@@ -13,7 +13,7 @@ constexpr std::size_t kFlagsAt = 8;
 constexpr std::size_t kHistoryAt = 9;
 constexpr std::size_t kStreamAt = 10;
 constexpr std::int64_t kFarBack = std::int64_t{1} << 31;  // frames
-constexpr std::int64_t kFarthest = std::int64_t{1} << 30;  // frames from a stream's newest to any that a slot names
+constexpr std::int64_t kFarthest = std::int64_t{1} << 30;  // frames between a stream's newest and any that a slot names
 
 template <typename Value>
 Value load(const std::uint8_t* bytes) {
@@ -27,7 +27,7 @@ void store(std::uint8_t* bytes, Value value) {
     std::memcpy(bytes, &value, sizeof value);
 }
 
-// At least one, which is what most actions are.
+// At least one integer, which is what most actions have.
 template <typename Value>
 void widen(const std::uint8_t* stored, const std::uint8_t* end, std::uint8_t* out) {
     do {
@@ -67,7 +67,7 @@ std::size_t StepRecords::record_bytes(std::size_t num_streams, const StepRules& 
 void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position,
                         std::int64_t history, std::uint8_t more_flags) const {
     const auto stream = static_cast<std::uint32_t>(steps.streams[row]);
-    store(record + kPositionAt, static_cast<std::uint32_t>(position));  // the low 32 bits: see position_of
+    store(record + kPositionAt, static_cast<std::uint32_t>(position));  // the low 32 bits; position_of restores the others
     store(record + kRewardAt, steps.rewards[row]);
     record[kFlagsAt] = static_cast<std::uint8_t>(steps.flags[row] | more_flags);
     record[kHistoryAt] = static_cast<std::uint8_t>(history);
@@ -97,8 +97,8 @@ std::size_t StepRecords::stream_of(const std::uint8_t* record) const {
 }
 
 std::int64_t StepRecords::position_of(const std::uint8_t* record, std::size_t stream) const {
-    // A stream's held positions span less than 2**32, so the distance to its newest position, taken modulo 2**32 from
-    // the low 32 bits that the slot keeps, is the true one.
+    // A stream's stored positions span less than 2**32. So the distance to its newest position, modulo 2**32 from the
+    // stored low 32 bits, is exact.
     const std::int64_t newest = streams_.newest_positions[stream];
     const std::uint32_t distance = static_cast<std::uint32_t>(newest) - load<std::uint32_t>(record + kPositionAt);
     return newest - static_cast<std::int64_t>(distance);
@@ -127,13 +127,13 @@ StepReturn StepRecords::begin_return(const std::uint8_t* record) const {
     return StepReturn{record, 1, load<float>(record + kRewardAt)};
 }
 
-void StepRecords::go_on(StepReturn& sum, const std::uint8_t* record) const {
+void StepRecords::add_step(StepReturn& sum, const std::uint8_t* record) const {
     sum.last = record;
     sum.reward += discounts_[sum.num_steps] * static_cast<double>(load<float>(record + kRewardAt));
     ++sum.num_steps;
 }
 
-// What a transition has from its first step, whatever its return.
+// Reads the fields that a transition takes from its first step.
 inline void StepRecords::read_carried(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
     read_action(record + action_at_, out.actions + row * given_action_bytes_);
     if (out.columns != nullptr) {

@@ -10,16 +10,17 @@ StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory
       capacity_(capacity),
       rules_(rules),
       records_(streams, rules),
-      courses_(streams, rules.stack),
+      cursors_(streams, rules.stack),
       pending_(streams.num_streams, rules.n_step),
-      segments_let_go_(streams.num_streams, 0),
+      segments_reported_(streams.num_streams, 0),
       starts_(streams.num_streams),
       first_steps_(streams.num_streams, 0) {}
 
 std::vector<std::int64_t> StepRing::lost_indices() const {
     const std::vector<std::int64_t> pending = pending_.indices();
     std::vector<std::int64_t> lost;
-    std::set_difference(hidden_.begin(), hidden_.end(), pending.begin(), pending.end(), std::back_inserter(lost));
+    std::set_difference(unsampleable_.begin(), unsampleable_.end(), pending.begin(), pending.end(),
+                        std::back_inserter(lost));
     return lost;
 }
 
@@ -34,30 +35,30 @@ bool StepRing::is_pending(std::int64_t index) const {
 void StepRing::begin(const std::int32_t* streams, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
         const auto stream = static_cast<std::size_t>(streams[row]);
-        courses_.begin(stream);
+        cursors_.begin(stream);
         settle(stream);
-        starts_.push(stream, courses_.episode_start(stream));
+        starts_.push(stream, cursors_.episode_start(stream));
     }
-    draw_settled();
+    make_settled_sampleable();
 }
 
 void StepRing::close_episodes() {
     for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        courses_.close(stream);
+        cursors_.close(stream);
         settle(stream);
     }
-    draw_settled();
+    make_settled_sampleable();
 }
 
-void StepRing::make_room(std::size_t count, std::vector<Eviction>& evictions) {
-    leave(next_index_ + static_cast<std::int64_t>(count) - static_cast<std::int64_t>(capacity_), evictions);
+void StepRing::evict_for_staged(std::size_t count, std::vector<Eviction>& evictions) {
+    evict_before(next_index_ + static_cast<std::int64_t>(count) - static_cast<std::int64_t>(capacity_), evictions);
 }
 
-void StepRing::let_go(std::vector<Eviction>& evictions) {
+void StepRing::evict_segment(std::vector<Eviction>& evictions) {
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
         std::size_t stream = 0;
-        if (needed_from(index, stream) / rules_.segment_frames > segments_let_go_[stream]) {
-            leave(index + 1, evictions);
+        if (needed_from(index, stream) / rules_.segment_frames > segments_reported_[stream]) {
+            evict_before(index + 1, evictions);
             return;
         }
     }
@@ -69,11 +70,11 @@ void StepRing::append(const Steps& steps) {
         return;
     }
     for (std::size_t row = 0; row < steps.count; ++row) {
-        const StepStart start = courses_.advance(static_cast<std::size_t>(steps.streams[row]), steps.flags[row]);
+        const StepStart start = cursors_.advance(static_cast<std::size_t>(steps.streams[row]), steps.flags[row]);
         if (start.is_readable) {
-            start_drawing(next_index_);
+            make_sampleable(next_index_);
         } else {
-            hidden_.push(next_index_);
+            unsampleable_.push(next_index_);
         }
         records_.write(slot(next_index_++), steps, row, start.position, start.history);
     }
@@ -82,7 +83,7 @@ void StepRing::append(const Steps& steps) {
 std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
     const bool has_one_step = pending_.is_unused();
     for (std::size_t row = 0; row < count; ++row) {
-        if (!is_held(indices[row])) {
+        if (!is_sampleable(indices[row])) {
             return row;
         }
         if (has_one_step) {
@@ -96,7 +97,7 @@ std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, co
 
 std::size_t StepRing::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
     for (std::size_t row = 0; row < count; ++row) {
-        if (!is_held(indices[row]) && !is_pending(indices[row])) {
+        if (!is_sampleable(indices[row]) && !is_pending(indices[row])) {
             return row;
         }
         records_.resolve(slot(indices[row]), row, out);
@@ -105,11 +106,11 @@ std::size_t StepRing::resolve_steps(const std::int64_t* indices, std::size_t cou
 }
 
 std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
-    courses_.lose(stream, before);
+    cursors_.lose(stream, before);
     std::vector<std::int64_t> touched;
     const std::uint8_t* record = nullptr;
     std::int64_t index = first_from(stream, first - rules_.n_step);
-    for (; index < next_index_; index = next_of(stream, index + 1)) {  // whose returns may go on to `first`
+    for (; index < next_index_; index = next_of(stream, index + 1)) {  // steps whose returns may reach `first`
         const std::uint8_t* next = slot(index);
         const std::int64_t position = records_.position_of(next, stream);
         if (position >= first) {
@@ -127,7 +128,7 @@ std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t 
     }
     for (; index < next_index_; index = next_of(stream, index + 1)) {
         if (records_.first_position_of(slot(index), stream) >= before) {
-            break;  // windows of a stream begin no earlier than those before them
+            break;  // a stream's windows begin in ascending order
         }
         touched.push_back(index);
     }
@@ -137,15 +138,15 @@ std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t 
 std::size_t StepRing::lose_indices(const std::vector<std::int64_t>& ascending) {
     std::size_t num_lost = 0;
     for (const std::int64_t index : ascending) {
-        if (is_held(index)) {
-            stop_drawing(index);
+        if (is_sampleable(index)) {
+            make_unsampleable(index);
             ++num_lost;
         } else if (is_pending(index)) {
             const std::size_t stream = records_.stream_of(slot(index));
             pending_.remove(stream, records_.position_of(slot(index), stream), index);
         }
     }
-    hidden_.add(ascending);
+    unsampleable_.add(ascending);
     return num_lost;
 }
 
@@ -170,62 +171,62 @@ std::size_t StepRing::forget(const std::vector<std::int64_t>& ascending) {
 void StepRing::restore_span(std::int64_t oldest, std::int64_t next_index) {
     oldest_ = oldest;
     next_index_ = next_index;
-    hidden_ = HiddenIndices();
+    unsampleable_ = UnsampleableIndices();
     pending_.clear();
-    num_drawable_ = static_cast<std::size_t>(next_index - oldest);
+    num_sampleable_ = static_cast<std::size_t>(next_index - oldest);
 }
 
 void StepRing::restore_pending() {
     if (pending_.is_unused()) {
         return;
     }
-    std::int64_t num_missing = 0;  // of the steps that may be pending: those behind `lowest` in open episodes
+    std::int64_t num_missing = 0;  // unseen steps that may be pending: those after `lowest` in open episodes
     const auto lowest = [&](std::size_t stream) {
-        return std::max(courses_.newest_position(stream) - rules_.n_step + 1, courses_.episode_start(stream));
+        return std::max(cursors_.newest_position(stream) - rules_.n_step + 1, cursors_.episode_start(stream));
     };
     for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        num_missing += courses_.is_open(stream) ? courses_.newest_position(stream) - lowest(stream) : 0;
+        num_missing += cursors_.is_open(stream) ? cursors_.newest_position(stream) - lowest(stream) : 0;
     }
     std::vector<std::int64_t> waiting;
     for (std::int64_t index = next_index_ - 1; index >= oldest_ && num_missing > 0; --index) {
         const std::size_t stream = records_.stream_of(slot(index));
         const std::int64_t position = records_.position_of(slot(index), stream);
-        if (courses_.is_open(stream) && position >= lowest(stream)) {
+        if (cursors_.is_open(stream) && position >= lowest(stream)) {
             --num_missing;
-            if (is_held(index)) {
-                stop_drawing(index);
+            if (is_sampleable(index)) {
+                make_unsampleable(index);
                 pending_.exchange(stream, position, index);
                 waiting.push_back(index);
             }
         }
     }
     std::reverse(waiting.begin(), waiting.end());
-    hidden_.add(waiting);
+    unsampleable_.add(waiting);
 }
 
 std::uint8_t* StepRing::slot(std::int64_t index) const {
     return slots_ + static_cast<std::size_t>(index) % capacity_ * records_.bytes();
 }
 
-// Everything that makes a step drawable comes through here once; and through the next one when it is so no more.
-void StepRing::start_drawing(std::int64_t index) {
-    ++num_drawable_;
-    changed_.add(slot_of_held(index));
+// Every step becomes sampleable through this function, and stops being so through the next one.
+void StepRing::make_sampleable(std::int64_t index) {
+    ++num_sampleable_;
+    changed_.add(slot_number_of(index));
 }
 
-void StepRing::stop_drawing(std::int64_t index) {
-    --num_drawable_;
-    changed_.add(slot_of_held(index));
+void StepRing::make_unsampleable(std::int64_t index) {
+    --num_sampleable_;
+    changed_.add(slot_number_of(index));
 }
 
-// A step waits for its return, and the one that has it by this one waits no more.
+// Makes a step pending, and completes the return that it ends.
 void StepRing::append_pending(const Steps& steps) {
     for (std::size_t row = 0; row < steps.count; ++row) {
         const auto stream = static_cast<std::size_t>(steps.streams[row]);
-        const StepStart start = courses_.advance(stream, steps.flags[row]);
+        const StepStart start = cursors_.advance(stream, steps.flags[row]);
         const std::int64_t index = next_index_++;
         records_.write(slot(index), steps, row, start.position, start.history);
-        hidden_.push(index);
+        unsampleable_.push(index);
         const std::int64_t settled =
             pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
         if (settled != PendingSteps::kNone) {
@@ -235,56 +236,56 @@ void StepRing::append_pending(const Steps& steps) {
             settle(stream);
         }
     }
-    draw_settled();
+    make_settled_sampleable();
 }
 
-// No step of the stream waits any more: its episode is over.
+// Completes all pending steps of a stream: its episode is over.
 void StepRing::settle(std::size_t stream) {
     pending_.take(stream, [&](std::int64_t index) { settled_.push_back(index); });
 }
 
-void StepRing::draw_settled() {
+void StepRing::make_settled_sampleable() {
     std::sort(settled_.begin(), settled_.end());
     if (!settled_.empty()) {
-        hidden_.remove(settled_);
+        unsampleable_.remove(settled_);
     }
     for (const std::int64_t index : settled_) {
-        start_drawing(index);
+        make_sampleable(index);
     }
     settled_.clear();
 }
 
-// Position of the first frame of its stream that is still needed once the step has left.
+// Returns the position of the first frame of its stream that is still needed after the step's eviction.
 std::int64_t StepRing::needed_from(std::int64_t index, std::size_t& stream) const {
     const std::uint8_t* leaving = slot(index);
     stream = records_.stream_of(leaving);
-    // The next step of the stream starts at least one position later, and looks back stack - 1 frames.
+    // The stream's next step starts at least one position later, and its observation reaches stack - 1 frames back.
     return records_.position_of(leaving, stream) + 2 - rules_.stack;
 }
 
-void StepRing::leave(std::int64_t until, std::vector<Eviction>& evictions) {
+void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions) {
     for (; oldest_ < until; ++oldest_) {
         std::size_t stream = 0;
         const std::int64_t before = needed_from(oldest_, stream);
-        if (before / rules_.segment_frames > segments_let_go_[stream]) {
-            segments_let_go_[stream] = before / rules_.segment_frames;
+        if (before / rules_.segment_frames > segments_reported_[stream]) {
+            segments_reported_[stream] = before / rules_.segment_frames;
             evictions.push_back(Eviction{static_cast<std::int32_t>(stream), 0, before});
         }
-        if (!hidden_.contains(oldest_)) {
-            stop_drawing(oldest_);
-        } else {  // before - 2 + stack is where it starts
+        if (!unsampleable_.contains(oldest_)) {
+            make_unsampleable(oldest_);
+        } else {  // it starts at before - 2 + stack
             pending_.remove(stream, before - 2 + rules_.stack, oldest_);
-            has_forgotten_left_ = has_forgotten_left_ || records_.is_forgotten(slot(oldest_));
+            has_evicted_lost_ = has_evicted_lost_ || records_.is_forgotten(slot(oldest_));
         }
         first_steps_[stream] = std::max(first_steps_[stream], before + rules_.stack - 1);
         starts_.drop_before(stream, first_steps_[stream]);
     }
-    if (hidden_.size() != 0) {
-        hidden_.drop_before(oldest_);
+    if (unsampleable_.size() != 0) {
+        unsampleable_.drop_before(oldest_);
     }
 }
 
-// The return of a step that has all its steps.
+// Returns the complete return of a step.
 StepReturn StepRing::return_of(std::int64_t index) const {
     StepReturn sum = records_.begin_return(slot(index));
     const std::size_t stream = records_.stream_of(sum.last);
@@ -295,16 +296,16 @@ StepReturn StepRing::return_of(std::int64_t index) const {
         if (next == nullptr) {
             break;
         }
-        records_.go_on(sum, next);
+        records_.add_step(sum, next);
     }
     return sum;
 }
 
-// The step of the stream that starts at `position`, behind that of `index`, which is set to it; null where the episode was
-// cut off before it. `stride` says how much farther it is looked for first, and then how far it was.
+// Returns the record of the stream's step that starts at `position`, after `index`, and sets `index` to it. Returns
+// null if the episode was truncated before it. `stride` is the first distance to search, then the distance found.
 const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t stream, std::int64_t position,
                                         std::size_t& stride) const {
-    if (position >= courses_.newest_position(stream)) {
+    if (position >= cursors_.newest_position(stream)) {
         return nullptr;
     }
     const auto num_newer = static_cast<std::size_t>(next_index_ - index) - 1;
@@ -323,7 +324,7 @@ const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t stream,
     return slot(next);
 }
 
-// The first step of the stream at or after `index` whose slot says anything.
+// Returns the stream's first step at or after `index` that is no placeholder.
 std::int64_t StepRing::next_of(std::size_t stream, std::int64_t index) const {
     for (; index < next_index_; ++index) {
         const std::uint8_t* record = slot(index);
@@ -334,7 +335,7 @@ std::int64_t StepRing::next_of(std::size_t stream, std::int64_t index) const {
     return index;
 }
 
-// The first step of the stream that starts at `position` or later, since those of a stream come in order.
+// Returns the stream's first step that starts at `position` or later; its steps are in ascending order.
 std::int64_t StepRing::first_from(std::size_t stream, std::int64_t position) const {
     std::int64_t low = oldest_, high = next_index_;
     while (low < high) {
@@ -349,20 +350,20 @@ std::int64_t StepRing::first_from(std::size_t stream, std::int64_t position) con
     return next_of(stream, low);
 }
 
-// Whether it is sure that no step of the stream stood before index `behind` after the one that starts at `position`.
-bool StepRing::goes_on_behind(std::size_t stream, std::int64_t position, std::int64_t behind) const {
-    if (courses_.newest_position(stream) == position + 1) {
+// Returns whether surely no step of the stream lay before index `behind` after the one that starts at `position`.
+bool StepRing::surely_continues_after(std::size_t stream, std::int64_t position, std::int64_t behind) const {
+    if (cursors_.newest_position(stream) == position + 1) {
         return true;
     }
     const std::int64_t next = next_of(stream, behind);
     return next < next_index_ && records_.is_step_at(slot(next), stream, position + 1);
 }
 
-// Adds the steps before `first` whose returns may go on to one from `first` up to `behind`, whose slots say nothing.
+// Adds the steps before `first` whose returns may reach a placeholder from `first` up to, excluding, `behind`.
 void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const {
     struct Course {
-        std::int64_t num_left;          // steps that may still be found
-        std::int64_t next_position = -1;  // of the one found last
+        std::int64_t num_left;          // number of steps that may still be found
+        std::int64_t next_position = -1;  // position of the last one found
     };
     std::vector<Course> courses(num_streams(), Course{rules_.n_step - 1});
     std::size_t num_done = 0;
@@ -376,7 +377,7 @@ void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::v
         const std::int64_t position = records_.position_of(record, stream);
         const bool is_newest = course.next_position < 0;
         const bool leads_on = !StepRecords::ends_episode(record) &&
-                              (is_newest ? !goes_on_behind(stream, position, behind)
+                              (is_newest ? !surely_continues_after(stream, position, behind)
                                          : position + 1 == course.next_position);
         course.num_left = leads_on ? course.num_left - 1 : 0;
         course.next_position = position;
@@ -387,13 +388,12 @@ void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::v
     }
 }
 
+// The members that step_sequences.hpp requires.
 
-// What step_following.hpp asks of a StepRing.
-
-std::vector<std::int64_t> StepRing::held_after(std::int64_t after, std::size_t count) const {
+std::vector<std::int64_t> StepRing::sampleable_after(std::int64_t after, std::size_t count) const {
     std::vector<std::int64_t> indices;
     for (std::int64_t index = std::max(after + 1, oldest_); index < next_index_ && indices.size() < count; ++index) {
-        if (is_held(index)) {
+        if (is_sampleable(index)) {
             indices.push_back(index);
         }
     }
@@ -413,13 +413,13 @@ bool StepRing::locate(std::int64_t index, StepPlace& place) const {
 bool StepRing::move(StepPlace& place, std::int64_t position) const {
     const std::int64_t distance = position - place.position;
     const std::int64_t step = distance < 0 ? -1 : 1;
-    // Where streams step together, those of one lie as far apart as the last two did.
+    // If all streams step together, consecutive steps of one are as far apart as its last two.
     std::int64_t index = place.index + distance * place.gap;
     if (!is_at(index, place.stream, position)) {
-        if (position >= courses_.newest_position(place.stream) || position < first_steps_[place.stream]) {
+        if (position >= cursors_.newest_position(place.stream) || position < first_steps_[place.stream]) {
             return false;
         }
-        // The next of the stream's that may be read; the record of another one may say nothing.
+        // The stream's next readable step; an unreadable record may be a placeholder.
         index = place.index + step;
         while (index >= oldest_ && index < next_index_ &&
                (records_.stream_of(slot(index)) != place.stream || !is_readable(index) ||
@@ -443,12 +443,12 @@ bool StepRing::find(std::size_t stream, std::int64_t position, StepPlace& place)
 }
 
 std::vector<StepRun> StepRing::readable_runs() {
-    if (hidden_.size() != pending_.indices().size()) {
+    if (unsampleable_.size() != pending_.indices().size()) {
         return runs_between_lost_steps();
     }
-    if (has_forgotten_left_) {
+    if (has_evicted_lost_) {
         find_first_steps();
-        has_forgotten_left_ = false;
+        has_evicted_lost_ = false;
     }
     std::vector<StepRun> runs;
     for (std::size_t stream = 0; stream < num_streams(); ++stream) {
@@ -458,7 +458,7 @@ std::vector<StepRun> StepRing::readable_runs() {
 }
 
 void StepRing::restore_starts(std::size_t stream, std::vector<std::int64_t> ascending) {
-    starts_.restore(stream, std::move(ascending), courses_.newest_position(stream), courses_.episode_start(stream));
+    starts_.restore(stream, std::move(ascending), cursors_.newest_position(stream), cursors_.episode_start(stream));
     if (stream + 1 == num_streams()) {
         find_first_steps();
     }
@@ -474,7 +474,7 @@ void StepRing::rebuild_starts() {
         const std::size_t stream = records_.stream_of(slot(index));
         const std::int64_t position = records_.position_of(slot(index), stream);
         const std::int64_t history = StepRecords::history_of(slot(index));
-        if (tells_start(rules_.stack, history, position, steps_before[stream])) {
+        if (marks_episode_start(rules_.stack, history, position, steps_before[stream])) {
             starts[stream].push_back(position);
         }
         steps_before[stream] = position;
@@ -484,7 +484,7 @@ void StepRing::rebuild_starts() {
     }
 }
 
-// Of each stream, among those that are held.
+// Finds the first stored step of each stream.
 void StepRing::find_first_steps() {
     std::vector<bool> is_found(num_streams(), false);
     std::size_t num_missing = num_streams();
@@ -498,7 +498,7 @@ void StepRing::find_first_steps() {
     }
     for (std::size_t stream = 0; stream < num_streams(); ++stream) {
         if (!is_found[stream]) {
-            first_steps_[stream] = std::max<std::int64_t>(courses_.newest_position(stream), 0);
+            first_steps_[stream] = std::max<std::int64_t>(cursors_.newest_position(stream), 0);
         }
     }
 }
@@ -508,7 +508,7 @@ bool StepRing::is_at(std::int64_t index, std::size_t stream, std::int64_t positi
            records_.position_of(slot(index), stream) == position;
 }
 
-// Those of a stream, none of whose steps is lost.
+// Adds the runs of a stream that lost no step.
 void StepRing::add_runs_of(std::size_t stream, std::vector<StepRun>& runs) const {
     std::int64_t first = first_steps_[stream];
     const auto add_until = [&](std::int64_t last_frame) {
@@ -522,7 +522,7 @@ void StepRing::add_runs_of(std::size_t stream, std::vector<StepRun>& runs) const
             first = *start;
         }
     }
-    add_until(courses_.newest_position(stream));
+    add_until(cursors_.newest_position(stream));
 }
 
 std::vector<StepRun> StepRing::runs_between_lost_steps() const {

@@ -9,8 +9,8 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kWide = 16;        // children of a node
-constexpr std::size_t kRowsAtOnce = 64;  // go level by level, so that their cache misses overlap
+constexpr std::size_t kWide = 16;        // children per node
+constexpr std::size_t kRowsAtOnce = 64;  // processed level by level, so that their cache misses overlap
 
 inline void prefetch(const void* bytes) {
 #if defined(_M_X64) || defined(_M_IX86)
@@ -22,12 +22,12 @@ inline void prefetch(const void* bytes) {
 #endif
 }
 
-inline void prefetch_node(const double* sums) {  // of its children
+inline void prefetch_node(const double* sums) {  // the sums of its children
     prefetch(sums);
     prefetch(sums + kWide / 2);
 }
 
-// In four lanes, which compilers turn into vectors without being allowed to reorder sums.
+// Adds in four lanes, which compilers vectorise without reordering sums.
 template <typename Number>
 double sum_of(const Number* children) {
     double lanes[4] = {};
@@ -57,8 +57,8 @@ float minimum_above_zero(const float* weights, float none) {
     return minimum_of(above_zero);
 }
 
-// The first of `count` numbers up to which they sum up to more than `target`, from which what lies before it is taken.
-// Without branches on the sums: which one it is is anybody's guess.
+// Returns the first of `count` numbers whose cumulative sum exceeds `target`, and subtracts the earlier ones from
+// `target`. Branchless: the comparisons are unpredictable.
 template <typename Number>
 std::size_t place_in(const Number* numbers, double& target) {
     double sum = 0.0, before = 0.0;
@@ -69,7 +69,7 @@ std::size_t place_in(const Number* numbers, double& target) {
         place += is_behind ? 1 : 0;
         before = is_behind ? sum : before;
     }
-    if (place == 4) {  // `target` is below the sum, but that was rounded otherwise
+    if (place == 4) {  // rounding: `target` is below the node's sum
         do {
             --place;
         } while (!(numbers[place] > 0));
@@ -80,7 +80,7 @@ std::size_t place_in(const Number* numbers, double& target) {
     return place;
 }
 
-// The child that `target` falls into; takes from it what lies before that child. By quarters of the node first.
+// Returns the child that `target` falls into and subtracts the earlier ones, first by quarters of the node.
 template <typename Number>
 std::size_t child_at(const Number* children, double& target) {
     double quarters[4];
@@ -93,7 +93,7 @@ std::size_t child_at(const Number* children, double& target) {
     return start + place_in(children + start, target);
 }
 
-// Calls use(node) for the node of each slot, `leaves` slots a node; once for slots that follow one another.
+// Calls use(node) for the node of each slot, `leaves` slots per node; once for consecutive slots of one node.
 template <typename Use>
 void each_node(const std::int64_t* slots, std::size_t count, std::size_t leaves, Use use) {
     std::size_t last = std::numeric_limits<std::size_t>::max();
@@ -139,7 +139,7 @@ void SumTree::set_few(const std::int64_t* slots, const float* weights, std::size
     float* places[kRowsAtOnce];
     for (std::size_t row = 0; row < count; ++row) {
         const std::size_t number = slots[row] < 0 ? pages_.size() : static_cast<std::size_t>(slots[row]) / kPageLeaves;
-        places[row] = nullptr;  // without a page the weight is zero, and stays so
+        places[row] = nullptr;  // without a page the weight is zero and remains zero
         if (number < pages_.size() && pages_[number]) {
             Page& page = *pages_[number];
             const std::size_t place = static_cast<std::size_t>(slots[row]) % kPageLeaves;
@@ -180,7 +180,7 @@ void SumTree::make_pages(const std::int64_t* slots, const float* weights, std::s
     }
 }
 
-// Grows by doubling at least, so that this costs little a page.
+// At least doubles the levels, so the cost per page is small.
 void SumTree::make_levels(std::size_t num_pages) {
     std::size_t num_nodes = std::max(num_pages, 2 * pages_.size());
     std::vector<Level> levels;

@@ -1,14 +1,14 @@
-// Weights in a row of slots, and for a number below their sum the slot that it falls into: a sum tree whose nodes have
-// 16 children, so that a node is one or two cache lines and a million slots are five nodes deep.
+// A sum tree: weights of slots, and the slot at a given partial sum.
 //
-// The sum of a node is always computed anew from its children, never by adding a difference: sums follow from the
-// weights alone, whatever came before, and no error grows. Weights are float, sums double.
+// Nodes have 16 children, so that a node fills one or two cache lines and a million slots need five levels. A node's
+// sum is always recomputed from its children, never adjusted by a difference. So the sums depend on the weights alone
+// and rounding errors do not accumulate. Weights are float, sums double.
 //
-// Weights lie in pages of 4,096 slots, together with the nodes over them. A page whose weights are all zero is given
-// back, so a ring whose few held slots wander through many takes memory for those alone.
+// Weights lie in pages of 4,096 slots with the nodes above them. A page whose weights are all zero is freed, so a
+// sparse ring needs memory only for its used pages.
 //
-// Threads: the caller keeps all calls apart. Nothing is checked: slots must not be negative but where it is said,
-// weights be finite and not negative.
+// Threads: the caller serialises all calls. Nothing is checked: weights must be finite and not negative, slots not
+// negative unless stated.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,18 @@ namespace framestow {
 class SumTree {
 public:
     double total() const { return total_; }
-    float smallest() const { return smallest_; }  // of the weights above zero; infinite where there is none
+    float smallest() const { return smallest_; }  // of the weights above zero; infinite if there is none
     std::size_t nbytes() const;
 
-    // The weight of a slot; 0 for one that never had any.
+    // Returns the weight of a slot; 0 if it was never set.
     float weight(std::size_t slot) const;
 
-    // Sets weights in order: where a slot comes twice, the last one counts. Leaves out rows with a negative slot.
-    // Where memory runs out nothing is changed.
+    // Sets weights; the last row of a repeated slot counts. Skips rows with a negative slot. Changes nothing if memory
+    // runs out.
     void set(const std::int64_t* slots, const float* weights, std::size_t count);
 
-    // Finds the slots that targets, from 0 on and below total(), fall into: the first up to which the weights sum up to
-    // more. However sums are rounded, the weight of such a slot is above zero. There must be one: total() > 0.
+    // Finds the slot of each target in [0, total()): the first slot whose cumulative weight exceeds the target.
+    // Rounding never selects a slot of weight zero. Requires total() > 0.
     void find(const double* targets, std::size_t count, std::int64_t* slots, float* weights) const;
 
 private:
@@ -51,11 +51,11 @@ private:
 
     struct alignas(64) Page {
         float weights[kPageLeaves] = {};
-        Nodes<kNodeLeaves> lower;  // of 16 weights each
-        Nodes<kFanOut> upper;      // of 16 lower nodes each
+        Nodes<kNodeLeaves> lower;  // 16 weights each
+        Nodes<kFanOut> upper;      // 16 lower nodes each
     };
 
-    struct Level {  // nodes over the pages: of one page each, then of 16 nodes of the level below
+    struct Level {  // nodes above the pages: one page each, then 16 nodes of the level below
         std::vector<double> sums;
         std::vector<float> minima;
     };
@@ -69,9 +69,9 @@ private:
     void set_few(const std::int64_t* slots, const float* weights, std::size_t count);
     void find_few(const double* targets, std::size_t count, std::int64_t* slots, float* weights) const;
 
-    std::vector<std::unique_ptr<Page>> pages_;  // null where all weights are zero; as many as the lowest level has nodes
-    std::vector<Level> levels_;                 // of whole sixteens of nodes; the last one has 16
-    std::size_t num_pages_ = 0;                 // that are not null
+    std::vector<std::unique_ptr<Page>> pages_;  // null if all weights are zero; one per node of the lowest level
+    std::vector<Level> levels_;                 // each padded to a multiple of 16 nodes; the last has 16
+    std::size_t num_pages_ = 0;                 // number of pages that are not null
     double total_ = 0.0;
     float smallest_ = kNone;
 };

@@ -13,9 +13,9 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kWindowsALook = 32;  // looked up without letting a writer in: a microsecond
+constexpr std::size_t kWindowsALook = 32;  // looked up per hold of the gate: a microsecond
 constexpr std::size_t kMostWindowsTaken = 8;
-constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // of output: 30 windows of five Atari frames
+constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // per thread: 30 windows of five Atari frames
 
 [[noreturn]] void refuse_window(std::size_t window, const std::string& fault) {
     throw std::out_of_range("window " + std::to_string(window) + " " + fault);
@@ -37,11 +37,11 @@ SegmentPlace look_up_window(const PackedStreams& packed, const PackedStreams::Vi
     const std::int64_t last = requests.last_positions[window];
     const SegmentPlace* const place = view.find_window(stream, last, count);
     if (place == nullptr) {
-        const std::int64_t first_held = view.first_position(stream), next = view.next_position(stream);
+        const std::int64_t first_stored = view.first_position(stream), next = view.next_position(stream);
         refuse_window(window, "wants the " + std::to_string(count) + " frames up to position " + std::to_string(last) +
-                                  " of stream " + std::to_string(number) + ": not all are held; held are " +
-                                  std::to_string(first_held) + " to " + std::to_string(next - 1) +
-                                  (last >= first_held && last < next ? ", but for what was evicted among them" : ""));
+                                  " of stream " + std::to_string(number) + ": not all are stored; stored are " +
+                                  std::to_string(first_stored) + " to " + std::to_string(next - 1) +
+                                  (last >= first_stored && last < next ? ", except for evicted ones" : ""));
     }
     return *place;
 }
@@ -56,7 +56,7 @@ DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
     return scratch;
 }
 
-// Frames of one segment. An open one is read under the gate; it may have been sealed since it was last looked up.
+// Unpacks frames of one segment. An open segment is read under the gate; it may have been sealed since its look-up.
 void unpack_part(const Reading& reading, const SegmentPlace& looked_up, std::size_t stream, std::int64_t number,
                  std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
     if (!is_nowhere(looked_up)) {
@@ -75,7 +75,7 @@ void unpack_part(const Reading& reading, const SegmentPlace& looked_up, std::siz
     reading.packed().unpack_sealed(place, stream, number, first, count, scratch, out);
 }
 
-// `looked_up` is the place of the segment that the window begins in, or nowhere if that was open.
+// `looked_up`: the place of the window's first segment, or kNowhere if that was open.
 void unpack_window(const Reading& reading, const SegmentPlace& looked_up, std::size_t stream, std::int64_t first,
                    std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
     const std::int64_t segment_frames = reading.packed().frames_per_segment();
@@ -91,17 +91,17 @@ void unpack_window(const Reading& reading, const SegmentPlace& looked_up, std::s
     }
 }
 
-// One batch: what was asked for, and where each window begins.
+// One batch: the requests, and where each window begins.
 struct Batch {
     const Reading& reading;
     const WindowRequests& requests;
     std::size_t length;
     StackPadding padding;
     std::uint8_t* out;
-    std::vector<SegmentPlace> segments;  // of each window's first frame; nowhere if that one is open
+    std::vector<SegmentPlace> segments;  // per window: place of its first segment, kNowhere if open
 };
 
-// Checks all windows and looks their segments up, a few at a time so that a writer never waits for long.
+// Checks all windows and looks their segments up, a few at a time so that a writer never waits long.
 void look_up_windows(Batch& batch) {
     const PackedStreams& packed = batch.reading.packed();
     batch.segments.reserve(batch.requests.num_windows);
@@ -114,8 +114,8 @@ void look_up_windows(Batch& batch) {
     }
 }
 
-// Asks the system for what lies in files, so that a disk works on many segments at once: in the time of one reading
-// after the other, 32 windows of Breakout took 19 ms from a disk, and take 1.2.
+// Asks the system for all segments in files, so that a disk reads many at once: 1.2 ms instead of 19 for 32 windows of
+// Breakout.
 void expect_reading(const Batch& batch) {
     for (const SegmentPlace& place : batch.segments) {
         if (const auto* const in_file = std::get_if<FilePlace>(&place)) {
@@ -124,7 +124,7 @@ void expect_reading(const Batch& batch) {
     }
 }
 
-// Asks for the bytes of the windows that come next: memory answers while the one at hand is unpacked.
+// Prefetches the next windows while the current one is unpacked.
 void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end) {
     const std::int64_t segment_frames = batch.reading.packed().frames_per_segment();
     const auto first_frame = [&](std::size_t ahead) {
@@ -155,14 +155,14 @@ void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
     }
 }
 
-// Waking a thread takes as long as unpacking a few windows, so each must have enough to do.
+// Waking a thread takes as long as unpacking a few windows, so each thread needs enough work.
 std::size_t threads_worth_waking(const Batch& batch, std::size_t num_threads) {
     const std::size_t out_bytes =
         batch.segments.size() * batch.length * batch.reading.packed().geometry().frame_bytes();
     return std::max<std::size_t>(1, std::min(num_threads, out_bytes / kMinBytesAThread));
 }
 
-// Threads take a few windows at a time, so that one that comes late or is slow does less.
+// Threads take a few windows at a time, so that a late or slow thread does less.
 void gather_on_threads(const Batch& batch, std::size_t num_threads) {
     const std::size_t num_windows = batch.segments.size();
     const std::size_t taken = std::max<std::size_t>(1, std::min(kMostWindowsTaken, num_windows / (4 * num_threads)));
@@ -176,7 +176,7 @@ void gather_on_threads(const Batch& batch, std::size_t num_threads) {
             try {
                 gather_range(batch, begin, std::min(begin + taken, num_windows));
             } catch (...) {
-                next.store(num_windows, std::memory_order_relaxed);  // nothing more is begun
+                next.store(num_windows, std::memory_order_relaxed);  // no thread begins another window
                 throw;
             }
         }
@@ -188,7 +188,7 @@ void gather_on_threads(const Batch& batch, std::size_t num_threads) {
 void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::size_t num_threads, std::uint8_t* out) {
     if (reading.has_stopped()) {
-        throw std::invalid_argument("this reading has stopped: frames that it saw may be gone; start another");
+        throw std::invalid_argument("this reading has stopped: its frames may have been evicted; start another");
     }
     Batch batch{reading, requests, length, padding, out, {}};
     look_up_windows(batch);

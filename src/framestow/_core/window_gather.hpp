@@ -1,15 +1,15 @@
-// Many windows of consecutive frames into one output: a whole batch in one call.
+// Gathers the windows of a batch into one output array.
 //
 // Window i holds the frames of streams[i] from position last[i] - counts[i] + 1 to last[i], in the last counts[i] of
-// the `length` places of out[i]. The places before them are padded (stack_padding.hpp).
+// the `length` places of out[i]. pad_stack fills the places before them.
 //
-// Arguments are all checked before a byte of `out` (num_windows * length * frame_bytes) is written; std::out_of_range
-// names the window. DamagedSegment, possible only for restored bytes that no writer wrote, may come after some windows
-// were written; bounds are checked in the decoder, checksums are not verified here. std::invalid_argument for a reading
-// that has stopped.
+// Errors: every argument is checked before `out` (num_windows * length * frame_bytes) is written. std::out_of_range
+// names the window; std::invalid_argument reports a stopped reading. DamagedSegment is possible only for restored or
+// file segments, and may follow after some windows were written. The decoder checks bounds; only segments in files have
+// their checksums verified here.
 //
-// Threads: safe beside whatever else is done to the streams. Windows may be asked for that were held when the reading
-// started. `num_threads` may work on one batch, this one among them; a batch that is small stays on this one.
+// Threads: safe beside every other call on the streams. A reading may request the windows stored when it started. Up to
+// `num_threads` threads, including the caller's, share a batch; a small batch stays on the caller's thread.
 #pragma once
 
 #include "packed_streams.hpp"
@@ -27,7 +27,7 @@ struct WindowRequests {
 void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::size_t num_threads, std::uint8_t* out);
 
-// The same in a reading of its own, on this thread.
+// Gathers in a temporary reading, on this thread.
 void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::uint8_t* out);
 

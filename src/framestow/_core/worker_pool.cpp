@@ -18,7 +18,7 @@
 namespace framestow {
 namespace {
 
-// While it lives, threads that are started take no signals: those are for the threads that Python knows.
+// While this object lives, new threads block all signals: signals belong to the threads that Python knows.
 class SignalsBlocked {
 public:
 #ifdef FRAMESTOW_POSIX_THREADS
@@ -41,7 +41,7 @@ struct Job {
     Job(const std::function<void()>& job_work, std::size_t helpers) : work(job_work), num_wanted(helpers) {}
 
     const std::function<void()>& work;
-    std::size_t num_wanted;  // helpers that may still join
+    std::size_t num_wanted;  // number of helpers that may still join
     std::size_t num_helping = 0;
     std::exception_ptr failure;
     std::condition_variable helper_left;
@@ -93,7 +93,7 @@ private:
                 std::thread([this] { serve(); }).detach();
             }
         } catch (const std::system_error&) {
-            // The system gives no more threads: those that there are, and the caller, do the work.
+            // The system provides no more threads: existing helpers and the caller do the work.
         }
     }
 
@@ -128,7 +128,7 @@ private:
 std::atomic<WorkerPool*> shared_pool{nullptr};
 
 #ifdef FRAMESTOW_POSIX_THREADS
-// A forked child has none of its parent's threads, and the parent's mutex perhaps in another thread's hand.
+// A forked child has none of its parent's threads, and another thread may have held the parent's mutex.
 [[maybe_unused]] const int forget_pool_in_children = pthread_atfork(nullptr, nullptr, [] { shared_pool.store(nullptr); });
 #endif
 
@@ -139,7 +139,7 @@ WorkerPool& pool_of_this_process() {
         if (shared_pool.compare_exchange_strong(pool, made, std::memory_order_acq_rel)) {
             return *made;
         }
-        delete made;  // another thread was quicker
+        delete made;  // another thread was first
     }
     return *pool;
 }

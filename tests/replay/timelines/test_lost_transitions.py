@@ -90,10 +90,10 @@ def test_ranks_exclude_exactly_the_lost_transitions(make):
     assert timeline.is_sampleable(by_rank).all()
     everything = np.arange(by_rank[-1] + 50)
     assert by_rank.tolist() == everything[timeline.is_sampleable(everything)].tolist()
-    with pytest.raises(IndexError, match=f"rank {len(by_rank)} is not one of the {len(by_rank)} transitions"):
+    with pytest.raises(IndexError, match=f"rank {len(by_rank)} is not one of the {len(by_rank)} sampleable"):
         timeline.sampleable_at(np.array([len(by_rank)]))
     not_sampleable = everything[~timeline.is_sampleable(everything)]
-    with pytest.raises(IndexError, match=f"transition {not_sampleable[-1]} is not held"):
+    with pytest.raises(IndexError, match=f"transition {not_sampleable[-1]} is not stored"):
         timeline.resolve(not_sampleable[-1:])
 
 

@@ -5,7 +5,7 @@ namespace nb = nanobind;
 namespace framestow {
 namespace {
 
-// Never destroyed: at the interpreter's end there is no Python left to give the references back to.
+// Never destroyed: the references cannot be released after the interpreter has ended.
 template <typename Value, typename Make>
 const Value& kept(Make make) {
     static const Value* value = new Value(make());
@@ -32,7 +32,6 @@ const NumpyDtypes& numpy_dtypes() {
         return NumpyDtypes{dtype("bool"), dtype("int32"), dtype("int64"), dtype("float32"), dtype("float64")};
     });
 }
-
 
 void refuse(const char* name, const std::string& fault) {
     throw std::invalid_argument(std::string(name) + " " + fault);

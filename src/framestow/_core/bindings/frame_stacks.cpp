@@ -1,4 +1,4 @@
-// FrameStacks, over arrays that Python makes: it borrows them for as long as it lives. The GIL is kept.
+// Binding of FrameStacks over arrays that Python makes, borrowed while it lives. The GIL is not released.
 #include "../frame_stacks.hpp"
 
 #include <stdexcept>
@@ -20,7 +20,7 @@ public:
         const auto stack = static_cast<std::size_t>(recent_.view().shape[1]);
         const auto total_bytes = static_cast<std::size_t>(recent_.view().len);
         if (total_bytes == 0) {
-            refuse("recent", "is empty: must hold a frame");
+            refuse("recent", "is empty: must have at least one frame");
         }
         stacks_ = FrameStacks{recent_.values<std::uint8_t>(), ages_.values<std::int64_t>(), recent_.num_rows(), stack,
                               total_bytes / recent_.num_rows() / stack, padding_named(padding)};
@@ -41,13 +41,13 @@ public:
     void write(nb::handle out) const {
         BorrowedArray rows;
         if (!rows.borrow(out, true) || rows.view().len != recent_.view().len) {
-            refuse("out", "does not fit: must be a writable array like all rings together");
+            refuse("out", "does not fit: must be a writable array of the shape of recent");
         }
         stacks_.write(rows.values<std::uint8_t>());
     }
 
 private:
-    // Leaves the stream numbers in streams_ and one frame for each of them in `rows`.
+    // Puts the stream numbers into streams_ and one frame for each into `rows`.
     void check(nb::handle streams, nb::handle frames, BorrowedArray& rows) {
         if (!read_streams(streams, streams_)) {
             refuse("streams", "is not an array of stream numbers: must be integers in C order, with one axis");

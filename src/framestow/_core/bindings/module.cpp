@@ -1,4 +1,4 @@
-// The Python face of the core. The files of this folder are the only ones that include nanobind.
+// The Python module _native. Only the files of this folder include nanobind.
 #include <cerrno>
 #include <exception>
 #include <nanobind/nanobind.h>
@@ -13,18 +13,18 @@ namespace nb = nanobind;
 namespace framestow {
 namespace {
 
-// Never given back: the module lives as long as the process.
+// Never released: the module lives as long as the process.
 PyObject* error_class(const char* name) {
     return nb::object(nb::module_::import_("framestow.errors").attr(name)).release().ptr();
 }
 
-// A path in it may be of any bytes.
+// Decodes a message whose path may contain any bytes.
 nb::object text(const char* message) {
     return nb::steal(PyUnicode_DecodeUTF8(message, static_cast<Py_ssize_t>(std::char_traits<char>::length(message)),
                                           "backslashreplace"));
 }
 
-void raise_held(PyObject* kind, const DamagedHeldSegment& damaged) {
+void raise_damaged_segment(PyObject* kind, const DamagedStoredSegment& damaged) {
     const nb::object error = nb::borrow(kind)(text(damaged.what()), damaged.stream(), damaged.number());
     PyErr_SetObject(kind, error.ptr());
 }
@@ -40,7 +40,7 @@ void raise_not_opened(const FileNotOpened& not_opened) {
 
 }  // namespace
 
-// Native code raises the package's own errors, so that no caller has to translate.
+// Native code raises the package's errors directly, so callers need no translation.
 void bind_errors() {
     static PyObject* const damaged_data_error = error_class("DamagedDataError");
     static PyObject* const damaged_segment_error = error_class("DamagedSegmentError");
@@ -48,8 +48,8 @@ void bind_errors() {
         [](const std::exception_ptr& pointer, void*) {
             try {
                 std::rethrow_exception(pointer);
-            } catch (const DamagedHeldSegment& damaged) {
-                raise_held(damaged_segment_error, damaged);
+            } catch (const DamagedStoredSegment& damaged) {
+                raise_damaged_segment(damaged_segment_error, damaged);
             } catch (const DamagedSegment& damaged) {
                 PyErr_SetString(damaged_data_error, damaged.what());
             } catch (const FileNotOpened& not_opened) {
@@ -63,12 +63,12 @@ void bind_errors() {
 
 namespace {
 
-constexpr int kAbiVersion = 10;  // raised with every change of the Python face; _core/__init__.py expects it
+constexpr int kAbiVersion = 10;  // incremented with every change of the Python API; _core/__init__.py checks it
 
 }  // namespace
 
 NB_MODULE(_native, module) {
-    module.doc() = "Packs, unpacks and gathers frames, keeps steps, shrinks screens; typed in _native.pyi.";
+    module.doc() = "Packs, unpacks and gathers frames, stores steps, shrinks screens; typed in _native.pyi.";
     module.attr("ABI_VERSION") = kAbiVersion;
     framestow::bind_errors();
     framestow::bind_segments(module);

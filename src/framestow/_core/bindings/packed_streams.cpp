@@ -1,8 +1,8 @@
-// PackedStreams and its readings.
+// Bindings of PackedStreams and its readings.
 //
 // The GIL is released while windows are gathered. append and evict keep it, since getting it back may take a switch
-// interval (5 ms) where the work takes microseconds; they give it up when they have to wait for readers, who never
-// wait for it while they hold anything.
+// interval (5 ms) for microseconds of work. They release it when they wait for readers, and no reader waits for the GIL
+// while it holds a lock.
 #include "../packed_streams.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -89,7 +89,7 @@ void py_gather(PackedStreams& self, nb::handle streams, nb::handle last_position
     gather(reading, streams, last_positions, counts, out, padding, checked_threads(threads));
 }
 
-// A reading, and how many threads unpack what is asked of it.
+// A reading with its number of threads.
 struct PackedReading {
     PackedReading(PackedStreams& packed, std::size_t threads) : reading(packed), num_threads(threads) {}
 
@@ -97,7 +97,7 @@ struct PackedReading {
     std::size_t num_threads;
 };
 
-// Paths come as os.fsencode gives them.
+// Paths are encoded by os.fsencode.
 void py_move_to_file(PackedStreams& self, std::int64_t stream, std::int64_t number, const nb::bytes& path,
                      std::uint64_t offset, std::size_t size) {
     const std::string name(path.c_str(), path.size());

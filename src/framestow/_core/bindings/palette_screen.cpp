@@ -1,5 +1,5 @@
-// PaletteScreen and the AreaShrinker behind it, over raw frames that Python holds: it borrows them for as long as it
-// lives. The GIL is kept: a call takes a few microseconds.
+// Binding of PaletteScreen and AreaShrinker over raw frames that Python owns, borrowed while it lives. The GIL is not
+// released: a call takes a few microseconds.
 #include "../palette_screen.hpp"
 
 #include <nanobind/stl/optional.h>

@@ -1,4 +1,4 @@
-// The parts of the module; module.cpp adds them one after the other.
+// The functions that add the parts of the module; module.cpp calls them in order.
 #pragma once
 
 #include <nanobind/nanobind.h>

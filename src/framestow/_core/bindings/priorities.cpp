@@ -1,4 +1,4 @@
-// Priorities, and the arguments of an update. The GIL is kept.
+// Bindings of Priorities and of uniform draws. The GIL is not released.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,7 +11,6 @@
 #include "step_arguments.hpp"
 #include "../priorities.hpp"
 
-// What samplers do for every transition of a batch.
 namespace framestow {
 namespace {
 
@@ -34,7 +33,7 @@ nb::tuple py_draw_uniformly(nb::handle random_argument, std::int64_t start, std:
     const auto span = static_cast<double>(stop - start);
     for (std::size_t row = 0; row < random.num_rows(); ++row) {
         if (!(values[row] >= 0.0 && values[row] < 1.0)) {
-            refuse("random", "holds " + std::to_string(values[row]) + ": must lie in 0 to 1, 1 excluded");
+            refuse("random", "has " + std::to_string(values[row]) + ": must lie in 0 to 1, 1 excluded");
         }
         indices[row] = start + static_cast<std::int64_t>(values[row] * span);
         weights[row] = 1.0F;
@@ -118,7 +117,7 @@ public:
         const auto* values = random.values<const double>();
         const std::size_t count = random.num_rows();
         if (!std::all_of(values, values + count, [](double value) { return value >= 0.0 && value < 1.0; })) {
-            refuse("random", "holds another number than from 0 to 1, 1 excluded");
+            refuse("random", "has a number outside [0, 1)");
         }
         if (!(core_.tree().total() > 0.0)) {
             refuse("priorities", "are all zero: nothing can be drawn");
@@ -152,7 +151,7 @@ public:
         const auto* values = weights.values<const float>();
         const auto is_weight = [](float value) { return value >= 0.0F && std::isfinite(value); };
         if (!std::all_of(values, values + slots.size(), is_weight) || !is_weight(largest)) {
-            refuse("weights", "holds another number than finite ones that are not negative");
+            refuse("weights", "has a number that is negative or not finite");
         }
         core_.restore(slots.values(), values, slots.size(), largest);
     }

@@ -6,8 +6,8 @@
 namespace framestow {
 namespace {
 
-constexpr std::int64_t kMaxStack = 256;  // the history of a slot is one byte
-constexpr std::int64_t kMaxSteps = 255;  // of a return: memory_settings.py has the rule
+constexpr std::int64_t kMaxStack = 256;  // a slot stores its history in one byte
+constexpr std::int64_t kMaxSteps = 255;  // rewards per return; ReplayMemory has the same rule
 
 nb::tuple as_tuple(const std::vector<Py_ssize_t>& sides) {
     nb::list list;
@@ -26,7 +26,7 @@ nb::object rows_of(const nb::object& count, const nb::tuple& row_shape) {
 void borrow(BorrowedArray& array, nb::handle argument, const char* name, int num_axes, Py_ssize_t item_bytes) {
     if (!array.borrow(argument, true) || array.view().ndim != num_axes || array.view().itemsize != item_bytes) {
         refuse(name, "is not a writable array of " + std::to_string(num_axes) + " axes and items of " +
-                         std::to_string(item_bytes) + " bytes in C order: see replay/timelines");
+                         std::to_string(item_bytes) + " bytes in C order");
     }
 }
 
@@ -97,8 +97,8 @@ void StagedSteps::read_action_ranges(nb::handle ranges) {
     }
 }
 
-void StagedSteps::read_column_patterns(nb::handle columns_like) {
-    for (const auto& [name, array] : nb::cast<nb::dict>(columns_like)) {
+void StagedSteps::read_column_patterns(nb::handle extras_like) {
+    for (const auto& [name, array] : nb::cast<nb::dict>(extras_like)) {
         column_patterns_.push_back(ColumnPattern{nb::borrow(name), RowPattern(array)});
         const RowPattern& row = column_patterns_.back().row;
         rules_.column_bytes.push_back(row.row_bytes());

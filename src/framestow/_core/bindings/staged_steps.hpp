@@ -1,5 +1,5 @@
-// What the timelines' Python faces share: the streams' arrays that Python makes, the step that was checked and waits to
-// be appended, and what a look-up gives. The arrays are borrowed for as long as this lives. The GIL is kept.
+// The common base of the timelines' bindings: the stream arrays that Python makes, the checked step that waits to be
+// appended, and the arrays of a look-up. The GIL is not released.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,16 +16,16 @@
 
 namespace framestow {
 
-// What a timeline's native half is made of; read by attribute from framestow/replay/timelines/step_settings.py.
+// The arguments of a timeline's native half; read by attribute from framestow/replay/timelines/timeline.py.
 struct TimelineArguments {
     nb::handle settings;  // StepSettings
     nb::handle streams;   // StreamArrays
 };
 
-// Borrows a writable array of `num_axes` axes and items of that size, or refuses it by name.
+// Borrows a writable array with that number of axes and item size, or throws an error that names it.
 void borrow(BorrowedArray& array, nb::handle argument, const char* name, int num_axes, Py_ssize_t item_bytes);
 
-// An argument of int64 with one axis in C order, borrowed; refused by name if it is another one.
+// A borrowed C-ordered argument of int64 with one axis; the constructor throws an error that names any other one.
 class BorrowedColumn {
 public:
     BorrowedColumn(nb::handle argument, const char* name);
@@ -41,6 +41,7 @@ private:
 
 nb::object to_array(const std::vector<std::int64_t>& values);
 
+// One step of several streams, checked and in stored form. Borrows the stream arrays while it lives.
 class StagedSteps {
 public:
     explicit StagedSteps(const TimelineArguments& arguments);
@@ -49,7 +50,7 @@ public:
     StreamMemory streams() const;
     std::size_t record_bytes() const;
 
-    // Reads the arguments of a step; false for what breaks a rule or comes in another form than is read here.
+    // Reads the arguments of a step; false if they break a rule or have a form that only Python converts.
     bool read(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
               nb::handle frames, nb::handle columns);
     const std::vector<std::int32_t>& read_streams_of_step() const { return streams_; }
@@ -60,20 +61,20 @@ public:
         return {streams_.data(), actions_.data(), rewards_.data(), flags_.data(), num_staged_, column_rows_.data()};
     }
 
-    // New arrays for `size` steps with that many windows, and where their elements lie. Where they are asked for, `extra`
-    // takes the places of the extra columns; `out` points there.
+    // Makes arrays for `size` steps with that many windows, and points `out` to their elements. `extra` receives the
+    // outputs of the extra fields if they are requested.
     nb::tuple new_columns(std::size_t size, std::size_t num_windows, bool with_extra, ResolvedSteps& out,
                           std::vector<std::uint8_t*>& extra) const;
 
 private:
     void read_action_ranges(nb::handle ranges);
-    void read_column_patterns(nb::handle columns_like);
+    void read_column_patterns(nb::handle extras_like);
 
     BorrowedArray newest_positions_, episode_starts_, unreadable_before_, is_open_;
     RowPattern action_pattern_, frame_pattern_;
-    std::vector<ActionRange> action_ranges_;  // an element; none where actions are not counted
+    std::vector<ActionRange> action_ranges_;  // per element; empty if actions are not counted
     std::vector<ColumnPattern> column_patterns_;
-    std::size_t columns_bytes_ = 0;  // of a step
+    std::size_t columns_bytes_ = 0;  // bytes per step
     StepRules rules_;
 
     std::vector<std::int32_t> all_streams_;
@@ -90,7 +91,7 @@ private:
     std::vector<nb::tuple> column_shapes_;
 };
 
-// A core (StepRing, StepBlocks) with what stands before it. `Core` has what is called here.
+// A core (StepRing or StepBlocks) with its staged step.
 template <typename Core>
 class BoundSteps {
 public:
@@ -129,21 +130,21 @@ public:
         staged_.stage(false);
     }
 
-    nb::tuple resolve(nb::handle indices_argument, bool with_columns) const {
+    nb::tuple resolve(nb::handle indices_argument, bool with_extras) const {
         const BorrowedColumn indices(indices_argument, "indices");
         ResolvedSteps out{};
         std::vector<std::uint8_t*> extra;
         const std::size_t num_windows = staged_.rules().n_step == 1 ? indices.size() : 2 * indices.size();
-        nb::tuple columns = staged_.new_columns(indices.size(), num_windows, with_columns, out, extra);
+        nb::tuple columns = staged_.new_columns(indices.size(), num_windows, with_extras, out, extra);
         refuse_missing(indices, core().resolve(indices.values(), indices.size(), out));
         return columns;
     }
 
-    nb::tuple resolve_steps(nb::handle indices_argument, bool with_columns) const {
+    nb::tuple resolve_steps(nb::handle indices_argument, bool with_extras) const {
         const BorrowedColumn indices(indices_argument, "indices");
         ResolvedSteps out{};
         std::vector<std::uint8_t*> extra;
-        nb::tuple columns = staged_.new_columns(indices.size(), indices.size(), with_columns, out, extra);
+        nb::tuple columns = staged_.new_columns(indices.size(), indices.size(), with_extras, out, extra);
         refuse_missing(indices, core().resolve_steps(indices.values(), indices.size(), out));
         return columns;
     }
@@ -152,7 +153,7 @@ public:
 
     void close_episodes() { core().close_episodes(); }
 
-    nb::object held_at(nb::handle ranks_argument) const {
+    nb::object sampleable_at(nb::handle ranks_argument) const {
         const BorrowedColumn ranks(ranks_argument, "ranks");
         const auto size = static_cast<std::int64_t>(core().size());
         std::int64_t* indices = nullptr;
@@ -160,19 +161,19 @@ public:
         for (std::size_t row = 0; row < ranks.size(); ++row) {
             if (ranks[row] < 0 || ranks[row] >= size) {
                 throw std::out_of_range("rank " + std::to_string(ranks[row]) + " is not one of the " +
-                                        std::to_string(size) + " transitions that may be drawn");
+                                        std::to_string(size) + " sampleable transitions");
             }
-            indices[row] = core().held_at(ranks[row]);
+            indices[row] = core().sampleable_at(ranks[row]);
         }
         return array;
     }
 
-    nb::object is_held(nb::handle indices_argument) const {
+    nb::object is_sampleable(nb::handle indices_argument) const {
         const BorrowedColumn indices(indices_argument, "indices");
         bool* answers = nullptr;
         nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().boolean, answers);
         for (std::size_t row = 0; row < indices.size(); ++row) {
-            answers[row] = core().is_held(indices[row]);
+            answers[row] = core().is_sampleable(indices[row]);
         }
         return array;
     }
@@ -181,7 +182,7 @@ public:
         const BorrowedColumn indices(indices_argument, "indices");
         return slots(indices, [&](std::size_t row) -> std::int64_t {
             throw std::out_of_range("transition " + std::to_string(indices[row]) +
-                                    " is not held: it has gone, or never was");
+                                    " is not stored: it was evicted or never appended");
         });
     }
 
@@ -196,7 +197,7 @@ public:
         for (std::size_t row = 0; row < slots.size(); ++row) {
             if (slots[row] < 0 || slots[row] >= core().num_slots()) {
                 throw std::out_of_range("slot " + std::to_string(slots[row]) + " is not one of the " +
-                                        std::to_string(core().num_slots()) + " that there are");
+                                        std::to_string(core().num_slots()) + " slots");
             }
             indices[row] = core().index_in(slots[row]);
         }
@@ -223,9 +224,9 @@ public:
         return core().lose_indices(BorrowedColumn(indices_argument, "indices").copy());
     }
 
-    // Frames that no step needs since the last call of `forget_unneeded`, as (stream, first, before): kept here until the
-    // caller has evicted them, since Ctrl-C may take what a call returns.
-    nb::list unneeded() const {
+    // Frames that no step needs since the last `clear_unreferenced_frames`, as (stream, first, before). Stored here until the
+    // caller has evicted them, since Ctrl-C may discard a call's return value.
+    nb::list unreferenced_frames() const {
         nb::list triples;
         for (const Eviction& eviction : unneeded_) {
             triples.append(nb::make_tuple(eviction.stream, eviction.first, eviction.before));
@@ -233,7 +234,7 @@ public:
         return triples;
     }
 
-    void forget_unneeded() { unneeded_.clear(); }
+    void clear_unreferenced_frames() { unneeded_.clear(); }
 
 private:
     static constexpr std::size_t kSlotsAtOnce = 65'536;
@@ -243,7 +244,7 @@ private:
         std::int64_t* slots = nullptr;
         nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().int64, slots);
         for (std::size_t row = 0; row < indices.size(); ++row) {
-            slots[row] = core().is_held(indices[row]) ? core().slot_of_held(indices[row]) : missing(row);
+            slots[row] = core().is_sampleable(indices[row]) ? core().slot_number_of(indices[row]) : missing(row);
         }
         return array;
     }
@@ -257,7 +258,7 @@ private:
     static void refuse_missing(const BorrowedColumn& indices, std::size_t num_resolved) {
         if (num_resolved < indices.size()) {
             throw std::out_of_range("transition " + std::to_string(indices[num_resolved]) +
-                                    " is not held: it has gone, or never was");
+                                    " is not stored: it was evicted or never appended");
         }
     }
 };
@@ -269,12 +270,12 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("streams"))
         .def("close_episodes", &Bound::close_episodes)
-        .def_prop_ro("unreferenced_frames", &Bound::unneeded)
-        .def("clear_unreferenced_frames", &Bound::forget_unneeded)
+        .def_prop_ro("unreferenced_frames", &Bound::unreferenced_frames)
+        .def("clear_unreferenced_frames", &Bound::clear_unreferenced_frames)
         .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_extras") = true)
         .def("resolve_steps", &Bound::resolve_steps, nb::arg("indices"), nb::arg("with_extras") = true)
-        .def("sampleable_at", &Bound::held_at, nb::arg("ranks"))
-        .def("is_sampleable", &Bound::is_held, nb::arg("indices"))
+        .def("sampleable_at", &Bound::sampleable_at, nb::arg("ranks"))
+        .def("is_sampleable", &Bound::is_sampleable, nb::arg("indices"))
         .def("slots_of", &Bound::slots_of, nb::arg("indices"))
         .def("find_slots", &Bound::find_slots, nb::arg("indices"))
         .def("indices_in", &Bound::indices_in, nb::arg("slots"))

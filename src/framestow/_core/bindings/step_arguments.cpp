@@ -10,7 +10,7 @@ namespace nb = nanobind;
 namespace framestow {
 namespace {
 
-// Kind and size of the elements of an array in one letter: s8 is a signed byte, u64 an unsigned integer of 64 bits.
+// Kind and size of the elements of an array: S8 is a signed byte, U64 an unsigned integer of 64 bits.
 enum class Scalar { kOther, kBool, kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kF32, kF64, kLongDouble };
 
 Scalar of_size(Py_ssize_t bytes, Scalar one, Scalar two, Scalar four, Scalar eight) {
@@ -19,7 +19,7 @@ Scalar of_size(Py_ssize_t bytes, Scalar one, Scalar two, Scalar four, Scalar eig
 
 Scalar scalar_of(const char* format, Py_ssize_t bytes) {
     if (format == nullptr || format[0] == '\0' || format[1] != '\0') {
-        return Scalar::kOther;  // another byte order, or a record
+        return Scalar::kOther;  // another byte order or a record
     }
     switch (format[0]) {
         case '?': return Scalar::kBool;
@@ -60,7 +60,7 @@ bool load_integer(const void* bytes, std::size_t index, Scalar scalar, std::int6
     }
 }
 
-// False unless it is finite in float32. A float64 that only rounding would bring into range is out of it.
+// Returns false unless the number is finite in float32. A float64 that only rounding brings into range is refused.
 bool narrow(double number, float& value) {
     value = static_cast<float>(number);
     return std::abs(number) <= static_cast<double>(std::numeric_limits<float>::max());
@@ -113,7 +113,7 @@ bool reward_of(PyObject* number, float& value) {
     return true;
 }
 
-// Calls from_list(item, row) or from_array(buffer, row, scalar) for each of `count` numbers while they answer true.
+// Calls from_list(item, row) or from_array(buffer, row, scalar) for each of `count` numbers while they return true.
 template <typename FromList, typename FromArray>
 bool read_each(nb::handle argument, std::size_t count, FromList from_list, FromArray from_array) {
     if (PyList_Check(argument.ptr())) {
@@ -175,7 +175,7 @@ BorrowedArray::~BorrowedArray() {
 
 bool BorrowedArray::borrow(nb::handle argument, bool writable) {
     if (PyBytes_Check(argument.ptr()) || PyByteArray_Check(argument.ptr())) {
-        return false;  // NumPy takes them for one string
+        return false;  // NumPy reads them as one string
     }
     const int flags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(argument.ptr(), &view_, flags) != 0) {

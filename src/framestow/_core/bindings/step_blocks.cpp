@@ -1,9 +1,9 @@
-// StepBlocks. The GIL is kept.
+// Binding of StepBlocks. The GIL is not released.
 #include "../step_blocks.hpp"
 
 #include <cstring>
 
-#include "followed_steps.hpp"
+#include "step_sequences.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
 
@@ -20,14 +20,14 @@ public:
         core_.emplace(static_cast<std::size_t>(capacity), staged_.streams(), staged_.rules());
     }
 
-    bool lacks_room() const { return core().lacks_room(staged_.num_staged()); }
+    bool staged_exceeds_capacity() const { return core().staged_exceeds_capacity(staged_.num_staged()); }
 
-    void let_sealed_go(std::int64_t rank) {
+    void evict_sealed(std::int64_t rank) {
         if (rank < 0 || static_cast<std::size_t>(rank) >= core().num_sealed()) {
             throw std::out_of_range("rank " + std::to_string(rank) + " is not one of the " +
                                     std::to_string(core().num_sealed()) + " sealed blocks");
         }
-        unneeded_.push_back(core().let_go(static_cast<std::size_t>(rank)));
+        unneeded_.push_back(core().evict_sealed(static_cast<std::size_t>(rank)));
     }
 
     nb::bytes records(std::int64_t stream, std::int64_t segment) const {
@@ -36,7 +36,7 @@ public:
                                      : core().find(static_cast<std::size_t>(stream), segment);
         if (block == nullptr) {
             throw std::out_of_range("segment " + std::to_string(segment) + " of stream " + std::to_string(stream) +
-                                    " is not held: it has gone, or never was");
+                                    " is not stored: it was evicted or never appended");
         }
         return nb::bytes(block->records.data(), block->records.size());
     }
@@ -77,11 +77,11 @@ public:
             core().find(static_cast<std::size_t>(stream), segment) != nullptr) {
             refuse("number, stream and segment",
                    "are " + std::to_string(number) + ", " + std::to_string(stream) + " and " +
-                       std::to_string(segment) + ": blocks come in the order of their numbers, and each once");
+                       std::to_string(segment) + ": restore blocks in ascending order of their numbers, each once");
         }
         if (first_slot != -1 && !core().has_free_slots(first_slot)) {
             refuse("first_slot", "is " + std::to_string(first_slot) + ": must be a multiple of " +
-                                     std::to_string(core().rules().segment_frames) + " that no other block has, or -1");
+                                     std::to_string(core().rules().segment_frames) + " that no other block uses, or -1");
         }
         if (records.is_none()) {
             core().restore(number, static_cast<std::size_t>(stream), segment, nullptr, first_slot);
@@ -106,7 +106,7 @@ public:
     void restore_next_number(std::int64_t number) {
         if (number < core().next_number()) {
             refuse("number", "is " + std::to_string(number) + ": block " + std::to_string(core().next_number() - 1) +
-                                 " is there");
+                                 " exists");
         }
         core().restore_next_number(number);
     }
@@ -122,23 +122,23 @@ void bind_step_blocks(nb::module_& module) {
     nb::class_<BoundStepBlocks> bound(module, "StepBlocks");
     bound
         .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"))
-        .def("evict_sealed", &BoundStepBlocks::let_sealed_go, nb::arg("rank"))
+        .def("evict_sealed", &BoundStepBlocks::evict_sealed, nb::arg("rank"))
         .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)
-        .def("sampleable_indices", [](const BoundStepBlocks& self) { return to_array(self.core().held_indices()); })
+        .def("sampleable_indices", [](const BoundStepBlocks& self) { return to_array(self.core().sampleable_indices()); })
         .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
         .def("lose_leading_to", &BoundStepBlocks::lose_leading_to, nb::arg("stream"), nb::arg("position"))
         .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("stream"),
              nb::arg("segment"), nb::arg("records").none(), nb::arg("first_slot") = -1)
         .def("first_slots", &BoundStepBlocks::first_slots)
         .def("restore_next_number", &BoundStepBlocks::restore_next_number, nb::arg("number"))
-        .def_prop_ro("staged_exceeds_capacity", &BoundStepBlocks::lacks_room)
+        .def_prop_ro("staged_exceeds_capacity", &BoundStepBlocks::staged_exceeds_capacity)
         .def_prop_ro("num_sealed", [](const BoundStepBlocks& self) { return self.core().num_sealed(); })
         .def_prop_ro("num_steps", [](const BoundStepBlocks& self) { return self.core().num_steps(); })
         .def_prop_ro("next_number", [](const BoundStepBlocks& self) { return self.core().next_number(); })
         .def_prop_ro("nbytes", [](const BoundStepBlocks& self) { return self.core().nbytes(); });
     bind_steps(bound);
-    bind_following(bound);
+    bind_step_sequences(bound);
 }
 
 }  // namespace framestow

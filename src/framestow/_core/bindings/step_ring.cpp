@@ -1,7 +1,7 @@
-// StepRing, over slots that Python makes: the ring borrows them for as long as it lives. The GIL is kept.
+// Binding of StepRing over slots that Python makes, borrowed while it lives. The GIL is not released.
 #include "../step_ring.hpp"
 
-#include "followed_steps.hpp"
+#include "step_sequences.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
 
@@ -21,14 +21,14 @@ public:
         core_.emplace(slots_.values<std::uint8_t>(), slots_.num_rows(), staged_.streams(), staged_.rules());
     }
 
-    nb::list make_room() {
-        core().make_room(staged_.num_staged(), unneeded_);
-        return unneeded();
+    nb::list evict_for_staged() {
+        core().evict_for_staged(staged_.num_staged(), unneeded_);
+        return unreferenced_frames();
     }
 
-    nb::list let_go() {
-        core().let_go(unneeded_);
-        return unneeded();
+    nb::list evict_next() {
+        core().evict_segment(unneeded_);
+        return unreferenced_frames();
     }
 
     std::size_t forget(nb::handle indices_argument) {
@@ -59,15 +59,15 @@ void bind_step_ring(nb::module_& module) {
     nb::class_<BoundStepRing> bound(module, "StepRing");
     bound
         .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"), nb::arg("slots"))
-        .def("evict_for_staged", &BoundStepRing::make_room)
-        .def("evict_next", &BoundStepRing::let_go)
+        .def("evict_for_staged", &BoundStepRing::evict_for_staged)
+        .def("evict_next", &BoundStepRing::evict_next)
         .def("forget", &BoundStepRing::forget, nb::arg("indices"))
         .def("restore_span", &BoundStepRing::restore_span, nb::arg("oldest"), nb::arg("next_index"))
         .def_prop_ro("lost", &BoundStepRing::lost)
         .def_prop_ro("oldest", [](const BoundStepRing& self) { return self.core().oldest(); })
         .def_prop_ro("next_index", [](const BoundStepRing& self) { return self.core().next_index(); });
     bind_steps(bound);
-    bind_following(bound);
+    bind_step_sequences(bound);
 }
 
 }  // namespace framestow

@@ -8,8 +8,8 @@
 #include <emmintrin.h>
 #endif
 
-// Functions that take and return Progress must vanish in the loop that calls them: otherwise it lives in memory, where
-// a load of two fields waits for their two stores.
+// Functions that take and return Progress must be inlined into the loop that calls them. Otherwise it lives in memory,
+// where a load of two fields waits for their two stores.
 #if defined(__GNUC__) || defined(__clang__)
 #define FRAMESTOW_ALWAYS_INLINE inline __attribute__((always_inline))
 #elif defined(_MSC_VER)
@@ -25,17 +25,17 @@ using namespace patch_format;
 
 constexpr std::size_t kChunk = 16;  // bytes written at once
 
-// What the first byte of an operation means, a table for each question.
+// The meaning of an operation's first byte, one table per property.
 struct OperationTable {
     std::array<std::uint8_t, 256> length;  // bytes of the frame that it writes
-    std::array<std::uint8_t, 256> source;  // patch_format::Source, or kSpecial where it takes more than the loop does
-    std::array<std::uint8_t, 256> taken;   // bytes of the patch that it takes, its literals and a byte of its keep too
+    std::array<std::uint8_t, 256> source;  // patch_format::Source, or kSpecial for operations outside the fast loop
+    std::array<std::uint8_t, 256> taken;   // bytes of the patch that it takes, with literals and one byte of its keep
 };
 
 constexpr std::uint8_t kSpecial = 255;
 constexpr std::size_t kRunSource = static_cast<std::size_t>(Source::kRun);
 
-// Which copies may be made in chunks.
+// Which copies may use chunks.
 enum class Shape : std::uint8_t {
     kBytePixels,  // all
     kWidePixels,  // all but runs, for a pixel has several bytes
@@ -97,13 +97,13 @@ alignas(64) constexpr RunTable kRuns = make_runs();  // every byte, kChunk times
 [[noreturn]] void throw_damaged(const char* what) { throw DamagedSegment(what); }
 
 inline void copy_chunk(std::uint8_t* target, const std::uint8_t* source) {
-    std::uint8_t chunk[kChunk];  // through a register, as source and target may overlap
+    std::uint8_t chunk[kChunk];  // through a register, since source and target may overlap
     std::memcpy(chunk, source, kChunk);
     std::memcpy(target, chunk, kChunk);
 }
 
-// Copies `length` bytes, at most kChunk, or none. A load, a blend and a store without a branch: most operations of a
-// game are a few bytes long, and a mispredicted length costs more than the three instructions.
+// Copies `length` bytes, 0 to kChunk. A load, a blend and a store without a branch: most operations of a game are a few
+// bytes long, and a mispredicted length costs more than the three instructions.
 inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
 #ifdef FRAMESTOW_SSE2
     const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kChunk - length));
@@ -116,8 +116,8 @@ inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::si
 #endif
 }
 
-// Copies forward, any length; a source before the target is at least a chunk before it. Without memcpy, which takes a
-// third of all the time for the few dozen bytes that are usual here.
+// Copies forward, any length; a source before the target is at least a chunk before it. memcpy would take a third of
+// all time for the usual few dozen bytes.
 inline void copy_chunks(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
     if (length <= kChunk) {
         copy_short(target, source, length);
@@ -144,8 +144,8 @@ inline void run_chunks(std::uint8_t* target, std::size_t length) {
     copy_chunk(target + last, chunk);
 }
 
-// Copies forward from `period` bytes before the target. Where both overlap, what was copied repeats and so may be the
-// source of twice as much.
+// Copies forward from `period` bytes before the target. If both overlap, the copied bytes repeat, so each copy may
+// double its source.
 inline void copy_from_behind(std::uint8_t* target, std::size_t period, std::size_t length) {
     const std::uint8_t* const source = target - period;
     std::size_t copied = 0;
@@ -156,8 +156,8 @@ inline void copy_from_behind(std::uint8_t* target, std::size_t period, std::size
     std::memcpy(target + copied, source, length - copied);
 }
 
-// What stays as it is while a patch is read. The frame that is patched lies `previous_distance` from the one that is
-// written, the base frame `base_distance`; in a self-coded frame both distances lead to the row above.
+// The constants of reading a patch: distances from the written frame to the patched frame (`previous_distance`) and to
+// the base frame (`base_distance`). In a self-coded frame both lead to the row above.
 struct Surroundings {
     ByteSpan body;
     std::size_t row_bytes;
@@ -166,11 +166,11 @@ struct Surroundings {
     std::uint8_t* frame_end;
 };
 
-// Where a patch is being read and written.
+// The position in the patch and in the frame.
 struct Progress {
     const std::uint8_t* cursor;
-    const std::uint8_t* limit;      // of the body, or of repeated operations
-    const std::uint8_t* return_to;  // behind the repeat while one is read, else null
+    const std::uint8_t* limit;      // end of the body, or of the repeated operations
+    const std::uint8_t* return_to;  // the place after the repeat being read, or null
     std::uint8_t* target;
     bool keeps_after_repeat;
 };
@@ -181,8 +181,8 @@ FRAMESTOW_ALWAYS_INLINE void check_room(const Surroundings& around, const Progre
     }
 }
 
-// Copies from the row above. More than a row at once reads what it has just written, which is not at hand yet: then
-// what was copied becomes the source of twice as much.
+// Copies from the row above. Beyond one row it would load bytes that it has just stored, which stalls. So each copy
+// doubles its source instead.
 template <Shape kShape>
 FRAMESTOW_ALWAYS_INLINE void write_from_above(std::uint8_t* target, std::size_t row_bytes, std::size_t length) {
     if (kShape == Shape::kNarrowRows || length > row_bytes) {
@@ -192,7 +192,7 @@ FRAMESTOW_ALWAYS_INLINE void write_from_above(std::uint8_t* target, std::size_t 
     }
 }
 
-// Writes the next `length` bytes, which fit into the frame; literals were checked against the limit.
+// Writes the next `length` bytes. The caller has checked that they fit the frame, and literals against the limit.
 template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE void write_long(const Surroundings& around, const Progress& at, Source source,
                                         std::size_t length) {
@@ -227,7 +227,7 @@ FRAMESTOW_ALWAYS_INLINE void keep(const Surroundings& around, std::uint8_t* targ
     }
 }
 
-// Reads how many bytes are kept, from the first byte of the number on, and keeps them.
+// Reads the number of kept bytes, given its first byte, and keeps them.
 template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_keep(const Surroundings& around, Progress at) {
     std::size_t length = *at.cursor;
@@ -264,7 +264,7 @@ FRAMESTOW_ALWAYS_INLINE Progress read_wide(const Surroundings& around, Progress 
     write_long<kSelfCoded, kShape>(around, at, source, length);
     at.cursor += is_literal ? length : 0;
     at.target += length;
-    // At the limit of repeated operations, what is kept behind the last one is the repeat's to say.
+    // At the limit of repeated operations, the repeat gives the kept bytes of the last one.
     return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kShape>(around, at) : at;
 }
 
@@ -273,8 +273,8 @@ FRAMESTOW_ALWAYS_INLINE Progress enter_repeat(const Surroundings& around, Progre
     const std::size_t size = is_wide ? kMinRepeatBytes + kDirectRepeats + at.cursor[1]
                                      : kMinRepeatBytes + (code & kCodeMask) - kFirstRepeat;
     const std::size_t place = load_u16(at.cursor + (is_wide ? 2 : 1));
-    // The end of a patch stands behind whatever may be repeated. So the one byte past its limit that the last operation
-    // may take is of the body too.
+    // A patch's end mark follows everything that may be repeated. So the byte after the limit, which the last operation
+    // may take, is part of the body.
     if (at.return_to != nullptr || place > around.body.size || size >= around.body.size - place) {
         throw_damaged("patch repeats operations that are not there");
     }
@@ -285,8 +285,8 @@ FRAMESTOW_ALWAYS_INLINE Progress enter_repeat(const Surroundings& around, Progre
     return at;
 }
 
-// At the limit: goes on behind the repeat, if one is read. The last operation may have taken one byte past the limit
-// for what it keeps.
+// At the limit: continues after the repeat, if one is being read. The last operation may have taken one byte after the
+// limit for its kept bytes.
 template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress leave_repeat(const Surroundings& around, const Progress& at) {
     const std::uint8_t* const body_end = around.body.bytes + around.body.size;
@@ -297,7 +297,7 @@ FRAMESTOW_ALWAYS_INLINE Progress leave_repeat(const Surroundings& around, const 
     return at.keeps_after_repeat ? read_keep<kSelfCoded, kShape>(around, after) : after;
 }
 
-// Reads an operation whose length stands in its first byte.
+// Reads an operation whose first byte gives its length.
 template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_direct(const Surroundings& around, Progress at, unsigned code) {
     const bool keeps = (code & kKeepFlag) != 0;
@@ -317,7 +317,7 @@ FRAMESTOW_ALWAYS_INLINE Progress read_direct(const Surroundings& around, Progres
     return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kShape>(around, at) : at;
 }
 
-// Reads any operation but the end.
+// Reads any operation except the end.
 template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_any(const Surroundings& around, const Progress& at, unsigned code) {
     const unsigned bare_code = code & kCodeMask;
@@ -328,15 +328,15 @@ FRAMESTOW_ALWAYS_INLINE Progress read_any(const Surroundings& around, const Prog
         return enter_repeat(around, at, code);
     }
     if (bare_code > kRepeatWide8) {
-        throw_damaged("patch holds a code that no writer writes");
+        throw_damaged("patch has a code that no writer writes");
     }
     return read_wide<kSelfCoded, kShape>(around, at, code);
 }
 
-// Reads one patch; returns the place behind it.
+// Reads one patch; returns the place after it.
 //
-// What takes time is the number of instructions and guessing wrong which operation comes next, so most operations go
-// the same short way: no branch on where their bytes come from, how many they are, or whether any are kept.
+// The time depends on the number of instructions and on mispredicted operations. So most operations take one path
+// without branches on source, length or kept bytes.
 template <bool kSelfCoded, Shape kShape>
 std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
     const std::ptrdiff_t row_distance = -static_cast<std::ptrdiff_t>(around.row_bytes);
@@ -382,7 +382,7 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
             kRuns.bytes + kChunk * std::size_t{target[-1]}};
         const std::uint8_t* const from = origins[source];
         if (kSelfCoded) {
-            copy_chunk(target, from);  // the next operation writes what this spoils
+            copy_chunk(target, from);  // the next operation overwrites the excess bytes
         } else {
             copy_short(target, from, length);
         }
@@ -391,7 +391,7 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
         target += length + kept;
     }
     if (return_to != nullptr) {
-        throw_damaged("repeated operations hold the end of a patch");
+        throw_damaged("repeated operations contain the end of a patch");
     }
     keep<kSelfCoded, kShape>(around, target, static_cast<std::size_t>(frame_end - target));
     return static_cast<std::size_t>(cursor + 1 - around.body.bytes);

@@ -1,9 +1,9 @@
 // Applies patches: the inner loop of every sample.
 //
-// Input: `body` is the body of a segment, `place` where in it the patch begins; at least kReadPadding bytes behind the
-// body must be readable (their values never matter). `frame` and `base` are FrameBuffers of this geometry. Returns the
-// place behind the patch. Any bytes at all give some frame or DamagedSegment: no read outside the padded body and no
-// write outside the buffer. Thread-safe as long as each thread has its own buffers.
+// `body` is a segment's body and `place` the start of the patch in it. At least kReadPadding bytes after the body must
+// be readable; their values never matter. `frame` and `base` are FrameBuffers of this geometry. Returns the place after
+// the patch. Any bytes give some frame or DamagedSegment, without a read outside the padded body or a write outside the
+// buffer. Thread-safe if each thread has its own buffers.
 #pragma once
 
 #include <vector>
@@ -12,17 +12,15 @@
 #include "patch_format.hpp"
 #include "patches.hpp"
 
-// Operations as bytes of a body: where one begins and ends, and how a repeat is written. For code that rearranges
-// patches that this process has written.
-//
-// Trusts the bytes: not for bytes from outside, which patch_decoder.hpp reads. A plain value.
 namespace framestow {
 
+// One operation of a patch that this process wrote, for code that rearranges patches. Trusts the bytes; bytes from
+// elsewhere go through decode_self_coded and apply_patch.
 struct PatchOperation {
-    unsigned code = 0;           // without the flag
-    std::size_t keep_begin = 0;  // of the number of bytes that it keeps; its end where it keeps none
+    unsigned code = 0;           // without the keep flag
+    std::size_t keep_begin = 0;  // start of its number of kept bytes; its end if it keeps none
     std::size_t end = 0;
-    std::size_t place = 0;  // where a repeat leads, and how many bytes it repeats
+    std::size_t place = 0;  // of a repeat: start and number of the repeated bytes
     std::size_t size = 0;
 
     bool is_end() const { return code == patch_format::kEnd; }
@@ -62,7 +60,7 @@ inline PatchOperation read_operation(const std::uint8_t* body, std::size_t begin
     return operation;
 }
 
-// Appends a repeat of `size` bytes of operations at `place`; one that keeps takes the number after it.
+// Appends a repeat of `size` bytes of operations at `place`. If it keeps bytes, the caller appends their number.
 inline void append_repeat(std::vector<std::uint8_t>& body, std::size_t place, std::size_t size, bool keeps) {
     using namespace patch_format;
     const std::size_t excess = size - kMinRepeatBytes;
@@ -77,11 +75,10 @@ inline void append_repeat(std::vector<std::uint8_t>& body, std::size_t place, st
     body.push_back(static_cast<std::uint8_t>(place >> 8));
 }
 
-
-// Rebuilds a self-coded frame; nothing of `frame` is read before it is written.
+// Rebuilds a self-coded frame; the previous contents of `frame` are not read.
 std::size_t decode_self_coded(ByteSpan body, std::size_t place, const FrameGeometry& geometry, FrameBuffer& frame);
 
-// Turns `frame` into the patched frame, in place. `base` may not be `frame`.
+// Turns `frame` into the patched frame in place. `base` must not be `frame`.
 std::size_t apply_patch(ByteSpan body, std::size_t place, const FrameGeometry& geometry, const FrameBuffer& base,
                         FrameBuffer& frame);
 

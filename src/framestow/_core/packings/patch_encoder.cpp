@@ -74,7 +74,7 @@ std::size_t MatchBitmap::next_long_match(std::size_t position) const {
     static_assert(kLongMatch == 10, "the shifts below add up to one less");
     std::uint64_t wanted = ~std::uint64_t{0} << (position % kWordBits);
     for (std::size_t word = position / kWordBits; word + 1 < words_.size(); ++word) {
-        // Bit i of `here` (and `next`, as far as it is needed) says that so many bytes match from i on.
+        // Bit i of `here` (and of `next`, where needed) says that that many bytes match from i on.
         std::uint64_t here = words_[word];
         std::uint64_t next = words_[word + 1];
         for (const unsigned shift : {1U, 2U, 4U, 2U}) {
@@ -95,11 +95,11 @@ std::size_t MatchBitmap::next_long_match(std::size_t position) const {
 
 namespace {
 
-constexpr int kWorse = 1;  // literals that go on are not taken: no matter by how much they are dearer
+constexpr int kWorse = 1;  // continued literals that cost more are never chosen, so the exact excess does not matter
 
-constexpr std::size_t kNumParts = 4;     // walked through side by side, as each load waits for the one before
-constexpr std::size_t kManyBytes = 256;  // that are worth being parted
-constexpr std::size_t kRunUp = 32;       // bytes behind a part, after which its state hardly depends on what follows
+constexpr std::size_t kNumParts = 4;     // walked side by side, since each load waits for the one before
+constexpr std::size_t kManyBytes = 256;  // inputs of this size are split
+constexpr std::size_t kRunUp = 32;       // bytes after a part; beyond them its state hardly depends on the input
 
 }  // namespace
 
@@ -122,8 +122,8 @@ CheapestWay::CheapestWay(int literal_cost, int operation_cost, unsigned possible
     excesses_ = {};
 }
 
-// A match that begins takes an operation and the cheapest way from its end; where one does not go on it is as dear as
-// one that begins.
+// A new match costs an operation and the cheapest way from its end. A match that cannot continue costs as much as a new
+// one.
 CheapestWay::Excess CheapestWay::before(const Excess& behind, unsigned matches) const {
     const auto is_match = [&](std::size_t kind) { return (matches >> kind & 1U) != 0; };
     const int literals = literal_cost_ + std::min(behind.literals, 0);
@@ -154,7 +154,7 @@ CheapestWay::State CheapestWay::state_of(const Excess& excess) {
 
 void CheapestWay::walk_back(const std::uint8_t* matches, std::size_t size, State* states) const {
     const State* const table = table_.data();
-    std::size_t rest = size;  // bytes not walked through side by side
+    std::size_t rest = size;  // bytes not walked side by side
     if (size >= kManyBytes) {
         const std::size_t part = size / kNumParts;
         rest = size - kNumParts * part;
@@ -183,9 +183,9 @@ namespace {
 
 using namespace patch_format;
 
-// In halves of a byte a literal costs two. An operation costs its byte, and another for the time to read it: 2 % more
-// bytes, a tenth less time. In the base frame, which is read for every window and stands once in a segment, it costs
-// five more: half a per cent more bytes, a twelfth less time.
+// Costs in half bytes: a literal costs two. An operation costs its byte and another for the time to read it: 2 % more
+// bytes, a tenth less time. In the base frame, which every window reads and each segment has once, it costs five more:
+// half a per cent more bytes, a twelfth less time.
 const CheapestWay& cheapest_way_of_patches() {
     static const CheapestWay way(1, 2, 0b1111);
     return way;
@@ -196,8 +196,8 @@ const CheapestWay& cheapest_way_of_base() {
     return way;
 }
 
-constexpr std::size_t kLongMatch = 32;  // matching bytes that are taken without weighing anything else
-constexpr std::size_t kLookEvery = 16;  // bytes from one look for a long match to the next
+constexpr std::size_t kLongMatch = 32;  // matches of this length are taken without a search
+constexpr std::size_t kLookEvery = 16;  // distance between searches for a long match
 
 constexpr Source kSources[] = {Source::kLiteral, Source::kBase, Source::kUp, Source::kRun};
 
@@ -246,7 +246,7 @@ const OperationBytes& PatchEncoder::encode(const Pictures& pictures, const Cheap
         if (position + kept == pictures.frame_bytes) {
             return operations_;
         }
-        // Keeping costs no time to read, so a match must be much longer than what is kept anyhow.
+        // Kept bytes cost no time to read, so a match must be much longer than the kept bytes.
         const Match match = long_match<kSelfCoded>(pictures, position, kLongMatch + 2 * kept);
         if (match.length > 0) {
             put(match.source, match.length, nullptr);
@@ -265,13 +265,13 @@ const OperationBytes& PatchEncoder::encode(const Pictures& pictures, const Cheap
     }
 }
 
-// The longest match from `position` on that has `least` bytes, or none.
+// Returns the longest match from `position` on with at least `least` bytes, or none.
 template <bool kSelfCoded>
 PatchEncoder::Match PatchEncoder::long_match(const Pictures& pictures, std::size_t position, std::size_t least) {
     Match longest{0, Source::kRun};
     const std::uint8_t* const here = pictures.frame + position;
     const std::size_t size = pictures.frame_bytes - position;
-    const auto look_at = [&](Source source, const std::uint8_t* there) {
+    const auto add_frame = [&](Source source, const std::uint8_t* there) {
         const std::size_t middle = (least - kLongMatch) / 2;
         const std::size_t last = least - sizeof(std::uint64_t);
         if (load_u64(here) != load_u64(there) || load_u64(here + middle) != load_u64(there + middle) ||
@@ -287,18 +287,19 @@ PatchEncoder::Match PatchEncoder::long_match(const Pictures& pictures, std::size
         return longest;
     }
     if (position >= pictures.pixel_bytes) {
-        look_at(Source::kRun, here - pictures.pixel_bytes);
+        add_frame(Source::kRun, here - pictures.pixel_bytes);
     }
     if (!kSelfCoded) {
         if (position >= pictures.row_bytes) {
-            look_at(Source::kUp, here - pictures.row_bytes);
+            add_frame(Source::kUp, here - pictures.row_bytes);
         }
-        look_at(Source::kBase, pictures.base + position);
+        add_frame(Source::kBase, pictures.base + position);
     }
     return longest;
 }
 
-// The next place from which many bytes are kept, or match (looked for now and then), or the frame's end.
+// Returns the next place with many kept or matching bytes (matches are searched every kLookEvery bytes), or the frame's
+// end.
 template <bool kSelfCoded>
 std::size_t PatchEncoder::stretch_end(const Pictures& pictures, std::size_t begin) const {
     const std::size_t end = kept_.next_long_match(begin);
@@ -310,7 +311,7 @@ std::size_t PatchEncoder::stretch_end(const Pictures& pictures, std::size_t begi
     return end;
 }
 
-// Sets a bit for each source that would write a byte (CheapestWay::Kind).
+// Sets a bit for each source that can write a byte (CheapestWay::Kind).
 template <bool kSelfCoded>
 void PatchEncoder::find_matches(const Pictures& pictures, std::size_t begin, std::size_t end) {
     const std::uint8_t* const frame = pictures.frame;
@@ -355,7 +356,7 @@ void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const std::uin
         const CheapestWay::Kind kind = cheapest_way.kind(cheapest_[position]);
         std::size_t length = 1;
         if (kind == CheapestWay::kLiteral) {
-            while (position + length < end && cheapest_way.literals_go_on(cheapest_[position + length])) {
+            while (position + length < end && cheapest_way.literals_continue(cheapest_[position + length])) {
                 ++length;
             }
             put(Source::kLiteral, length, frame + position);
@@ -395,7 +396,7 @@ void PatchEncoder::put(Source source, std::size_t length, const std::uint8_t* li
     }
 }
 
-// Lets the last operation keep the next bytes, or one that does nothing else.
+// Extends the last operation by kept bytes, or adds an operation that only keeps.
 void PatchEncoder::put_keep(std::size_t length) {
     std::vector<std::uint8_t>& bytes = operations_.bytes;
     while (length > 0) {

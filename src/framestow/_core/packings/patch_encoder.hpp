@@ -1,8 +1,8 @@
-// Finds a short list of operations that makes one frame of another.
+// Encodes a frame as a short list of operations on another frame.
 //
-// Between long stretches of kept bytes, which a bitmap of the whole frame tells, looks where the other sources match,
-// and picks the cheapest sequence of matches and literals (cheapest_way.hpp). Holds scratch for one geometry: not
-// thread-safe. Frames are spans of frame_bytes that are only read.
+// Between long stretches of kept bytes, found in a bitmap of the whole frame, the encoder finds where other sources
+// match. CheapestWay then picks the cheapest sequence of matches and literals. Frames are spans of frame_bytes that are
+// only read.
 #pragma once
 
 #include <array>
@@ -15,10 +15,6 @@
 #include "../frame_geometry.hpp"
 #include "patch_format.hpp"
 
-// Which bytes of a frame are those of another frame, or those that stand before them: bit i is byte i.
-//
-// Compares 16 bytes at a time where SSE2 is there (every x86-64), byte by byte elsewhere; both give the same bits.
-// Behind the frame stand zeros, which end every match. Owns its words; not thread-safe.
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
 #endif
@@ -45,7 +41,7 @@ inline std::uint64_t load_u64(const std::uint8_t* bytes) {
     return load_u32(bytes) | static_cast<std::uint64_t>(load_u32(bytes + 4)) << 32;
 }
 
-// How many bytes of `a` and `b` agree from the first on; both hold `size`.
+// Returns the length of the common prefix of `a` and `b`, both `size` bytes long.
 inline std::size_t agreeing_bytes(const std::uint8_t* a, const std::uint8_t* b, std::size_t size) {
     std::size_t position = 0;
     for (; position + 8 <= size; position += 8) {
@@ -60,19 +56,23 @@ inline std::size_t agreeing_bytes(const std::uint8_t* a, const std::uint8_t* b, 
     return position;
 }
 
+// Which bytes of a frame equal another frame's, or the bytes `period` before them: bit i stands for byte i.
+//
+// Compares 16 bytes at a time with SSE2 (every x86-64) and byte by byte elsewhere, with equal results. Zeros after the
+// frame end every match. Owns its words; not thread-safe.
 class MatchBitmap {
 public:
     static constexpr std::size_t kLongMatch = 10;
 
     explicit MatchBitmap(std::size_t frame_bytes);
 
-    // With another frame, at the same places.
+    // Compares with another frame at the same places.
     void compare(const std::uint8_t* frame, const std::uint8_t* other);
 
-    // With the same frame `period` bytes before; bytes before the frame count as zeros.
+    // Compares with the same frame `period` bytes earlier; bytes before the frame count as zeros.
     void compare_behind(const std::uint8_t* frame, std::size_t period);
 
-    // How many matching bytes follow one another from `position` (at most frame_bytes) on.
+    // Returns the number of consecutive matching bytes from `position` (at most frame_bytes) on.
     std::size_t match_length(std::size_t position) const {
         const std::uint64_t* word = words_.data() + position / 64;
         const auto shift = static_cast<unsigned>(position % 64);
@@ -87,7 +87,8 @@ public:
         return length + count_trailing_zeros(~*word);
     }
 
-    // The first place from `position` on where kLongMatch bytes match, or from where on all do, or the frame's end.
+    // Returns the first place from `position` on with kLongMatch matching bytes, or where all remaining bytes match, or
+    // the frame's end.
     std::size_t next_long_match(std::size_t position) const;
 
     std::size_t nbytes() const { return words_.capacity() * sizeof(std::uint64_t); }
@@ -99,49 +100,47 @@ private:
     std::vector<std::uint64_t> words_;
 };
 
-
-// Which operations write some bytes most cheaply: dynamic programming from the right, as a walk through an automaton.
+// The cheapest operations that write some bytes: dynamic programming from right to left, run as a finite automaton.
 //
-// An operation costs the same however far its match reaches, so all that the way on from a byte depends on is how much
-// dearer than the cheapest way each source is that matches here, and literals that go on. These differences are never
-// more than what an operation costs: a few hundred states for all pictures. Stepping over a byte is then one load from
-// a table (5 cycles) instead of weighing (17). Storer and Szymanski 1982 call the result optimal parsing. Immutable
-// once built: any number of threads may use one.
-
+// An operation costs the same however long its match is. So the best choice at a byte depends only on how much more
+// than the cheapest way each matching source, and a continued literal, costs there. These differences are bounded by
+// the cost of an operation, which leaves a few hundred states for all pictures. A byte then takes one table load (5
+// cycles) instead of a comparison of all choices (17). Storer and Szymanski 1982 call the result optimal parsing.
+// Immutable once built: any number of threads may use one.
 class CheapestWay {
 public:
-    // Of equal cost, the one that stands first here is preferred. The first four are matches: bit i of the matches of
-    // a byte says that the source i would write it.
+    // Among equal costs the first one here is preferred. The first four are matches: bit i of a byte's matches says
+    // that source i would write it.
     enum Kind : std::uint8_t { kKeep, kBase, kUp, kRun, kLiteral };
     static constexpr std::size_t kNumMatchKinds = 4;
 
-    // Row of the table, and all that is known about the way on from a byte.
+    // A row of the table: everything that matters about the bytes to the right.
     using State = std::uint16_t;
 
-    // In units that divide both: what a literal byte and an operation cost. `possible_matches` has the bits that can
-    // be set at all. Throws std::length_error for 4096 states or more.
+    // The costs of a literal byte and of an operation in a common unit. `possible_matches` has the bits that can be
+    // set. Throws std::length_error for 4096 states or more.
     CheapestWay(int literal_cost, int operation_cost, unsigned possible_matches);
 
-    // Sets the state of each of `size` bytes, from the right to the left. Walks through parts of many bytes side by
-    // side, each as if nothing came behind it: the choices near its end may be a byte dearer than the cheapest.
+    // Sets the state of each of `size` bytes from right to left. Walks parts of long inputs side by side as if no bytes
+    // followed them, so choices near a part's end may cost a byte more than the cheapest.
     void walk_back(const std::uint8_t* matches, std::size_t size, State* states) const;
 
-    // What the byte is to be written by, and whether literals that reach it go on with it nonetheless.
+    // Returns the operation that writes the byte, and whether literals that reach it continue instead.
     Kind kind(State state) const { return ways_[state / kNumMatchSets].kind; }
-    bool literals_go_on(State state) const { return ways_[state / kNumMatchSets].literals_go_on; }
+    bool literals_continue(State state) const { return ways_[state / kNumMatchSets].literals_continue; }
 
 private:
     static constexpr std::size_t kNumMatchSets = std::size_t{1} << kNumMatchKinds;
 
-    // Costs beyond that of the cheapest way from this byte on.
+    // Costs relative to the cheapest way from this byte on.
     struct Excess {
         std::array<int, kNumMatchKinds> matches;
-        int literals;  // those that go on; at most kWorse
+        int literals;  // continued ones; at most kWorse
         bool operator<(const Excess& other) const;
     };
     struct Way {
         Kind kind;
-        bool literals_go_on;
+        bool literals_continue;
     };
 
     Excess before(const Excess& behind, unsigned matches) const;
@@ -155,12 +154,11 @@ private:
     std::vector<State> table_;
 };
 
-
-// Operations as bytes (patch_format.hpp), without repeats and without the end.
+// Encoded operations, without repeats and without the end mark.
 struct OperationBytes {
     struct Place {
-        std::uint32_t begin;       // of an operation
-        std::uint32_t keep_begin;  // of the number of bytes that it keeps; its end where it keeps none
+        std::uint32_t begin;       // of the operation
+        std::uint32_t keep_begin;  // start of its number of kept bytes; its end if it keeps none
     };
     std::vector<std::uint8_t> bytes;
     std::vector<Place> places;
@@ -170,14 +168,15 @@ struct OperationBytes {
     }
 };
 
+// Holds scratch for one geometry; not thread-safe.
 class PatchEncoder {
 public:
     explicit PatchEncoder(const FrameGeometry& geometry);
 
-    // Without any other frame: what decode_self_coded reads. Valid until the next call.
+    // Encodes a frame on its own, for decode_self_coded. Valid until the next call.
     const OperationBytes& encode_self_coded(const std::uint8_t* frame);
 
-    // As changes of `previous`: what apply_patch reads. Valid until the next call.
+    // Encodes a frame as changes of `previous`, for apply_patch. Valid until the next call.
     const OperationBytes& encode_patch(const std::uint8_t* frame, const std::uint8_t* previous,
                                        const std::uint8_t* base);
 
@@ -188,7 +187,7 @@ private:
         std::size_t length;
         patch_format::Source source;
     };
-    // A frame and what its bytes may be copied from; a self-coded one has the last two alone.
+    // A frame and the sources that its bytes may be copied from; a self-coded frame has only the row above and the run.
     struct Pictures {
         const std::uint8_t* frame;
         const std::uint8_t* previous;
@@ -212,9 +211,9 @@ private:
     void put_keep(std::size_t length);
 
     FrameGeometry geometry_;
-    MatchBitmap kept_;  // equal to the frame that is patched; in a self-coded frame, to the row above
-    std::vector<std::uint8_t> matches_;          // of each byte of a stretch: a bit for each source
-    std::vector<CheapestWay::State> cheapest_;  // of each byte of a stretch
+    MatchBitmap kept_;  // equal to the patched frame; in a self-coded frame, to the row above
+    std::vector<std::uint8_t> matches_;          // per byte of a stretch: one bit per source
+    std::vector<CheapestWay::State> cheapest_;  // per byte of a stretch
     OperationBytes operations_;
 };
 

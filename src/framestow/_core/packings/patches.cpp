@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint8_t kMostVotes = 255;
 
-// In blocks that a byte can count, so that the compiler compares many bytes at once.
+// In blocks whose differences a byte can count, so that the compiler compares many bytes at once.
 std::size_t count_differing(const std::uint8_t* a, const std::uint8_t* b, std::size_t size) {
     constexpr std::size_t block = 192;
     std::size_t total = 0;
@@ -45,14 +45,14 @@ Background::Background(std::size_t frame_bytes) : candidate_(frame_bytes), votes
 
 void Background::clear() {
     std::fill(votes_.begin(), votes_.end(), std::uint8_t{0});
-    num_looked_at_ = 0;
+    num_frames_ = 0;
     differing_ = 0;
     differing_from_first_ = 0;
 }
 
-void Background::look_at(const std::uint8_t* frame) {
+void Background::add_frame(const std::uint8_t* frame) {
     const std::size_t size = candidate_.size();
-    if (num_looked_at_++ == 0) {
+    if (num_frames_++ == 0) {
         std::copy(frame, frame + size, first_.data());
         std::copy(frame, frame + size, candidate_.data());
     }

@@ -1,14 +1,11 @@
-// Packing 1: a base frame, then groups of patches.
+// The packings of a segment's payload: raw frames (0), and a base frame with groups of patches (1).
 //
-// Payload: one u32 for each group (where it begins in the body), then the body: the self-coded base frame (the
-// segment's first), then for each group its anchor, a patch of the base, and its other frames, each a patch of the
-// frame before. A window is read from the base, its group's anchor and the patches from there: the base buys long
-// segments, the anchors short ways.
+// Payload of packing 1: one u32 per group (its start in the body), then the body. The body has the self-coded base
+// frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch of
+// the frame before. A window is read from the base, its group's anchor and the following patches: the base allows long
+// segments, the anchors keep reads short.
 //
-// `body` and payload must be padded (kReadPadding). `unpack_patches` throws DamagedSegment for any payload that
-// cannot be decoded, perhaps after it wrote some frames. `PatchesWriter` packs frames as they come; it owns what it
-// packed and copies of the base and the last frame. Neither is thread-safe; several readers with their own scratch
-// may read one payload or one idle writer.
+// `body` and payload must be padded (kReadPadding).
 #pragma once
 
 #include <algorithm>
@@ -22,12 +19,12 @@
 #include "shared_operations.hpp"
 #include "../segment_header.hpp"
 
-// One frame with room around it, for decoding without special cases at the borders.
-//
-// In front lies at least a row (and 64 bytes) of zeros, which the row above the first row reads; behind lie 64 bytes
-// that wide loads and stores may touch. Owns its bytes; not thread-safe; every decoder has its own.
 namespace framestow {
 
+// One frame with margins, so that decoding needs no special cases at the borders.
+//
+// Before it: at least one row, and 64 bytes, of zeros, which the first row reads as the row above. After it: 64 bytes
+// for wide loads and stores. Owns its bytes; not thread-safe; one per decoder.
 class FrameBuffer {
 public:
     void resize(const FrameGeometry& geometry) {
@@ -48,30 +45,24 @@ private:
     std::size_t front_ = 0;
 };
 
-
-// Packing 0: the frames themselves, one after the other. Chosen where nothing else is smaller.
-//
-// `unpack_raw` copies frames first .. first + count - 1 to `out` (count * frame_bytes); throws DamagedSegment, before
-// anything is written, where the payload has not exactly the frames that the header promises. Thread-safe.
-
+// Packing 0: copies raw frames first .. first + count - 1 to `out` (count * frame_bytes). Throws DamagedSegment, before
+// it writes, unless the payload has exactly the frames of the header. Thread-safe.
 void unpack_raw(const SegmentHeader& header, ByteSpan payload, std::size_t first, std::size_t count,
                 std::uint8_t* out);
 
-
-// The picture behind what moves: for each byte, the value that most frames of a segment agree on.
+// The background of a segment: for each byte, the value that most frames share.
 //
-// As the base of the next segment it saves what a frame cannot: where a sprite has gone, what was behind it is one copy
-// from the base. Majority by votes in one pass (Boyer and Moore 1981). Owns three frames; not thread-safe.
-
+// As the next segment's base it saves what a single frame cannot: behind a sprite that moved, the background is one
+// copy from the base. Majority vote in one pass (Boyer and Moore 1981). Owns three frames; not thread-safe.
 class Background {
 public:
     explicit Background(std::size_t frame_bytes);
 
     void clear();
-    void look_at(const std::uint8_t* frame);
+    void add_frame(const std::uint8_t* frame);
 
-    // Whether it differs from the frames looked at clearly less than the first of them does: in a picture that
-    // scrolls or marches it does not.
+    // Returns whether the background differs clearly less from the added frames than their first one does. It does not
+    // in a picture that scrolls.
     bool serves_better_than_first() const;
 
     const std::uint8_t* frame() const { return candidate_.data(); }
@@ -79,15 +70,14 @@ public:
 
 private:
     std::vector<std::uint8_t> candidate_;
-    std::vector<std::uint8_t> votes_;  // for the candidate; at 255 it gains no more
+    std::vector<std::uint8_t> votes_;  // for the candidate; saturates at 255
     std::vector<std::uint8_t> first_;
-    std::size_t num_looked_at_ = 0;
-    std::size_t differing_ = 0;  // bytes unlike the candidate, over all frames
+    std::size_t num_frames_ = 0;
+    std::size_t differing_ = 0;  // bytes that differ from the candidate, over all frames
     std::size_t differing_from_first_ = 0;
 };
 
-
-// Where one thread decodes: the base frame, and the frame that is patched.
+// The buffers of one decoding thread: the base frame, and the frame that is patched.
 struct DecodingScratch {
     FrameBuffer base;
     FrameBuffer frame;
@@ -99,7 +89,7 @@ struct DecodingScratch {
     std::size_t nbytes() const { return base.nbytes() + frame.nbytes(); }
 };
 
-inline constexpr std::size_t kOffsetBytes = 4;  // of an entry of the group table
+inline constexpr std::size_t kOffsetBytes = 4;  // per entry of the group table
 
 struct PatchesView {
     ByteSpan group_table;
@@ -108,21 +98,24 @@ struct PatchesView {
 
 PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 
+// Packing 1: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be decoded,
+// perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle writer.
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out);
 
+// Packs frames as they are appended. Owns the packed bytes and copies of the base and the last frame. Not thread-safe.
 class PatchesWriter {
 public:
     PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames);
 
-    // The base frame of a segment is its first frame, unless it is given another before that.
+    // Sets another base frame than the segment's first frame.
     void begin(const std::uint8_t* base);
     void append(const std::uint8_t* frame, PatchEncoder& encoder);
 
-    // Makes it as it was when new: what a heavy segment took is given back, so nbytes() tells of this segment alone.
+    // Resets the writer and frees the memory of a large segment, so nbytes() counts the next segment alone.
     void clear();
 
-    // Arranges what was packed for quick reading; nothing may be appended behind it before clear().
+    // Rearranges the packed bytes for quick reading. Only clear() may follow, no append.
     void finish(SharedOperations& shared_operations);
 
     SegmentHeader header() const;
@@ -137,7 +130,7 @@ private:
     std::uint32_t group_frames_;
     std::uint32_t num_frames_ = 0;
     std::vector<std::uint8_t> group_table_;
-    std::vector<std::uint8_t> body_;  // capacity always reaches kReadPadding past its size
+    std::vector<std::uint8_t> body_;  // its capacity always includes kReadPadding more bytes
     RepeatFinder repeats_;
     bool has_base_ = false;
     std::vector<std::uint8_t> base_frame_;

@@ -12,10 +12,10 @@ using namespace patch_format;
 constexpr std::uint16_t kNone = 0xFFFF;
 constexpr unsigned kFirstHashBits = 10;
 constexpr unsigned kMostHashBits = 16;
-constexpr int kMaxTries = 4;                 // candidates looked at for one operation
-constexpr std::size_t kWorthwhileBytes = 12;  // 8 more than a repeat takes, which pay for the time of a jump
+constexpr int kMaxTries = 4;                 // candidates per operation
+constexpr std::size_t kWorthwhileBytes = 12;  // 8 more than a repeat takes, which pays for the time of a jump
 
-// Of all the bytes that a repeat must have, so that few candidates are looked at in vain.
+// Hashes the fewest bytes that a repeat has, so that few candidates fail.
 std::size_t hash_of(const std::uint8_t* bytes, unsigned num_bits) {
     const std::uint64_t first = load_u64(bytes);
     const std::uint64_t last = load_u64(bytes + kWorthwhileBytes - sizeof(std::uint64_t));
@@ -64,7 +64,7 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
     return longest;
 }
 
-// Takes the operations that lie whole within the first `agreeing` bytes, if they are more than the longest so far.
+// Takes the operations that lie wholly within the first `agreeing` bytes, if they are more than the longest so far.
 void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first, std::size_t agreeing,
                             std::size_t place, Repeat& longest) {
     const std::size_t begin = operations.places[first].begin;
@@ -73,24 +73,24 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
         ++count;
     }
     std::size_t size = count == 0 ? 0 : operations.end_of(first + count - 1) - begin;
-    bool is_keep_its_own = false;
+    bool has_own_keep = false;
     if (first + count < operations.places.size()) {
         const std::size_t keep_begin = operations.places[first + count].keep_begin;
         if (keep_begin < operations.end_of(first + count) && keep_begin - begin <= agreeing) {
             size = keep_begin - begin;
-            is_keep_its_own = true;
+            has_own_keep = true;
             ++count;
         }
     }
     if (size >= kWorthwhileBytes && size > longest.size) {
-        longest = Repeat{place, size, count, is_keep_its_own};
+        longest = Repeat{place, size, count, has_own_keep};
     }
 }
 
 void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
                                 std::vector<std::uint8_t>& body) {
-    append_repeat(body, repeat.place, repeat.size, repeat.is_keep_its_own);
-    if (repeat.is_keep_its_own) {
+    append_repeat(body, repeat.place, repeat.size, repeat.has_own_keep);
+    if (repeat.has_own_keep) {
         const std::size_t last = first + repeat.num_operations - 1;
         body.insert(body.end(), operations.bytes.begin() + operations.places[last].keep_begin,
                     operations.bytes.begin() + static_cast<std::ptrdiff_t>(operations.end_of(last)));
@@ -121,7 +121,7 @@ void RepeatFinder::link(std::size_t number, const std::vector<std::uint8_t>& bod
 
 void RepeatFinder::write_patch(const OperationBytes& operations, std::vector<std::uint8_t>& body) {
     written_.clear();
-    std::size_t copied = 0;  // bytes of the operations that stand in the body, or in a repeat's place
+    std::size_t copied = 0;  // bytes of the operations already written or repeated
     const auto copy_up_to = [&](std::size_t end) {
         body.insert(body.end(), operations.bytes.data() + copied, operations.bytes.data() + end);
     };

@@ -1,9 +1,9 @@
-// Finds operations of a patch that stand in the segment's body already, and writes a repeat in their place.
+// Finds operations of a patch that the segment's body already contains, and writes a repeat instead.
 //
-// A hash of the first bytes of every operation leads to where operations with these bytes began before; the longest
-// that agrees, whole operations only, is repeated. Only operations that stand in the body themselves are found, so a
-// repeat never leads to a repeat. Deterministic: the same patches in the same order give the same bytes, whether or
-// not the segment was written out and read in between. Owns its tables; not thread-safe.
+// A hash of an operation's first bytes finds earlier operations that begin with them; the longest match of whole
+// operations is repeated. Only operations that stand in the body themselves are found, so a repeat never refers to a
+// repeat. Deterministic: equal patches in equal order give equal bytes, even if the segment was written out and read in
+// between. Owns its tables; not thread-safe.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ class RepeatFinder {
 public:
     RepeatFinder();
 
-    // Appends the operations, and the end of the patch, to `body`.
+    // Appends the operations and the patch's end mark to `body`.
     void write_patch(const OperationBytes& operations, std::vector<std::uint8_t>& body);
 
-    // Forgets everything and gives back what it took: the next patch begins a new body.
+    // Resets the finder for a new body and frees its memory.
     void clear();
 
     std::size_t nbytes() const;
@@ -31,11 +31,11 @@ private:
         std::size_t place = 0;
         std::size_t size = 0;
         std::size_t num_operations = 0;
-        bool is_keep_its_own = false;  // the last operation is repeated without what it keeps
+        bool has_own_keep = false;  // the last operation is repeated without its kept bytes
     };
     struct Entry {
-        std::uint16_t place;    // where the operation begins in the body
-        std::uint16_t earlier;  // number of the entry before it with the same hash, or kNone
+        std::uint16_t place;    // start of the operation in the body
+        std::uint16_t earlier;  // previous entry with the same hash, or kNone
     };
 
     Repeat longest_repeat(const OperationBytes& operations, std::size_t first,
@@ -48,9 +48,9 @@ private:
     void link(std::size_t number, const std::vector<std::uint8_t>& body);
 
     unsigned hash_bits_ = 0;             // grows with the number of entries
-    std::vector<std::uint16_t> newest_;  // for each hash: the newest entry
+    std::vector<std::uint16_t> newest_;  // per hash: its newest entry
     std::vector<Entry> entries_;
-    std::vector<std::size_t> written_;  // where operations of the current patch stand in the body
+    std::vector<std::size_t> written_;  // starts of the current patch's operations in the body
 };
 
 }  // namespace framestow

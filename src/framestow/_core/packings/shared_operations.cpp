@@ -9,7 +9,7 @@ namespace {
 
 using namespace patch_format;
 
-constexpr std::size_t kMinUses = 2;  // what is repeated once is as far away wherever it stands
+constexpr std::size_t kMinUses = 2;  // moving operations with one repeat saves nothing
 
 }  // namespace
 
@@ -35,7 +35,7 @@ void SharedOperations::gather(Bytes& body, Bytes& group_table) {
     body.assign(rewritten_.begin(), rewritten_.end());
 }
 
-// All that repeats lead to outside of the base frame; where two overlap, their union.
+// Finds the operations outside the base frame that repeats refer to; overlapping ones are merged.
 void SharedOperations::find_stretches(const Bytes& body, std::size_t base_end) {
     by_use_.clear();
     for (std::size_t position = base_end; position < body.size();) {
@@ -58,8 +58,8 @@ void SharedOperations::find_stretches(const Bytes& body, std::size_t base_end) {
     }
 }
 
-// Drops the stretches that stay where they are: those of a single use, unless the others, moved in front of it, could
-// push them out of a repeat's reach.
+// Drops the stretches that stay in place: those used once, unless stretches moved in front of them could push them out
+// of a repeat's reach.
 void SharedOperations::choose_stretches() {
     std::size_t most_moved = 0;
     for (const Stretch& stretch : stretches_) {
@@ -71,10 +71,10 @@ void SharedOperations::choose_stretches() {
     stretches_.erase(std::remove_if(stretches_.begin(), stretches_.end(), stays), stretches_.end());
 }
 
-// Appends the stretches to the new body, those with most uses a byte first.
+// Appends the stretches to the new body, those with most uses per byte first.
 void SharedOperations::copy_stretches(const Bytes& body) {
     for (std::size_t index = 0; index < stretches_.size(); ++index) {
-        stretches_[index].new_begin = index;  // its number, until its place is known
+        stretches_[index].new_begin = index;  // its number until its place is known
     }
     by_use_ = stretches_;
     std::stable_sort(by_use_.begin(), by_use_.end(), [](const Stretch& left, const Stretch& right) {
@@ -86,7 +86,7 @@ void SharedOperations::copy_stretches(const Bytes& body) {
     }
 }
 
-// A repeat in the place of each stretch; every other repeat leads to where its operations are now.
+// Replaces each stretch by a repeat, and updates the places of all other repeats.
 void SharedOperations::rewrite_groups(const Bytes& body, std::size_t base_end, Bytes& group_table) {
     moves_.clear();
     auto stretch = stretches_.begin();
@@ -101,8 +101,8 @@ void SharedOperations::rewrite_groups(const Bytes& body, std::size_t base_end, B
     }
 }
 
-// Returns where it goes on in the old body. A repeat takes no more than so many bytes, so a long stretch takes several,
-// and a few bytes at its end are copied.
+// Returns where to continue in the old body. A repeat has a maximum length, so a long stretch takes several, and a few
+// bytes at its end are copied.
 std::size_t SharedOperations::rewrite_stretch(const Bytes& body, const Stretch& stretch) {
     std::size_t position = stretch.begin;
     while (position < stretch.end) {
@@ -148,7 +148,7 @@ void SharedOperations::copy(const Bytes& body, std::size_t begin, std::size_t en
                       body.begin() + static_cast<std::ptrdiff_t>(end));
 }
 
-// Of an operation that a repeat leads to: in a stretch, in its group, or in the base frame.
+// Returns the new place of a repeated operation: in a stretch, in its group, or in the base frame.
 std::size_t SharedOperations::new_place_of(std::size_t place) const {
     const auto behind = std::upper_bound(stretches_.begin(), stretches_.end(), place,
                                          [](std::size_t wanted, const Stretch& stretch) { return wanted < stretch.begin; });

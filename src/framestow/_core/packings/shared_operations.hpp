@@ -1,9 +1,9 @@
-// Gathers the operations that are repeated again and again in one place, right behind the base frame.
+// Gathers frequently repeated operations in one place after the base frame.
 //
-// Repeats lead all over a segment's body, and each would wait for memory. After this, what is repeated more than once
-// stands together, the most used first, where one look ahead brings it all (window_gather.cpp). The body still is what
-// patch_format.hpp says: a reader need not know. Trusts the body, which a writer of this process has just made.
-// Owns its scratch; not thread-safe. Deterministic.
+// Repeats refer to places all over a segment's body, and each read would wait for memory. Afterwards operations that
+// are repeated more than once stand together, most used first, where one prefetch brings them all (prefetch_frames).
+// The body still follows patch_format.hpp, so readers need no change. Trusts the body, which a writer of this process
+// has just made. Owns its scratch; not thread-safe. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace framestow {
 
 class SharedOperations {
 public:
-    // Rewrites the body of a segment and the table of where its groups begin (4 bytes each; the base frame ends where
-    // the first one begins), or leaves both as they are where nothing is shared.
+    // Rewrites a segment's body and its table of group starts (4 bytes each; the base frame ends where the first group
+    // starts). Changes neither if nothing is shared.
     void gather(std::vector<std::uint8_t>& body, std::vector<std::uint8_t>& group_table);
 
     std::size_t nbytes() const;
 
 private:
-    // Operations that are repeated, from `begin` to `end`: it may end before what the last one keeps.
+    // Repeated operations from `begin` to `end`, which may lie before the last one's kept bytes.
     struct Stretch {
         std::size_t begin;
         std::size_t end;
@@ -44,9 +44,9 @@ private:
     void copy(const Bytes& body, std::size_t begin, std::size_t end);
     std::size_t new_place_of(std::size_t place) const;
 
-    std::vector<Stretch> stretches_;  // by their begin
+    std::vector<Stretch> stretches_;  // ascending by `begin`
     std::vector<Stretch> by_use_;
-    std::vector<Move> moves_;  // of each operation that stays in its group, by `from`
+    std::vector<Move> moves_;  // per operation that stays in its group, ascending by `from`
     Bytes rewritten_;
 };
 

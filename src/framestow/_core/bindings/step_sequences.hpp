@@ -1,4 +1,4 @@
-// What the timelines' Python faces tell of steps that follow on one another (../step_following.hpp). The GIL is kept.
+// Bindings of ../step_sequences.hpp for the timelines. The GIL is not released.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,16 +11,16 @@
 #include <utility>
 #include <vector>
 
-#include "../step_following.hpp"
+#include "../step_sequences.hpp"
 #include "arguments.hpp"
 #include "staged_steps.hpp"
 
 namespace framestow {
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: no stream holds more frames at once
+constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: more frames than a stream can store
 
 template <typename Core>
-nb::tuple py_follow(const Core& core, nb::handle indices_argument, std::int64_t length, bool crosses) {
+nb::tuple py_step_sequences(const Core& core, nb::handle indices_argument, std::int64_t length, bool crosses) {
     const BorrowedColumn starts(indices_argument, "indices");
     if (length < 1 || length > kLongest) {
         refuse("length", "is " + std::to_string(length) + ": must be 1 to " + std::to_string(kLongest));
@@ -32,8 +32,8 @@ nb::tuple py_follow(const Core& core, nb::handle indices_argument, std::int64_t 
     nb::object first_array = new_array(shape, numpy_dtypes().boolean, is_first);
     const auto steps = static_cast<std::size_t>(length);
     for (std::size_t row = 0; row < starts.size(); ++row) {
-        follow(core, starts[row], steps, crosses ? Borders::kCross : Borders::kStop, indices + row * steps,
-               is_first + row * steps);
+        step_sequence(core, starts[row], steps, crosses ? EpisodeEnds::kCross : EpisodeEnds::kStop,
+                      indices + row * steps, is_first + row * steps);
     }
     return nb::make_tuple(index_array, first_array);
 }
@@ -100,13 +100,13 @@ nb::tuple py_episode_spans(const Core& core, nb::handle indices_argument) {
         StepPlace place{};
         if (!core.locate(indices[row], place)) {
             throw std::out_of_range("transition " + std::to_string(indices[row]) +
-                                    " is not held: it has gone, or never was");
+                                    " is not stored: it was evicted or never appended");
         }
         const std::int64_t behind = core.episode_starts().start_behind(place.stream, place.position);
         streams[row] = static_cast<std::int64_t>(place.stream);
         positions[row] = place.position;
         firsts[row] = std::max<std::int64_t>(core.episode_starts().start_of(place.stream, place.position), 0);
-        lasts[row] = behind == kNoPosition ? core.courses().newest_position(place.stream) : behind - 1;
+        lasts[row] = behind == kNoPosition ? core.cursors().newest_position(place.stream) : behind - 1;
     }
     return nb::make_tuple(stream_array, position_array, first_array, last_array);
 }
@@ -124,8 +124,8 @@ nb::object py_returns_to_go(const Core& core, nb::handle indices_argument, doubl
 }
 
 template <typename Core>
-nb::object py_held_after(const Core& core, std::int64_t after, std::int64_t count) {
-    return to_array(core.held_after(after, count < 0 ? 0 : static_cast<std::size_t>(count)));
+nb::object py_sampleable_after(const Core& core, std::int64_t after, std::int64_t count) {
+    return to_array(core.sampleable_after(after, count < 0 ? 0 : static_cast<std::size_t>(count)));
 }
 
 template <typename Core>
@@ -181,10 +181,10 @@ void py_restore_starts(Core& core, nb::handle counts_argument, nb::handle positi
 }
 
 template <typename Bound>
-void bind_following(nb::class_<Bound>& bound) {
+void bind_step_sequences(nb::class_<Bound>& bound) {
     bound
         .def("follow", [](const Bound& self, nb::handle indices, std::int64_t length, bool crosses) {
-            return py_follow(self.core(), indices, length, crosses);
+            return py_step_sequences(self.core(), indices, length, crosses);
         }, nb::arg("indices"), nb::arg("length"), nb::arg("crosses") = false)
         .def("aligned_starts", [](const Bound& self, nb::handle indices, std::int64_t stride, bool exact) {
             return py_aligned_starts(self.core(), indices, stride, exact);
@@ -201,7 +201,7 @@ void bind_following(nb::class_<Bound>& bound) {
             return py_returns_to_go(self.core(), indices, discount);
         }, nb::arg("indices"), nb::arg("discount"))
         .def("sampleable_after", [](const Bound& self, std::int64_t after, std::int64_t count) {
-            return py_held_after(self.core(), after, count);
+            return py_sampleable_after(self.core(), after, count);
         }, nb::arg("after"), nb::arg("count"))
         .def("readable_runs", [](Bound& self) { return py_readable_runs(self.core()); })
         .def("starts", [](const Bound& self) { return py_starts(self.core()); })

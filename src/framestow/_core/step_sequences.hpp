@@ -1,19 +1,18 @@
-// What follows on a step: sequences of steps, runs of them, what an episode still returns from a step on.
+// Sequences of consecutive steps, runs of them, and discounted returns to an episode's end.
 //
-// A step of a stream that starts at a frame is followed by the one that starts at the next frame; the last frame of an
-// episode starts none. So no step of another episode ever comes of going from frame to frame. A step that may not be
-// read ends what follows, as the end of an episode does.
+// The successor of a step that starts at a frame is the step that starts at the next frame of the stream. An episode's
+// last frame starts no step, so successive positions never cross into another episode. An unreadable step ends a
+// sequence as the end of an episode does.
 //
-// `Core` is StepRing or StepBlocks: whatever has
+// `Core` is StepRing or StepBlocks, with the members
 //
-//     bool locate(index, StepPlace&)        where a step lies; false for one that may not be read
-//     bool move(StepPlace&, position)       to the step of its stream that starts there; false where there is none
-//                                           that may be read, and the place stays
-//     StepRun runs ...                      see readable_runs
-//     const std::uint8_t* record(place), const StepRecords& records(), const EpisodeStarts& episode_starts(),
-//     const StreamCourses& courses()
+//    bool locate(index, StepPlace&)        finds a step; false if it is not readable
+//    bool move(StepPlace&, position)       moves to the stream's step that starts there; false, and the place is
+//                                          unchanged, if no readable step does
+//    const std::uint8_t* record(place), const StepRecords& records(), const EpisodeStarts& episode_starts(),
+//    const StreamCursors& cursors()
 //
-// Threads: the caller keeps all calls apart. Indices that name no step that may be read give what is said there.
+// Threads: the caller serialises all calls.
 #pragma once
 
 #include <algorithm>
@@ -34,48 +33,49 @@ struct StepPlace {
     std::size_t stream;
     std::int64_t position;  // of the frame that the step starts at
     std::int64_t index;
-    std::int64_t gap;  // StepRing: by how many indices this stream's steps were last apart
+    std::int64_t gap;  // StepRing: index distance of this stream's last two steps
 };
 
-// Steps of one episode that follow on one another, all of which may be read, and none beside them.
+// A longest run of consecutive readable steps of one episode.
 struct StepRun {
     std::size_t stream;
     std::int64_t position;  // of its first step
     std::int64_t num_steps;
-    std::int64_t episode;  // where its episode begins; 0 where that is not known
-    bool is_whole;  // every step of an episode that has ended
-    bool is_open;   // its last step is its stream's newest, and the episode goes on
+    std::int64_t episode;  // where its episode begins; 0 if unknown
+    bool is_whole;  // all steps of an ended episode
+    bool is_open;   // its last step is the stream's newest, and the episode is open
 };
 
-enum class Borders { kStop, kCross };
+// Whether a sequence stops at an episode's end or continues with the stream's next episode.
+enum class EpisodeEnds { kStop, kCross };
 
-// Whether the step at `place` is the last of its episode, which has ended or may go on; false where more were played.
+// Returns whether the step at `place` is the last one of its episode so far, ended or open.
 template <typename Core>
 bool is_last_played(const Core& core, const StepPlace& place) {
     const std::int64_t last_frame = place.position + 1;
-    return core.courses().newest_position(place.stream) == last_frame ||
+    return core.cursors().newest_position(place.stream) == last_frame ||
            core.episode_starts().is_start(place.stream, last_frame + 1);
 }
 
-// Goes to the first step of the next episode that has one; false where that may not be read, or is not there yet.
+// Moves to the first step of the next episode that has one; false if it is not readable or does not exist yet.
 template <typename Core>
-bool cross_border(const Core& core, StepPlace& place) {
+bool cross_episode_end(const Core& core, StepPlace& place) {
     const EpisodeStarts& starts = core.episode_starts();
-    const std::int64_t newest = core.courses().newest_position(place.stream);
+    const std::int64_t newest = core.cursors().newest_position(place.stream);
     std::int64_t start = place.position + 2;
     if (!starts.is_start(place.stream, start)) {
         return false;
     }
-    while (starts.is_start(place.stream, start + 1)) {  // an episode that was begun and never stepped
+    while (starts.is_start(place.stream, start + 1)) {  // an episode that began and was never stepped
         ++start;
     }
     return start < newest && core.move(place, start);
 }
 
-// Writes the indices of `length` steps from `index` on, kNoStep behind what follows; whether each is an episode's
-// first. Nothing follows an index that names no step that may be read, not even itself.
+// Writes the indices of up to `length` consecutive steps from `index` on, then kNoStep, and whether each is the first
+// of its episode. Writes only kNoStep if `index` is not readable.
 template <typename Core>
-void follow(const Core& core, std::int64_t index, std::size_t length, Borders borders, std::int64_t* indices,
+void step_sequence(const Core& core, std::int64_t index, std::size_t length, EpisodeEnds at_end, std::int64_t* indices,
             bool* is_first) {
     std::fill_n(indices, length, kNoStep);
     std::fill_n(is_first, length, false);
@@ -87,7 +87,7 @@ void follow(const Core& core, std::int64_t index, std::size_t length, Borders bo
     indices[0] = index;
     for (std::size_t step = 1; step < length; ++step) {
         if (!core.move(place, place.position + 1)) {
-            if (borders == Borders::kStop || !cross_border(core, place)) {
+            if (at_end == EpisodeEnds::kStop || !cross_episode_end(core, place)) {
                 return;
             }
             is_first[step] = true;
@@ -96,9 +96,9 @@ void follow(const Core& core, std::int64_t index, std::size_t length, Borders bo
     }
 }
 
-// The step at or before `index` that is a multiple of `stride` steps away from its episode's beginning, or else the
-// nearest to it from which all up to `index` may be read; where only the former will do (`exact`), kNoStep. Where the
-// beginning is not known, the stream's counts.
+// Returns the step at or before `index` whose distance to its episode's start is a multiple of `stride`. If steps in
+// between are unreadable: kNoStep if `exact`, otherwise the earliest step from which all steps up to `index` are
+// readable. If the episode's start is unknown, distances count from position 0.
 template <typename Core>
 std::int64_t aligned_start(const Core& core, std::int64_t index, std::int64_t stride, bool exact) {
     StepPlace place{};
@@ -114,8 +114,8 @@ std::int64_t aligned_start(const Core& core, std::int64_t index, std::int64_t st
     return place.index;
 }
 
-// For each step the rewards from it to the end of its episode, each `discount` times less than the one before it; of an
-// episode that goes on, those it has. NaN where a step in between may not be read.
+// Writes for each step the discounted sum of rewards to the end of its episode; of an open episode, of the rewards so
+// far. NaN if a step in between is unreadable.
 template <typename Core>
 void returns_to_go(const Core& core, const std::int64_t* indices, std::size_t count, double discount, double* returns) {
     std::vector<StepPlace> places(count);
@@ -130,7 +130,7 @@ void returns_to_go(const Core& core, const std::int64_t* indices, std::size_t co
         const StepPlace &a = places[one], &b = places[other];
         return a.stream != b.stream ? a.stream < b.stream : a.position < b.position;
     });
-    std::vector<double> sums;  // from the first asked step of an episode on
+    std::vector<double> sums;  // from the first requested step of an episode on
     for (std::size_t at = 0; at < order.size();) {
         StepPlace place = places[order[at]];
         const std::int64_t first = place.position;
@@ -152,12 +152,12 @@ void returns_to_go(const Core& core, const std::int64_t* indices, std::size_t co
     }
 }
 
-// Says of a run what the starts of episodes and the streams' courses tell.
+// Returns a run with the fields that follow from episode starts and stream cursors.
 template <typename Core>
 StepRun run_of(const Core& core, std::size_t stream, std::int64_t position, std::int64_t num_steps) {
-    const StreamCourses& courses = core.courses();
-    const bool is_newest = position + num_steps == courses.newest_position(stream);
-    const bool is_open = is_newest && courses.is_open(stream);
+    const StreamCursors& cursors = core.cursors();
+    const bool is_newest = position + num_steps == cursors.newest_position(stream);
+    const bool is_open = is_newest && cursors.is_open(stream);
     const bool has_end = is_newest ? !is_open : core.episode_starts().is_start(stream, position + num_steps + 1);
     const std::int64_t episode = core.episode_starts().start_of(stream, position);
     return StepRun{stream,  position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
