@@ -187,7 +187,7 @@ def test_a_state_of_another_network_is_refused_and_changes_nothing() -> None:
     before = _weights(agent)
     foreign = _agent(shape=(4, 12, 12)).state_dict()
 
-    with pytest.raises(IncompatibleError, match=r"saved network has torso\.0\.weight \(32, 4, 3, 3\)"):
+    with pytest.raises(IncompatibleError, match=r"saved network has torso\.0\.weight of shape \(32, 4, 3, 3\)"):
         agent.load_state_dict(foreign)
 
     assert _equal(before, _weights(agent))

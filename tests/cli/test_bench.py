@@ -96,7 +96,7 @@ def test_libraries_that_are_not_installed_are_listed_with_the_command_that_insta
         ),
         (["Pong", "--rounds", "0"], "rounds is 0: it must be above 0; give a larger one"),
         (["Pong", "--max-gib", "0"], "max_gib is 0: it must be above 0; give a larger --max-gib"),
-        (["Pong", "--out", __file__], f"out is {__file__}: that is a file; give a folder with --out"),
+        (["Pong", "--out", __file__], f"out is {__file__}: it is a file; give a folder with --out"),
         (["Pong", "--preset", "naturre"], "did you mean 'nature'?"),
         (["Pong", "--frames", "1"], "frames is 1: a transition needs 2; give a larger number"),
     ],

@@ -97,7 +97,7 @@ def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tm
     for number, (folder, told) in enumerate({checkpoint: "5 transitions of 1 ", run: "6 transitions of 2 "}.items()):
         assert 0 == main(["export", "dqn-replay", str(folder), "--to", str(tmp_path / f"logs-{number}")])
         assert told in capsys.readouterr().out
-    assert "holds no memory" in refused(["export", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "no")], capsys)
+    assert "has no memory" in refused(["export", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "no")], capsys)
 
 
 def test_breakout_goes_out_to_minari_and_comes_in_again(breakout, tmp_path: Path, capsys):
@@ -196,7 +196,9 @@ def test_a_capacity_keeps_the_newest_and_says_so(breakout, tmp_path: Path, capsy
     main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), "--capacity", "100"])
 
     assert 100 == len(ReplayMemory.load(tmp_path / "again"))
-    assert "the memory keeps the newest 100: raise --capacity for all" in capsys.readouterr().out
+    assert (
+        "the store keeps the newest 100 transitions; give a larger --capacity to keep more" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_data_of_which_no_step_can_be_used_is_refused(tmp_path: Path, capsys):
     main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
     wrong = ["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "out"), "--blank-slots", "9"]
 
-    assert "there is nothing to import; take more checkpoints" in refused(wrong, capsys)
+    assert "none of the 2 steps can be imported: a step needs the beginning of its episode" in refused(wrong, capsys)
     assert not (tmp_path / "out").exists()
 
 

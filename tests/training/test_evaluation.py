@@ -16,7 +16,14 @@ from framestow.envs import SerialVectorEnv
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
 from framestow.training.loop import start_run, train
-from framestow.training.playing import ENDINGS, Evaluation, Player, evaluation_settings, play_episodes, record_game
+from framestow.training.playing import (
+    VIDEO_EXTENSIONS,
+    Evaluation,
+    Player,
+    evaluation_settings,
+    play_episodes,
+    record_game,
+)
 from framestow.training.run_folder import RunFolder
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
@@ -181,7 +188,7 @@ def test_a_video_that_the_system_does_not_let_be_written_says_why_and_is_not_pla
     assert noticed == []
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", VIDEO_EXTENSIONS)
 def test_every_ending_that_is_offered_makes_a_video(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"game{ending}"
 

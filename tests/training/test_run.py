@@ -33,15 +33,15 @@ def test_a_factory_that_makes_another_number_of_environments_is_refused() -> Non
     def make_two(settings: Settings) -> SerialVectorEnv:
         return SerialVectorEnv([Catch] * 2)
 
-    with pytest.raises(InvalidSettingsError, match="num_envs is 3: the environment made has 2"):
+    with pytest.raises(InvalidSettingsError, match="num_envs is 3: make_env returned 2 environments"):
         Run(catch_settings(num_envs=3), make_two)
 
 
-def test_environments_that_nobody_would_reset_are_refused() -> None:
+def test_environments_without_autoreset_are_refused() -> None:
     def make_unreset(settings: Settings) -> SerialVectorEnv:
         return SerialVectorEnv([Catch] * settings.num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
-    with pytest.raises(InvalidSettingsError, match="the loop resets nothing itself"):
+    with pytest.raises(InvalidSettingsError, match="the training loop does not reset environments"):
         Run(catch_settings(), make_unreset)
 
 
@@ -75,5 +75,5 @@ def test_a_checkpoint_of_other_environments_is_refused(tmp_path: Path) -> None:
     run.close()
     folder.write_settings(catch_settings(steps=60, num_envs=4))
 
-    with pytest.raises(IncompatibleError, match=re.escape("of 3 environments: the settings say 300 of 4")):
+    with pytest.raises(IncompatibleError, match=re.escape("300 and 3 environments: the settings have 300 and 4")):
         start_run(folder, make_catch)

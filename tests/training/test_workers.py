@@ -103,7 +103,10 @@ def test_a_run_goes_on_when_its_workers_are_killed_and_counts_only_what_was_reco
 
 
 def test_more_workers_than_environments_are_refused() -> None:
-    with pytest.raises(InvalidSettingsError, match="workers is 4: 3 environments keep at most as many busy"):
+    with pytest.raises(
+        InvalidSettingsError,
+        match="workers is 4: each worker needs an environment, and there are 3",
+    ):
         catch_settings(workers=4)
 
 

@@ -21,7 +21,7 @@ from training.kills.killable import Training
 from training.kills.run_contents import contents, differences, strangers
 from training.kills.uninterrupted import Uninterrupted, uninterrupted
 
-OPENINGS = ("training on", "going on at step")
+OPENINGS = ("training on", "resuming")
 MOMENTS = {"while starting": 0.15, "while training": 0.3, "while saving": 0.35, "before a disk operation": 0.2}
 MAX_OPERATION = 90  # of the disk, from the start of the process; a start and two checkpoints make about as many
 MAX_LOOKS = 20
