@@ -112,7 +112,7 @@ def main():
         total_frames=-(-options.steps // per_batch) * per_batch,
         auto_register_policy_transforms=False,
     )
-    num_steps, scores, started, told = 0, [], time.monotonic(), 0
+    num_steps, scores, started, printed_at = 0, [], time.monotonic(), 0
     loss = torch.tensor(torch.nan)
     for data in collector:
         num_steps += data.numel()
@@ -125,8 +125,8 @@ def main():
             loss.backward()
             optimizer.step()
             target_network.step()
-        if num_steps - told >= 1000 or num_steps >= options.steps:
-            told = num_steps
+        if num_steps - printed_at >= 1000 or num_steps >= options.steps:
+            printed_at = num_steps
             score = f"{sum(scores[-20:]) / len(scores[-20:]):.1f}" if scores else "none yet"
             rate = num_steps / (time.monotonic() - started)
             print(f"{num_steps:,} steps, {rate:.0f} a second, loss {loss.item():.4f}, score of the last games {score}")

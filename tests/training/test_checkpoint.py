@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, whatever goes wrong while it is written."""
+"""A checkpoint is complete or absent after any failure while it is written."""
 
 import errno
 import os
@@ -40,8 +40,8 @@ def _assert_equal_states(one: RunState, other: RunState) -> None:
     assert torch.equal(one.agent["weights"], other.agent["weights"])
     assert one.rest["tally"] == other.rest["tally"]
     np.testing.assert_array_equal(one.rest["environment"], other.rest["environment"])
-    held = one.memory.sampleable_indices()
-    np.testing.assert_array_equal(one.memory.get(held).observation, other.memory.get(held).observation)
+    stored = one.memory.sampleable_indices()
+    np.testing.assert_array_equal(one.memory.get(stored).observation, other.memory.get(stored).observation)
     np.testing.assert_array_equal(one.memory.sample(50).index, other.memory.sample(50).index)
 
 
@@ -49,7 +49,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_checkpoint_comes_back_as_it_was_written(checkpoints: Path) -> None:
+def test_a_checkpoint_is_equal_after_writing_and_reading(checkpoints: Path) -> None:
     path = write_checkpoint(checkpoints, run_state(40))
 
     assert newest_checkpoint(checkpoints) == path
@@ -144,10 +144,10 @@ def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: 
     for outcomes in (in_ram.split(), in_files.split()):
         assert outcomes == sorted(outcomes, key=["old", "new"].index)  # once the new one is in place, it stays
         assert every * outcomes.count("old") >= 20  # of logs, state and manifest of the memory; agent and state
-        assert every * outcomes.count("new") >= 5  # between the rename and the end of what goes then
+        assert every * outcomes.count("new") >= 5  # between the rename and the last removal
 
 
-def test_what_a_killed_process_left_is_removed_and_the_newest_stays(checkpoints: Path) -> None:
+def test_left_over_files_of_a_killed_process_are_removed_and_the_newest_checkpoint_stays(checkpoints: Path) -> None:
     state = run_state(40)
     write_checkpoint(checkpoints, state)
     (checkpoints / "step-000000000040").rename(checkpoints / "aside")
@@ -201,7 +201,7 @@ def test_the_memory_of_a_checkpoint_is_an_ordinary_saved_memory(checkpoints: Pat
     assert len(ReplayMemory.load(memory_store(checkpoints))) == len(run_state(40).memory)
 
 
-def test_a_checkpoint_costs_what_is_new(checkpoints: Path) -> None:
+def test_a_checkpoint_writes_only_new_steps_of_the_memory(checkpoints: Path) -> None:
     state = run_state(40)
     write_checkpoint(checkpoints, state)
     store = memory_store(checkpoints)

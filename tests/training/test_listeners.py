@@ -1,4 +1,4 @@
-"""Listeners: what a run shows and writes while it goes on."""
+"""Listeners: the output and the files of a running training."""
 
 import csv
 import io

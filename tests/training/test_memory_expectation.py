@@ -138,7 +138,7 @@ def test_capacity_steps_and_byte_limit_bound_the_final_transitions(memory, final
 
 
 @pytest.mark.parametrize("space", [FreeSpace(PLENTY, PLENTY), FreeSpace(105 * MIB, 100 * MIB)])
-def test_what_fits_goes_on(space):
+def test_a_memory_that_fits_is_accepted(space):
     check_memory_fits(EXPECTATION, wanted(MIB), space)
 
 

@@ -18,18 +18,18 @@ from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_an_unavailable_device_is_refused() -> None:
     missing = "mps" if torch.cuda.is_available() else "cuda"
 
     with pytest.raises(InvalidSettingsError, match=f"device is '{missing}': PyTorch .* take auto or cpu"):
         choose_device(missing)
 
 
-def test_auto_takes_a_device_that_is_there() -> None:
+def test_auto_takes_an_available_device() -> None:
     assert torch.zeros(1, device=choose_device("auto")).item() == 0.0
 
 
-def test_a_factory_that_makes_another_number_of_environments_is_refused() -> None:
+def test_a_make_env_that_returns_another_number_of_environments_is_refused() -> None:
     def make_two(settings: Settings) -> SerialVectorEnv:
         return SerialVectorEnv([Catch] * 2)
 

@@ -10,7 +10,7 @@ from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
 
-def test_a_new_folder_holds_the_settings(tmp_path: Path) -> None:
+def test_a_new_folder_has_the_settings(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "deep" / "run", Settings("Pong", seed=4))
 
     assert RunFolder.open(tmp_path / "deep" / "run").settings() == Settings("Pong", seed=4)

@@ -1,4 +1,4 @@
-"""Playing with another preset than the one trained with: what is warned of, and what is refused."""
+"""Playing with another preset than that of the training: the warning and the refusals."""
 
 import re
 from dataclasses import replace
