@@ -39,7 +39,7 @@ def test_the_table_lists_settings_losses_and_missing_libraries():
     assert "Stable-Baselines3 2.9.2: optimize_memory_usage, torch threads: 1; gives up truncation" in printed
     assert "left out: cpprb: TypeError: no such argument" in printed
     assert 'not installed: torchrl; pip install "torchrl"' in printed
-    assert "framestow appends in 4.1 µs" in printed
+    assert "framestow appends a step in 4.1 µs" in printed
     assert "framestow on 2 threads" in printed
 
 
