@@ -1,10 +1,10 @@
-"""A DQN on real Atari in the form of Berkeley's homework, with its ReplayBuffer kept packed.
+"""Train a DQN on Atari in the style of Berkeley's homework, with framestow's packed ReplayBuffer.
 
     python examples/classic_atari.py                        20,000 steps of Breakout
     python examples/classic_atari.py --game Pong --steps 5000
 
-The loop is the homework's: store a frame, look at the newest observation, act, store the effect, learn every fourth
-step. New is one argument: a game that is cut off by the time limit goes on from its last frame.
+The loop is that of the homework: store a frame, encode the newest observation, act, store the effect, and learn every
+fourth step. One argument is new: ``truncated`` marks a game that the time limit ends, so that it bootstraps.
 
 Needs `pip install ".[atari,torch]"`.
 """
@@ -29,14 +29,14 @@ STEPS_PER_UPDATE, STEPS_PER_TARGET = 4, 2_000
 
 
 def make_game(name: str) -> gymnasium.Env:
-    """The game with frames ``(84, 84, 1)`` of ``uint8``, at most 27,000 of them."""
+    """Return the game with uint8 frames ``(84, 84, 1)`` and at most 27,000 steps per episode."""
     gymnasium.register_envs(ale_py)
     game = gymnasium.make(f"ALE/{name}-v5", frameskip=1, max_episode_steps=108_000)
     return AtariPreprocessing(game, grayscale_newaxis=True)
 
 
 def network(num_actions: int) -> nn.Module:
-    """Mnih et al. (2015)."""
+    """Return the network of Mnih et al. (2015)."""
     return nn.Sequential(
         *(nn.Conv2d(HISTORY, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()),
         *(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU()),
@@ -45,12 +45,12 @@ def network(num_actions: int) -> nn.Module:
 
 
 def as_input(observations: np.ndarray) -> torch.Tensor:
-    """``(B, 84, 84, 4)`` of ``uint8`` as PyTorch takes pictures; no copy but to floats."""
+    """Return uint8 observations ``(B, 84, 84, 4)`` as float pictures for PyTorch, ``(B, 4, 84, 84)``."""
     return torch.from_numpy(observations).permute(0, 3, 1, 2).float() / 255
 
 
 def update(values: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, buffer: ReplayBuffer) -> float:
-    """One step of Q-learning on a sampled batch."""
+    """Make one update from a sampled batch and return the loss."""
     observations, actions, rewards, next_observations, done_mask = buffer.sample(BATCH_SIZE)
     with torch.no_grad():
         following = target(as_input(next_observations)).max(dim=1).values
@@ -65,12 +65,12 @@ def update(values: nn.Module, target: nn.Module, optimizer: torch.optim.Optimize
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--game", default="Breakout", help="any of ALE's games")
+    parser.add_argument("--game", default="Breakout", help="name of the Atari game")
     parser.add_argument("--steps", type=int, default=20_000, help="agent steps, of four emulator frames each")
-    parser.add_argument("--learning-starts", type=int, default=1_000, help="agent steps of random play before")
-    parser.add_argument("--size", type=int, default=1_000_000, help="transitions that the buffer keeps")
+    parser.add_argument("--learning-starts", type=int, default=1_000, help="random steps before the first update")
+    parser.add_argument("--size", type=int, default=1_000_000, help="maximum number of transitions in the buffer")
     arguments = parser.parse_args()
-    random.seed(0)  # the buffer draws from this, as the homework's does
+    random.seed(0)  # the buffer samples with this generator, as in the homework
     torch.manual_seed(0)
 
     game = make_game(arguments.game)

@@ -1,11 +1,11 @@
-"""DQN on an Atari game in one file, as CleanRL writes it, with framestow's buffer.
+"""Train a DQN on an Atari game in one file, in CleanRL's style, with framestow's buffer.
 
     pip install "framestow[atari,torch]"
     python examples/cleanrl_dqn_atari.py --steps 5000
     python examples/cleanrl_dqn_atari.py --steps 10_000_000 --capacity 1_000_000 --learning-starts 80_000
 
-The line that differs from a script with CleanRL's own buffer is the import of ``ReplayBuffer``. Gymnasium 1.1 or newer
-has to be told to reset an episode in the step that ended it (``SAME_STEP``), as Gymnasium 0.29 did of itself.
+Only the import of ``ReplayBuffer`` differs from a script with CleanRL's own buffer. Gymnasium 1.1 and newer need
+``AutoresetMode.SAME_STEP``: an episode is then reset in the step that ends it, as in Gymnasium 0.29.
 """
 
 import argparse
@@ -34,14 +34,14 @@ def read_arguments(given: list[str] | None = None) -> argparse.Namespace:
         description="DQN on an Atari game, from a packed replay buffer.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--game", default="Breakout", help="a game of the Arcade Learning Environment")
+    parser.add_argument("--game", default="Breakout", help="name of the Atari game")
     parser.add_argument("--steps", type=int, default=5000, help="agent steps, of four emulator frames each")
-    parser.add_argument("--capacity", type=int, default=100_000, help="transitions that the buffer keeps")
+    parser.add_argument("--capacity", type=int, default=100_000, help="maximum number of transitions in the buffer")
     parser.add_argument("--learning-starts", type=int, default=1000, help="steps before the first update")
-    parser.add_argument("--learning-rate", type=float, default=1e-4, help="Adam's")
+    parser.add_argument("--learning-rate", type=float, default=1e-4, help="learning rate of Adam")
     parser.add_argument("--target-every", type=int, default=1000, help="steps between copies to the target network")
-    parser.add_argument("--truncate-after", type=int, default=27_000, help="steps after which an episode is cut off")
-    parser.add_argument("--seed", type=int, default=1, help="settles the whole run, on one machine")
+    parser.add_argument("--truncate-after", type=int, default=27_000, help="maximum number of steps per episode")
+    parser.add_argument("--seed", type=int, default=1, help="seed; on one machine the same seed gives the same run")
     return parser.parse_args(given)
 
 
@@ -54,7 +54,7 @@ def make_env(game: str, truncate_after: int) -> gym.Env:
 
 
 class QNetwork(nn.Module):
-    """The network of the Nature paper: values of the actions, of stacks of four frames as they come."""
+    """The Nature CNN: the value of each action for uint8 stacks of four frames."""
 
     def __init__(self, num_actions: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def learn(
 
 def train(args: argparse.Namespace, buffer_class: type = ReplayBuffer) -> tuple[QNetwork, ReplayBuffer]:
     random.seed(args.seed)
-    np.random.seed(args.seed)  # noqa: NPY002 -- settles what the buffer draws, as CleanRL's does
+    np.random.seed(args.seed)  # noqa: NPY002 -- the buffer samples with it, as CleanRL's does
     torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     envs = gym.vector.SyncVectorEnv(

@@ -1,9 +1,9 @@
-"""The same Breakout kept twice: as a deque of LazyFrames transitions, and in a ReplayMemory.
+"""Store the same play of Breakout in a deque of LazyFrames and in a ReplayMemory, and compare their sizes.
 
     python examples/gymnasium_frame_stack.py --steps 5000
 
-Plays at random behind FrameStack, keeps every step both ways, checks that both give the same transitions, and says what
-each takes. Needs: pip install "framestow[atari]".
+The script plays at random with FrameStack, stores every step in both, checks that both return the same transitions,
+and prints the bytes of each. Needs: pip install "framestow[atari]".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STACK = 4
 
 
 def bytes_of(transitions: deque) -> int:
-    """Bytes of all frames, each counted once, and of the objects that hold them."""
+    """Return the bytes of all frames, each counted once, and of the objects that reference them."""
     frames, total = {}, sys.getsizeof(transitions)
     for transition in transitions:
         total += sys.getsizeof(transition)
@@ -32,14 +32,14 @@ def bytes_of(transitions: deque) -> int:
             if isinstance(part, LazyFrames):
                 frames |= {id(frame): frame for frame in part}
     observations = {id(part) for transition in transitions for part in transition if isinstance(part, LazyFrames)}
-    held = 200  # bytes of a LazyFrames with its tuple
-    return total + held * len(observations) + sum(map(sys.getsizeof, frames.values()))
+    lazy_frames_bytes = 200  # one LazyFrames with its tuple
+    return total + lazy_frames_bytes * len(observations) + sum(map(sys.getsizeof, frames.values()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=5_000, help="steps to play, of four emulator frames each")
-    parser.add_argument("--game", default="Breakout", help="as ALE names it, MsPacman for instance")
+    parser.add_argument("--game", default="Breakout", help="name of the Atari game, such as MsPacman")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
 
@@ -71,11 +71,11 @@ def main() -> None:
         assert np.array_equal(kept_observation, batch.observation[row])
         assert np.array_equal(kept_following, batch.next_observation[row])
         assert kept_terminated == batch.terminated[row]
-    print("32 transitions drawn: both ways of keeping give the same, bit for bit")
+    print("32 sampled transitions: deque and ReplayMemory return the same, bit for bit")
 
     whole_stacks = arguments.steps * 2 * np.asarray(observation).nbytes
     for name, taken in (
-        ("as arrays they would take", whole_stacks),
+        ("arrays of stacks would take", whole_stacks),
         ("the deque of LazyFrames takes", bytes_of(transitions)),
         ("the ReplayMemory takes", memory.nbytes),
     ):

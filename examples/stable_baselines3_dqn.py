@@ -1,13 +1,13 @@
-"""Trains Stable-Baselines3's DQN on an Atari game with a million transitions in memory.
+"""Train Stable-Baselines3's DQN on an Atari game with a million transitions in memory.
 
     pip install "framestow[stable-baselines3,atari]"
-    python examples/stable_baselines3_dqn.py --steps 5000                        a first look
+    python examples/stable_baselines3_dqn.py --steps 5000                        a first try
     python examples/stable_baselines3_dqn.py --game Pong --envs 8 --steps 2000000
-    python examples/stable_baselines3_dqn.py --steps 5000 --save run             saves model and memory
-    python examples/stable_baselines3_dqn.py --steps 5000 --resume run           and goes on with both
+    python examples/stable_baselines3_dqn.py --steps 5000 --save run             save model and memory
+    python examples/stable_baselines3_dqn.py --steps 5000 --resume run           resume from both
 
-One line differs from a script without framestow: ``replay_buffer_class=ReplayBuffer``. The same seed learns the same
-weights. Stable-Baselines3's own buffer would reserve 56 GB for that million.
+One line differs from a script without framestow: ``replay_buffer_class=ReplayBuffer``. The same seed gives the same
+weights. Stable-Baselines3's own buffer would reserve 56 GB for a million transitions.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from framestow.integrations.stable_baselines3 import ReplayBuffer
 from framestow.process_memory import live_bytes
 
 STACK = 4
-PAIR_BYTES = 2 * STACK * 84 * 84  # an observation and the next one, as Stable-Baselines3 keeps them
+PAIR_BYTES = 2 * STACK * 84 * 84  # observation and next observation, as Stable-Baselines3 stores them
 
 
 class Progress(BaseCallback):
-    """Says now and then how far the training is, and what its memory takes."""
+    """Prints the progress of the training and the size of the memory every ``every`` steps."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
-        self.every, self.told_at = every, 0
+        self.every, self.printed_at = every, 0
 
     def _on_step(self) -> bool:
-        if self.num_timesteps - self.told_at >= self.every:
-            self.told_at = self.num_timesteps
+        if self.num_timesteps - self.printed_at >= self.every:
+            self.printed_at = self.num_timesteps
             memory = self.model.replay_buffer.memory
             scores = [episode["r"] for episode in self.model.ep_info_buffer]
-            score = f"mean score {sum(scores) / len(scores):.1f}" if scores else "no game over yet"
+            score = f"mean score {sum(scores) / len(scores):.1f}" if scores else "no game finished yet"
             print(
                 f"{self.num_timesteps:>10,} steps   {score}   {len(memory):,} transitions in "
                 f"{memory.nbytes / 2**20:.1f} MiB, as stacked pairs {len(memory) * PAIR_BYTES / 2**20:,.0f} MiB",
@@ -50,15 +50,15 @@ class Progress(BaseCallback):
         return True
 
 
-def made_model(arguments: argparse.Namespace) -> DQN:
-    """A new model, or the one that was saved, with its memory."""
+def make_model(arguments: argparse.Namespace) -> DQN:
+    """Return a new model, or the saved model with its memory."""
     gymnasium.register_envs(ale_py)
     env = make_atari_env(f"{arguments.game}NoFrameskip-v4", n_envs=arguments.envs, seed=arguments.seed)
     env = VecFrameStack(env, STACK)
     if arguments.resume:
         model = DQN.load(arguments.resume / "model", env=env)
         model.load_replay_buffer(arguments.resume / "memory")
-        print(f"goes on after {model.num_timesteps:,} steps, with {model.replay_buffer.size():,} rows")
+        print(f"resuming after {model.num_timesteps:,} steps, with {model.replay_buffer.size():,} rows")
         return model
     return DQN(
         "CnnPolicy",
@@ -78,24 +78,24 @@ def made_model(arguments: argparse.Namespace) -> DQN:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--game", default="Breakout", help="as ALE calls it: Breakout, Pong, SpaceInvaders ...")
-    parser.add_argument("--steps", type=int, default=5000, help="of all environments together")
-    parser.add_argument("--envs", type=int, default=1, help="environments that play beside one another")
-    parser.add_argument("--capacity", type=int, default=1_000_000, help="transitions to keep")
+    parser.add_argument("--game", default="Breakout", help="name of the Atari game: Breakout, Pong, SpaceInvaders, ...")
+    parser.add_argument("--steps", type=int, default=5000, help="agent steps, all environments together")
+    parser.add_argument("--envs", type=int, default=1, help="number of environments")
+    parser.add_argument("--capacity", type=int, default=1_000_000, help="maximum number of transitions in the buffer")
     parser.add_argument("--learning-starts", type=int, default=1000, help="steps before the first update")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", type=Path, help="a folder for model and memory")
-    parser.add_argument("--resume", type=Path, help="a folder that --save made; it has model and capacity")
+    parser.add_argument("--save", type=Path, help="folder into which model and memory are saved")
+    parser.add_argument("--resume", type=Path, help="folder that --save wrote; its capacity is used")
     arguments = parser.parse_args()
 
-    model = made_model(arguments)
+    model = make_model(arguments)
     model.learn(
         arguments.steps,
         callback=Progress(every=max(arguments.steps // 10, 100)),
         reset_num_timesteps=arguments.resume is None,
     )
     print(model.replay_buffer.memory.report())
-    print(f"the whole process takes {live_bytes() / 2**20:,.0f} MiB")
+    print(f"the process takes {live_bytes() / 2**20:,.0f} MiB")
     if arguments.save:
         model.save(arguments.save / "model")
         model.save_replay_buffer(arguments.save / "memory")

@@ -1,10 +1,10 @@
-"""DQN on an Atari game with Tianshou's collector, algorithm and trainer, from framestow's buffer.
+"""Train Tianshou's DQN on an Atari game, with framestow's replay buffer.
 
     pip install "framestow[atari,tianshou]"
     python examples/tianshou_dqn.py --steps 5000
     python examples/tianshou_dqn.py --steps 10_000_000 --capacity 1_000_000 --envs 10 --learning-starts 50_000
 
-The line that differs from a script with Tianshou's own buffer is the import of ``VectorReplayBuffer``.
+Only the import of ``VectorReplayBuffer`` differs from a script with Tianshou's own buffer.
 """
 
 import argparse
@@ -26,28 +26,28 @@ from framestow.integrations.tianshou import VectorReplayBuffer
 
 gym.register_envs(ale_py)
 
-STEPS_A_COLLECT = 10  # of each environment
-STEPS_AN_EPOCH = 1000  # after which a line says how it goes
+STEPS_A_COLLECT = 10  # per environment
+STEPS_AN_EPOCH = 1000  # then a line about the progress is printed
 
 
 def read_arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Tianshou's DQN on an Atari game, from a packed replay buffer.",
+        description="Train Tianshou's DQN on an Atari game with framestow's replay buffer.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--game", default="Breakout", help="a game of the Arcade Learning Environment")
+    parser.add_argument("--game", default="Breakout", help="name of the Atari game")
     parser.add_argument("--steps", type=int, default=5000, help="agent steps, of four emulator frames each")
-    parser.add_argument("--envs", type=int, default=2, help="environments that are played one after another")
-    parser.add_argument("--capacity", type=int, default=100_000, help="transitions that the buffer keeps")
+    parser.add_argument("--envs", type=int, default=2, help="number of environments")
+    parser.add_argument("--capacity", type=int, default=100_000, help="maximum number of transitions in the buffer")
     parser.add_argument("--learning-starts", type=int, default=1000, help="random steps before the first update")
-    parser.add_argument("--learning-rate", type=float, default=1e-4, help="Adam's")
-    parser.add_argument("--n-step", type=int, default=1, help="rewards of a return before it bootstraps")
-    parser.add_argument("--seed", type=int, default=0, help="settles the whole run, on one machine")
+    parser.add_argument("--learning-rate", type=float, default=1e-4, help="learning rate of Adam")
+    parser.add_argument("--n-step", type=int, default=1, help="steps of an n-step return")
+    parser.add_argument("--seed", type=int, default=0, help="seed; on one machine the same seed gives the same run")
     return parser.parse_args(given)
 
 
 def make_env(game: str) -> gym.Env:
-    """A game whose observations are stacks of four frames, ``(4, 84, 84)``; a lost life ends an episode."""
+    """Return the game with stacks of four frames, ``(4, 84, 84)``; a lost life ends an episode."""
     env = gym.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0.0)
     env = gym.wrappers.AtariPreprocessing(env, terminal_on_life_loss=True)
     return gym.wrappers.FrameStackObservation(gym.wrappers.TransformReward(env, np.sign), 4)
@@ -67,7 +67,7 @@ def make_algorithm(env: gym.Env, args: argparse.Namespace) -> DQN:
 
 
 def train(args: argparse.Namespace, buffer_class: type = VectorReplayBuffer) -> tuple[DQN, VectorReplayBuffer]:
-    np.random.seed(args.seed)  # noqa: NPY002 -- settles how Tianshou explores
+    np.random.seed(args.seed)  # noqa: NPY002 -- Tianshou explores with it
     torch.manual_seed(args.seed)
     envs = DummyVectorEnv([lambda: make_env(args.game) for _ in range(args.envs)])
     envs.seed(args.seed)
@@ -80,7 +80,7 @@ def train(args: argparse.Namespace, buffer_class: type = VectorReplayBuffer) -> 
 
     started = time.monotonic()
 
-    def tell(_epoch: int, env_step: int) -> None:
+    def print_progress(_epoch: int, env_step: int) -> None:
         algorithm.policy.set_eps_training(max(0.05, 1.0 - 5 * env_step / args.steps))
         if env_step and env_step % STEPS_AN_EPOCH < STEPS_A_COLLECT * args.envs:
             rate = env_step / (time.monotonic() - started)
@@ -89,7 +89,7 @@ def train(args: argparse.Namespace, buffer_class: type = VectorReplayBuffer) -> 
     algorithm.run_training(
         OffPolicyTrainerParams(
             training_collector=collector,
-            training_fn=tell,
+            training_fn=print_progress,
             max_epochs=max(args.steps // STEPS_AN_EPOCH, 1),
             epoch_num_steps=min(args.steps, STEPS_AN_EPOCH),
             collection_step_num_env_steps=STEPS_A_COLLECT * args.envs,

@@ -1,10 +1,10 @@
-"""DQN on an Atari game, of TorchRL's own parts, with a replay buffer that keeps every frame once.
+"""Train a DQN on an Atari game with TorchRL, and with framestow's storage in its replay buffer.
 
     pip install "framestow[atari,torchrl]"
     python examples/torchrl_dqn.py --steps 5000
 
-Only the storage of the replay buffer is framestow's. With ``--storage theirs`` it is TorchRL's LazyTensorStorage: the
-same seed gives the same losses and scores, in 56 KB a step.
+Only the storage of the replay buffer is framestow's, and it stores every frame once. ``--storage torchrl`` uses
+TorchRL's LazyTensorStorage instead: the same seed gives the same losses and scores, with 56 KB per step.
 """
 
 import argparse
@@ -33,26 +33,26 @@ from torchrl.objectives import DQNLoss, SoftUpdate
 
 from framestow.integrations.torchrl import FramestowStorage
 
-with warnings.catch_warnings():  # TorchRL deprecates a class of its own when this is imported
+with warnings.catch_warnings():  # this import warns about a deprecated class of TorchRL
     warnings.simplefilter("ignore")
     from torchrl.collectors import Collector
 
 
-def asked():
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description="DQN of TorchRL's parts with a packed replay buffer.")
-    parser.add_argument("--game", default="Breakout", help="as ALE names it")
-    parser.add_argument("--steps", type=int, default=100_000, help="agent steps, of all environments together")
-    parser.add_argument("--envs", type=int, default=4, help="environments that are played side by side")
-    parser.add_argument("--capacity", type=int, default=100_000, help="steps that the replay buffer keeps")
+def read_arguments():
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(description="Train a DQN with TorchRL and framestow's storage.")
+    parser.add_argument("--game", default="Breakout", help="name of the Atari game")
+    parser.add_argument("--steps", type=int, default=100_000, help="agent steps, all environments together")
+    parser.add_argument("--envs", type=int, default=4, help="number of environments")
+    parser.add_argument("--capacity", type=int, default=100_000, help="maximum number of steps in the replay buffer")
     parser.add_argument("--warm-up", type=int, default=1000, help="steps before the first update")
-    parser.add_argument("--storage", choices=["ours", "theirs"], default="ours", help="who keeps the pixels")
-    parser.add_argument("--seed", type=int, default=0, help="of the games, the exploration and the network")
+    parser.add_argument("--storage", choices=["framestow", "torchrl"], default="framestow", help="storage")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the games, the exploration and the network")
     return parser.parse_args()
 
 
-def game(name):
-    """One game: grey 84x84 pixels, four frames stacked."""
+def make_game(name):
+    """Return one game with stacks of four grey 84x84 frames."""
     gymnasium.register_envs(ale_py)
     frames = GymWrapper(AtariPreprocessing(gymnasium.make(f"ALE/{name}-v5", frameskip=1)))
     transforms = Compose(
@@ -83,16 +83,16 @@ class QNetwork(nn.Module):
         )
 
     def forward(self, pixels):
-        """Value every action: ``(..., 4, 84, 84)`` to ``(..., num_actions)``."""
+        """Return the value of every action, ``(..., num_actions)``, for ``(..., 4, 84, 84)``."""
         leading = pixels.shape[:-3]
         return self.layers(pixels.reshape(-1, 4, 84, 84) / 255.0).reshape(*leading, -1)
 
 
 def main():
-    """Train, and say what happens."""
-    options = asked()
+    """Train the agent and print its progress."""
+    options = read_arguments()
     torch.manual_seed(options.seed)
-    env = SerialEnv(options.envs, lambda: game(options.game))
+    env = SerialEnv(options.envs, lambda: make_game(options.game))
     env.set_seed(options.seed)
 
     actor = QValueActor(QNetwork(env.action_spec.shape[-1]), in_keys=["pixels"], spec=env.action_spec)
@@ -101,8 +101,8 @@ def main():
     target_network = SoftUpdate(loss_of, eps=0.995)
     optimizer = torch.optim.Adam(loss_of.parameters(), lr=1e-4)
 
-    ours = options.storage == "ours"
-    storage = FramestowStorage(options.capacity) if ours else LazyTensorStorage(options.capacity)
+    uses_framestow = options.storage == "framestow"
+    storage = FramestowStorage(options.capacity) if uses_framestow else LazyTensorStorage(options.capacity)
     buffer = TensorDictReplayBuffer(storage=storage, batch_size=32)
     per_batch = 16 * options.envs
     collector = Collector(
@@ -112,7 +112,7 @@ def main():
         total_frames=-(-options.steps // per_batch) * per_batch,
         auto_register_policy_transforms=False,
     )
-    num_steps, scores, started, told = 0, [], time.monotonic(), 0
+    num_steps, scores, started, printed_at = 0, [], time.monotonic(), 0
     loss = torch.tensor(torch.nan)
     for data in collector:
         num_steps += data.numel()
@@ -125,13 +125,13 @@ def main():
             loss.backward()
             optimizer.step()
             target_network.step()
-        if num_steps - told >= 1000 or num_steps >= options.steps:
-            told = num_steps
+        if num_steps - printed_at >= 1000 or num_steps >= options.steps:
+            printed_at = num_steps
             score = f"{sum(scores[-20:]) / len(scores[-20:]):.1f}" if scores else "none yet"
             rate = num_steps / (time.monotonic() - started)
             print(f"{num_steps:,} steps, {rate:.0f} a second, loss {loss.item():.4f}, score of the last games {score}")
     collector.shutdown()
-    if ours:
+    if uses_framestow:
         print(storage.memory.report())
 
 

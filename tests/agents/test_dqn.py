@@ -115,7 +115,7 @@ def test_without_double_q_learning_no_target_is_lower_and_some_are_higher() -> N
     assert (difference > 0).any()
 
 
-def test_the_target_network_follows_every_so_many_updates_and_not_between() -> None:
+def test_the_target_network_is_copied_only_every_target_every_updates() -> None:
     agent = _agent(target_every=3)
     start = _weights(agent, "target")
 
@@ -145,7 +145,7 @@ def test_the_same_seed_gives_the_same_agent_and_another_seed_another() -> None:
     assert not _equal(_weights(_agent(seed=5)), _weights(_agent(seed=6)))
 
 
-def test_building_and_learning_leave_pytorchs_global_generator_alone() -> None:
+def test_building_and_learning_do_not_use_pytorchs_global_generator() -> None:
     before = torch.get_rng_state()
 
     _agent().learn(_batch(0))
@@ -162,7 +162,7 @@ def test_learning_does_not_write_to_the_batch() -> None:
         np.testing.assert_array_equal(array, getattr(batch, name), err_msg=name)
 
 
-def test_a_state_saved_and_loaded_through_a_file_goes_on_bit_for_bit() -> None:
+def test_an_agent_restored_from_a_file_continues_bit_for_bit() -> None:
     agent, resumed = _agent(seed=0), _agent(seed=1)
     observations = _batch(9).observation
     for seed in range(4):
@@ -187,7 +187,7 @@ def test_a_state_of_another_network_is_refused_and_changes_nothing() -> None:
     before = _weights(agent)
     foreign = _agent(shape=(4, 12, 12)).state_dict()
 
-    with pytest.raises(IncompatibleError, match=r"saved network has torso\.0\.weight \(32, 4, 3, 3\)"):
+    with pytest.raises(IncompatibleError, match=r"saved network has torso\.0\.weight of shape \(32, 4, 3, 3\)"):
         agent.load_state_dict(foreign)
 
     assert _equal(before, _weights(agent))

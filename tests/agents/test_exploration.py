@@ -22,7 +22,7 @@ def _policy(epsilon: float, seed: int = 0, num_actions: int = 18) -> EpsilonGree
     return EpsilonGreedy(LinearSchedule(epsilon, epsilon, 0), num_actions, seed)
 
 
-def test_the_schedule_falls_in_a_line_and_then_stays() -> None:
+def test_the_schedule_is_linear_and_then_constant() -> None:
     schedule = LinearSchedule(start=1.0, end=0.1, over_steps=1_000)
 
     assert [schedule.at(step) for step in (0, 500, 1_000, 10**9)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
@@ -32,7 +32,7 @@ def test_a_schedule_over_no_steps_starts_at_its_end() -> None:
     assert LinearSchedule(start=1.0, end=0.25, over_steps=0).at(0) == 0.25
 
 
-def test_epsilon_zero_is_greedy_and_epsilon_one_never_asks() -> None:
+def test_epsilon_zero_is_greedy_and_epsilon_one_never_computes_values() -> None:
     def refuse(observations: NDArray[np.uint8]) -> NDArray[np.int64]:
         raise AssertionError("asked for a greedy action")
 
@@ -68,7 +68,7 @@ def test_draws_do_not_depend_on_the_network() -> None:
     )
 
 
-def test_a_saved_state_goes_on_where_it_was() -> None:
+def test_a_restored_state_continues_the_random_sequence() -> None:
     policy, other = _policy(0.5, seed=3), _policy(0.5, seed=4)
     policy.act(_observations(8), 0, _always_seven)
     state = policy.state_dict()

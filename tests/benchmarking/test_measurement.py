@@ -1,4 +1,4 @@
-"""Every system returns what it was fed, or is left out with the reason."""
+"""Each system returns the stored play, or is left out with the reason."""
 
 import json
 from typing import Any
@@ -77,7 +77,7 @@ def test_all_storages_of_framestow_are_measured_with_the_bare_copy():
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES.keys())
-def test_a_library_returns_what_it_was_fed(library: Library):
+def test_a_library_returns_the_stored_play(library: Library):
     if not library.is_installed:
         pytest.skip(f"{library.key} is not installed: {library.install_command}")
 
@@ -87,12 +87,12 @@ def test_a_library_returns_what_it_was_fed(library: Library):
     assert [kind.name for kind in (*FRAMESTOW_SYSTEMS, *library.systems)] == [system.name for system in figures.systems]
 
 
-def test_a_system_that_returns_other_observations_than_it_was_fed_is_left_out_with_the_reason():
+def test_a_system_that_returns_wrong_observations_is_left_out_with_the_reason():
     figures = _measured(_library(Shuffling), LAZY_FRAMES)
 
     [left_out] = figures.left_out
     assert "shuffling" == left_out.name
-    assert "gave a next observation that it was not fed" in left_out.reason
+    assert "returned a wrong next observation" in left_out.reason
     assert "LazyFrames in a list" == figures.systems[-1].name
 
 
@@ -126,7 +126,7 @@ def test_the_bare_copy_takes_no_more_than_a_third_of_the_bytes():
     assert 9_000 // 3 // 30 == _measured(max_bytes=9_000, transitions=10_000).bare_copy.transitions
 
 
-def test_many_streams_append_at_once_from_different_places_of_the_play():
+def test_several_environments_append_different_parts_of_the_play():
     assert append_us_of_streams(PLAY, num_envs=5, stack=2, num_calls=64) > 0
 
 
@@ -138,7 +138,7 @@ def test_many_streams_append_at_once_from_different_places_of_the_play():
         ({"transitions": 2**24 + 1}, "transitions is 16,777,217: each reward is its transition's number"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(changed: dict[str, Any], message: str):
+def test_invalid_settings_are_refused(changed: dict[str, Any], message: str):
     with pytest.raises(InvalidSettingsError, match=message):
         _settings(**changed)
 

@@ -1,4 +1,4 @@
-"""Play is recorded once and handed out again and again, as an agent meets it."""
+"""A play is recorded once and repeated step by step."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_an_observation_is_padded_with_its_episodes_first_frame_and_no_other():
     assert [[0, 0, 1], [2, 3, 4], [10, 11, 12]] == led_to.tolist()
 
 
-def test_steps_go_on_counting_when_the_play_begins_anew():
+def test_step_numbers_continue_when_the_play_repeats():
     play = numbered_play()
     num_steps = 2 * len(play.positions) + 5
 

@@ -33,13 +33,13 @@ def test_the_table_fits_into_80_columns_with_every_system_on_a_line_of_its_own()
     assert ["70,000", "701", "13.6", "530", "3.58", "5.41", "250.0"] == halved[2:]
 
 
-def test_the_table_tells_settings_losses_and_what_is_missing():
+def test_the_table_lists_settings_losses_and_missing_libraries():
     printed = _printed(200)
 
     assert "Stable-Baselines3 2.9.2: optimize_memory_usage, torch threads: 1; gives up truncation" in printed
     assert "left out: cpprb: TypeError: no such argument" in printed
     assert 'not installed: torchrl; pip install "torchrl"' in printed
-    assert "framestow appends in 4.1 µs" in printed
+    assert "framestow appends a step in 4.1 µs" in printed
     assert "framestow on 2 threads" in printed
 
 

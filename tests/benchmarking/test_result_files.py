@@ -1,4 +1,4 @@
-"""A result file tells the figures, the command and the machine."""
+"""A result file has the figures, the command and the machine."""
 
 import json
 from pathlib import Path

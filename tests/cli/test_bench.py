@@ -96,13 +96,13 @@ def test_libraries_that_are_not_installed_are_listed_with_the_command_that_insta
         ),
         (["Pong", "--rounds", "0"], "rounds is 0: it must be above 0; give a larger one"),
         (["Pong", "--max-gib", "0"], "max_gib is 0: it must be above 0; give a larger --max-gib"),
-        (["Pong", "--out", __file__], f"out is {__file__}: that is a file; give a folder with --out"),
+        (["Pong", "--out", __file__], f"out is {__file__}: it is a file; give a folder with --out"),
         (["Pong", "--preset", "naturre"], "did you mean 'nature'?"),
         (["Pong", "--frames", "1"], "frames is 1: a transition needs 2; give a larger number"),
     ],
 )
 @with_matplotlib
-def test_what_cannot_work_is_refused_in_one_line_and_nothing_is_written(
+def test_invalid_options_are_refused_in_one_line_and_nothing_is_written(
     arguments: list[str],
     message: str,
     capsys: pytest.CaptureFixture[str],
@@ -170,7 +170,7 @@ def test_bench_works_without_pytorch(tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-def test_the_help_of_bench_waits_for_nothing_large() -> None:
+def test_the_help_of_bench_imports_no_large_library() -> None:
     script = (
         "import sys; from framestow.cli import main\n"
         "try: main(['bench', '--help'])\n"

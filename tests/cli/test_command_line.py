@@ -1,4 +1,4 @@
-"""The command: what it refuses, in one line, and what it says when it is done."""
+"""The ``framestow`` command: one-line errors, help, training, evaluation and signals."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_an_unknown_game_names_the_nearest(capsys: pytest.CaptureFixture[str], t
     assert not (tmp_path / "run").exists()
 
 
-def test_no_game_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_without_a_game_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "try: framestow train Breakout" in _refusal(["train"], capsys)
 
 
@@ -59,7 +59,7 @@ def test_no_game_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> Non
         (["--stack", "300"], "--stack is 300: an observation has 1 to 256 frames"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_before_a_folder_is_made(
+def test_an_invalid_setting_is_refused_before_a_folder_is_made(
     option: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     error = _refusal(["train", "Pong", "--run-dir", str(tmp_path / "run"), *option], capsys)
@@ -68,7 +68,7 @@ def test_a_setting_that_cannot_work_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_memory_that_cannot_fit_is_refused_with_what_would_before_a_folder_is_made(
+def test_a_memory_that_cannot_fit_is_refused_with_a_size_that_fits_before_a_folder_is_made(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     asked = ["--memory", "1_000_000_000", "--steps", "1_000_000_000", "--storage", "raw"]
@@ -94,22 +94,22 @@ def test_after_a_refused_start_the_corrected_command_trains_in_the_same_folder(
     assert newest_checkpoint(run / "checkpoints") is not None
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_start_that_fails_leaves_of_the_folder_what_was_there(
-    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_start_that_fails_removes_the_files_and_folders_it_made(
+    exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr(torch.optim, "Adam", refuses)
+    monkeypatch.setattr(torch.optim, "Adam", fail)
     run = tmp_path / "runs" / "run"
-    if is_there:
+    if exists:
         run.mkdir(parents=True)
 
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         main(["train", "Pong", "--steps", "8", "--memory-on-disk", "--run-dir", str(run), *SHORT])
 
-    assert list(tmp_path.rglob("*")) == ([run.parent, run] if is_there else [])
+    assert list(tmp_path.rglob("*")) == ([run.parent, run] if exists else [])
 
 
 @pytest.mark.parametrize("below", ["", "run"])
@@ -135,15 +135,15 @@ def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["Breakout"], "game: run has 'Pong', asked 'Breakout'"),
+        (["Breakout"], "game: run has 'Pong', given 'Breakout'"),
         (
             ["--learning-rate", "0.5", "--stack", "2"],
-            "stack: run has 4, asked 2; learning_rate: run has 0.0001, asked 0.5",
+            "stack: run has 4, given 2; learning_rate: run has 0.0001, given 0.5",
         ),
         (["--run-dir", "elsewhere"], "a resumed run stays in its folder"),
     ],
 )
-def test_resuming_as_another_run_is_refused_with_the_difference(
+def test_resuming_with_other_settings_is_refused_with_the_differences(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     RunFolder.create(tmp_path / "run", Settings("Pong"))
@@ -155,10 +155,10 @@ def test_resuming_as_another_run_is_refused_with_the_difference(
 
 
 @pytest.mark.parametrize("command", ["train --resume", "evaluate", "watch"])
-def test_a_folder_that_is_no_run_is_refused_by_each_command(
+def test_each_command_refuses_a_folder_without_a_run(
     command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert "is no run folder" in _refusal([*command.split(), str(tmp_path)], capsys)
+    assert "is not a run folder" in _refusal([*command.split(), str(tmp_path)], capsys)
 
 
 @pytest.mark.parametrize("command", ["evaluate", "watch"])
@@ -170,7 +170,7 @@ def test_a_run_without_a_checkpoint_cannot_be_played(
     assert "has no checkpoint yet" in _refusal([command, str(tmp_path / "run")], capsys)
 
 
-def test_help_teaches_with_examples_and_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_examples_and_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "framestow train Breakout" in capsys.readouterr().out
@@ -182,7 +182,7 @@ def test_help_teaches_with_examples_and_lists_every_setting(capsys: pytest.Captu
         assert f"--{name.replace('_', '-')}" in shown
 
 
-def test_the_command_alone_shows_help_and_exits_as_bad_usage_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_without_arguments_prints_help_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
 
     captured = capsys.readouterr()
@@ -194,11 +194,11 @@ def test_the_help_of_train_says_that_a_new_run_needs_a_game(capsys: pytest.Captu
     with pytest.raises(SystemExit, match="0"):
         main(["train", "--help"])
 
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "needed for a new run" in line]
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "required for a new run" in line]
     assert "''" not in line
 
 
-INTERRUPTED_WHERE_A_MODULE_IS_IMPORTED = """
+INTERRUPT_ON_IMPORT = """
 import os, signal, sys
 class Interrupter:
     module = sys.argv.pop(1)
@@ -213,7 +213,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize("module", ["framestow.cli.command_line", "numpy", "numpy.linalg", "tyro", "torch"])
 def test_ctrl_c_while_the_libraries_load_stops_without_a_traceback(module: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED_WHERE_A_MODULE_IS_IMPORTED, module, "evaluate", str(tmp_path)]
+    command = [sys.executable, "-c", INTERRUPT_ON_IMPORT, module, "evaluate", str(tmp_path)]
 
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
@@ -235,16 +235,19 @@ def test_an_epsilon_that_is_no_probability_is_refused_by_the_name_of_its_option(
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("game.txt", "a video's name must end in one of .avi .flv .m4v .mkv .mov .mp4 .mpg .ts .wmv; give --output"),
+        (
+            "game.txt",
+            "must end in one of .avi .flv .m4v .mkv .mov .mp4 .mpg .ts .wmv; give --output {tmp_path}/game.mp4",
+        ),
         ("game", "give --output {tmp_path}/game.mp4"),
-        ("nowhere/game.mp4", "there is no folder {tmp_path}/nowhere; make it, or give another --output"),
-        ("folder.mp4", "that is a folder; give the name of a file in it with --output"),
+        ("nowhere/game.mp4", "the folder {tmp_path}/nowhere does not exist; create it, or give another --output"),
+        ("folder.mp4", "it is a folder; give the name of a file in it with --output"),
     ],
 )
 def test_an_output_that_cannot_be_a_video_is_refused_before_the_game_is_played(
     output: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    RunFolder.create(tmp_path / "run", Settings("Pong"))  # has no checkpoint: playing would be refused for that
+    RunFolder.create(tmp_path / "run", Settings("Pong"))  # has no checkpoint: playing would fail for that
     (tmp_path / "folder.mp4").mkdir()
 
     error = _refusal(["watch", str(tmp_path / "run"), "--output", str(tmp_path / output)], capsys)
@@ -253,14 +256,14 @@ def test_an_output_that_cannot_be_a_video_is_refused_before_the_game_is_played(
     assert message.format(tmp_path=tmp_path) in error
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
 
     assert re.fullmatch(r"framestow \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("module", ["tyro", "rich", "torch", "ale_py"])
-def test_a_missing_extra_says_what_to_install(module: str) -> None:
+def test_a_missing_extra_is_named_with_the_pip_command(module: str) -> None:
     script = (
         f"import sys; sys.modules[{module!r}] = None; from framestow.cli import main;"
         "sys.exit(main(['evaluate', 'nowhere']))"
@@ -293,10 +296,10 @@ def test_playing_with_another_preset_warns_and_names_what_differs(
 
     assert main([command, str(tmp_path / "run"), "--preset", "baselines"]) == 2  # there is no checkpoint yet
 
-    said = capsys.readouterr()
-    assert "warning: trained with the preset nature, played with baselines: the scores are not comparable" in said.out
-    assert "life_loss 'terminates' against 'terminates_after_step'" in said.out
-    assert "checkpoint" in said.err
+    printed = capsys.readouterr()
+    assert "warning: trained with preset nature, played with preset baselines: do not compare the scores" in printed.out
+    assert "life_loss 'terminates' against 'terminates_after_step'" in printed.out
+    assert "checkpoint" in printed.err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "watch"])
@@ -307,12 +310,12 @@ def test_playing_with_a_preset_of_other_actions_is_refused(
 
     assert main([command, str(tmp_path / "run"), "--preset", "dopamine"]) == 2
 
-    said = capsys.readouterr()
-    assert said.err == (
-        "error: preset 'dopamine' has 4 actions in Breakout: the run was trained with 'machado2018', of 18, and its "
-        "network has an output for each of these; play with machado2018\n"
+    printed = capsys.readouterr()
+    assert printed.err == (
+        "error: preset 'dopamine' has 4 actions in Breakout: the network was trained with 'machado2018', which has 18; "
+        "play with machado2018\n"
     )
-    assert "warning" not in said.out
+    assert "warning" not in printed.out
 
 
 @pytest.mark.slow
@@ -333,22 +336,24 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
     evaluated_with_other = capsys.readouterr().out
 
     assert f"framestow train --resume {run} --steps 240" in first
-    assert re.search(r"memory: about .* for 120 transitions in RAM .*, measured on 640 frames of random play", first)
+    assert re.search(
+        r"memory: about .* in RAM .* for 120 transitions: .*, measured on 640 frames of random play", first
+    )
     assert "120 of 1,000 transitions in" in first
-    assert "going on at step 120 with Breakout (machado2018) to 160 agent steps" in second
-    assert re.search(r"memory: about .* for 160 transitions in RAM .*, measured on 640 frames", second)
+    assert "resuming Breakout at step 120 (machado2018) to 160 agent steps" in second
+    assert re.search(r"memory: about .* in RAM .* for 160 transitions: .*, measured on 640 frames", second)
     assert RunFolder.open(Path(run)).settings().steps == 160
     stored = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert len(stored["scores"]) == 3
     assert stored["agent_steps"] == 160
     assert f"mean {stored['mean']:.2f} · median {stored['median']:g}" in evaluated
-    assert "trained with the preset machado2018 for 160 agent steps" in evaluated
+    assert "trained with preset machado2018 for 160 agent steps" in evaluated
     other = json.loads((tmp_path / "run2" / "evaluation.json").read_text())
     assert (stored["preset"], stored["played_preset"]) == ("machado2018", "machado2018")
     assert (other["preset"], other["played_preset"], other["epsilon"]) == ("nature", "baselines", 0.01)
-    assert "1 games with baselines at epsilon 0.01" in evaluated_with_other
+    assert "1 game played with preset baselines at epsilon 0.01" in evaluated_with_other
     assert "warning" not in evaluated + watched
-    assert "15 steps at epsilon 1, cut off before the game ended" in watched
+    assert "15 steps at epsilon 1, stopped before the game ended" in watched
     assert (tmp_path / "run" / "Breakout-160.mp4").read_bytes()[4:8] == b"ftyp"
 
 
@@ -356,7 +361,9 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.exhaustive)]
 )
-def test_a_signal_saves_the_run_and_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
+def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     training = subprocess.Popen(
         _command("train", "Breakout", "--steps", "1_000_000", "--run-dir", str(run), *SHORT),
@@ -370,13 +377,13 @@ def test_a_signal_saves_the_run_and_says_how_to_go_on(number: signal.Signals, co
         assert "training on Breakout" in training.stdout.readline()
         time.sleep(2)
         training.send_signal(number)
-        said, _ = training.communicate(timeout=60)
+        output, _ = training.communicate(timeout=60)
     finally:
         training.kill()
 
     assert training.returncode == code
-    assert "stopping: saving the run" in said
-    assert re.search(rf"go on\s+framestow train --resume {re.escape(str(run))}\s*\n", said)
+    assert "stopping: saving the run" in output
+    assert re.search(rf"resume\s+framestow train --resume {re.escape(str(run))}\s*\n", output)
     newest = newest_checkpoint(run / "checkpoints")
     assert newest is not None
     saved_steps = int(newest.name.removeprefix("step-"))

@@ -1,4 +1,4 @@
-"""The filmstrip of a transition: each kind of frame as a picture, and what stands around it."""
+"""The filmstrip of a transition: each kind of frame as a picture, the captions and the headlines."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def recorded(frames: np.ndarray, stack: int, spec: FrameSpec, **ending) -> Repla
 def test_every_shape_of_a_frame_becomes_a_picture_with_all_its_values(spec, expected_shape):
     frames = np.random.default_rng(0).integers(0, 256, (2, *spec.shape), np.uint8)
 
-    pictures, told = frame_pictures(frames, spec)
+    pictures, note = frame_pictures(frames, spec)
 
-    assert (expected_shape, np.uint8, "") == (pictures.shape, pictures.dtype, told)
+    assert (expected_shape, np.uint8, "") == (pictures.shape, pictures.dtype, note)
     assert sorted(frames.reshape(-1)) == sorted(pictures.reshape(-1))
 
 
-def test_channels_stand_side_by_side_where_they_may_be_frames_or_colours():
+def test_two_or_four_channels_are_drawn_side_by_side():
     frame = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
 
     (picture,), _ = frame_pictures(frame[None], FrameSpec((2, 3, 4)))
@@ -59,21 +59,21 @@ def test_channels_stand_side_by_side_where_they_may_be_frames_or_colours():
 def test_scaled_floats_are_shown_as_their_pixels():
     pixels = np.arange(12, dtype=np.uint8).reshape(1, 3, 4) * 20
 
-    pictures, told = frame_pictures(
+    pictures, note = frame_pictures(
         (pixels / np.float32(255)).astype(np.float32), FrameSpec((3, 4), np.float32, is_scaled=True)
     )
 
-    assert "" == told
+    assert "" == note
     assert pixels.tolist() == pictures.tolist()
 
 
-def test_other_numbers_are_shown_between_their_extremes_and_that_is_told():
+def test_other_numbers_are_scaled_from_minimum_to_maximum_with_a_note():
     frames = np.array([[[-2.0, 0.0]], [[np.nan, 6.0]]])
 
-    pictures, told = frame_pictures(frames, FrameSpec((1, 2), np.float64))
+    pictures, note = frame_pictures(frames, FrameSpec((1, 2), np.float64))
 
-    assert [[[0, 64]], [[64, 255]]] == pictures.tolist()  # what is no number is shown as 0
-    assert "shown from -2 (dark) to 6 (bright)" == told
+    assert [[[0, 64]], [[64, 255]]] == pictures.tolist()  # nan is shown as 0
+    assert "shown from -2 (dark) to 6 (bright)" == note
 
 
 def test_a_frame_of_one_value_everywhere_is_shown():
@@ -82,19 +82,19 @@ def test_a_frame_of_one_value_everywhere_is_shown():
     assert [[[0, 0], [0, 0]]] == pictures.tolist()
 
 
-def test_a_vector_is_a_bar_for_each_number():
-    pictures, told = frame_pictures(np.array([[0.0, 0.5, 1.0]]), FrameSpec((3,), np.float64))
+def test_a_vector_is_drawn_as_one_bar_per_number():
+    pictures, note = frame_pictures(np.array([[0.0, 0.5, 1.0]]), FrameSpec((3,), np.float64))
 
     bars = pictures[0].reshape(pictures.shape[1], 3, -1).max(axis=2) > 0
     heights = bars.mean(axis=0)
     assert heights[0] < 0.05
     assert abs(heights[1] - 0.5) < 0.02
     assert 1.0 == heights[2]
-    assert "shown from 0 (no bar) to 1 (a full bar)" == told
+    assert "shown from 0 (no bar) to 1 (a full bar)" == note
 
 
 @pytest.mark.parametrize("stack", [1, 4, 9])
-def test_the_frames_stand_in_order_enlarged_from_the_observation_to_the_next_one(stack, tmp_path):
+def test_frames_are_enlarged_and_in_order_from_observation_to_next_observation(stack, tmp_path):
     shown = min(stack, 6)
     frames = np.stack([np.full((10, 10), 31 + 15 * number, np.uint8) for number in range(12)])
     spec = FrameSpec((10, 10))
@@ -124,7 +124,7 @@ def test_a_large_frame_is_shrunk_until_the_strip_fits(tmp_path):
     assert height < 480
 
 
-def test_padding_and_endings_change_what_is_written_around_the_frames(tmp_path):
+def test_padding_and_termination_change_the_captions_and_headlines(tmp_path):
     spec = FrameSpec((10, 10))
     frames = np.zeros((3, 10, 10), np.uint8)
     memory, ended = recorded(frames, 2, spec), recorded(frames, 2, spec, terminated=True)
@@ -143,7 +143,7 @@ def test_padding_and_endings_change_what_is_written_around_the_frames(tmp_path):
     assert not (plain == red).all(axis=2).any()
 
 
-def test_of_several_arrays_the_largest_picture_is_drawn_or_the_one_that_is_named(tmp_path):
+def test_the_largest_picture_is_drawn_unless_a_key_is_given(tmp_path):
     space = {"a": FrameSpec((4, 4)), "b": (FrameSpec((9, 9)), FrameSpec((400,), np.float32))}
     memory = ReplayMemory(10, space, 4, stack=2)
     frames = {"a": np.full((1, 4, 4), 201, np.uint8), "b": (np.full((1, 9, 9), 99, np.uint8), np.zeros((1, 400), "f4"))}
@@ -159,7 +159,9 @@ def test_of_several_arrays_the_largest_picture_is_drawn_or_the_one_that_is_named
 
     assert [(True, False), (False, True)] == [(shows(name, 99), shows(name, 201)) for name in ("largest", "named")]
     assert (tmp_path / "vector").stat().st_size > 0
-    with pytest.raises(InvalidSettingsError, match=r"key is 'c': the observations have a, b\.0, b\.1; give one"):
+    with pytest.raises(
+        InvalidSettingsError, match=r"key is 'c': the observations have a, b\.0, b\.1; give another --key"
+    ):
         write_filmstrip(tmp_path / "none", DrawnTransition(batch, 0, 1, 1), spec, "Arm", "c")
     with pytest.raises(InvalidSettingsError, match="key is 'c': the observations have one array without a key"):
         chosen_leaf(FrameSpec((4, 4)), "c")

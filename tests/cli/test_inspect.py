@@ -1,4 +1,4 @@
-"""``framestow inspect``: what it finds, tells and draws."""
+"""``framestow inspect``: the memory it finds, the tables it prints and the picture it draws."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "saved"
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def file_contents(folder: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def test_a_memory_is_told_by_game_and_a_transition_of_it_is_drawn_where_the_user_is(saved, capsys):
-    before = contents(saved)
+def test_inspect_prints_each_game_and_draws_a_transition_into_the_current_folder(saved, capsys):
+    before = file_contents(saved)
 
     assert 0 == main(["inspect", str(saved)])
 
@@ -48,21 +48,21 @@ def test_a_memory_is_told_by_game_and_a_transition_of_it_is_drawn_where_the_user
     assert re.search(r"^ +Pong +Qbert$", shown, re.MULTILINE)
     assert re.search(r"^transitions +4 +5$", shown, re.MULTILINE)
     assert re.search(r"^whole episodes +1 +0$", shown, re.MULTILINE)
-    assert re.search(r"^return of whole ones, mean +6 +-$", shown, re.MULTILINE)
+    assert re.search(r"^return of whole episodes, mean +6 +-$", shown, re.MULTILINE)
     assert "stack 2, padded with first frame" in shown
     assert b"\x89PNG" == Path("saved-filmstrip.png").read_bytes()[:4]
-    assert before == contents(saved)
+    assert before == file_contents(saved)
 
 
 class Newest(Sampler):
-    """A sampler that framestow does not know."""
+    """A sampler that is not part of framestow."""
 
     def draw(self, batch_size, held, generator):
         newest = held.sampleable_at(np.full(batch_size, len(held) - 1))
         return Draw(newest, np.ones(batch_size, np.float32))
 
 
-def test_a_memory_of_n_step_returns_that_anybodys_sampler_draws_from_is_told(tmp_path, monkeypatch, capsys):
+def test_a_memory_with_n_step_returns_and_a_user_defined_sampler_is_inspected(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     memory = numbered_memory(1000, n_step=3, sampler=Newest())
     play_episode(memory, 0, 6, terminated=True)
@@ -78,28 +78,28 @@ def test_a_memory_of_n_step_returns_that_anybodys_sampler_draws_from_is_told(tmp
     assert {0: 3, 1: 3, 2: 3, 3: 3, 4: 2, 5: 1} == horizons
 
 
-def test_json_has_everything_and_draws_only_where_it_is_told_to(saved, capsys):
+def test_json_has_everything_and_draws_only_with_filmstrip(saved, capsys):
     assert 0 == main(["inspect", str(saved), "--json"])
-    told = json.loads(capsys.readouterr().out)
+    content = json.loads(capsys.readouterr().out)
     assert [] == list(Path().glob("*.png"))
     assert 0 == main(["inspect", str(saved), "--json", "--filmstrip", "strip.png"])
 
     assert "strip.png" == json.loads(capsys.readouterr().out)["filmstrip"]
     assert Path("strip.png").exists()
-    pong, _ = told["labels"]
+    pong, _ = content["labels"]
     assert ("Pong", 4, 5, 1) == (pong["label"], pong["transitions"], pong["frames"], pong["whole_episodes"])
     assert {"mean": 6.0, "least": 6.0, "greatest": 6.0} == pong["returns"]
-    assert 9 == told["transitions"]
-    assert told["nbytes"] == sum(file.stat().st_size for file in saved.iterdir() if file.name != "LOCK")
+    assert 9 == content["transitions"]
+    assert content["nbytes"] == sum(file.stat().st_size for file in saved.iterdir() if file.name != "LOCK")
 
 
-def test_the_folder_of_a_filmstrip_is_made(saved):
+def test_the_folder_of_a_filmstrip_is_created(saved):
     assert 0 == main(["inspect", str(saved), "--filmstrip", "pictures/today/strip.png"])
 
     assert b"\x89PNG" == Path("pictures/today/strip.png").read_bytes()[:4]
 
 
-def test_each_seed_draws_a_transition_and_the_same_seed_the_same(saved):
+def test_the_seed_selects_the_transition_that_is_drawn(saved):
     pictures = []
     for seed in [0, 0, 1, 2, 3]:
         main(["inspect", str(saved), "--seed", str(seed), "--filmstrip", "strip.png"])
@@ -109,7 +109,7 @@ def test_each_seed_draws_a_transition_and_the_same_seed_the_same(saved):
     assert len(set(pictures)) > 1
 
 
-def test_a_memory_without_transitions_is_told_and_not_drawn(tmp_path, monkeypatch, capsys):
+def test_an_empty_memory_is_inspected_without_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     numbered_memory(10).save("empty")
 
@@ -119,7 +119,7 @@ def test_a_memory_without_transitions_is_told_and_not_drawn(tmp_path, monkeypatc
     assert [] == list(Path().glob("*.png"))
 
 
-def test_columns_are_told_by_name_dtype_and_shape(tmp_path, monkeypatch, capsys):
+def test_extras_are_printed_with_name_dtype_and_shape(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ReplayMemory(10, FrameSpec((1, 1)), 2, extras={"log_prob": "f4", "state": ("f8", (2, 3))}).save("empty")
 
@@ -128,7 +128,7 @@ def test_columns_are_told_by_name_dtype_and_shape(tmp_path, monkeypatch, capsys)
     assert "extras log_prob float32, state float64 2x3" in capsys.readouterr().out
 
 
-def test_several_arrays_are_told_by_key_and_one_of_them_is_drawn(tmp_path, monkeypatch, capsys):
+def test_several_arrays_are_printed_by_key_and_key_selects_the_one_to_draw(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     memory = ReplayMemory(10, {"eye": FrameSpec((8, 8)), "pose": FrameSpec((3,), np.float32)}, 4)
     frames = {"eye": np.zeros((1, 8, 8), np.uint8), "pose": np.zeros((1, 3), np.float32)}
@@ -158,15 +158,18 @@ def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: None, "is no folder: a memory lies in a folder; check the path"),
-        (Path.mkdir, "holds no memory: there is no MANIFEST in it; give the folder of a memory, a run or a checkpoint"),
+        (lambda folder: None, "is not a folder: a saved memory is a folder; check the path"),
+        (
+            Path.mkdir,
+            "has no memory: it contains no MANIFEST file; give the folder of a memory, a run or a checkpoint",
+        ),
         (
             lambda folder: (folder.mkdir(), (folder / "settings.json").touch()),
-            "holds no memory: there is no MANIFEST in it; the run has saved none yet; train first",
+            "has no memory: the run has not saved a checkpoint yet; train it first",
         ),
     ],
 )
-def test_a_folder_without_a_memory_is_refused_with_what_to_do(make, message, tmp_path, capsys):
+def test_a_folder_without_a_memory_is_refused_with_the_way_out(make, message, tmp_path, capsys):
     make(tmp_path / "folder")
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
@@ -184,7 +187,7 @@ def test_the_drawn_transition_is_uniform(saved):
     assert ((counts - 100) ** 2 / 100).sum() < 26  # chi-square of 8 degrees of freedom: 1 in 1000
 
 
-def test_a_kept_generation_is_told_and_what_a_crash_left_beside_it(tmp_path, monkeypatch, capsys):
+def test_other_generations_and_files_left_by_a_crash_are_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     memory = played_memory()
     memory.save("saved", keep_previous=True)
@@ -195,12 +198,12 @@ def test_a_kept_generation_is_told_and_what_a_crash_left_beside_it(tmp_path, mon
     main(["inspect", "saved"])
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a memory of format version 1, generation 2, written" in shown
-    assert "kept beside it: generation 1" in shown
-    assert "300 B in state.000003.npz belong to no commit" in shown
+    assert "replay memory, format version 1, generation 2, written" in shown
+    assert "other generations in this folder: 1" in shown
+    assert "300 B in state.000003.npz belong to no generation" in shown
 
 
-def test_an_older_generation_is_looked_at_by_its_checkpoint(tmp_path, capsys):
+def test_the_folder_of_a_checkpoint_selects_its_generation(tmp_path, capsys):
     checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000020"
     checkpoint.mkdir(parents=True)
     write_manifest(checkpoint, "framestow checkpoint", 1, {"memory_generation": 1})
@@ -209,12 +212,12 @@ def test_an_older_generation_is_looked_at_by_its_checkpoint(tmp_path, capsys):
     play_episode(memory, 1, 3, stream=0, terminated=True)
     memory.save(tmp_path / "run" / "memory", keep_previous=True)
 
-    told = []
+    contents = []
     for folder in (checkpoint, tmp_path / "run"):
         assert 0 == main(["inspect", str(folder), "--json"])
-        told.append(json.loads(capsys.readouterr().out))
+        contents.append(json.loads(capsys.readouterr().out))
 
-    assert [(1, 9), (2, 12)] == [(one["generation"], one["transitions"]) for one in told]
+    assert [(1, 9), (2, 12)] == [(content["generation"], content["transitions"]) for content in contents]
 
 
 def test_a_seed_below_zero_is_refused(saved, capsys):

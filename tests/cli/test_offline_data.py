@@ -56,17 +56,17 @@ def breakout(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedPlay, Pa
 def assert_same_play(play: RecordedPlay, store: Path, *, has_final_frames: bool) -> None:
     memory = ReplayMemory.load(store)
     memory._check()
-    for plain, held in zip(play.episodes[0], memory.episodes(), strict=True):
-        np.testing.assert_array_equal(plain.actions, held.actions)
-        np.testing.assert_array_equal(plain.rewards, held.rewards)
-        assert plain.terminated == held.terminated.tolist()
-        assert plain.truncated == held.truncated.tolist()
-        is_whole = has_final_frames or not held.terminated[-1]
+    for plain, stored in zip(play.episodes[0], memory.episodes(), strict=True):
+        np.testing.assert_array_equal(plain.actions, stored.actions)
+        np.testing.assert_array_equal(plain.rewards, stored.rewards)
+        assert plain.terminated == stored.terminated.tolist()
+        assert plain.truncated == stored.truncated.tolist()
+        is_whole = has_final_frames or not stored.terminated[-1]
         shown = len(plain.frames) if is_whole else len(plain.frames) - 1
-        np.testing.assert_array_equal(plain.frames[:shown], held.frames()[:shown])
+        np.testing.assert_array_equal(plain.frames[:shown], stored.frames()[:shown])
 
 
-def test_breakout_goes_out_to_the_dqn_replay_layout_and_comes_in_again(breakout, tmp_path: Path, capsys):
+def test_breakout_is_exported_to_the_dqn_replay_layout_and_imported_again(breakout, tmp_path: Path, capsys):
     play, store = breakout
 
     assert 0 == main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
@@ -78,10 +78,12 @@ def test_breakout_goes_out_to_the_dqn_replay_layout_and_comes_in_again(breakout,
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
     assert ("Breakout",) == ReplayMemory.load(tmp_path / "again")._settings.labels
     assert "no place in the layout for the frame after a terminal step" in exported
-    for told in (exported, imported):
-        assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in told
-        assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", told), told
-        assert re.search(r"ratio\s+│\s+[\d.,]+ times (larger|smaller)\s+│\s+[\d.,]+ times (larger|smaller)", told), told
+    for output in (exported, imported):
+        assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in output
+        assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", output), output
+        assert re.search(r"ratio\s+│\s+[\d.,]+ times (larger|smaller)\s+│\s+[\d.,]+ times (larger|smaller)", output), (
+            output
+        )
 
 
 def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tmp_path: Path, capsys):
@@ -94,19 +96,19 @@ def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tm
     memory.append([1], [0.5], [True], [False], np.ones((1, 5, 3), np.uint8))
     memory.save(run / "memory", keep_previous=True)
 
-    for number, (folder, told) in enumerate({checkpoint: "5 transitions of 1 ", run: "6 transitions of 2 "}.items()):
+    for number, (folder, counts) in enumerate({checkpoint: "5 transitions of 1 ", run: "6 transitions of 2 "}.items()):
         assert 0 == main(["export", "dqn-replay", str(folder), "--to", str(tmp_path / f"logs-{number}")])
-        assert told in capsys.readouterr().out
-    assert "holds no memory" in refused(["export", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "no")], capsys)
+        assert counts in capsys.readouterr().out
+    assert "has no memory" in refused(["export", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "no")], capsys)
 
 
-def test_breakout_goes_out_to_minari_and_comes_in_again(breakout, tmp_path: Path, capsys):
+def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: Path, capsys):
     pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
     play, store = breakout
     name = "atari/breakout/random-v0"
 
-    told = ["--environment", "ALE/Breakout-v5", "--description", "random play", "--author", "somebody"]
-    assert 0 == main(["export", "minari", str(store), "--to", str(tmp_path), "--dataset-id", name, *told])
+    metadata = ["--environment", "ALE/Breakout-v5", "--description", "random play", "--author", "somebody"]
+    assert 0 == main(["export", "minari", str(store), "--to", str(tmp_path), "--dataset-id", name, *metadata])
     assert 0 == main(["import", "minari", str(tmp_path / name), "--to", str(tmp_path / "again"), "--stack", "4"])
 
     assert_same_play(play, tmp_path / "again", has_final_frames=True)
@@ -152,7 +154,7 @@ def test_an_export_that_is_refused_leaves_no_folder(breakout, tmp_path: Path, ca
     assert [] == list(tmp_path.iterdir())
 
 
-def test_what_is_imported_leaves_ram_for_the_store_as_it_goes(breakout, tmp_path: Path, monkeypatch):
+def test_an_import_moves_frames_from_ram_to_the_store(breakout, tmp_path: Path, monkeypatch):
     play, store = breakout
     main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
     flushes, flush = [], ReplayMemory.flush
@@ -168,7 +170,7 @@ def test_what_is_imported_leaves_ram_for_the_store_as_it_goes(breakout, tmp_path
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_more_than_ram_may_be_imported(tmp_path: Path):
+def test_a_dataset_larger_than_ram_can_be_imported(tmp_path: Path):
     num_frames = 30_000  # of noise: 212 MB however they are packed
     rng = np.random.default_rng(0)
     for name, kind in (("action", np.int32), ("reward", np.float32), ("terminal", np.uint8)):
@@ -189,14 +191,16 @@ def test_more_than_ram_may_be_imported(tmp_path: Path):
     assert num_frames - 2 == len(ReplayMemory.open(tmp_path / "store"))
 
 
-def test_a_capacity_keeps_the_newest_and_says_so(breakout, tmp_path: Path, capsys):
+def test_an_import_with_a_capacity_keeps_the_newest_transitions(breakout, tmp_path: Path, capsys):
     _, store = breakout
     main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
 
     main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), "--capacity", "100"])
 
     assert 100 == len(ReplayMemory.load(tmp_path / "again"))
-    assert "the memory keeps the newest 100: raise --capacity for all" in capsys.readouterr().out
+    assert (
+        "the store keeps the newest 100 transitions; give a larger --capacity to keep more" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
-def test_what_cannot_be_imported_is_refused_and_nothing_is_left(breakout, tmp_path: Path, capsys):
+def test_invalid_data_is_refused_and_no_folder_is_left(breakout, tmp_path: Path, capsys):
     play = SmallPlay(((5, "cut"), (5, "cut"))).recorded()
     play.memory.save(tmp_path / "store")
     to = ["--to", str(tmp_path / "out")]
@@ -236,12 +240,12 @@ def test_what_cannot_be_imported_is_refused_and_nothing_is_left(breakout, tmp_pa
     assert "nothing is written over" in refused(over, capsys)
 
 
-def test_data_of_which_no_step_can_be_used_is_refused(tmp_path: Path, capsys):
+def test_data_without_a_complete_step_is_refused(tmp_path: Path, capsys):
     SmallPlay(((1, "cut"),)).recorded().memory.save(tmp_path / "store")
     main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
     wrong = ["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "out"), "--blank-slots", "9"]
 
-    assert "there is nothing to import; take more checkpoints" in refused(wrong, capsys)
+    assert "none of the 2 steps can be imported: a step needs the beginning of its episode" in refused(wrong, capsys)
     assert not (tmp_path / "out").exists()
 
 
@@ -275,6 +279,6 @@ def test_help_names_both_formats(capsys):
     with pytest.raises(SystemExit):
         main(["import", "--help"])
 
-    told = capsys.readouterr().out
-    assert "dqn-replay" in told
-    assert "minari" in told
+    output = capsys.readouterr().out
+    assert "dqn-replay" in output
+    assert "minari" in output

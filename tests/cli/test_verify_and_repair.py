@@ -1,4 +1,4 @@
-"""``framestow verify`` and ``framestow repair``: what they say, and their exit codes."""
+"""``framestow verify`` and ``framestow repair``: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-def test_a_whole_memory_is_told_so_and_nothing_is_repaired(saved, capsys):
+def test_a_whole_memory_needs_no_repair(saved, capsys):
     assert WHOLE == main(["verify", "run"])
     assert "all 2,100 transitions are whole" in capsys.readouterr().out
     assert WHOLE == main(["repair", "run"])
     assert "nothing to repair" in capsys.readouterr().out
 
 
-def test_each_damage_is_named_by_file_and_offset_with_what_it_costs(saved, capsys):
+def test_each_damage_is_printed_with_file_offset_and_lost_transitions(saved, capsys):
     flip(saved / "frames.000001.log", 200)
     flip(saved / "steps.000001.log", 500)
     flip(saved / "steps.000001.index", 40)
@@ -52,26 +52,26 @@ def test_each_damage_is_named_by_file_and_offset_with_what_it_costs(saved, capsy
 
     shown = capsys.readouterr().out
     assert re.search(r"^  frames\.000001\.log, offset 64: block 0 of stream 0 .* is damaged", shown, re.MULTILINE)
-    assert re.search(r"^  steps\.000001\.log, offset 64: .*\(1,024 transitions\)$", shown, re.MULTILINE)
+    assert re.search(r"^  steps\.000001\.log, offset 64: .*\(1,024 transitions lost\)$", shown, re.MULTILINE)
     assert re.search(r"^  steps\.000001\.index, offset 32: the entry .* is damaged", shown, re.MULTILINE)
-    assert "damaged in 3 places: 1,076 transitions are whole and 1,024 are lost" in shown
-    assert "keep those that are whole with: framestow repair run/memory" in shown
+    assert "damaged in 3 places: 1,076 transitions are whole, 1,024 are lost" in shown
+    assert "to keep the whole ones, run: framestow repair run/memory" in shown
 
 
-def test_json_tells_scripts_the_same(saved, capsys):
+def test_json_has_every_finding(saved, capsys):
     flip(saved / "steps.000001.log", 500)
 
     assert DAMAGED == main(["verify", "run", "--json"])
 
-    told = json.loads(capsys.readouterr().out)
+    content = json.loads(capsys.readouterr().out)
     assert (False, 1_076, 1_024, [1]) == tuple(
-        told[name] for name in ("is_whole", "transitions", "lost", "generations")
+        content[name] for name in ("is_whole", "transitions", "lost", "generations")
     )
-    (finding,) = told["findings"]
+    (finding,) = content["findings"]
     assert ("run/memory/steps.000001.log", 64, 1_024) == (finding["file"], finding["offset"], finding["transitions"])
 
 
-def test_a_dry_run_says_what_a_repair_then_does(saved, capsys):
+def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
     flip(saved / "steps.000001.log", 500)
     before = {path: path.read_bytes() for path in saved.iterdir()}
 
@@ -87,8 +87,8 @@ def test_a_dry_run_says_what_a_repair_then_does(saved, capsys):
     ):
         assert line in dry
         assert line in done
-    assert "what would be done:" in dry
-    assert re.search(r"what was taken out lies in run/memory/damaged-\d{8}-\d{6}$", done, re.MULTILINE)
+    assert "planned changes:" in dry
+    assert re.search(r"the damaged files are now in run/memory/damaged-\d{8}-\d{6}$", done, re.MULTILINE)
     assert WHOLE == main(["verify", "run"])
     assert 1_076 == len(ReplayMemory.load(saved))
 
@@ -96,7 +96,7 @@ def test_a_dry_run_says_what_a_repair_then_does(saved, capsys):
 @pytest.mark.parametrize("command", ["verify", "repair"])
 def test_a_folder_without_a_memory_is_refused(command, tmp_path, capsys):
     assert REFUSED == main([command, str(tmp_path)])
-    assert "holds no memory" in capsys.readouterr().err
+    assert "has no memory" in capsys.readouterr().err
 
 
 def test_a_memory_that_is_being_written_is_verified_and_not_repaired(saved, capsys):
@@ -108,7 +108,7 @@ def test_a_memory_that_is_being_written_is_verified_and_not_repaired(saved, caps
     assert "is being written by process" in " ".join(capsys.readouterr().err.split())
 
 
-def test_where_nothing_can_be_kept_repair_says_why(saved, capsys):
+def test_a_repair_that_can_keep_nothing_says_why(saved, capsys):
     flip(saved / "MANIFEST.000001", 50)
     (saved / "state.000001.npz").unlink()
 

@@ -13,7 +13,7 @@ NUM_STEPS = 700  # of the memory: more than two segments
 
 
 def run_state(agent_steps: int, store: Path | None = None) -> RunState:
-    """A state with a memory of 500 transitions, all held by now; in the files of ``store`` if that is given."""
+    """Return a state whose memory is full with 500 transitions; in the files of ``store`` if it is given."""
     on_disk = {"directory": store, "flush_every": None} if store else {}
     memory = ReplayMemory(500, FrameSpec((6, 6)), 3, stack=2, storage="packed", seed=agent_steps, **on_disk)
     memory.begin(_frames(agent_steps, 1)[0])
@@ -21,7 +21,7 @@ def run_state(agent_steps: int, store: Path | None = None) -> RunState:
 
 
 def grown(state: RunState, agent_steps: int) -> RunState:
-    """A later state of the same run: its memory goes on."""
+    """Return a later state of the same run, with more steps in its memory."""
     return _state(agent_steps, _with_steps(state.memory, agent_steps))
 
 

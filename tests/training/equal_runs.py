@@ -13,9 +13,9 @@ def assert_equal_runs(one: Run, other: Run) -> None:
     for part in ("online", "target"):
         for name, tensor in one.agent.state_dict()[part].items():
             assert torch.equal(tensor, other.agent.state_dict()[part][name]), (part, name)
-    held = one.memory.sampleable_indices()
-    np.testing.assert_array_equal(held, other.memory.sampleable_indices())
-    _assert_equal_batches(one.memory.get(held), other.memory.get(held))
+    stored = one.memory.sampleable_indices()
+    np.testing.assert_array_equal(stored, other.memory.sampleable_indices())
+    _assert_equal_batches(one.memory.get(stored), other.memory.get(stored))
     _assert_equal_batches(one.memory.sample(64), other.memory.sample(64))  # the slots drawn next
     np.testing.assert_array_equal(one.memory.observations(), other.memory.observations())
 

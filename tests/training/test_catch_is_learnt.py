@@ -1,4 +1,4 @@
-"""The trainer learns a game: the same loop, agent, memory and recorder that train on Atari."""
+"""Training learns the game Catch, with the loop, agent, memory and recorder of Atari."""
 
 from pathlib import Path
 

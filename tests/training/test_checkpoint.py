@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, whatever goes wrong while it is written."""
+"""A checkpoint is complete or absent after any failure while it is written."""
 
 import errno
 import os
@@ -40,8 +40,8 @@ def _assert_equal_states(one: RunState, other: RunState) -> None:
     assert torch.equal(one.agent["weights"], other.agent["weights"])
     assert one.rest["tally"] == other.rest["tally"]
     np.testing.assert_array_equal(one.rest["environment"], other.rest["environment"])
-    held = one.memory.sampleable_indices()
-    np.testing.assert_array_equal(one.memory.get(held).observation, other.memory.get(held).observation)
+    stored = one.memory.sampleable_indices()
+    np.testing.assert_array_equal(one.memory.get(stored).observation, other.memory.get(stored).observation)
     np.testing.assert_array_equal(one.memory.sample(50).index, other.memory.sample(50).index)
 
 
@@ -49,7 +49,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_checkpoint_comes_back_as_it_was_written(checkpoints: Path) -> None:
+def test_a_checkpoint_is_equal_after_writing_and_reading(checkpoints: Path) -> None:
     path = write_checkpoint(checkpoints, run_state(40))
 
     assert newest_checkpoint(checkpoints) == path
@@ -69,7 +69,7 @@ def test_a_folder_without_checkpoints_has_no_newest(checkpoints: Path) -> None:
     assert newest_checkpoint(checkpoints / "nowhere") is None
 
 
-def test_a_sync_that_fails_at_any_stage_leaves_the_last_good_one_or_the_new_one(
+def test_a_sync_that_fails_at_any_stage_leaves_the_previous_one_or_the_new_one(
     checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls_left = -1
@@ -83,44 +83,44 @@ def test_a_sync_that_fails_at_any_stage_leaves_the_last_good_one_or_the_new_one(
         real_fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing_fsync)
-    told = []
-    while calls_left < 0:  # at the last stage it counted down to it: the one before was the last that there is
+    outcomes = []
+    while calls_left < 0:  # not below 0: the previous round already counted every fsync
         state = run_state(40)
-        last_good = write_checkpoint(checkpoints, state)
-        calls_left = len(told)
+        previous = write_checkpoint(checkpoints, state)
+        calls_left = len(outcomes)
         try:
             write_checkpoint(checkpoints, grown(state, 80))
-            told.append("nothing")
+            outcomes.append("nothing")
         except CheckpointError as error:
-            expected = f"of step 80 could not be written (No space left on device): {last_good} is still whole; "
+            expected = f"could not be written (No space left on device): the last one, {previous}, is whole; "
             assert expected in str(error)  # noqa: PT017
-            told.append("an error")
+            outcomes.append("an error")
         found = newest_checkpoint(checkpoints)
         assert found is not None
-        assert found == last_good or told[-1] == "nothing" or found.name == "step-000000000080"
-        expected_state = run_state(40) if found == last_good else grown(run_state(40), 80)
+        assert found == previous or outcomes[-1] == "nothing" or found.name == "step-000000000080"
+        expected_state = run_state(40) if found == previous else grown(run_state(40), 80)
         _assert_equal_states(expected_state, read_checkpoint(found, "cpu"))
         shutil.rmtree(checkpoints)
         shutil.rmtree(memory_store(checkpoints))
 
-    assert told.count("an error") >= 12  # agent, state, five of the memory, manifest, folders
-    assert told[-1] == "nothing"
+    assert outcomes.count("an error") >= 12  # agent, state, five of the memory, manifest, folders
+    assert outcomes[-1] == "nothing"
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1_000, 3_000])
-def test_a_file_that_the_system_cuts_short_leaves_the_last_good_one(checkpoints: Path, num_bytes: int) -> None:
-    last_good = write_checkpoint(checkpoints, run_state(40))
+def test_a_file_that_the_system_cuts_short_leaves_the_previous_one(checkpoints: Path, num_bytes: int) -> None:
+    previous = write_checkpoint(checkpoints, run_state(40))
 
-    expected = f"the checkpoint of step 80 could not be written (File too large): {last_good} is still whole; "
+    expected = f"the checkpoint of step 80 could not be written (File too large): the last one, {previous}, is whole; "
     with no_file_larger_than(num_bytes), pytest.raises(CheckpointError, match=re.escape(expected)):
         write_checkpoint(checkpoints, run_state(80))
 
     assert _names(checkpoints) == ["step-000000000040"]
-    _assert_equal_states(run_state(40), read_checkpoint(last_good, "cpu"))
+    _assert_equal_states(run_state(40), read_checkpoint(previous, "cpu"))
 
 
-def test_the_first_checkpoint_that_fails_says_that_there_is_none_before_it(checkpoints: Path) -> None:
-    with no_file_larger_than(0), pytest.raises(CheckpointError, match="there is none before it"):
+def test_the_first_checkpoint_that_fails_says_that_the_run_has_no_other(checkpoints: Path) -> None:
+    with no_file_larger_than(0), pytest.raises(CheckpointError, match="the run has no other checkpoint"):
         write_checkpoint(checkpoints, run_state(40))
 
     assert newest_checkpoint(checkpoints) is None
@@ -144,10 +144,10 @@ def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: 
     for outcomes in (in_ram.split(), in_files.split()):
         assert outcomes == sorted(outcomes, key=["old", "new"].index)  # once the new one is in place, it stays
         assert every * outcomes.count("old") >= 20  # of logs, state and manifest of the memory; agent and state
-        assert every * outcomes.count("new") >= 5  # between the rename and the end of what goes then
+        assert every * outcomes.count("new") >= 5  # between the rename and the last removal
 
 
-def test_what_a_killed_process_left_is_removed_and_the_newest_stays(checkpoints: Path) -> None:
+def test_left_over_files_of_a_killed_process_are_removed_and_the_newest_checkpoint_stays(checkpoints: Path) -> None:
     state = run_state(40)
     write_checkpoint(checkpoints, state)
     (checkpoints / "step-000000000040").rename(checkpoints / "aside")
@@ -201,7 +201,7 @@ def test_the_memory_of_a_checkpoint_is_an_ordinary_saved_memory(checkpoints: Pat
     assert len(ReplayMemory.load(memory_store(checkpoints))) == len(run_state(40).memory)
 
 
-def test_a_checkpoint_costs_what_is_new(checkpoints: Path) -> None:
+def test_a_checkpoint_writes_only_new_steps_of_the_memory(checkpoints: Path) -> None:
     state = run_state(40)
     write_checkpoint(checkpoints, state)
     store = memory_store(checkpoints)
@@ -214,7 +214,7 @@ def test_a_checkpoint_costs_what_is_new(checkpoints: Path) -> None:
     assert {path.name: path.stat().st_size for path in store.glob("*.log")} == before
 
 
-def test_a_checkpoint_that_failed_leaves_nothing_once_the_next_is_written(checkpoints: Path) -> None:
+def test_the_next_checkpoint_removes_the_files_of_a_failed_one(checkpoints: Path) -> None:
     state = run_state(40)
     write_checkpoint(checkpoints, state)
     later = grown(state, 80)

@@ -16,7 +16,14 @@ from framestow.envs import SerialVectorEnv
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
 from framestow.training.loop import start_run, train
-from framestow.training.playing import ENDINGS, Evaluation, Player, evaluation_settings, play_episodes, record_game
+from framestow.training.playing import (
+    VIDEO_EXTENSIONS,
+    Evaluation,
+    Player,
+    evaluation_settings,
+    play_episodes,
+    record_game,
+)
 from framestow.training.run_folder import RunFolder
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
@@ -97,7 +104,7 @@ def test_mean_median_and_standard_error_are_those_of_the_scores(tmp_path: Path) 
     assert json.loads((tmp_path / "evaluation.json").read_text())["median"] == 2.5
 
 
-def test_a_player_sees_stacks_padded_as_it_was_told(tmp_path: Path) -> None:
+def test_a_player_pads_stacks_as_configured(tmp_path: Path) -> None:
     folder = _trained_folder(tmp_path)
 
     def first_stacks(**padding: Any) -> NDArray[np.uint8]:
@@ -113,12 +120,12 @@ def test_a_player_sees_stacks_padded_as_it_was_told(tmp_path: Path) -> None:
     assert not zeros[:, 0].any()
 
 
-def test_the_settings_to_evaluate_with_may_have_another_preset() -> None:
+def test_an_evaluation_may_use_another_preset() -> None:
     assert evaluation_settings(catch_settings(preset="nature"), 3, seed=1).preset == "nature"
     assert evaluation_settings(catch_settings(preset="nature"), 3, seed=1, preset="envpool").preset == "envpool"
 
 
-def test_no_games_at_all_are_refused() -> None:
+def test_an_evaluation_of_no_games_is_refused() -> None:
     with pytest.raises(InvalidSettingsError, match="episodes is 0: it must be at least 1"):
         evaluation_settings(catch_settings(), 0, seed=1)
 
@@ -152,7 +159,7 @@ def test_environments_of_another_shape_are_refused(tmp_path: Path) -> None:
             super().__init__()
             self.action_space = Discrete(5)
 
-    with pytest.raises(IncompatibleError, match="this agent's is"):
+    with pytest.raises(IncompatibleError, match=r"this agent has \(5,\)"):
         Player(_trained_folder(tmp_path), SerialVectorEnv([LargerCatch], seed=0), 0.0, 0, "cpu")
 
 
@@ -172,7 +179,7 @@ def test_a_video_shows_every_step_of_one_game(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that takes no file, even from root")
-def test_a_video_that_the_system_does_not_let_be_written_says_why_and_is_not_played(tmp_path: Path) -> None:
+def test_a_video_that_cannot_be_written_raises_the_reason_before_the_game(tmp_path: Path) -> None:
     noticed: list[int] = []
 
     with pytest.raises(OSError, match=r"/proc/self/game\.partial\.mp4"):
@@ -181,8 +188,8 @@ def test_a_video_that_the_system_does_not_let_be_written_says_why_and_is_not_pla
     assert noticed == []
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_every_ending_that_is_offered_makes_a_video(ending: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", VIDEO_EXTENSIONS)
+def test_every_offered_extension_makes_a_video(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"game{ending}"
 
     record_game(_player(_trained_folder(tmp_path), 9), path, 4, None, lambda num_steps: None)
@@ -190,7 +197,7 @@ def test_every_ending_that_is_offered_makes_a_video(ending: str, tmp_path: Path)
     assert path.stat().st_size > 500
 
 
-def test_a_video_is_cut_off_where_it_was_asked_to(tmp_path: Path) -> None:
+def test_a_video_stops_at_max_steps(tmp_path: Path) -> None:
     shown, game = record_game(
         _player(_trained_folder(tmp_path), 9), tmp_path / "game.mp4", 2, 4, lambda num_steps: None
     )

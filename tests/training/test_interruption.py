@@ -9,7 +9,7 @@ from framestow.training.loop import Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_noted(number: signal.Signals) -> None:
+def test_the_first_signal_is_recorded(number: signal.Signals) -> None:
     with Interruption() as interruption:
         assert not interruption.is_requested
         os.kill(os.getpid(), number)
@@ -25,7 +25,7 @@ def test_a_second_ctrl_c_interrupts() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_usual_handlers_are_back_afterwards() -> None:
+def test_the_previous_signal_handlers_are_restored() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
     with Interruption():

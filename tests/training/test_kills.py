@@ -1,6 +1,6 @@
-"""A training that is killed at random moments goes on each time with nothing lost and nothing left over.
+"""A training run that is killed at random moments resumes each time, with nothing lost and nothing left over.
 
-Three kills here; ``make kills`` makes 200 of them.
+This test makes 3 kills; ``make kills`` makes 200.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 
-def test_a_run_killed_again_and_again_equals_the_one_that_nobody_killed() -> None:
+def test_a_run_killed_three_times_equals_the_uninterrupted_run() -> None:
     script = TESTS / "training" / "kills" / "kill_training.py"
 
     finished = subprocess.run(

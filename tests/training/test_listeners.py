@@ -1,4 +1,4 @@
-"""Listeners: what a run shows and writes while it goes on."""
+"""Listeners: the output and the files of a running training."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from framestow.training import loop as trainer
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, StepTaken
-from framestow.training.listeners import COLUMNS, Checkpointing, Curves, EpisodeTable, LostEpisodes, Progress
+from framestow.training.listeners import COLUMNS, Checkpointing, Curves, EpisodeTable, LostEpisodeWarnings, Progress
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from training.catch_runs import catch_settings, make_catch
@@ -109,7 +109,7 @@ def test_a_resumed_runs_curves_hide_what_is_trained_again(tmp_path: Path) -> Non
     assert [(point.step, point.value) for point in points] == [(10, 1.0), (30, 4.0)]
 
 
-def test_on_a_full_disk_lines_wait_until_there_is_room(tmp_path: Path) -> None:
+def test_lines_of_episodes_csv_wait_for_free_space_on_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
     warnings: list[str] = []
     table = EpisodeTable(path, 0, warnings.append)
@@ -120,11 +120,11 @@ def test_on_a_full_disk_lines_wait_until_there_is_room(tmp_path: Path) -> None:
     table.take(EpisodeEnded(6, 60, 0, 1.0, 10))
     table.close()
 
-    assert warnings == [f"{path} could not be written (File too large): lines wait until there is room"]
+    assert warnings == [f"{path} could not be written (File too large): new lines wait for free space"]
     assert [row[0] for row in _rows(path)] == ["episode", "1", "2", "3", "4", "5", "6"]
 
 
-def test_on_a_full_disk_the_curves_end_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_curves_stop_on_a_full_disk_and_training_continues(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, steps=150)
     warnings: list[str] = []
     curves = Curves(run, folder.path, warnings.append)
@@ -134,7 +134,7 @@ def test_on_a_full_disk_the_curves_end_and_the_run_goes_on(tmp_path: Path) -> No
             curves.take(EpisodeEnded(1, 10, 0, 1.0, 10))
     trainer.train(run, folder, [curves])
 
-    assert warnings == ["the curves could not be written (File too large): they end here"]
+    assert warnings == ["the TensorBoard curves could not be written (File too large): the run writes no more points"]
     assert run.tally.agent_steps >= 150
 
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_is_written_at_every_multiple(tmp_path: Path) -> None:
     assert [name for _, name in seen] == [f"step-{steps:012d}" for steps, _ in seen]
 
 
-def test_a_checkpoint_that_cannot_be_written_warns_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_warns_and_training_continues(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, steps=120, checkpoint_every=50)
     folder.checkpoints.mkdir()
     for agent_steps in range(50, 62):  # a file stands where the checkpoint would be written
@@ -167,7 +167,7 @@ def test_a_checkpoint_that_cannot_be_written_warns_and_the_run_goes_on(tmp_path:
     trainer.train(run, folder, [Checkpointing(run, folder.checkpoints, warnings.append)])
 
     assert len(warnings) == 1
-    assert re.match(r"the checkpoint of step 5\d could not be written .* the run goes on$", warnings[0])
+    assert re.match(r"the checkpoint of step 5\d could not be written .* training continues$", warnings[0])
     newest = newest_checkpoint(folder.checkpoints)
     assert newest is not None
     assert newest.name == f"step-{run.tally.agent_steps:012d}"
@@ -182,10 +182,10 @@ def _shown(tmp_path: Path, is_terminal: bool) -> str:
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_progress_tells_everything_that_one_wants_to_know(tmp_path: Path, is_terminal: bool) -> None:
+def test_progress_shows_steps_rate_scores_memory_and_time_left(tmp_path: Path, is_terminal: bool) -> None:
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", _shown(tmp_path, is_terminal))
 
-    for name in ("steps", "rate", "episodes", "score of last 20", "loss", "epsilon", "memory", "process", "left"):
+    for name in ("steps", "rate", "games", "score of last 20", "loss", "epsilon", "memory", "process", "time left"):
         assert name in shown
     assert re.search(r"15\d/150", shown)
     assert re.search(r"15\d in [\d.]+ [KM]iB", shown)
@@ -198,12 +198,12 @@ def test_without_a_terminal_progress_writes_no_control_characters(tmp_path: Path
     assert shown.count("\n") == 1
 
 
-def test_lost_episodes_are_told_with_their_environments_and_the_reason() -> None:
-    told: list[str] = []
+def test_a_warning_names_lost_episodes_and_the_reason() -> None:
+    warnings: list[str] = []
 
-    LostEpisodes(told.append).take(EpisodesLost(12_000, (2, 3), "worker 1 was killed by SIGKILL"))
+    LostEpisodeWarnings(warnings.append).take(EpisodesLost(12_000, (2, 3), "worker 1 was killed by SIGKILL"))
 
-    assert told == [
-        "step 12,000: worker 1 was killed by SIGKILL; the episodes of environments 2, 3 end there, what was recorded "
-        "of them stays, and the run goes on"
+    assert warnings == [
+        "step 12,000: worker 1 was killed by SIGKILL; the episodes of environments 2, 3 end there; their stored "
+        "steps stay, training continues"
     ]

@@ -17,7 +17,7 @@ from training.kills.run_contents import strangers
 
 
 class Transcript:
-    """Everything a run tells, as comparable values."""
+    """All events of a run, as comparable values."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Pat
     assert transcripts[0].events != transcripts[2].events
 
 
-def test_training_on_past_the_end_goes_on_counting(tmp_path: Path) -> None:
+def test_training_past_the_end_continues_the_counts(tmp_path: Path) -> None:
     folder = _folder(tmp_path, "run", catch_settings(steps=200))
     first = _trained(folder, make_catch, Transcript())
     folder.write_settings(catch_settings(steps=400))

@@ -18,30 +18,30 @@ from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_an_unavailable_device_is_refused() -> None:
     missing = "mps" if torch.cuda.is_available() else "cuda"
 
     with pytest.raises(InvalidSettingsError, match=f"device is '{missing}': PyTorch .* take auto or cpu"):
         choose_device(missing)
 
 
-def test_auto_takes_a_device_that_is_there() -> None:
+def test_auto_takes_an_available_device() -> None:
     assert torch.zeros(1, device=choose_device("auto")).item() == 0.0
 
 
-def test_a_factory_that_makes_another_number_of_environments_is_refused() -> None:
+def test_a_make_env_that_returns_another_number_of_environments_is_refused() -> None:
     def make_two(settings: Settings) -> SerialVectorEnv:
         return SerialVectorEnv([Catch] * 2)
 
-    with pytest.raises(InvalidSettingsError, match="num_envs is 3: the environment made has 2"):
+    with pytest.raises(InvalidSettingsError, match="num_envs is 3: make_env returned 2 environments"):
         Run(catch_settings(num_envs=3), make_two)
 
 
-def test_environments_that_nobody_would_reset_are_refused() -> None:
+def test_environments_without_autoreset_are_refused() -> None:
     def make_unreset(settings: Settings) -> SerialVectorEnv:
         return SerialVectorEnv([Catch] * settings.num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
-    with pytest.raises(InvalidSettingsError, match="the loop resets nothing itself"):
+    with pytest.raises(InvalidSettingsError, match="the training loop does not reset environments"):
         Run(catch_settings(), make_unreset)
 
 
@@ -75,5 +75,5 @@ def test_a_checkpoint_of_other_environments_is_refused(tmp_path: Path) -> None:
     run.close()
     folder.write_settings(catch_settings(steps=60, num_envs=4))
 
-    with pytest.raises(IncompatibleError, match=re.escape("of 3 environments: the settings say 300 of 4")):
+    with pytest.raises(IncompatibleError, match=re.escape("300 and 3 environments: the settings have 300 and 4")):
         start_run(folder, make_catch)

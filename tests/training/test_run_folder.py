@@ -10,20 +10,20 @@ from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
 
-def test_a_new_folder_holds_the_settings(tmp_path: Path) -> None:
+def test_a_new_folder_has_the_settings(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "deep" / "run", Settings("Pong", seed=4))
 
     assert RunFolder.open(tmp_path / "deep" / "run").settings() == Settings("Pong", seed=4)
 
 
-def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_new_run_is_refused_in_the_folder_of_a_run(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", Settings("Pong"))
 
-    with pytest.raises(IncompatibleError, match=re.escape(f"go on with --resume {tmp_path / 'run'}")):
+    with pytest.raises(IncompatibleError, match=re.escape(f"resume that run with --resume {tmp_path / 'run'}")):
         RunFolder.create(tmp_path / "run", Settings("Pong"))
 
 
-def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_new_run_is_refused_in_a_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("all of it")
 
     with pytest.raises(IncompatibleError, match="is not empty"):
@@ -32,8 +32,8 @@ def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"{tmp_path} is no run folder")):
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"{tmp_path} is not a run folder")):
         RunFolder.open(tmp_path)
 
 
@@ -54,7 +54,7 @@ def test_one_process_trains_in_a_folder_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_whose_making_was_killed_takes_a_new_run(tmp_path: Path) -> None:
+def test_a_new_run_starts_in_a_folder_whose_creation_was_killed(tmp_path: Path) -> None:
     (tmp_path / "settings.json.new").write_text('{"format": "fram')
 
     RunFolder.create(tmp_path, Settings("Pong"))
@@ -62,7 +62,7 @@ def test_a_folder_whose_making_was_killed_takes_a_new_run(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
 
 
-def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
+def test_half_written_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, Settings("Pong"))
     for name in ("settings.json.new", "episodes.csv.new"):
         (tmp_path / name).write_text("hal")

@@ -15,8 +15,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
 
 @pytest.mark.parametrize("field", dataclasses.fields(Settings), ids=lambda field: field.name)
-def test_every_setting_has_a_line_of_help(field: dataclasses.Field[Any]) -> None:
-    assert re.fullmatch(r"[A-Z].{15,}\.|Game to train on.*…", field.metadata["help"])
+def test_every_setting_has_a_help_line(field: dataclasses.Field[Any]) -> None:
+    assert re.fullmatch(r"[A-Z].{15,}\.|Name of the Atari game.*…", field.metadata["help"])
 
 
 @pytest.mark.parametrize("field", dataclasses.fields(Settings), ids=lambda field: field.name)
@@ -50,14 +50,14 @@ def test_the_documents_table_has_every_setting_with_its_default(field: dataclass
         ("memory_bytes", 1.5, "it must be of type str | None"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_with_its_rule(name: str, value: Any, rule: str) -> None:
+def test_an_invalid_value_is_refused_with_its_rule(name: str, value: Any, rule: str) -> None:
     expected = f"{name} is {value!r}: {rule}; give another --{name.replace('_', '-')}"
 
     with pytest.raises(InvalidSettingsError, match=re.escape(expected)):
         Settings("Pong", **{name: value})
 
 
-def test_a_budget_that_is_no_number_of_bytes_is_refused_with_the_forms() -> None:
+def test_memory_bytes_that_is_no_number_of_bytes_is_refused_with_the_accepted_forms() -> None:
     with pytest.raises(InvalidSettingsError, match="memory_bytes is '1 pound': it must be a number of bytes; give "):
         Settings("Pong", memory_bytes="1 pound")
 
@@ -68,7 +68,7 @@ def test_epsilon_falls_over_half_of_a_short_run_and_a_million_emulator_frames_of
     assert Settings("Pong", steps=10_000_000, epsilon_steps=7).exploration().at(7) == 0.01
 
 
-def test_settings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
+def test_settings_are_equal_after_writing_and_reading(tmp_path: Path) -> None:
     settings = Settings("Pong", seed=3, learning_rate=3e-4, clip_rewards=False, epsilon_steps=12)
     (tmp_path / "settings.json").write_text(settings.to_json())
 
@@ -86,12 +86,10 @@ def test_settings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
         (lambda document: document["settings"].pop("stack"), IncompatibleError, "the setting stack is missing"),
         (lambda document: document["settings"].update(stack="4"), InvalidSettingsError, "stack is '4'"),
         (lambda document: document.update(version=9), IncompatibleError, "'framestow run' version 9"),
-        (lambda document: document.clear(), IncompatibleError, "is no settings.json"),
+        (lambda document: document.clear(), IncompatibleError, "is not a settings.json file"),
     ],
 )
-def test_a_settings_file_that_does_not_fit_is_refused(
-    tmp_path: Path, change: Any, error: type[Exception], message: str
-) -> None:
+def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error: type[Exception], message: str) -> None:
     path = tmp_path / "settings.json"
     document = json.loads(Settings("Pong").to_json())
     change(document)
@@ -109,7 +107,7 @@ def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
 
 
 def test_every_other_difference_is_refused_and_named() -> None:
-    expected = "game: run has 'Pong', asked 'Breakout'; learning_rate: run has 0.0001, asked 0.5"
+    expected = "game: run has 'Pong', given 'Breakout'; learning_rate: run has 0.0001, given 0.5"
 
     with pytest.raises(IncompatibleError, match=re.escape(expected)):
         check_may_resume(Settings("Pong"), Settings("Breakout", learning_rate=0.5))

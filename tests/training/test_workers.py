@@ -91,7 +91,7 @@ def test_a_resumed_run_may_have_another_number_of_workers(tmp_path: Path) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
-def test_a_run_goes_on_when_its_workers_are_killed_and_counts_only_what_was_recorded(tmp_path: Path) -> None:
+def test_a_run_survives_killed_workers_and_counts_only_stored_steps(tmp_path: Path) -> None:
     killing = KillingWorkers([150, 333])
 
     run = _trained(tmp_path / "run", killing.make, (killing,), workers=2, memory=1_000, steps=600)
@@ -103,7 +103,10 @@ def test_a_run_goes_on_when_its_workers_are_killed_and_counts_only_what_was_reco
 
 
 def test_more_workers_than_environments_are_refused() -> None:
-    with pytest.raises(InvalidSettingsError, match="workers is 4: 3 environments keep at most as many busy"):
+    with pytest.raises(
+        InvalidSettingsError,
+        match="workers is 4: each worker needs an environment, and there are 3",
+    ):
         catch_settings(workers=4)
 
 

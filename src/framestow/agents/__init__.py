@@ -1,1 +1,1 @@
-"""Learn from batches; never see an environment or a file."""
+"""The DQN agent. It chooses actions and learns from batches; it uses no environments or files."""

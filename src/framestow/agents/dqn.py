@@ -1,4 +1,4 @@
-"""The DQN agent: acts, learns from batches and saves its state."""
+"""The DQN agent: it acts, learns from batches, and saves its state."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from framestow.torch.tensor_batch import TensorBatch, pixels_to_device, to_tenso
 def dqn_target(reward: Tensor, discount: Tensor, next_target_values: Tensor) -> Tensor:
     """Return ``reward + discount · max_a q_target(s', a)`` (Mnih et al. 2015).
 
-    ``reward`` and ``discount`` are ``(batch,)``, ``next_target_values`` is ``(batch, num_actions)``. A discount of 0
-    marks a terminated episode; there is no other flag, so a truncated episode bootstraps as it must.
+    ``reward`` and ``discount`` are ``(batch,)``, ``next_target_values`` is ``(batch, num_actions)``. The discount of a
+    terminated transition is 0, so its target is the reward. A truncated transition bootstraps.
     """
     return reward + discount * next_target_values.amax(dim=1)
 
@@ -33,7 +33,7 @@ def double_dqn_target(
 ) -> Tensor:
     """Return ``reward + discount · q_target(s', argmax_a q_online(s', a))`` (van Hasselt, Guez and Silver 2016).
 
-    The online network chooses the action and the target network values it, which takes away the upward bias of a
+    The online network chooses the action and the target network evaluates it. This removes the upward bias of a
     maximum over noisy values. Shapes as in :func:`dqn_target`.
     """
     best_actions = next_online_values.argmax(dim=1, keepdim=True)
@@ -41,15 +41,15 @@ def double_dqn_target(
 
 
 def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
-    """Pick from ``values`` ``(batch, num_actions)`` those of int64 ``actions`` ``(batch,)``."""
+    """Return the values of the int64 ``actions`` ``(batch,)`` from ``values`` ``(batch, num_actions)``."""
     return values.gather(1, actions.unsqueeze(1)).squeeze(1)
 
 
 def weighted_huber(td_error: Tensor, weight: Tensor, threshold: float = 1.0) -> Tensor:
     """Return the batch mean of ``weight · huber(td_error)``, a scalar.
 
-    Quadratic within ``threshold`` of 0 and linear outside: with a threshold of 1 its gradient is the clipped TD error
-    of Mnih et al. 2015. ``weight`` is the importance weight of each sample, 1 under uniform sampling.
+    The Huber loss is quadratic within ``threshold`` of 0 and linear outside. With a threshold of 1 its gradient is the
+    clipped TD error of Mnih et al. 2015. ``weight`` is the importance weight of each sample, 1 for uniform sampling.
     """
     size = td_error.abs()
     quadratic = size.clamp(max=threshold)
@@ -58,18 +58,18 @@ def weighted_huber(td_error: Tensor, weight: Tensor, threshold: float = 1.0) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What one update did: tensors on the agent's device, not yet waited for."""
+    """The numbers of one update, as tensors on the agent's device that may still be computing."""
 
     loss: Tensor  # scalar
-    mean_value: Tensor  # scalar: q of the actions taken, over the batch
-    td_error: Tensor  # (batch,): target - q, what priorities are made of
+    mean_value: Tensor  # scalar: mean q of the batch's actions
+    td_error: Tensor  # (batch,): target - q, for priorities
 
 
 class DQN:
     """Deep Q-learning (Mnih et al. 2015) with Double DQN targets, the Huber loss and Adam.
 
-    Sees arrays only: observations are uint8 ``(n, stack, H, W)``. The same seed gives the same network, and the global
-    generator of PyTorch is neither read nor moved.
+    Observations are uint8 arrays ``(n, stack, H, W)``. The same seed gives the same network. The agent does not use
+    PyTorch's global random generator.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class DQN:
             network = build_network(observation_shape, num_actions)
         self._online = network.to(self.device)
         self._target = copy.deepcopy(self._online).requires_grad_(False)
-        # The fused kernel updates all parameters in one pass: 2.5 ms of an update's 19 on two CPU threads.
+        # The fused kernel updates all parameters in one pass: 2.5 of an update's 19 ms on two CPU threads.
         self._optimizer = torch.optim.Adam(
             self._online.parameters(),
             lr=settings.learning_rate,
@@ -98,18 +98,18 @@ class DQN:
         return self._exploration.epsilon(agent_steps)
 
     def act(self, observations: NDArray[np.uint8], agent_steps: int) -> NDArray[np.int64]:
-        """Choose an action a row, exploring as the schedule says; int64 ``(n,)``."""
+        """Return one epsilon-greedy action per row, as int64 ``(n,)``."""
         return self._exploration.act(observations, agent_steps, self.choose_greedily)
 
     @torch.inference_mode()
     def choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the action of the highest value a row; int64 ``(n,)``."""
+        """Return the action with the highest value per row, as int64 ``(n,)``."""
         values = self._online(pixels_to_device(observations, self.device))
         actions: NDArray[np.int64] = values.argmax(dim=1).cpu().numpy()
         return actions
 
     def learn(self, batch: Batch) -> Update:
-        """Make one update from ``batch``, and every ``target_every`` updates renew the target network."""
+        """Make one update from ``batch``; every ``target_every`` updates copy the online to the target network."""
         tensors = to_tensors(batch, self.device)
         target = self._targets(tensors)
         values = chosen_values(self._online(tensors.observation), tensors.action)
@@ -126,16 +126,16 @@ class DQN:
     @torch.no_grad()
     def _targets(self, tensors: TensorBatch) -> Tensor:
         reward = tensors.reward.clamp(-1.0, 1.0) if self.settings.clip_rewards else tensors.reward
-        next_pixels = scale_pixels(tensors.next_observation)  # once for both networks
+        next_pixels = scale_pixels(tensors.next_observation)  # both networks use it
         next_target_values = self._target(next_pixels)
         if not self.settings.double:
             return dqn_target(reward, tensors.discount, next_target_values)
         return double_dqn_target(reward, tensors.discount, self._online(next_pixels), next_target_values)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the next act or update depends on: tensors, numbers and strings in nested dicts.
+        """Return the state of the agent: tensors, numbers and strings in nested dicts.
 
-        The tensors are the agent's own, not copies: save them before the next update.
+        The tensors are not copied: save them before the next update.
         """
         return {
             "online": self._online.state_dict(),
@@ -146,10 +146,10 @@ class DQN:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state that :meth:`state_dict` returned, from any device.
+        """Restore a state that :meth:`state_dict` returned on any device.
 
-        Raises :class:`~framestow.errors.IncompatibleError`, and leaves the agent as it was, when the state belongs to
-        a network of another shape.
+        Raises:
+            IncompatibleError: the state has a network of another shape; the agent is unchanged.
         """
         _check_same_shapes(self._online.state_dict(), state["online"])
         self._online.load_state_dict(state["online"])
@@ -160,7 +160,7 @@ class DQN:
 
 
 def trained_state_bytes(observation_shape: Sequence[int], num_actions: int) -> int:
-    """Return the bytes of the tensors in a trained DQN's ``state_dict``: two networks, and Adam's two moments.
+    """Return the bytes of the tensors in a trained DQN's ``state_dict``: two networks and the two moments of Adam.
 
     >>> trained_state_bytes((4, 84, 84), num_actions=18)  # the Nature network
     27093792
@@ -170,12 +170,12 @@ def trained_state_bytes(observation_shape: Sequence[int], num_actions: int) -> i
     return 4 * sum(parameter.nbytes for parameter in network.parameters())
 
 
-def _check_same_shapes(own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
-    own_shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
+def _check_same_shapes(agent: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
+    agent_shapes = {name: tuple(tensor.shape) for name, tensor in agent.items()}
     saved_shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}
-    for name in sorted(own_shapes.keys() | saved_shapes.keys()):
-        if own_shapes.get(name) != saved_shapes.get(name):
+    for name in sorted(agent_shapes.keys() | saved_shapes.keys()):
+        if agent_shapes.get(name) != saved_shapes.get(name):
             raise IncompatibleError(
-                f"saved network has {name} {saved_shapes.get(name)}: this agent's is {own_shapes.get(name)}; "
-                "build the agent with the game, stack and frame size it was saved with"
+                f"saved network has {name} of shape {saved_shapes.get(name)}: this agent has {agent_shapes.get(name)}; "
+                "build the agent with the game, stack and frame size of the saved one"
             )

@@ -1,4 +1,4 @@
-"""Exploration and the settings of a DQN agent. Needs no PyTorch, so a command line can read them."""
+"""Exploration and the settings of a DQN agent. The module imports without PyTorch, so ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ChooseGreedily = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
 
 @dataclasses.dataclass(frozen=True)
 class LinearSchedule:
-    """A value that goes from ``start`` to ``end`` in a straight line over ``over_steps`` agent steps, then stays.
+    """A value that changes linearly from ``start`` to ``end`` over ``over_steps`` agent steps, then stays at ``end``.
 
     >>> schedule = LinearSchedule(start=1.0, end=0.5, over_steps=100)
     >>> [schedule.at(step) for step in (0, 50, 100, 1_000)]
@@ -28,7 +28,7 @@ class LinearSchedule:
     over_steps: int
 
     def __post_init__(self) -> None:
-        rule = "a schedule takes at least 0 agent steps; 0 starts it at its end"
+        rule = "a schedule needs at least 0 agent steps; 0 starts it at its end value"
         whole_number("over_steps", self.over_steps, 0, rule=rule)
 
     def at(self, agent_steps: int) -> float:
@@ -39,15 +39,15 @@ class LinearSchedule:
 
 
 class EpsilonGreedy:
-    """Acts at random with probability epsilon, by the greedy choice otherwise.
+    """Chooses a random action with probability epsilon, else the greedy action.
 
-    Two numbers are drawn for every row whatever comes of them, so that the sequence of draws does not depend on the
-    network; the greedy choice is asked only for the rows that need it.
+    Each row draws two random numbers, so the random sequence does not depend on the network. The greedy actions are
+    computed only for the rows that need them.
     """
 
     def __init__(self, schedule: LinearSchedule, num_actions: int, seed: int | np.random.SeedSequence) -> None:
         for name, value in (("start", schedule.start), ("end", schedule.end)):
-            real_number(f"epsilon {name}", value, 0, 1, rule="a probability lies in [0, 1]; choose one there")
+            real_number(f"epsilon {name}", value, 0, 1, rule="a probability is from 0 to 1; choose another value")
         whole_number("num_actions", num_actions, 1, rule="an agent needs at least 1; check the action space")
         self._schedule = schedule
         self._num_actions = num_actions
@@ -60,7 +60,7 @@ class EpsilonGreedy:
     def act(
         self, observations: NDArray[np.uint8], agent_steps: int, choose_greedily: ChooseGreedily
     ) -> NDArray[np.int64]:
-        """Choose one action a row of ``observations`` ``(n, stack, H, W)``; a new int64 array ``(n,)``."""
+        """Return one action per row of ``observations`` ``(n, stack, H, W)`` as a new int64 array ``(n,)``."""
         num_rows = len(observations)
         explores = self._generator.random(num_rows) < self.epsilon(agent_steps)
         actions = self._generator.integers(self._num_actions, size=num_rows)
@@ -70,21 +70,21 @@ class EpsilonGreedy:
         return actions
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the generator's state: nested dicts of ints and strings."""
+        """Return the state of the random generator as nested dicts of ints and strings."""
         return {"generator": dict(self._generator.bit_generator.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state that :meth:`state_dict` returned."""
+        """Restore a state that :meth:`state_dict` returned."""
         self._generator.bit_generator.state = state["generator"]
 
 
 @dataclasses.dataclass(frozen=True)
 class DQNSettings:
-    """What a DQN agent must be told; the trainer's settings hold the defaults and their sources."""
+    """Settings of a DQN agent. :class:`framestow.training.Settings` has the defaults and their sources."""
 
     learning_rate: float
     adam_epsilon: float
     target_every: int  # updates between two copies of the online network to the target network
-    double: bool  # Double DQN's target instead of the plain maximum
-    clip_rewards: bool  # rewards of a batch to [-1, 1]
+    double: bool  # use the Double DQN target instead of the plain maximum
+    clip_rewards: bool  # clip the rewards of a batch to [-1, 1]
     exploration: LinearSchedule

@@ -26,7 +26,7 @@ from framestow.storage.storages import STORAGES
 
 @dataclass(frozen=True)
 class Task:
-    """What a system has to store and to sample."""
+    """The shapes and sizes that each system stores and samples."""
 
     capacity: int  # transitions
     frame_shape: tuple[int, ...]
@@ -97,7 +97,7 @@ class System(Protocol):
 
 
 class Framestow(System):
-    """`ReplayMemory` with one stream; the subclasses name the storage."""
+    """`ReplayMemory` with one environment; the subclasses name the storage."""
 
     _storage: ClassVar[str]
     setting = ""

@@ -36,7 +36,7 @@ OnProgress = Callable[[str, int, int], object]
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """How much of what is measured; raises ``InvalidSettingsError``."""
+    """Sizes and limits of a benchmark; raises ``InvalidSettingsError`` for invalid values."""
 
     transitions: int
     batch_size: int
@@ -86,7 +86,7 @@ class SystemFigures:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A system without figures, and why."""
+    """A system that was not measured, and the reason."""
 
     name: str
     reason: str
@@ -299,20 +299,20 @@ def _warm_up(kind: type[System], task: Task, play: Play) -> None:
 
 
 def _check_batches(system: System, play: Play, stack: int, num_steps: int) -> None:
-    """Raise ``DamagedDataError`` if sampled observations are not those that were fed."""
+    """Raise ``DamagedDataError`` if sampled observations differ from the stored ones."""
     for _ in range(CHECKED_BATCHES):
         observations, next_observations, rewards = system.as_arrays(system.sample())
         numbers = rewards.astype(np.int64)
         if numbers.min() < 0 or numbers.max() >= num_steps:
-            raise DamagedDataError(f"{system.name} gave a reward that it was not fed: its batches cannot be trusted")
+            raise DamagedDataError(f"{system.name} returned a wrong reward: it is not compared")
         if not (observations == play.observations(numbers, stack)).all():
-            raise DamagedDataError(f"{system.name} gave an observation that it was not fed: it cannot be compared")
+            raise DamagedDataError(f"{system.name} returned a wrong observation: it is not compared")
         # A buffer that returns the following step's observation as the next one has none for the newest step either.
         has_follower = ~play.has_ended(numbers) & (numbers < num_steps - 1)
         counts = has_follower | system.keeps_final_frames
         expected = play.observations(numbers, stack, steps_later=1)
         if not (next_observations[counts] == expected[counts]).all():
-            raise DamagedDataError(f"{system.name} gave a next observation that it was not fed: it cannot be compared")
+            raise DamagedDataError(f"{system.name} returned a wrong next observation: it is not compared")
 
 
 def _timed(

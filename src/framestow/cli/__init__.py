@@ -1,4 +1,4 @@
-"""The ``framestow`` command, one file a subcommand."""
+"""Run the ``framestow`` command. Each subcommand is a module of this package."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ INTERRUPTED = 130
 _EXTRA_MODULES = frozenset(
     {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "matplotlib", "PIL"}
 )
-_EXTRAS = {"bench": "bench", "import": "offline", "export": "offline"}  # of the other commands it is 'train'
+_EXTRAS = {"bench": "bench", "import": "offline", "export": "offline"}  # every other command: 'train'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line on ``arguments``, those of the process by default, and return its exit code.
+    """Run the command on ``arguments`` and return its exit code.
 
-    This module needs no extra: it tells what to install where one is missing.
+    This module imports without any extra. If an extra is missing, the command names it and how to install it.
+
+    Arguments:
+        arguments: The command-line arguments; ``None`` takes those of the process.
     """
-    # PyTorch's OpenMP threads wait for one another by spinning. On a machine that does something else besides, the one
-    # waited for may not be running: with one busy process on two cores an update took 225 to 565 ms, with spinning
-    # cut short 52 to 97, and undisturbed no longer than before. Read when PyTorch is loaded, so set before.
+    # PyTorch's OpenMP threads spin while they wait for one another, and starve threads that share their cores.
+    # With one busy process on two cores an update took 225 to 565 ms; with short spinning it takes 52 to 97 ms.
+    # On an idle machine short spinning costs nothing. PyTorch reads the variable when it is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- it needs an extra
+        from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- needs an extra
 
         return run_command_line(given)
-    except KeyboardInterrupt:  # also while the libraries load
+    except KeyboardInterrupt:  # Ctrl-C during an import ends up here too
         print("stopped", file=sys.stderr)
         return INTERRUPTED
     except ModuleNotFoundError as missing:

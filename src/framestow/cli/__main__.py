@@ -1,4 +1,4 @@
-"""``python -m framestow.cli`` is the ``framestow`` command."""
+"""Run the ``framestow`` command as ``python -m framestow.cli``."""
 
 import sys
 

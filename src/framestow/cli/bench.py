@@ -1,4 +1,4 @@
-"""``framestow bench``: storage and sampling on this machine, beside other libraries' memories."""
+"""``framestow bench``: compare storage and sampling with other libraries on this machine."""
 
 from __future__ import annotations
 
@@ -20,54 +20,54 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Measure bytes a transition and the time of sample() on a game, for framestow and other installed libraries.
+    """Compare framestow with other installed libraries on a game: bytes per transition and time per sample.
 
-    Plays the game at random, fills every memory with this play repeatedly, checks that each returns what it was fed,
-    and times them in turn. Prints a table and writes bench.json and bench.png.
+    Plays the game at random, fills the memory of each library with these frames, checks that the samples are correct,
+    and times the libraries in turn. Prints a table and writes bench.json and bench.png.
     """
 
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")] = "Breakout"
-    """Atari game, as framestow train takes it: Breakout, MsPacman, …"""
+    """Name of the Atari game: Breakout, MsPacman, …"""
 
     transitions: int = 200_000
-    """Transitions in framestow's memory; the others store as many as fit their share of memory and time."""
+    """Transitions in framestow's memory. The other libraries store what fits into --max-gib and --fill-seconds."""
 
     batch_size: int = 32
-    """Transitions in a sample."""
+    """Transitions per sample."""
 
     threads: int = 1
-    """Threads that framestow unpacks a batch with; the others use their defaults."""
+    """Threads that unpack a framestow batch. The other libraries use their defaults."""
 
     rounds: int = 200
-    """Rounds in which each system samples 5 batches in turn; the median counts."""
+    """Rounds of timing. In each round every library samples 5 batches; the table shows the median."""
 
     libraries: tuple[str, ...] = ("auto",)
-    """Libraries to compare with: auto (all that are installed), none, or names such as tianshou torchrl."""
+    """Libraries to compare with: auto (every installed one), none, or names such as tianshou torchrl."""
 
     out: Path | None = None
-    """Folder for bench.json and bench.png; by default bench-GAME."""
+    """Folder for bench.json and bench.png; None takes bench-GAME."""
 
     frames: int = 20_000
-    """Frames to play; the memories are filled with them repeatedly."""
+    """Frames to play. The memories are filled with them repeatedly."""
 
     stack: int = 4
-    """Frames in an observation."""
+    """Frames per observation."""
 
     preset: str = "machado2018"
-    """Recipe of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool."""
+    """Preset of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool."""
 
     max_gib: float | None = None
-    """GiB that all systems may take together; by default 12, or half of the free memory if that is less."""
+    """RAM limit in GiB for all libraries together; None takes 12, or half of the free RAM if that is less."""
 
     fill_seconds: float = 20.0
-    """Seconds after which filling stops for a library that reserves less than a frame a transition."""
+    """Time limit in seconds for filling a library that reserves less than one frame per transition."""
 
     seed: int = 0
-    """Seed of the game, of the random play and of the sampling."""
+    """Seed of the environment, the random actions and the sampling."""
 
     def run(self, console: Console) -> int:
-        """Play, fill, check, time, print and write; return the exit code."""
-        # Imported here so that --help does not load the emulator.
+        """Run the benchmark, print the table, write both files and return the exit code."""
+        # Imported here: --help must not load the emulator.
         from framestow.benchmarking.libraries import chosen_libraries  # noqa: PLC0415
         from framestow.benchmarking.measurement import measure  # noqa: PLC0415
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
@@ -76,14 +76,14 @@ class Bench:
 
         _require_matplotlib()
         if self.out is not None and self.out.is_file():
-            raise InvalidSettingsError(f"out is {self.out}: that is a file; give a folder with --out")
+            raise InvalidSettingsError(f"out is {self.out}: it is a file; give a folder with --out")
         settings = self._settings()
         libraries, missing = chosen_libraries(self.libraries)
         with _Progress(console) as progress:
             others = ", ".join(library.key for library in libraries) or "no other library"
             console.print(
-                f"playing {self.frames:,} frames, then filling and timing framestow and {others}; "
-                "Ctrl-C stops without writing anything",
+                f"playing {self.frames:,} frames, then filling and timing framestow and {others}. "
+                "Ctrl-C stops the benchmark; no file is written",
                 soft_wrap=True,
                 highlight=False,
             )
@@ -100,7 +100,7 @@ class Bench:
         return 0
 
     def _settings(self) -> BenchSettings:
-        from framestow.benchmarking.measurement import BenchSettings, affordable_bytes  # noqa: PLC0415 -- as above
+        from framestow.benchmarking.measurement import BenchSettings, affordable_bytes  # noqa: PLC0415 -- slow import
 
         if self.max_gib is not None and self.max_gib <= 0:
             raise InvalidSettingsError(f"max_gib is {self.max_gib:g}: it must be above 0; give a larger --max-gib")
@@ -117,7 +117,7 @@ class Bench:
 
 
 def _require_matplotlib() -> None:
-    """Raise ``MissingExtraError`` before anything is measured."""
+    """Raise ``MissingExtraError`` if matplotlib is missing, before the benchmark starts."""
     if find_spec("matplotlib") is None:
         raise MissingExtraError(
             "framestow bench needs matplotlib: it is part of the extra 'bench', which is not installed; "
@@ -126,7 +126,7 @@ def _require_matplotlib() -> None:
 
 
 class _Progress(Progress):
-    """A progress bar for the current work."""
+    """A progress bar for the current part of the benchmark."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(
@@ -139,11 +139,11 @@ class _Progress(Progress):
             disable=not console.is_terminal,
         )
         self._task = self.add_task("")
-        self._what = ""
+        self._part = ""
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` of ``what`` is done."""
-        if what != self._what:
-            self._what = what
-            self.reset(self._task, total=total, description=what)
+    def show(self, part: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` units of ``part`` are done."""
+        if part != self._part:
+            self._part = part
+            self.reset(self._task, total=total, description=part)
         self.update(self._task, completed=done)

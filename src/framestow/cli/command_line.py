@@ -1,4 +1,4 @@
-"""Reads the command line, hands over to a subcommand and turns errors into one line and an exit code."""
+"""Parse the command line, run the subcommand, and print an error as one line with an exit code."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ FAILED, REFUSED = 1, 2
 
 DESCRIPTION = """Deep Q-learning from pixels, with a million transitions in a few hundred megabytes.
 
-Train on Breakout for a few minutes, then see what was learnt:
+Train on Breakout for a few minutes, then evaluate the agent and record a video:
 
     framestow train Breakout
     framestow evaluate runs/Breakout-machado2018-s0-20260131-174500
     framestow watch runs/Breakout-machado2018-s0-20260131-174500
 
-Ctrl-C saves the run. Go on with it, as if it had never stopped:
+Ctrl-C saves the run. Resume it and train up to a million agent steps:
 
     framestow train --resume runs/Breakout-machado2018-s0-20260131-174500 --steps 1_000_000
 
-Look at the memory that a run has kept, check every byte of it, and keep what is whole where the disk damaged it:
+Print what the replay memory of a run contains, check every byte of it, and repair it after disk damage:
 
     framestow inspect runs/Breakout-machado2018-s0-20260131-174500
     framestow verify runs/Breakout-machado2018-s0-20260131-174500
     framestow repair runs/Breakout-machado2018-s0-20260131-174500
 
-See what a game's transitions take on this machine, beside the other libraries that are installed:
+Compare memory use and sampling speed with the other replay libraries on this machine:
 
     framestow bench Breakout
 
-Make a store of the DQN Replay Dataset or of a Minari dataset, and the other way round:
+Convert the DQN Replay Dataset or a Minari dataset into a store, and a store into one of them:
 
     framestow import dqn-replay dqn/Breakout/1 --to stores/breakout
     framestow export minari stores/breakout --to datasets --dataset-id atari/breakout/logged-v0
 
-framestow COMMAND --help tells about each."""
+framestow COMMAND --help explains each command."""
 
 
 class Command(Protocol):
     """A subcommand with its arguments."""
 
     def run(self, console: Console) -> int:
-        """Do it and return the exit code."""
+        """Run the command and return the exit code."""
 
 
 def run_command_line(arguments: list[str]) -> int:
@@ -69,11 +69,11 @@ def run_command_line(arguments: list[str]) -> int:
     ==== ====================================================================
     code meaning
     ==== ====================================================================
-    0    done
-    1    failed on the way: a full disk, a checkpoint that could not be written
-    2    refused: an argument, a setting, a file or an extra is not as it must be, or no command was given
-    130  stopped by Ctrl-C, after saving where there was something to save; ``framestow.cli.main`` gives it
-    143  stopped by SIGTERM, after saving
+    0    success
+    1    failed while running, for example on a full disk; ``verify`` and ``repair --dry-run``: the memory is damaged
+    2    refused: no command, a wrong argument, setting or file, or a missing extra
+    130  stopped by Ctrl-C; ``train`` saves the run first
+    143  stopped by SIGTERM; ``train`` saves the run first
     ==== ====================================================================
     """
     if arguments == ["--version"]:
@@ -93,7 +93,7 @@ def run_command_line(arguments: list[str]) -> int:
 
 
 def _with_home_folder(argument: str) -> str:
-    """Put the home folder in the place of ``~/``, which shells leave as it is in ``--to=~/stores``."""
+    """Replace a leading ``~/`` by the home folder. Shells do not expand it in ``--to=~/stores``."""
     option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 

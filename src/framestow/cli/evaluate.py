@@ -1,4 +1,4 @@
-"""``framestow evaluate``: how well a run plays."""
+"""``framestow evaluate``: play games with a trained agent and report the scores."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Play whole games with a run's last checkpoint; print mean, median and standard error of the scores.
+    """Play whole games with the last checkpoint of a run; print mean, median and standard error of the scores.
 
-    Works while the run goes on. Writes evaluation.json into the run folder.
+    Works while the run is still training. Writes evaluation.json into the run folder.
     """
 
     run_folder: tyro.conf.Positional[Path]
@@ -28,27 +28,27 @@ class Evaluate:
     """Games to play."""
 
     preset: str | None = None
-    """Recipe of the environment to play with; None takes the one that the run was trained with."""
+    """Preset of the environment; None takes the preset that the run was trained with."""
 
     epsilon: float | None = None
-    """Probability of a random action; None takes the preset's: 0.05 for nature, 0.01 for baselines, else 0.001."""
+    """Probability of a random action; None takes 0.05 for nature, 0.01 for baselines and 0.001 for other presets."""
 
     seed: int = 1_000_000
-    """Seed of environments and random actions; far from those that one trains with."""
+    """Seed of the environments and the random actions. Choose a seed that training does not use."""
 
     device: str = "auto"
     """Where the network runs: auto, cpu, cuda or mps."""
 
     def run(self, console: Console) -> int:
-        """Play, print and write; return the exit code."""
-        # PyTorch takes seconds to load, and help does not wait for it.
+        """Play the games, print the scores, write evaluation.json and return the exit code."""
+        # Imported here: --help must not wait seconds for PyTorch.
         from framestow.envs import find_preset  # noqa: PLC0415
         from framestow.training.playing import (  # noqa: PLC0415
             Player,
             evaluation_settings,
             play_episodes,
-            summed_up,
-            warning_of_other_preset,
+            preset_warning,
+            summarize,
         )
         from framestow.training.run import make_game  # noqa: PLC0415
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
@@ -57,7 +57,7 @@ class Evaluate:
         trained = folder.settings()
         preset = find_preset(self.preset or trained.preset)
         played = evaluation_settings(trained, self.episodes, self.seed, preset.name)
-        warning = warning_of_other_preset(trained.game, find_preset(trained.preset), preset)
+        warning = preset_warning(trained.game, find_preset(trained.preset), preset)
         if warning:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
@@ -72,17 +72,18 @@ class Evaluate:
             )
         finally:
             player.close()
-        evaluation = summed_up(games, trained, played, player.agent_steps, epsilon)
+        evaluation = summarize(games, trained, played, player.agent_steps, epsilon)
         evaluation.write(folder.evaluation)
-        console.print(f"{_told(evaluation)} · written to {folder.evaluation}", soft_wrap=True, highlight=False)
+        console.print(f"{_score_lines(evaluation)} · written to {folder.evaluation}", soft_wrap=True, highlight=False)
         return 0
 
 
-def _told(evaluation: Evaluation) -> str:
+def _score_lines(evaluation: Evaluation) -> str:
     played, error = evaluation.played_preset, evaluation.standard_error
+    num_games = "1 game" if len(evaluation.scores) == 1 else f"{len(evaluation.scores):,} games"
     return (
-        f"{evaluation.game}, trained with the preset {evaluation.preset} for {evaluation.agent_steps:,} agent steps; "
-        f"{len(evaluation.scores)} games{f' with {played}' if played != evaluation.preset else ''} "
+        f"{evaluation.game}, trained with preset {evaluation.preset} for {evaluation.agent_steps:,} agent steps; "
+        f"{num_games} played{f' with preset {played}' if played != evaluation.preset else ''} "
         f"at epsilon {evaluation.epsilon:g}, seed {evaluation.seed:_}\n"
         f"mean {evaluation.mean:.2f} · median {evaluation.median:g} · standard error "
         f"{'-' if error is None else f'{error:.2f}'}"

@@ -1,4 +1,4 @@
-"""``framestow export``: a store in other people's formats."""
+"""``framestow export``: convert a store into another dataset format."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ExportDqnReplay:
-    """The layout of the DQN Replay Dataset, as Dopamine's replay memory loads it: frames of uint8, counted actions."""
+    """Write the layout of the DQN Replay Dataset, which Dopamine loads: uint8 frames and discrete actions."""
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
     """Folder of a memory, a run or a checkpoint."""
 
     to: Path
-    """Folder to make."""
+    """New folder to write."""
 
     cut_ends: Literal["refuse", "terminal", "new_checkpoint"] = "refuse"
-    """What becomes of episodes that were truncated or cut off, which the layout cannot say: refuse to write, mark them
-    as terminal as Dopamine does, or begin a new checkpoint after each, which keeps them as they are."""
+    """How to write truncated and cut-off episodes, which the layout cannot mark. refuse: stop with an error;
+    terminal: mark them as terminal, as Dopamine does; new_checkpoint: start a new checkpoint after each one."""
 
     slots_per_checkpoint: int = 1_000_000
-    """Slots in a checkpoint at most: 1,000,000 in the dataset."""
+    """Maximum number of slots per checkpoint; the dataset has 1,000,000."""
 
     compression_level: int = 6
-    """Of gzip: 0 (none) to 9 (smallest, and slow)."""
+    """Compression level of gzip, from 0 (none) to 9 (smallest and slowest)."""
 
     def run(self, console: Console) -> int:
-        """Export, and show the bytes before and after; return the exit code."""
-        from framestow.offline.dqn_replay import export_dqn_replay  # noqa: PLC0415 -- help does not wait
+        """Export the store, print the sizes before and after, and return the exit code."""
+        from framestow.offline.dqn_replay import export_dqn_replay  # noqa: PLC0415 -- slow import
 
         def write(memory: ReplayMemory, folder: Path, show: Progress) -> Transferred:
             return export_dqn_replay(
@@ -57,41 +57,41 @@ class ExportDqnReplay:
 
 @dataclasses.dataclass(frozen=True)
 class ExportMinari:
-    """A Minari dataset, losslessly: single frames, every episode with its true last one."""
+    """Write a Minari dataset without loss: single frames, every episode with its true last frame."""
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
     """Folder of a memory, a run or a checkpoint."""
 
     to: Path
-    """Folder of Minari datasets, as MINARI_DATASETS_PATH names it; the dataset lies there under its id."""
+    """Folder of Minari datasets (MINARI_DATASETS_PATH). The dataset is written into the subfolder named by its id."""
 
     dataset_id: str
-    """Name of the dataset, with a version: atari/breakout/mixed-v0."""
+    """Id of the dataset, with a version: atari/breakout/mixed-v0."""
 
     environment: str | None = None
-    """Gymnasium's id of the environment that it was recorded from: ALE/Breakout-v5."""
+    """Gymnasium id of the recorded environment: ALE/Breakout-v5."""
 
     data_format: Literal["hdf5", "arrow", "parquet"] = "hdf5"
-    """How Minari keeps it; arrow and parquet need pip install "minari[arrow]"."""
+    """File format of the dataset; arrow and parquet need pip install "minari[arrow]"."""
 
     description: str | None = None
-    """What the dataset is."""
+    """Description of the dataset."""
 
     algorithm: str | None = None
-    """What played."""
+    """Name of the algorithm that played."""
 
     author: str | None = None
-    """Who recorded it."""
+    """Name of the author."""
 
     author_email: str | None = None
-    """Where to ask."""
+    """E-mail address of the author."""
 
     code_permalink: str | None = None
-    """Where the code is that recorded it."""
+    """Link to the code that recorded the dataset."""
 
     def run(self, console: Console) -> int:
-        """Export, and show the bytes before and after; return the exit code."""
-        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415 -- as above
+        """Export the store, print the sizes before and after, and return the exit code."""
+        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415 -- slow import
 
         description = MinariDescription(self.dataset_id, self.environment, self.data_format, self._metadata())
 
@@ -113,9 +113,9 @@ class ExportMinari:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write a store in another format: the DQN Replay Dataset's layout or a Minari dataset.
+    """Convert a store into another format: the layout of the DQN Replay Dataset or a Minari dataset.
 
-    Nothing is at the place that --to says until everything is there. Needs the extra 'offline'.
+    The folder --to appears when the export is complete. Needs the extra 'offline'.
     """
 
     target: Annotated[
@@ -125,7 +125,7 @@ class Export:
     ]
 
     def run(self, console: Console) -> int:
-        """Export to that format; return the exit code."""
+        """Export the store and return the exit code."""
         return self.target.run(console)
 
 
@@ -136,18 +136,18 @@ def _export(
     to: Path,
     write: Callable[[ReplayMemory, Path, Progress], Transferred],
 ) -> int:
-    from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- as above
+    from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- slow import
     from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
     from framestow.offline.transfer import bytes_of_folder  # noqa: PLC0415
 
     start = time.monotonic()
     saved = find_memory(store)
-    # Nothing is sampled here, so any sampler will do.
+    # The export samples nothing, so the sampler does not matter.
     memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
     with byte_bar(console, "exporting") as show:
-        told = write(memory, to, show)
-    show_transfer(console, told, time.monotonic() - start)
-    raw_bytes = (told.transitions + told.episodes) * memory._settings.frame.nbytes
+        transferred = write(memory, to, show)
+    show_transfer(console, transferred, time.monotonic() - start)
+    raw_bytes = (transferred.transitions + transferred.episodes) * memory._settings.frame.nbytes
     show_bytes(
         console,
         ("framestow", bytes_of_folder(saved.folder), memory.nbytes),

@@ -1,4 +1,4 @@
-"""``framestow import``: other people's data into a store."""
+"""``framestow import``: convert an offline dataset into a store."""
 
 from __future__ import annotations
 
@@ -20,70 +20,70 @@ if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory
 
 
-FLUSHED_BYTES = 32 << 20  # that a memory may grow by before it is flushed: then its frames leave RAM
+FLUSHED_BYTES = 32 << 20  # flush after this growth: a flush moves frames from RAM to files
 
 
 class Source(Protocol):
-    """What can be imported."""
+    """A dataset that can be imported."""
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of its files."""
+        """Bytes of the dataset's files."""
 
     @property
     def array_bytes(self) -> int:
-        """Bytes that it takes in RAM where its own readers load it."""
+        """Bytes in RAM when the dataset's usual library loads it."""
 
     def import_into(self, memory: ReplayMemory, progress: Progress) -> Transferred:
-        """Append everything to ``memory``."""
+        """Append every step to ``memory``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ImportDqnReplay:
-    """The DQN Replay Dataset, or what else Dopamine's replay memory wrote: $store$_observation_ckpt.N.gz and so on."""
+    """Import the DQN Replay Dataset, or other files of Dopamine's replay memory ($store$_observation_ckpt.N.gz, …)."""
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
-    """Folder of the files, or the one above its replay_logs."""
+    """Folder of the files, or the folder that contains replay_logs."""
 
     to: Path
-    """Folder of the store to make."""
+    """Folder of the new store."""
 
     checkpoints: tuple[int, ...] = ()
-    """Numbers of the checkpoints to take; all by default."""
+    """Numbers of the checkpoints to import; all if none is given."""
 
     capacity: int | None = None
-    """Transitions that the memory keeps, the newest; None keeps all."""
+    """Maximum number of transitions; the newest are kept. None keeps all."""
 
     stack: int = 4
-    """Frames in an observation."""
+    """Frames per observation."""
 
     stack_padding: StackPadding = "zeros"
-    """What stands before an episode's first frame in a stack: zeros, as in Dopamine, or first_frame."""
+    """Padding of a stack before the first frame of an episode: zeros, as in Dopamine, or first_frame."""
 
     discount: float = 0.99
-    """Discount of a step that did not terminate."""
+    """Discount factor of the stored transitions."""
 
     num_actions: int | None = None
-    """Actions of the game; None takes one more than the largest one in the files."""
+    """Number of actions of the game. None takes the largest action in the files plus one."""
 
     blank_slots: int | None = None
-    """Blank slots before each episode; None looks how many there are (Dopamine writes its stack less one)."""
+    """Blank slots before each episode. None counts them in the files (Dopamine writes stack - 1)."""
 
     game: str = ""
-    """Name of the game, which the store will tell."""
+    """Name of the game. It becomes the label of the store."""
 
     seed: int = 0
-    """Seed of the memory's generator, which draws samples later."""
+    """Seed of the random generator that samples batches from the store."""
 
     def run(self, console: Console) -> int:
-        """Import, and show the bytes before and after; return the exit code."""
-        from framestow import ReplayMemory  # noqa: PLC0415 -- help does not wait for it
+        """Import the dataset, print the sizes before and after, and return the exit code."""
+        from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
         from framestow.offline.dqn_replay import DqnReplay  # noqa: PLC0415
 
         replay = DqnReplay.open(self.folder, self.checkpoints or None, self.blank_slots, self.num_actions)
         numbers = ", ".join(str(checkpoint.number) for checkpoint in replay.checkpoints)
         console.print(
-            f"checkpoints {numbers}: {replay.num_slots:,} slots, {replay.padding} blank ones before each episode, "
+            f"checkpoints {numbers}: {replay.num_slots:,} slots, {replay.padding} blank slots before each episode, "
             f"{replay.num_actions} actions",
             highlight=False,
             soft_wrap=True,
@@ -108,35 +108,35 @@ class ImportDqnReplay:
 
 @dataclasses.dataclass(frozen=True)
 class ImportMinari:
-    """A Minari dataset whose observations are pictures or vectors."""
+    """Import a Minari dataset whose observations are pictures or vectors."""
 
     dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATASET")]
     """Id of a dataset on this machine, or its folder."""
 
     to: Path
-    """Folder of the store to make."""
+    """Folder of the new store."""
 
     stacked_on: Literal["no", "first_axis", "last_axis"] = "no"
-    """Whether observations are stacks of frames: first_axis as (4, 84, 84), last_axis as (84, 84, 4)."""
+    """Axis of the frames if the observations are stacks: first_axis for (4, 84, 84), last_axis for (84, 84, 4)."""
 
     capacity: int | None = None
-    """Transitions that the memory keeps, the newest; None keeps all."""
+    """Maximum number of transitions; the newest are kept. None keeps all."""
 
     stack: int | None = None
-    """Frames in an observation; None takes 1, or the depth of the dataset's stacks."""
+    """Frames per observation. None takes 1, or the depth of the dataset's stacks."""
 
     stack_padding: StackPadding | None = None
-    """What stands before an episode's first frame in a stack; None takes first_frame, or what the dataset's have."""
+    """Padding of a stack before the first frame of an episode. None takes the dataset's own, or first_frame."""
 
     discount: float = 0.99
-    """Discount of a step that did not terminate."""
+    """Discount factor of the stored transitions."""
 
     seed: int = 0
-    """Seed of the memory's generator, which draws samples later."""
+    """Seed of the random generator that samples batches from the store."""
 
     def run(self, console: Console) -> int:
-        """Import, and show the bytes before and after; return the exit code."""
-        from framestow import ReplayMemory  # noqa: PLC0415 -- help does not wait for it
+        """Import the dataset, print the sizes before and after, and return the exit code."""
+        from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
         from framestow.offline.minari import MinariData  # noqa: PLC0415
 
         data = MinariData.open(self.dataset, self.stacked_on, self.stack_padding)
@@ -161,9 +161,9 @@ class ImportMinari:
 
 @dataclasses.dataclass(frozen=True)
 class Import:
-    """Make a store of other people's data: a DQN Replay Dataset or a Minari dataset.
+    """Convert an offline dataset into a store: the DQN Replay Dataset or a Minari dataset.
 
-    Nothing is at the place that --to says until everything is there. Needs the extra 'offline'.
+    The folder --to appears when the import is complete. Needs the extra 'offline'.
     """
 
     source: Annotated[
@@ -173,25 +173,29 @@ class Import:
     ]
 
     def run(self, console: Console) -> int:
-        """Import from that source; return the exit code."""
+        """Import the dataset and return the exit code."""
         return self.source.run(console)
 
 
 def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:
-    from framestow.offline.transfer import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- as above
+    from framestow.offline.transfer import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- slow import
 
     start = time.monotonic()
     with unfinished_folder(to) as folder, make_memory(folder) as memory:
         with byte_bar(console, "importing") as show:
-            told = source.import_into(memory, _flushing(memory, show))
-        if not told.transitions:
+            transferred = source.import_into(memory, _flushing(memory, show))
+        if not transferred.transitions:
             raise InvalidSettingsError(
-                f"{name}: none of its {sum(told.left_out.values()):,} steps has both its episode's beginning and the "
-                "frame that it led to: there is nothing to import; take more checkpoints"
+                f"{name}: none of the {sum(transferred.left_out.values()):,} steps can be imported: a step needs the "
+                "beginning of its episode and its next frame; import more checkpoints"
             )
-    show_transfer(console, told, time.monotonic() - start)
-    if len(memory) < told.transitions:
-        console.print(f"the memory keeps the newest {len(memory):,}: raise --capacity for all", highlight=False)
+    show_transfer(console, transferred, time.monotonic() - start)
+    if len(memory) < transferred.transitions:
+        console.print(
+            f"the store keeps the newest {len(memory):,} transitions; give a larger --capacity to keep more",
+            highlight=False,
+            soft_wrap=True,
+        )
     show_bytes(
         console,
         (name, source.file_bytes, source.array_bytes),
@@ -202,7 +206,10 @@ def _import(console: Console, name: str, source: Source, make_memory: Callable[[
 
 
 def _flushing(memory: ReplayMemory, show: Progress) -> Progress:
-    """Flush whenever the memory has grown: one that flushes in the background falls behind where the disk is slow."""
+    """Return a progress callback that also flushes the memory when it has grown.
+
+    A background flush would fall behind on a slow disk.
+    """
     nbytes_after_flush = memory.nbytes
 
     def show_and_flush(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""``framestow inspect``: what a saved memory holds."""
+"""``framestow inspect``: print what a saved replay memory contains."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, LabelInspection
 
 NOTHING = "-"
-MAX_COLUMNS = 3  # labels that stand side by side in 80 columns
+MAX_COLUMNS = 3  # labels side by side in 80 characters
 FIELDS: tuple[tuple[str, str, Callable[[LabelInspection], float | None]], ...] = (
-    # beside a column for each label, above a column where each has a row ("" leaves it out there), what stands in it
-    ("environments", "", lambda told: told.num_envs),
-    ("transitions", "transitions", lambda told: told.transitions),
-    ("frames", "", lambda told: told.frames),
-    ("whole episodes", "whole", lambda told: told.whole_episodes),
-    ("episodes cut off", "cut", lambda told: told.cut_episodes),
-    ("episodes going on", "", lambda told: told.open_episodes),
-    ("return of whole ones, mean", "return", lambda told: told.returns.mean if told.returns else None),
-    ("  least", "", lambda told: told.returns.least if told.returns else None),
-    ("  greatest", "", lambda told: told.returns.greatest if told.returns else None),
-    ("steps of whole ones, mean", "steps", lambda told: told.lengths.mean if told.lengths else None),
-    ("  least", "", lambda told: told.lengths.least if told.lengths else None),
-    ("  greatest", "", lambda told: told.lengths.greatest if told.lengths else None),
-    ("age in steps, median", "age", lambda told: told.ages.median if told.ages else None),
-    ("  oldest", "", lambda told: told.ages.oldest if told.ages else None),
+    # row name in the table with one column per label; column name in the table with one row per label ("": omitted);
+    # value
+    ("environments", "", lambda label: label.num_envs),
+    ("transitions", "transitions", lambda label: label.transitions),
+    ("frames", "", lambda label: label.frames),
+    ("whole episodes", "whole", lambda label: label.whole_episodes),
+    ("cut-off episodes", "cut", lambda label: label.cut_episodes),
+    ("running episodes", "", lambda label: label.open_episodes),
+    ("return of whole episodes, mean", "return", lambda label: label.returns.mean if label.returns else None),
+    ("  minimum", "", lambda label: label.returns.least if label.returns else None),
+    ("  maximum", "", lambda label: label.returns.greatest if label.returns else None),
+    ("steps of whole episodes, mean", "steps", lambda label: label.lengths.mean if label.lengths else None),
+    ("  minimum", "", lambda label: label.lengths.least if label.lengths else None),
+    ("  maximum", "", lambda label: label.lengths.greatest if label.lengths else None),
+    ("age in steps, median", "age", lambda label: label.ages.median if label.ages else None),
+    ("  oldest", "", lambda label: label.ages.oldest if label.ages else None),
 )
 
 
 def show_inspection(inspection: Inspection, console: Console) -> None:
-    """Print what it is, what is held by game, and where the bytes are."""
-    for line in _what_it_is(inspection):
+    """Print the settings of the memory, its contents per label, and its bytes per kind of file."""
+    for line in _header_lines(inspection):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     for table in _labels_table(inspection.labels), _bytes_table(inspection):
         console.print()
@@ -52,24 +53,24 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     if inspection.left_over:
         size = format_bytes(sum(inspection.left_over.values()))
-        told = f"{size} in {', '.join(inspection.left_over)} belong to no commit"
-        console.print(Text(f"{told}: a crash left them, or a writer is at work", "yellow"), soft_wrap=True)
+        extra = f"{size} in {', '.join(inspection.left_over)} belong to no generation"
+        console.print(Text(f"{extra}: a crash left them, or a process is writing now", "yellow"), soft_wrap=True)
 
 
-def _what_it_is(inspection: Inspection) -> Iterator[str]:
+def _header_lines(inspection: Inspection) -> Iterator[str]:
     settings = inspection.settings
     kept = [generation for generation in inspection.kept_generations if generation != inspection.generation]
     yield f"{inspection.folder}"
     yield (
-        f"a memory of format version {inspection.version}, "
+        f"replay memory, format version {inspection.version}, "
         f"generation {inspection.generation}, written {inspection.written:%Y-%m-%d %H:%M:%S}"
-        + (f"\nkept beside it: generation {', '.join(map(str, kept))}" if kept else "")
+        + (f"\nother generations in this folder: {', '.join(map(str, kept))}" if kept else "")
     )
     yield " · ".join(
         (
-            _told_frames(settings.frame),
+            _describe_frames(settings.frame),
             f"stack {settings.stack}, padded with {settings.stack_padding.replace('_', ' ')}",
-            _told_actions(settings.action),
+            _describe_actions(settings.action),
         )
     )
     yield (
@@ -80,18 +81,20 @@ def _what_it_is(inspection: Inspection) -> Iterator[str]:
         yield f"extras {settings.extras.description}"
 
 
-def _told_frames(spec: AnySpec) -> str:
+def _describe_frames(spec: AnySpec) -> str:
     if isinstance(spec, FrameSpec):
-        return f"frames {_told_array(spec)}"
-    told = (f"{leaf.key} {_told_array(leaf.frame) if leaf.has_axes else leaf.frame.dtype}" for leaf in spec.leaves)
-    return f"frames of {', '.join(told)}"
+        return f"frames {_describe_array(spec)}"
+    arrays = (
+        f"{leaf.key} {_describe_array(leaf.frame) if leaf.has_axes else leaf.frame.dtype}" for leaf in spec.leaves
+    )
+    return f"frames of {', '.join(arrays)}"
 
 
-def _told_array(frame: FrameSpec) -> str:
+def _describe_array(frame: FrameSpec) -> str:
     return f"{'x'.join(map(str, frame.shape))} {frame.dtype}{' scaled to 0-1' if frame.is_scaled else ''}"
 
 
-def _told_actions(action: ActionSpec) -> str:
+def _describe_actions(action: ActionSpec) -> str:
     shape = "x".join(map(str, action.shape))
     if not action.is_counted:
         return f"actions {shape} {action.dtype}"
@@ -100,33 +103,33 @@ def _told_actions(action: ActionSpec) -> str:
 
 
 def _labels_table(labels: Sequence[LabelInspection]) -> Table:
-    """A column for each label where that fits, otherwise a row with what matters most."""
+    """Return a table with one column per label; with many labels, one row per label and the main values."""
     if len(labels) <= MAX_COLUMNS:
-        table = _table("", *(told.label for told in labels))
-        for name, _, told_of in FIELDS:
-            table.add_row(name, *(_told(told_of(one)) for one in labels))
+        table = _table("", *(label.label for label in labels))
+        for name, _, value_of in FIELDS:
+            table.add_row(name, *(_cell(value_of(label)) for label in labels))
         return table
-    shown = [(header, told_of) for _, header, told_of in FIELDS if header]
+    shown = [(header, value_of) for _, header, value_of in FIELDS if header]
     table = _table("", *(header for header, _ in shown))
-    for one in labels:
-        table.add_row(one.label, *(_told(told_of(one)) for _, told_of in shown))
+    for label in labels:
+        table.add_row(label.label, *(_cell(value_of(label)) for _, value_of in shown))
     return table
 
 
 def _bytes_table(inspection: Inspection) -> Table:
-    table = _table("in files", "bytes", "a transition")
+    table = _table("files", "size", "per transition")
     transitions = max(1, inspection.transitions)
     for name, size in inspection.file_bytes.items():
         table.add_row(name, format_bytes(size), f"{size / transitions:,.1f} B")
     total = inspection.nbytes
-    table.add_row("all", format_bytes(total), f"{total / transitions:,.1f} B", style="bold")
+    table.add_row("total", format_bytes(total), f"{total / transitions:,.1f} B", style="bold")
     return table
 
 
 def _ratios(inspection: Inspection) -> Iterator[str]:
     if inspection.transitions:
         yield (
-            f"{inspection.times_smaller_than_frames:,.1f} times smaller than its frames, "
+            f"{inspection.times_smaller_than_frames:,.1f} times smaller than raw frames, "
             f"{inspection.times_smaller_than_stacked_pairs:,.1f} times smaller than stacked pairs"
         )
 
@@ -139,12 +142,12 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _told(value: float | None) -> str:
+def _cell(value: float | None) -> str:
     return NOTHING if value is None else shortened(value)
 
 
 def shortened(value: float) -> str:
-    """Write a number in at most eleven characters.
+    """Format a number in at most eleven characters.
 
     >>> [shortened(value) for value in (0, 12.5, -3.25, 123_456, 12_345_678, 50_000_000_000)]
     ['0', '12.5', '-3.25', '123,456', '12,345,678', '50,000 M']
@@ -158,30 +161,30 @@ def shortened(value: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Inspect:
-    """Tell what a memory on the disk holds: by game its episodes, returns and ages, and where the bytes are.
+    """Print what a saved replay memory contains: episodes, returns and ages per game, and the size of its files.
 
-    Takes the folder of a memory (what save() wrote, or directory=), of a run or of a checkpoint. Changes nothing
-    there, so it works beside whoever is writing. Draws one transition into a picture.
+    Takes the folder of a memory (written by save() or directory=), of a run or of a checkpoint. It only reads there,
+    so it works while another process is writing. It draws one transition into a PNG picture.
     """
 
     folder: tyro.conf.Positional[Path]
     """Folder of a memory, a run or a checkpoint."""
 
     filmstrip: Path | None = None
-    """PNG file for the transition; None writes NAME-filmstrip.png where you are, and nothing with --json."""
+    """PNG file for the picture. None writes NAME-filmstrip.png into the current folder; with --json, no picture."""
 
     key: str = ""
-    """Which array is drawn where an observation has several, such as camera or arm.0; the largest picture if empty."""
+    """Array to draw if an observation has several, such as camera or arm.0. Empty: the largest picture."""
 
     seed: int = 0
-    """Which transition is drawn; each is equally likely."""
+    """Seed that selects the transition to draw; each transition is equally likely."""
 
     json: bool = False
-    """Print one JSON object instead of tables."""
+    """Print one JSON object instead of the tables."""
 
     def run(self, console: Console) -> int:
-        """Look, print and draw; return the exit code."""
-        # Help does not wait for what reads and draws.
+        """Read the memory, print its contents, draw the transition and return the exit code."""
+        # Imported here: --help must not wait for them.
         from framestow.cli.filmstrip import write_filmstrip  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
         from framestow.replay.inspection import draw_transition, inspect_memory  # noqa: PLC0415
@@ -195,12 +198,12 @@ class Inspect:
             drawn = draw_transition(memory, self.seed)
             write_filmstrip(picture, drawn, memory._settings.frame, inspection.label_of(drawn.env_id), self.key)
         if self.json:
-            told = inspection.to_dict() | {"filmstrip": None if picture is None else str(picture)}
-            print(json.dumps(told, indent=1))
+            content = inspection.to_dict() | {"filmstrip": None if picture is None else str(picture)}
+            print(json.dumps(content, indent=1))
             return 0
         show_inspection(inspection, console)
         if picture:
-            console.print(f"a transition of it is drawn in {picture}", soft_wrap=True, highlight=False, markup=False)
+            console.print(f"picture of one transition: {picture}", soft_wrap=True, highlight=False, markup=False)
         return 0
 
     def _picture(self) -> Path | None:

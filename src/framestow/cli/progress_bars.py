@@ -1,4 +1,4 @@
-"""Progress bars of commands that read or write many bytes."""
+"""Progress bars and byte tables of the commands that read or write many bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from framestow.replay.byte_amounts import format_bytes
 
 
 class ReadingBar(Progress):
-    """Shown on a terminal only, and gone when it is done; called with the bytes that are done, and of how many."""
+    """A progress bar for reading. It appears on a terminal only, and disappears when the work is done.
 
-    def __init__(self, console: Console, what: str, *, is_shown: bool = True) -> None:
+    Call it with the bytes read so far and the bytes in total.
+    """
+
+    def __init__(self, console: Console, description: str, *, is_shown: bool = True) -> None:
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -27,16 +30,16 @@ class ReadingBar(Progress):
             transient=True,
             disable=not (is_shown and console.is_terminal),
         )
-        self._bytes_read = self.add_task(what, total=None)
+        self._bytes_read = self.add_task(description, total=None)
 
-    def __call__(self, done: int, all_bytes: int) -> None:
-        """Show that so many bytes are done."""
-        self.update(self._bytes_read, completed=done, total=all_bytes)
+    def __call__(self, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` bytes are read."""
+        self.update(self._bytes_read, completed=done, total=total)
 
 
 @contextmanager
-def byte_bar(console: Console, what: str) -> Iterator[transfer.Progress]:
-    """Show a bar, on a terminal, and give what moves it."""
+def byte_bar(console: Console, description: str) -> Iterator[transfer.Progress]:
+    """Show a progress bar on a terminal; yield the function that updates it with the bytes done and in total."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -45,23 +48,27 @@ def byte_bar(console: Console, what: str) -> Iterator[transfer.Progress]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def show_transfer(console: Console, told: Transferred, seconds: float) -> None:
-    """Say what went over, what did not, and what the other side has no place for."""
+def show_transfer(console: Console, transferred: Transferred, seconds: float) -> None:
+    """Print how much was transferred, which steps were skipped and why, and the notes about the format."""
     console.print(
-        f"{told.transitions:,} transitions of {told.episodes:,} episodes in {seconds:,.1f} s", highlight=False
+        f"{transferred.transitions:,} transitions of {transferred.episodes:,} episodes in {seconds:,.1f} s",
+        highlight=False,
     )
-    for reason, steps in told.left_out.items():
+    for reason, steps in transferred.left_out.items():
         console.print(f"left out: {reason}: {steps:,}", highlight=False, soft_wrap=True)
-    for note in told.notes:
+    for note in transferred.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
 
 
 def show_bytes(console: Console, before: tuple[str, int, int], after: tuple[str, int, int]) -> None:
-    """Show two rows of a name, bytes on disk and bytes in RAM, and how many times smaller the smaller is."""
+    """Print a table of sizes on disk and in RAM, and how many times smaller or larger ``after`` is.
+
+    ``before`` and ``after`` are each a name, bytes on disk and bytes in RAM.
+    """
     table = Table("", "on disk", "in RAM", show_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"

@@ -1,4 +1,4 @@
-"""``framestow repair``: keeps what is whole of a damaged memory."""
+"""``framestow repair``: remove the damaged parts of a saved replay memory."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from framestow.cli.verify import DAMAGED, WHOLE, show_verification
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
-    """Keep what is whole of a damaged memory on the disk: all transitions but those that damage touches.
+    """Repair a damaged replay memory on disk: keep every whole transition and remove the damaged ones.
 
-    Verifies first. What is taken out is moved into damaged-TIME/ in the memory's folder, never deleted; a repair that
-    is broken off can be begun again. Nobody else may write there meanwhile. Exit code 0: the memory is whole now;
-    1: it is damaged, and --dry-run changed nothing; 2: refused, or there is nothing that could be kept.
+    Verifies first. Removed files are moved into damaged-TIME/ in the folder of the memory; nothing is deleted. An
+    interrupted repair can be started again. No other process may write there meanwhile. Exit codes: 0 for a memory
+    that is whole now, 1 for a damaged one after --dry-run, 2 for a refusal or if no transition can be kept.
     """
 
     folder: tyro.conf.Positional[Path]
     """Folder of a memory, a run or a checkpoint."""
 
     dry_run: bool = False
-    """Only say what would be done."""
+    """Print the repair without changing any file."""
 
     def run(self, console: Console) -> int:
-        """Repair and tell; return the exit code."""
-        # Help does not wait for what reads.
+        """Repair the memory, print each change and return the exit code."""
+        # Imported here: --help must not wait for them.
         from framestow.cli.progress_bars import ReadingBar  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
         from framestow.replay.store.repair import repair_store  # noqa: PLC0415
@@ -40,10 +40,10 @@ class Repair:
         if repair.found.is_intact:
             console.print("nothing to repair")
             return WHOLE
-        console.print("what would be done:" if self.dry_run else "what was done:")
+        console.print("planned changes:" if self.dry_run else "changes made:")
         for action in repair.actions:
             console.print(f"  {action}", soft_wrap=True, highlight=False, markup=False)
         if repair.moved_to:
-            told = f"what was taken out lies in {repair.moved_to}"
-            console.print(told, soft_wrap=True, highlight=False, markup=False)
+            moved = f"the damaged files are now in {repair.moved_to}"
+            console.print(moved, soft_wrap=True, highlight=False, markup=False)
         return DAMAGED if self.dry_run else WHOLE

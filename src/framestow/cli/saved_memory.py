@@ -1,4 +1,4 @@
-"""Finds the memory that a folder holds, be it a memory's own, a checkpoint's or a run's."""
+"""Find the replay memory in the folder of a memory, of a run or of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any, NamedTuple
 
 from framestow.errors import InvalidSettingsError
 
-MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in the folder of a run
-_OF_A_MEMORY = re.compile(r"MANIFEST\.\d{6,}|state\.\d{6,}(\.repaired)?\.npz")  # either tells what the other did
+MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
+_MEMORY_FILE = re.compile(r"MANIFEST\.\d{6,}|state\.\d{6,}(\.repaired)?\.npz")  # damage may have removed one kind
 _CHECKPOINT = re.compile(r"step-\d{12}")
 
 
 class SavedMemory(NamedTuple):
-    """Where a memory lies, and which generation of it is meant; None for the newest."""
+    """Folder of a memory, and the generation to read; None for the newest."""
 
     folder: Path
     generation: int | None = None
 
 
 def find_memory(path: Path) -> SavedMemory:
-    """Find the memory that ``path`` holds; raise ``InvalidSettingsError`` where there is none.
+    """Return the memory that ``path`` contains; raise ``InvalidSettingsError`` if there is none.
 
-    ============  ==================================================================================
-    folder        its memory
-    ============  ==================================================================================
-    of a memory   itself, its newest generation
-    of a run      ``memory/``, its newest generation; before there was one, the newest checkpoint's
-    a checkpoint  the generation of the run's memory that it names
-    ============  ==================================================================================
+    ============  ==========================================================================
+    ``path``      memory
+    ============  ==========================================================================
+    memory        this folder, its newest generation
+    run           ``memory/`` in it, its newest generation
+    checkpoint    the memory of its run, the generation that the checkpoint's manifest names
+    ============  ==========================================================================
 
-    Looks at names only and, in a checkpoint, at what its manifest names: so damage does not hide a memory.
+    The search reads file names and the manifest of a checkpoint only, so a damaged memory is found too.
     """
     if not path.is_dir():
-        raise InvalidSettingsError(f"{path} is no folder: a memory lies in a folder; check the path")
+        raise InvalidSettingsError(f"{path} is not a folder: a saved memory is a folder; check the path")
     if _CHECKPOINT.match(path.name) or (path / "agent.pt").is_file():
         return _memory_of_checkpoint(path)
     if _has_manifest(path):
@@ -46,26 +46,30 @@ def find_memory(path: Path) -> SavedMemory:
     if checkpoints:
         return _memory_of_checkpoint(max(checkpoints))
     is_run = (path / RUN_SETTINGS).is_file()
-    told = "the run has saved none yet; train first" if is_run else "give the folder of a memory, a run or a checkpoint"
-    raise InvalidSettingsError(f"{path} holds no memory: there is no MANIFEST in it; {told}")
+    if is_run:
+        raise InvalidSettingsError(f"{path} has no memory: the run has not saved a checkpoint yet; train it first")
+    raise InvalidSettingsError(
+        f"{path} has no memory: it contains no MANIFEST file; give the folder of a memory, a run or a checkpoint"
+    )
 
 
 def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
-    generation = _content_of(checkpoint / "MANIFEST").get("memory_generation")
+    generation = _read_unchecked(checkpoint / "MANIFEST").get("memory_generation")
     folder = checkpoint.resolve().parent.parent / MEMORY
     if not isinstance(generation, int) or not _has_manifest(folder):
         raise InvalidSettingsError(
-            f"{checkpoint} names no memory: its MANIFEST cannot be read, or {folder} is gone; give the memory's folder"
+            f"{checkpoint} has no memory: its MANIFEST cannot be read, or {folder} is missing; "
+            "give the folder of the memory"
         )
     return SavedMemory(folder, generation)
 
 
 def _has_manifest(folder: Path) -> bool:
-    return folder.is_dir() and any(_OF_A_MEMORY.fullmatch(file.name) for file in folder.iterdir())
+    return folder.is_dir() and any(_MEMORY_FILE.fullmatch(file.name) for file in folder.iterdir())
 
 
-def _content_of(manifest: Path) -> dict[str, Any]:
-    """What a manifest says, unchecked; nothing if it cannot be read."""
+def _read_unchecked(manifest: Path) -> dict[str, Any]:
+    """Return the content of a manifest without checking it; an empty dict if it cannot be read."""
     try:
         content = json.loads(manifest.read_bytes().partition(b"\n")[2])
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""``framestow train``: a new run, or more of an old one."""
+"""``framestow train``: start a run, or resume one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from rich.console import Console
 
 from framestow.training.settings import Settings
 
-HELP = """Train DQN on an Atari game, with a checkpoint every so many steps.
+HELP = """Train DQN on an Atari game and save a checkpoint every --checkpoint-every agent steps.
 
-Ctrl-C or SIGTERM finishes the step, saves and says how to go on; a second one stops at once."""
+Ctrl-C or SIGTERM finishes the step, saves the run and prints the command that resumes it. A second one stops without
+saving."""
 
 
 def train_command(arguments: list[str]) -> type[Any]:
-    """Build the class that tyro reads ``framestow train`` into: a field for every setting, and two more.
+    """Return the class that tyro fills from the arguments: one field per setting, ``run_dir`` and ``resume``.
 
-    With ``--resume RUN`` the defaults are the settings of that run, so that whatever is not given stays as it was,
-    and whatever is given can be held against it.
+    With ``--resume RUN`` the defaults are the settings of that run. Omitted options then keep their values, and
+    ``train`` can compare the given options with the run.
     """
     resumed = _resumed_settings(arguments)
     types = typing.get_type_hints(Settings)
@@ -30,19 +31,19 @@ def train_command(arguments: list[str]) -> type[Any]:
     for field in dataclasses.fields(Settings):
         kind = _argument(types[field.name], field.metadata["help"])
         if field.name == "game":
-            hint = None if resumed else "(needed for a new run)"
+            hint = None if resumed else "(required for a new run)"
             game = Annotated[str, tyro.conf.arg(help=field.metadata["help"], metavar="GAME", help_behavior_hint=hint)]
             kind = tyro.conf.Positional[game]
         fields.append((field.name, kind, getattr(resumed, field.name) if resumed else field.default))
     fields += [
-        ("run_dir", _argument(Path | None, "Folder of a new run; by default runs/GAME-PRESET-sSEED-DATE-TIME."), None),
-        ("resume", _argument(Path | None, "Folder of a run to go on with, up to --steps."), None),
+        ("run_dir", _argument(Path | None, "Folder of a new run; None takes runs/GAME-PRESET-sSEED-DATE-TIME."), None),
+        ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
 
 
 def _run(arguments: Any, console: Console) -> int:
-    from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415 -- PyTorch takes seconds to load
+    from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415 -- imports PyTorch
 
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
     return train(TrainOptions(arguments.resume, arguments.run_dir, Settings(**values)), console)
@@ -56,11 +57,11 @@ def _resumed_settings(arguments: list[str]) -> Settings | None:
     path: Path | None = parser.parse_known_args(arguments)[0].resume
     if path is None:
         return None
-    from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- it leads to PyTorch, as above
+    from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
 
     return RunFolder.open(path).settings()
 
 
 def _argument(kind: Any, help_line: str) -> Any:
-    """Return the annotation of an option."""
+    """Return the type annotation of an option with its help line."""
     return Annotated[kind, tyro.conf.arg(help=help_line)]

@@ -1,4 +1,4 @@
-"""A training session: what ``framestow train`` does once its arguments are read."""
+"""Run a training session from the command line: check, start or resume, train, and print the result."""
 
 from __future__ import annotations
 
@@ -24,69 +24,74 @@ from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
-from framestow.training.listeners import Checkpointing, Curves, EpisodeTable, LostEpisodes, Progress
+from framestow.training.listeners import Checkpointing, Curves, EpisodeTable, LostEpisodeWarnings, Progress
 from framestow.training.loop import Interruption
 from framestow.training.memory_expectation import (
     PLAYED_FRAMES,
+    FreeSpace,
     MemoryExpectation,
-    Room,
     WantedMemory,
-    check_it_fits,
+    check_memory_fits,
+    describe_expectation,
     expect_from_memory,
     expect_from_play,
-    told,
 )
 from framestow.training.run import Run, check_memory, choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.settings import Settings
 
-LEAST_FRAMES = 640  # two segments; a play of fewer tells nothing
+MIN_FRAMES = 640  # two segments; fewer frames give no estimate
 
 
-def of_new_run(settings: Settings, path: Path, console: Console) -> str:
-    """Tell what the memory of a run in the folder ``path``, which need not be there, is expected to take.
+def expect_for_new_run(settings: Settings, path: Path, console: Console) -> str:
+    """Return a line about the expected size of a new run's memory, measured by a short random play.
 
-    Plays a little for that, a tenth of the run's steps at most. Raises
-    :class:`~framestow.errors.InvalidSettingsError`, with what would fit, where it cannot.
+    Arguments:
+        settings: The settings of the run.
+        path: The run folder; it need not exist yet.
+        console: Shows a status while the game is played.
+
+    Raises:
+        InvalidSettingsError: the memory would not fit; the message names a size that does.
     """
-    return _told_if_it_fits(_measured(settings, console), settings, path, Room.for_run(path))
+    return _describe_if_it_fits(_measure(settings, console), settings, path, FreeSpace.for_run(path))
 
 
-def of_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
-    """Tell what the memory of a run will take, from what it holds already; raises as :func:`of_new_run`.
+def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
+    """Return a line about the expected size of a resumed run's memory, estimated from its stored transitions.
 
-    A memory with hardly any sealed segment tells nothing yet: then a little is played, as for a new run.
+    With too few sealed frames the game is played as for a new run. Raises as :func:`expect_for_new_run`.
     """
     report = run.memory.report()
-    if report.sealed_frames < LEAST_FRAMES:
-        expectation = _measured(run.settings, console)
+    if report.sealed_frames < MIN_FRAMES:
+        expectation = _measure(run.settings, console)
     else:
         observation_shape = run.env.single_observation_space.shape or ()
         expectation = expect_from_memory(report, trained_state_bytes(observation_shape, num_actions_of(run.env)))
-    room = Room.for_run(folder.path, report.nbytes, folder.saved_bytes())
-    return _told_if_it_fits(expectation, run.settings, folder.path, room)
+    space = FreeSpace.for_run(folder.path, report.nbytes, folder.saved_bytes())
+    return _describe_if_it_fits(expectation, run.settings, folder.path, space)
 
 
-def _measured(settings: Settings, console: Console) -> MemoryExpectation:
-    num_frames = min(PLAYED_FRAMES, max(LEAST_FRAMES, settings.steps // 10))
-    with console.status("playing a little, to see what a transition takes"):
+def _measure(settings: Settings, console: Console) -> MemoryExpectation:
+    num_frames = min(PLAYED_FRAMES, max(MIN_FRAMES, settings.steps // 10))
+    with console.status("playing a few seconds to measure the size of a transition"):
         return expect_from_play(settings, num_frames)
 
 
-def _told_if_it_fits(expectation: MemoryExpectation, settings: Settings, path: Path, room: Room) -> str:
-    wanted = _wanted(settings, path)
-    check_it_fits(expectation, wanted, room)
-    return told(expectation, wanted, room)
+def _describe_if_it_fits(expectation: MemoryExpectation, settings: Settings, path: Path, space: FreeSpace) -> str:
+    wanted = _wanted_memory(settings, path)
+    check_memory_fits(expectation, wanted, space)
+    return describe_expectation(expectation, wanted, space)
 
 
-def _wanted(settings: Settings, path: Path) -> WantedMemory:
+def _wanted_memory(settings: Settings, path: Path) -> WantedMemory:
     max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes, "memory_bytes")
     return WantedMemory(settings.memory, settings.steps, path, max_bytes, settings.memory_on_disk)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainOptions:
-    """What a train command has besides the settings of the run."""
+    """The parsed arguments of ``framestow train``."""
 
     resume: Path | None
     run_dir: Path | None
@@ -94,36 +99,36 @@ class TrainOptions:
 
 
 def train(options: TrainOptions, console: Console) -> int:
-    """Train as the options say and return the exit code."""
-    settings = _checked(options)
+    """Start or resume a run, train it, print the result and return the exit code."""
+    settings = _checked_settings(options)
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
-    expected = "" if options.resume else of_new_run(settings, new_path, console)
+    expected = "" if options.resume else expect_for_new_run(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
     with contextlib.ExitStack() as unless_started, folder.locked():
         if options.resume:
-            _prepare_to_go_on(folder, settings)
+            _prepare_resume(folder, settings)
         else:
             unless_started.callback(folder.discard)
         run = loop.start_run(folder)
         unless_started.pop_all()
         try:
-            expected = expected or of_resumed_run(run, folder, console)
-            console.print(_opening(run, folder), soft_wrap=True, highlight=False)
+            expected = expected or expect_for_resumed_run(run, folder, console)
+            console.print(_opening_line(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console)
-            for name, told in _closing(run, folder, is_stopped=signal_number is not None).items():
-                console.print(f"[bold]{name:<10}[/]  {escape(told)}", soft_wrap=True, highlight=False)
+            for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
+                console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
         finally:
             run.close()
             folder.remove_unfinished()
     return 0 if signal_number is None else 128 + signal_number
 
 
-def _checked(options: TrainOptions) -> Settings:
-    """Return the settings with the game's usual name; refuse, before anything is written, what cannot be trained."""
+def _checked_settings(options: TrainOptions) -> Settings:
+    """Return the settings with the usual name of the game. Raise for invalid options before anything is written."""
     settings = options.settings
     if not settings.game:
-        raise InvalidSettingsError("game is missing: train needs one to train on; try: framestow train Breakout")
+        raise InvalidSettingsError("game is missing: a new run needs a game; try: framestow train Breakout")
     if options.resume and options.run_dir:
         raise InvalidSettingsError(
             f"run_dir is {options.run_dir}: a resumed run stays in its folder {options.resume}; leave out --run-dir"
@@ -137,75 +142,75 @@ def _checked(options: TrainOptions) -> Settings:
     return dataclasses.replace(settings, game=title(find_rom(settings.game)))
 
 
-def _prepare_to_go_on(folder: RunFolder, settings: Settings) -> None:
-    """Refuse settings of another run, or steps that are made already; else write them."""
+def _prepare_resume(folder: RunFolder, settings: Settings) -> None:
+    """Write the new settings of a resumed run. Raise if they belong to another run or ``steps`` is already reached."""
     newest = newest_checkpoint(folder.checkpoints)
     agent_steps = saved_agent_steps(newest) if newest else 0
     loop.change_settings(folder, settings)
     if agent_steps >= settings.steps:
         raise InvalidSettingsError(
-            f"steps is {settings.steps:,}: the run has made {agent_steps:,} already; give --steps a larger number"
+            f"steps is {settings.steps:,}: the run already has {agent_steps:,} steps; give a larger --steps"
         )
 
 
 def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int | None:
-    """Train, watched and saved; return the number of the signal that stopped it, if one did."""
+    """Train with all listeners and save; return the number of the signal that stopped it, or ``None``."""
 
     def warn(message: str) -> None:
         console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
 
     def is_stop_requested() -> bool:
         if interruption.is_requested:
-            warn("stopping: saving the run; once more stops without")
+            warn("stopping: saving the run; press Ctrl-C again to stop without saving")
         return interruption.is_requested
 
     with Interruption() as interruption, warnings.catch_warnings():
-        # `LostEpisodes` tells of a replaced worker where the progress does not write over it.
+        # `LostEpisodeWarnings` prints the same, and the progress display does not overwrite it.
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
         listeners = (
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
             Curves(run, folder.path, warn),
             Checkpointing(run, folder.checkpoints, warn),
-            LostEpisodes(warn),
+            LostEpisodeWarnings(warn),
             Progress(run, console),
         )
         loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
 
 
-def _opening(run: Run, folder: RunFolder) -> str:
+def _opening_line(run: Run, folder: RunFolder) -> str:
     settings, done = run.settings, run.tally.agent_steps
-    beginning = f"going on at step {done:,} with" if done else "training on"
+    beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
     return (
-        f"{beginning} {settings.game} ({settings.preset}) to {settings.steps:,} agent steps, {settings.num_envs} "
-        f"environments, on {run.device}, CPU threads {torch.get_num_threads()}, into {folder.path}"
+        f"{beginning} ({settings.preset}) to {settings.steps:,} agent steps, {settings.num_envs} environments, "
+        f"on {run.device}, CPU threads {torch.get_num_threads()}, run folder {folder.path}"
     )
 
 
-def _closing(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
-    """Tell what came of the run and what to do next, by name."""
+def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
+    """Return the result of the run and the commands for the next step, by name."""
     tally, report = run.tally, run.memory.report()
-    name, command = shlex.quote(str(folder.path)), _command()
+    name, command = shlex.quote(str(folder.path)), _shell_command()
     more = "" if is_stopped else f" --steps {2 * run.settings.steps:_}"
-    score = "no game has ended yet"
+    score = "no game finished yet"
     if tally.mean_recent_score is not None:
         last = f"last {len(tally.recent_scores)} games"
-        score = f"mean {tally.mean_recent_score:.2f} of the {last}, best {tally.best_score:g}"
+        score = f"mean {tally.mean_recent_score:.2f} over the {last}, best {tally.best_score:g}"
     return {
         "run folder": str(folder.path),
         "steps": f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved",
         "score": score,
         "memory": f"{report.transitions:,} of {report.capacity:,} transitions in {format_bytes(report.nbytes)}, "
         f"{report.bytes_per_transition:,.1f} bytes each",
-        "process": f"{format_bytes(resident_bytes())} resident",
-        "go on": f"{command} train --resume {name}{more}",
+        "process": f"{format_bytes(resident_bytes())} of RAM",
+        "resume": f"{command} train --resume {name}{more}",
         "evaluate": f"{command} evaluate {name}",
         "watch": f"{command} watch {name}",
     }
 
 
-def _command() -> str:
-    """Give what starts framestow in the user's shell: its path where it is not on the PATH, as after ``make train``."""
+def _shell_command() -> str:
+    """Return how the user's shell starts framestow: its path if it is not on the PATH, as after ``make train``."""
     started_as = Path(sys.argv[0])
     if started_as.name != "framestow" or shutil.which("framestow"):
         return "framestow"

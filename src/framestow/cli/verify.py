@@ -1,4 +1,4 @@
-"""``framestow verify``: whether every byte of a saved memory is what was written."""
+"""``framestow verify``: check every byte of a saved replay memory."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ MAX_SHOWN = 40  # findings
 
 @dataclasses.dataclass(frozen=True)
 class Verify:
-    """Read every byte of a memory on the disk, unpack every frame, and tell what is not as it was written.
+    """Read every byte of a saved replay memory, unpack every frame and print each damage.
 
-    Takes the folder of a memory, of a run or of a checkpoint, and changes nothing there. Exit code 0: all is whole;
-    1: something is damaged; 2: there is no memory, or one of another version.
+    Takes the folder of a memory, of a run or of a checkpoint, and only reads there. Exit codes: 0 for a whole
+    memory, 1 for a damaged one, 2 for a folder without a memory or with one of another format version.
     """
 
     folder: tyro.conf.Positional[Path]
     """Folder of a memory, a run or a checkpoint."""
 
     json: bool = False
-    """Print one JSON object instead."""
+    """Print one JSON object instead of text."""
 
     def run(self, console: Console) -> int:
-        """Verify and tell; return the exit code."""
-        # Help does not wait for what reads.
+        """Verify the memory, print the result and return the exit code."""
+        # Imported here: --help must not wait for them.
         from framestow.cli.progress_bars import ReadingBar  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
         from framestow.replay.store.verify import verify_store  # noqa: PLC0415
@@ -49,7 +49,7 @@ class Verify:
 
 
 def show_verification(verification: Verification, console: Console) -> None:
-    """Say what was gone through, then each damage and what it costs."""
+    """Print how much was read, each damage with the transitions it costs, and the result."""
     from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
 
     def say(line: str, style: str = "") -> None:
@@ -57,29 +57,30 @@ def show_verification(verification: Verification, console: Console) -> None:
 
     say(f"{verification.folder}")
     say(
-        f"{verification.num_blocks:,} blocks in {format_bytes(verification.num_bytes)} were read, of "
+        f"read {verification.num_blocks:,} {'block' if verification.num_blocks == 1 else 'blocks'}, "
+        f"{format_bytes(verification.num_bytes)}, of "
         + ("generation " if len(verification.generations) == 1 else "generations ")
         + ", ".join(map(str, verification.generations))
     )
     for finding in verification.findings[:MAX_SHOWN]:
         place = finding.file.name + ("" if finding.offset is None else f", offset {finding.offset:,}")
-        cost = "" if not finding.transitions else f" ({finding.transitions:,} transitions)"
+        cost = "" if not finding.transitions else f" ({finding.transitions:,} transitions lost)"
         say(f"  {place}: {finding.what}{cost}", "red")
     if len(verification.findings) > MAX_SHOWN:
-        say(f"  and {len(verification.findings) - MAX_SHOWN:,} more", "red")
+        say(f"  and {len(verification.findings) - MAX_SHOWN:,} more places", "red")
     if verification.is_intact:
         say(f"all {verification.transitions:,} transitions are whole", "green")
     else:
         num_findings = len(verification.findings)
         places = "1 place" if num_findings == 1 else f"{num_findings:,} places"
         say(
-            f"damaged in {places}: {verification.transitions:,} transitions are whole and "
-            f"{verification.lost:,} are lost; keep those that are whole with: framestow repair {verification.folder}"
+            f"damaged in {places}: {verification.transitions:,} transitions are whole, {verification.lost:,} are lost; "
+            f"to keep the whole ones, run: framestow repair {verification.folder}"
         )
 
 
 def as_json(verification: Verification) -> dict[str, Any]:
-    """Everything as JSON-able values."""
-    told = dataclasses.asdict(verification) | {"folder": str(verification.folder), "is_whole": verification.is_intact}
-    told["findings"] = [finding._asdict() | {"file": str(finding.file)} for finding in verification.findings]
-    return told
+    """Return the verification as values that ``json.dumps`` takes."""
+    content = dataclasses.asdict(verification) | {"folder": str(verification.folder), "is_whole": verification.is_intact}
+    content["findings"] = [finding._asdict() | {"file": str(finding.file)} for finding in verification.findings]
+    return content

@@ -1,4 +1,4 @@
-"""``framestow watch``: a video of how a run plays."""
+"""``framestow watch``: record a video of a trained agent."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from framestow.errors import InvalidSettingsError
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """Play one game with a run's last checkpoint and write it as a video. Works while the run goes on."""
+    """Play one game with the last checkpoint of a run and record a video. Works while the run is still training."""
 
     run_folder: tyro.conf.Positional[Path]
     """Folder of the run."""
 
     output: Path | None = None
-    """File to write; by default GAME-STEPS.mp4 in the run folder. The ending chooses the format."""
+    """Video file; None takes GAME-STEPS.mp4 in the run folder. The file extension selects the format."""
 
     scale: int = 3
-    """Side, in pixels of the video, of a pixel of the console."""
+    """Enlargement: each pixel of the game becomes a square of this many pixels a side."""
 
     max_steps: int | None = None
-    """Agent steps to show at most, 15 a second; None shows the whole game."""
+    """Maximum number of agent steps to record, 15 per second; None records the whole game."""
 
     preset: str | None = None
-    """Recipe of the environment to play with; None takes the one that the run was trained with."""
+    """Preset of the environment; None takes the preset that the run was trained with."""
 
     epsilon: float | None = None
-    """Probability of a random action; None takes the preset's: 0.05 for nature, 0.01 for baselines, else 0.001."""
+    """Probability of a random action; None takes 0.05 for nature, 0.01 for baselines and 0.001 for other presets."""
 
     seed: int = 1_000_000
-    """Seed of the environment and of the random actions."""
+    """Seed of the environment and the random actions."""
 
     device: str = "auto"
     """Where the network runs: auto, cpu, cuda or mps."""
 
     def run(self, console: Console) -> int:
-        """Play, write and tell; return the exit code."""
-        # PyTorch takes seconds to load, and help does not wait for it.
+        """Play the game, write the video and return the exit code."""
+        # Imported here: --help must not wait seconds for PyTorch.
         from framestow.envs import find_preset, make_atari  # noqa: PLC0415
         from framestow.training.playing import (  # noqa: PLC0415
             Player,
             check_video_path,
+            preset_warning,
             record_game,
-            warning_of_other_preset,
         )
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
@@ -61,7 +61,7 @@ class Watch:
         folder = RunFolder.open(self.run_folder)
         settings = folder.settings()
         preset = find_preset(self.preset or settings.preset)
-        warning = warning_of_other_preset(settings.game, find_preset(settings.preset), preset)
+        warning = preset_warning(settings.game, find_preset(settings.preset), preset)
         if warning:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
@@ -76,9 +76,9 @@ class Watch:
                 )
         finally:
             player.close()
-        ending = f"score {game.score:g}" if game else "cut off before the game ended"
+        ending = f"score {game.score:g}" if game else "stopped before the game ended"
         console.print(
-            f"{settings.game}, trained with the preset {settings.preset} for {player.agent_steps:,} agent steps; "
+            f"{settings.game}, trained with preset {settings.preset} for {player.agent_steps:,} agent steps; "
             f"{shown:,} steps at epsilon {epsilon:g}, {ending} · written to {path}",
             soft_wrap=True,
             highlight=False,

@@ -28,7 +28,7 @@ _MODULES = {"RunFolder": "run_folder", "Settings": "settings", "start_run": "loo
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``name`` when it is first asked for; ``MissingExtraError`` where what it needs is not installed."""
+    """Import ``name`` on first use; raise ``MissingExtraError`` if the extra ``train`` is not installed."""
     if name not in _MODULES:
         raise AttributeError(f"module 'framestow.training' has no attribute {name!r}")
     try:

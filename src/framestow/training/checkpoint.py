@@ -1,18 +1,18 @@
-"""A whole run on the disk: a folder for what is small, written beside the last one and renamed, and the memory's store.
+"""Write and read the checkpoints of a run.
 
 ::
 
-    memory/                         a store (docs/saving.md): each checkpoint adds what is new, as a generation
+    memory/                         the memory's store (docs/saving.md); a checkpoint adds its new steps as a generation
     checkpoints/
-        step-000000020000/          the last good checkpoint; two only between a rename and the removal after it
-            MANIFEST                a checksum of the rest of the file, then JSON: size and checksum of each file, and
-                                    which generation of the memory belongs to it
+        step-000000020000/          the newest checkpoint
+            MANIFEST                a checksum of the file, then JSON: the size and checksum of each file, and the
+                                    generation of the memory
             agent.pt                tensors, for torch.load(..., weights_only=True)
-            state.npz               environments, counters, generators (state_file.py); no pickle
-        step-000000030000.partial/  one being written; whatever is left of it is removed at the next start
+            state.npz               environments, counters and random generators (:func:`pack_state`); no pickle
+        step-000000030000.partial/  a checkpoint being written; the next start removes it
 
-The generation is on the disk before the folder that names it gets its name, and the one before is given up after that:
-at any moment the newest checkpoint's is there.
+A checkpoint is written in this order: its files and the generation of the memory, the rename to the final name, the
+removal of the previous checkpoint and its generation. A crash at any moment leaves a complete newest checkpoint.
 """
 
 from __future__ import annotations
@@ -36,107 +36,42 @@ from framestow.replay.store.snapshot import pack_arrays
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
 
-_TREE = "tree"  # the name of the JSON text among the arrays
-
-
-def pack_state(state: dict[str, Any]) -> bytes:
-    """Return ``state`` as the bytes of an .npz file: a JSON tree, and beside it every array and bytes object.
-
-    Takes dicts with string keys, lists, tuples, None, bool, int of any size, float, str, bytes, NumPy scalars and
-    arrays without Python objects. Raises :class:`~framestow.errors.InvalidSettingsError` naming the place of anything
-    else.
-
-    >>> unpack_state(pack_state({"seed": 2**100, "left": (b"x", [None, 0.5])}))
-    {'seed': 1267650600228229401496703205376, 'left': (b'x', [None, 0.5])}
-    """
-    leaves: list[np.ndarray[Any, Any]] = []
-    tree = json.dumps(_describe(state, "state", leaves)).encode()
-    arrays: dict[str, Any] = {str(number): leaf for number, leaf in enumerate(leaves)}
-    arrays[_TREE] = np.frombuffer(tree, np.uint8)
-    return pack_arrays(arrays)
-
-
-def unpack_state(stored: bytes) -> dict[str, Any]:
-    """Return the state that :func:`pack_state` packed; raises ``ValueError`` if it is no such thing."""
-    try:
-        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-            tree = json.loads(arrays[_TREE].tobytes())
-            leaves = [arrays[str(number)] for number in range(len(arrays.files) - 1)]
-    except (KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"not a packed state: {error}") from error
-    state: dict[str, Any] = _rebuild(tree, leaves)
-    return state
-
-
-def _describe(value: Any, place: str, leaves: list[np.ndarray[Any, Any]]) -> list[Any]:
-    """Describe ``value`` as [kind, content], which no user's key or string can be mistaken for."""
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise InvalidSettingsError(f"{place} has keys {list(value)!r}: keys must be strings; rename them")
-        return ["dict", {key: _describe(child, f"{place}.{key}", leaves) for key, child in value.items()}]
-    if isinstance(value, (list, tuple)):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return [kind, [_describe(child, f"{place}[{i}]", leaves) for i, child in enumerate(value)]]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return ["value", value]
-    if isinstance(value, (bytes, bytearray)):
-        leaves.append(np.frombuffer(bytes(value), np.uint8))
-        return ["bytes", len(leaves) - 1]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        leaves.append(value)
-        return ["array", len(leaves) - 1]
-    raise InvalidSettingsError(
-        f"{place} is a {type(value).__name__}: a state holds numbers, strings, bytes and plain arrays; convert it"
-    )
-
-
-def _rebuild(described: list[Any], leaves: list[np.ndarray[Any, Any]]) -> Any:
-    kind, content = described
-    if kind == "dict":
-        return {key: _rebuild(child, leaves) for key, child in content.items()}
-    if kind in ("list", "tuple"):
-        children = [_rebuild(child, leaves) for child in content]
-        return children if kind == "list" else tuple(children)
-    if kind == "bytes":
-        return leaves[content].tobytes()
-    return leaves[content] if kind == "array" else content
-
-
 KIND, VERSION = "framestow checkpoint", 1
 AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"
 _PARTIAL = ".partial"
 _NAME = re.compile(r"step-(\d{12})")
+_TREE = "tree"  # name of the JSON text among the arrays of a packed state
 
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """Everything that the rest of a run depends on."""
+    """The complete state of a run."""
 
     agent_steps: int
     agent: dict[str, Any]  # tensors, numbers and strings
     memory: ReplayMemory
-    rest: dict[str, Any]  # what state_file.py packs
+    rest: dict[str, Any]  # everything else, for pack_state
 
 
 def memory_store(checkpoints: Path) -> Path:
-    """Return the folder of the memory that belongs to the folder ``checkpoints``."""
+    """Return the folder of the memory beside the folder ``checkpoints``."""
     return checkpoints.parent / MEMORY
 
 
 def write_checkpoint(folder: Path, state: RunState) -> Path:
-    """Write ``state`` into ``folder`` and remove what it replaces; return its path.
+    """Write ``state`` into ``folder``, remove the previous checkpoint, and return the path of the new one.
 
-    Of the memory only what is new since the last checkpoint is written. After a crash or an error at any moment the
-    last good checkpoint is there. Raises :class:`~framestow.errors.CheckpointError`, naming it, when the new one could
-    not be written. Returns at once when that very step is there already.
+    Of the memory only new steps are written. If a checkpoint of this agent step exists, nothing is written. After a
+    crash or an error at any moment the previous checkpoint is complete.
+
+    Raises:
+        CheckpointError: the checkpoint could not be written; the message names the previous one.
     """
     DISK.make_folder(folder)
     path = folder / f"step-{state.agent_steps:012d}"
     if path.is_dir():
         return path
-    partial, last_good = path.with_name(path.name + _PARTIAL), newest_checkpoint(folder)
+    partial, previous = path.with_name(path.name + _PARTIAL), newest_checkpoint(folder)
     try:
         generation = _write_parts(partial, state, memory_store(folder))
         partial.rename(path)
@@ -144,11 +79,11 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint of step {state.agent_steps:,} could not be written ({error.strerror or error}): "
-            + (f"{last_good} is still whole; " if last_good else "there is none before it; ")
-            + "make room or allow writing there"
+            + (f"the last one, {previous}, is whole; " if previous else "the run has no other checkpoint; ")
+            + "free disk space or allow writing there"
         ) from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # is there only after an error or a second Ctrl-C
+        shutil.rmtree(partial, ignore_errors=True)  # exists only after an error or a second Ctrl-C
     for other in _checkpoints(folder):
         if other != path:
             shutil.rmtree(other, ignore_errors=True)
@@ -157,14 +92,14 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint of the latest step, or None while there is none."""
+    """Return the checkpoint of the latest agent step, or ``None`` if there is none."""
     return max(_checkpoints(folder), default=None)
 
 
 def remove_unfinished(folder: Path) -> list[Path]:
-    """Remove what a killed process left of a checkpoint, or did not get to remove; return what there was.
+    """Remove unfinished and previous checkpoints that a killed process left; return their paths.
 
-    The caller must be the only one who writes to ``folder`` and to the memory beside it.
+    The caller must be the only writer of ``folder`` and of the memory beside it.
     """
     newest = newest_checkpoint(folder)
     left_over = list(folder.glob(f"step-*{_PARTIAL}")) + [p for p in _checkpoints(folder) if p != newest]
@@ -181,33 +116,38 @@ def remove_unfinished(folder: Path) -> list[Path]:
 
 
 def read_agent(checkpoint: Path, device: str) -> dict[str, Any]:
-    """Return the agent's state with its tensors on ``device``; nothing but tensors and plain values is unpickled."""
+    """Return the agent's state with its tensors on ``device``. Only tensors and plain values are unpickled."""
     stored = _read_checked(checkpoint, AGENT)
     state: dict[str, Any] = torch.load(io.BytesIO(stored), map_location=device, weights_only=True)
     return state
 
 
 def read_checkpoint(checkpoint: Path, device: str, memory_on_disk: bool = False) -> RunState:
-    """Return everything that was saved.
+    """Return the state of a checkpoint.
 
-    The memory is read into RAM, or, with ``memory_on_disk``, opened to go on in its files: for the one writer. Raises
-    :class:`~framestow.errors.DamagedDataError` naming the file that is not as it was written.
+    Arguments:
+        checkpoint: The folder of the checkpoint.
+        device: Where the agent's tensors go.
+        memory_on_disk: Open the memory in its files, as its only writer, instead of reading it into RAM.
+
+    Raises:
+        DamagedDataError: a file is damaged; the message names it.
     """
     manifest = _read_manifest(checkpoint)
     return RunState(
         agent_steps=int(manifest["agent_steps"]),
         agent=read_agent(checkpoint, device),
-        memory=_opened_memory(checkpoint, memory_on_disk),
+        memory=_read_memory(checkpoint, memory_on_disk),
         rest=unpack_state(_read_checked(checkpoint, STATE)),
     )
 
 
 def saved_agent_steps(checkpoint: Path) -> int:
-    """Return how many agent steps the run had made."""
+    """Return the agent steps of the run at the checkpoint."""
     return int(_read_manifest(checkpoint)["agent_steps"])
 
 
-def _opened_memory(checkpoint: Path, on_disk: bool) -> ReplayMemory:
+def _read_memory(checkpoint: Path, on_disk: bool) -> ReplayMemory:
     generation = _generation(checkpoint)
     store = memory_store(checkpoint.parent)
     if on_disk:
@@ -220,13 +160,13 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _write_parts(partial: Path, state: RunState, store: Path) -> int:
-    """Write all that a checkpoint is into ``partial`` and ``store``; return the generation of the memory.
+    """Write the files of a checkpoint into ``partial`` and the memory into ``store``; return its generation.
 
-    What is large and not in the store comes first: a full disk refuses it before a generation is made in vain.
+    The agent is written before the memory: a full disk then fails before a generation is written in vain.
     """
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    # torch.save writes to memory first: on a full disk its own file writer gives an error that hides the reason.
+    # torch.save writes to RAM: on a full disk its file writer raises an error that hides the reason.
     agent = io.BytesIO()
     torch.save(state.agent, agent)
     payloads = {AGENT: agent.getvalue(), STATE: pack_state(state.rest)}
@@ -242,9 +182,76 @@ def _read_checked(checkpoint: Path, name: str) -> bytes:
 
 
 def _generation(checkpoint: Path) -> int:
-    """Return which generation of the store belongs to a checkpoint."""
+    """Return the memory's generation of a checkpoint."""
     return int(_read_manifest(checkpoint)["memory_generation"])
 
 
 def _read_manifest(checkpoint: Path) -> dict[str, Any]:
     return read_manifest(checkpoint, KIND, VERSION)
+
+
+def pack_state(state: dict[str, Any]) -> bytes:
+    """Return ``state`` as the bytes of an .npz file: a JSON tree, and every array and bytes object as an array.
+
+    Values may be dicts with string keys, lists, tuples, None, bool, int of any size, float, str, bytes, NumPy scalars
+    and arrays without Python objects.
+
+    Raises:
+        InvalidSettingsError: another kind of value; the message names its place.
+
+    >>> unpack_state(pack_state({"seed": 2**100, "left": (b"x", [None, 0.5])}))
+    {'seed': 1267650600228229401496703205376, 'left': (b'x', [None, 0.5])}
+    """
+    leaves: list[np.ndarray[Any, Any]] = []
+    tree = json.dumps(_described(state, "state", leaves)).encode()
+    arrays: dict[str, Any] = {str(number): leaf for number, leaf in enumerate(leaves)}
+    arrays[_TREE] = np.frombuffer(tree, np.uint8)
+    return pack_arrays(arrays)
+
+
+def unpack_state(stored: bytes) -> dict[str, Any]:
+    """Return the state that :func:`pack_state` packed; raises ``ValueError`` for other bytes."""
+    try:
+        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+            tree = json.loads(arrays[_TREE].tobytes())
+            leaves = [arrays[str(number)] for number in range(len(arrays.files) - 1)]
+    except (KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"not a packed state: {error}") from error
+    state: dict[str, Any] = _rebuild(tree, leaves)
+    return state
+
+
+def _described(value: Any, place: str, leaves: list[np.ndarray[Any, Any]]) -> list[Any]:
+    """Return ``value`` as [kind, content]. The kind keeps strings of a state apart from our markers."""
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise InvalidSettingsError(f"{place} has keys {list(value)!r}: keys must be strings; rename them")
+        return ["dict", {key: _described(child, f"{place}.{key}", leaves) for key, child in value.items()}]
+    if isinstance(value, (list, tuple)):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return [kind, [_described(child, f"{place}[{i}]", leaves) for i, child in enumerate(value)]]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return ["value", value]
+    if isinstance(value, (bytes, bytearray)):
+        leaves.append(np.frombuffer(bytes(value), np.uint8))
+        return ["bytes", len(leaves) - 1]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        leaves.append(value)
+        return ["array", len(leaves) - 1]
+    raise InvalidSettingsError(
+        f"{place} is a {type(value).__name__}: a state has numbers, strings, bytes and plain arrays; convert it"
+    )
+
+
+def _rebuild(described: list[Any], leaves: list[np.ndarray[Any, Any]]) -> Any:
+    kind, content = described
+    if kind == "dict":
+        return {key: _rebuild(child, leaves) for key, child in content.items()}
+    if kind in ("list", "tuple"):
+        children = [_rebuild(child, leaves) for child in content]
+        return children if kind == "list" else tuple(children)
+    if kind == "bytes":
+        return leaves[content].tobytes()
+    return leaves[content] if kind == "array" else content

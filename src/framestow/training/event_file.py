@@ -1,4 +1,4 @@
-"""A file of TensorBoard events, written in the caller's thread."""
+"""Write TensorBoard events in the caller's thread."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ FILE_VERSION = "brain.Event:2"
 
 
 class EventFile:
-    """Scalars over agent steps, for ``tensorboard --logdir``.
+    """A file of scalars over agent steps, for ``tensorboard --logdir``.
 
-    PyTorch's ``SummaryWriter`` writes on a thread of its own, which dies of a full disk and then lets ``close`` wait
-    for ever; here an ``OSError`` reaches the caller. ``resumed_at`` tells TensorBoard to hide what an earlier file in
-    the folder has after that step.
+    A full disk raises ``OSError`` in the caller. PyTorch's ``SummaryWriter`` has a writer thread instead: a full disk
+    ends the thread, and ``close`` then waits forever.
+
+    ``resumed_at`` is the agent step at which the run resumes. TensorBoard hides later points of earlier files.
     """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
@@ -32,12 +33,12 @@ class EventFile:
             self._write(Event(wall_time=time.time(), step=resumed_at + 1, session_log=start))
 
     def add(self, name: str, value: float, agent_steps: int) -> None:
-        """Add a point; it is in the file after the next :meth:`flush`."""
+        """Add a point. It is in the file after the next :meth:`flush`."""
         summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
         self._write(Event(wall_time=time.time(), step=agent_steps, summary=summary))
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Write all buffered points to the file."""
         self._file.flush()
 
     def close(self) -> None:

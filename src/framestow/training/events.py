@@ -1,4 +1,4 @@
-"""What the loop tells those who watch it."""
+"""The events of the training loop, and the protocol of the listeners that receive them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, SupportsFloat
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """The agent made an update. The numbers may still be on their way from a device: ``float()`` waits for them."""
+    """The agent made an update. ``float()`` of a number waits until the device has computed it."""
 
     num_updates: int
     loss: SupportsFloat
@@ -17,7 +17,7 @@ class Learned:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeEnded:
-    """A whole game ended."""
+    """A game ended."""
 
     episode: int  # counted from 1 over the run
     agent_steps: int  # of the run, all environments together
@@ -28,16 +28,16 @@ class EpisodeEnded:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodesLost:
-    """Episodes were cut off where nobody saw their end; the memory closed them there and the run goes on."""
+    """Episodes were lost, for example with a worker process. The memory closed them; the run continues."""
 
     agent_steps: int  # of the run, all environments together
     env_ids: tuple[int, ...]
-    reason: str  # such as what became of the worker process
+    reason: str  # for example how the worker process ended
 
 
 @dataclasses.dataclass(frozen=True)
 class StepTaken:
-    """Every environment made a step and it was recorded: the run is consistent, and may be saved, until the next."""
+    """Every environment made a step and the memory stored it. The run can be saved until the next step."""
 
     agent_steps: int
 
@@ -46,10 +46,10 @@ Event = Learned | EpisodeEnded | EpisodesLost | StepTaken
 
 
 class Listener(Protocol):
-    """Watches a run: takes every event in order, and changes nothing that the loop depends on."""
+    """An observer of a run. It receives every event in order and must not change the run."""
 
     def take(self, event: Event) -> None:
-        """Take notice of ``event``. An error raised here ends the run."""
+        """Handle ``event``. An exception raised here ends the run."""
 
     def close(self) -> None:
-        """Finish what is open. Called once, also after an error."""
+        """Close open files. Called once, also after an error."""

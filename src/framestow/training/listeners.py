@@ -1,4 +1,7 @@
-"""Listeners: each watches a run and leaves the loop alone."""
+"""Listeners of a training run: progress display, episodes.csv, TensorBoard curves, checkpoints and warnings.
+
+The command line builds them; :func:`framestow.training.train` takes any number of them.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from framestow.training.run import NUM_RECENT, Run
 
 LIVE_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
-TABLE_WIDTH = 124  # columns of a terminal, from which on names stand above values
-RATE_WINDOW_S = 10.0  # the rate is that of about so many seconds
+TABLE_WIDTH = 124  # characters; a narrower terminal gets one line instead of a table
+RATE_WINDOW_S = 10.0  # the rate is the mean over about this time
 
 
 class Progress:
-    """Tells steps and rate, episodes, mean score, loss, epsilon, memory held, process memory and time left."""
+    """Shows steps, rate, games, mean score, loss, epsilon, size of the memory, RAM of the process and time left."""
 
     def __init__(self, run: Run, console: Console) -> None:
         self._run = run
@@ -35,13 +38,13 @@ class Progress:
         self._loss: Learned | None = None
         now = time.monotonic()
         self._shown_at = now
-        self._marks = [(now, run.tally.agent_steps)]  # (time, steps), from which the rate is taken
+        self._marks = [(now, run.tally.agent_steps)]  # (time in s, agent steps) for the rate
         self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
         if self._live:
             self._live.start()
 
     def take(self, event: Event) -> None:
-        """Show the state when it is time."""
+        """Update the display at most every 0.25 s on a terminal and every 10 s elsewhere."""
         if isinstance(event, Learned):
             self._loss = event
         elif isinstance(event, StepTaken):
@@ -50,7 +53,7 @@ class Progress:
                 self._show()
 
     def close(self) -> None:
-        """Show the last state and leave the terminal as it was."""
+        """Show the last state and stop the live display."""
         self._show()
         if self._live:
             self._live.stop()
@@ -72,13 +75,13 @@ class Progress:
         return {
             "steps": f"{tally.agent_steps:,}/{run.settings.steps:,}",
             "rate": f"{rate:,.0f}/s",
-            "episodes": f"{tally.episodes:,}",
+            "games": f"{tally.episodes:,}",
             f"score of last {NUM_RECENT}": "-" if score is None else f"{score:.2f}",
             "loss": "-" if self._loss is None else f"{float(self._loss.loss):.4f}",
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
             "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
             "process": format_bytes(resident_bytes()),
-            "left": _duration(steps_left / rate) if rate > 0 else "-",
+            "time left": _duration(steps_left / rate) if rate > 0 else "-",
         }
 
     def _rate(self) -> float:
@@ -100,7 +103,7 @@ def _table(fields: dict[str, str]) -> Table:
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration for people.
+    """Format a duration.
 
     >>> [_duration(seconds) for seconds in (9, 61, 3_700, 200_000)]
     ['9 s', '1:01 min', '1:01 h', '2 d 7 h']
@@ -121,10 +124,10 @@ SECONDS_BETWEEN_POINTS = 10.0
 
 
 class EpisodeTable:
-    """Adds a line to episodes.csv for every finished game, handed to the operating system before the next step.
+    """Appends a line to episodes.csv for every finished game, before the next step.
 
-    When a run is resumed, the lines after its checkpoint are dropped first: those games are played again. Lines that
-    find no room on the disk wait for the next one to be written with it; ``warn`` is told the first time.
+    A resumed run first removes the lines after its checkpoint, because it plays those games again. On a full disk the
+    lines stay buffered until a later write succeeds; the first failure calls ``warn``.
     """
 
     def __init__(self, path: Path, resumed_at: int, warn: Callable[[str], None]) -> None:
@@ -138,7 +141,7 @@ class EpisodeTable:
         self._warn: Callable[[str], None] | None = warn
 
     def take(self, event: Event) -> None:
-        """Write the line of an episode that ended."""
+        """Write the line of a finished game."""
         if not isinstance(event, EpisodeEnded):
             return
         self._writer.writerow([event.episode, event.agent_steps, event.env_id, event.score, event.length])
@@ -156,16 +159,23 @@ class EpisodeTable:
 
     def _warn_once(self, error: OSError) -> None:
         if self._warn:
-            self._warn(f"{self._file.name} could not be written ({error.strerror}): lines wait until there is room")
+            self._warn(f"{self._file.name} could not be written ({error.strerror}): new lines wait for free space")
             self._warn = None
 
 
 class Curves:
-    """Writes TensorBoard events, over agent steps.
+    """Writes TensorBoard curves over agent steps.
 
-    Scores and lengths as episodes end, loss and mean value every 100 updates, and every ten seconds epsilon, rate,
-    what the memory holds and what the process takes. Points after the checkpoint of a resumed run are hidden. Where
-    the disk refuses a point, ``warn`` is told and the curves end: training is worth more than they are.
+    ====================================================  ==================
+    curves                                                written
+    ====================================================  ==================
+    score and length                                      after each game
+    loss and mean value                                   every 100 updates
+    rate, epsilon, size of the memory and of the process  every 10 s
+    ====================================================  ==================
+
+    For a resumed run TensorBoard hides points after the checkpoint. If a point cannot be written, the listener calls
+    ``warn`` and stops writing; training continues.
     """
 
     def __init__(self, run: Run, folder: Path, warn: Callable[[str], None]) -> None:
@@ -176,7 +186,7 @@ class Curves:
         self._point_steps = run.tally.agent_steps
 
     def take(self, event: Event) -> None:
-        """Add the points of ``event``."""
+        """Write the points of ``event``."""
         if isinstance(event, EpisodeEnded):
             self._add({"episode/score": event.score, "episode/length": event.length})
         elif isinstance(event, Learned) and event.num_updates % UPDATES_BETWEEN_POINTS == 0:
@@ -185,7 +195,7 @@ class Curves:
             self._add_state()
 
     def close(self) -> None:
-        """Write what is pending and close the file."""
+        """Write the last points and close the file."""
         self._add_state()
         if self._file:
             self._file.close()
@@ -198,10 +208,10 @@ class Curves:
                 self._file.add(name, value, self._run.tally.agent_steps)
             self._file.flush()
         except OSError as error:
-            with contextlib.suppress(OSError):  # closing tries to write what is left once more
+            with contextlib.suppress(OSError):  # close() writes the buffered points again and fails again
                 self._file.close()
             self._file = None
-            self._warn(f"the curves could not be written ({error.strerror}): they end here")
+            self._warn(f"the TensorBoard curves could not be written ({error.strerror}): the run writes no more points")
 
     def _add_state(self) -> None:
         now, steps = time.monotonic(), self._run.tally.agent_steps
@@ -218,17 +228,16 @@ class Curves:
 
 
 def _rows_until(path: Path, agent_steps: int) -> list[list[str]]:
-    """Return the whole rows up to ``agent_steps``; a kill may have cut the last one short."""
+    """Return the rows up to ``agent_steps``. A last row that a kill cut short is dropped."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))[1:]
     return [row for row in rows if len(row) == len(COLUMNS) and row[1].isdigit() and int(row[1]) <= agent_steps]
 
 
 class Checkpointing:
-    """Writes a checkpoint whenever a multiple of ``checkpoint_every`` agent steps was passed.
+    """Writes a checkpoint every ``checkpoint_every`` agent steps.
 
-    One that could not be written is told to ``warn`` and tried again at the next multiple: the last good one is still
-    there, and a full disk may have been cleared by then.
+    After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays.
     """
 
     def __init__(self, run: Run, checkpoints: Path, warn: Callable[[str], None]) -> None:
@@ -238,7 +247,7 @@ class Checkpointing:
         self._num_passed = run.tally.agent_steps // run.settings.checkpoint_every
 
     def take(self, event: Event) -> None:
-        """Save when it is time."""
+        """Save the run if a multiple of ``checkpoint_every`` was passed."""
         if not isinstance(event, StepTaken):
             return
         num_passed = event.agent_steps // self._run.settings.checkpoint_every
@@ -248,25 +257,25 @@ class Checkpointing:
         try:
             self._run.save(self._checkpoints)
         except CheckpointError as error:
-            self._warn(f"{error}; the run goes on")
+            self._warn(f"{error}; training continues")
 
     def close(self) -> None:
-        """Nothing is open: whoever drives the loop decides about the last checkpoint."""
+        """Do nothing: :func:`framestow.training.train` writes the last checkpoint."""
 
 
-class LostEpisodes:
-    """Hands ``warn`` a sentence about episodes that were lost with their worker process, or when resuming."""
+class LostEpisodeWarnings:
+    """Calls ``warn`` when episodes are lost with their worker process, or on resuming."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
 
     def take(self, event: Event) -> None:
-        """Tell of lost episodes."""
+        """Call ``warn`` if ``event`` reports lost episodes."""
         if isinstance(event, EpisodesLost):
             self._warn(
                 f"step {event.agent_steps:,}: {event.reason}; the episodes of environments "
-                f"{', '.join(map(str, event.env_ids))} end there, what was recorded of them stays, and the run goes on"
+                f"{', '.join(map(str, event.env_ids))} end there; their stored steps stay, training continues"
             )
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""

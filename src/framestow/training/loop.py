@@ -1,4 +1,4 @@
-"""The training loop."""
+"""The training loop: start or resume a run, train it with listeners, and stop it on a signal."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from framestow.training.settings import Settings, check_may_resume
 
 
 def training_events(run: Run) -> Iterator[Event]:
-    """Train ``run`` up to ``settings.steps`` agent steps, and tell what happens.
+    """Train ``run`` up to ``settings.steps`` agent steps and yield its events.
 
-    Deep Q-learning as in algorithm 1 of Mnih et al. 2015, with several environments, which step while the agent learns
-    from what was recorded before. After each :class:`~framestow.training.events.StepTaken` the run may be saved.
+    Deep Q-learning as in algorithm 1 of Mnih et al. 2015, with several environments. They step while the agent learns
+    from the steps stored before. The run can be saved after each :class:`~framestow.training.events.StepTaken`.
     """
     agent, env, memory, tally = run.agent, run.env, run.memory, run.tally
     observations = memory.observations()
@@ -32,27 +32,27 @@ def training_events(run: Run) -> Iterator[Event]:
             update = agent.learn(memory.sample(run.settings.batch_size))
             yield Learned(agent.num_updates, update.loss, update.mean_value)
 
-        observations, _, terminated, truncated, infos = env.step_wait()  # records into the memory
+        observations, _, terminated, truncated, infos = env.step_wait()  # stores the step in the memory
         lost = lost_episodes(infos)
-        tally.agent_steps += run.settings.num_envs - len(lost)  # a lost one made no step that anybody saw
+        tally.agent_steps += run.settings.num_envs - len(lost)  # the step of a lost episode is not stored
         if run.resets_itself:
-            tally.agent_steps -= int(run.has_ended.sum())  # these were reset instead of stepped
+            tally.agent_steps -= int(run.has_ended.sum())  # these environments were reset instead of stepped
         run.has_ended = terminated | truncated
 
-        yield from _episodes(run, infos)
-        yield from _losses(tally.agent_steps, lost)
+        yield from _finished_episode_events(run, infos)
+        yield from _lost_episode_events(tally.agent_steps, lost)
         yield StepTaken(tally.agent_steps)
 
 
 def _updates_due(run: Run) -> int:
-    """Return how many updates the steps made so far allow beyond those made."""
+    """Return the number of updates that are due after the agent steps so far."""
     settings = run.settings
     steps_after_warmup = run.tally.agent_steps - settings.warmup
     return max(0, steps_after_warmup // settings.train_every - run.agent.num_updates)
 
 
-def _episodes(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
-    """Count the games that ended; all before the first is told, so that the tally is whole whenever it is read."""
+def _finished_episode_events(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
+    """Count all finished games, then return their events. So each listener sees the complete tally."""
     games = finished_games(infos)
     first = run.tally.episodes + 1
     for game in games:
@@ -63,11 +63,11 @@ def _episodes(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
     ]
 
 
-def _losses(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
-    """Tell of the episodes that were lost, those of one reason together."""
+def _lost_episode_events(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
+    """Return one event per reason for which episodes were lost."""
     reasons = dict.fromkeys(lost.values())
     return [
-        EpisodesLost(agent_steps, tuple(stream for stream in lost if lost[stream] == reason), reason)
+        EpisodesLost(agent_steps, tuple(env_id for env_id in lost if lost[env_id] == reason), reason)
         for reason in reasons
     ]
 
@@ -76,10 +76,10 @@ STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Notes SIGINT and SIGTERM instead of dying of them, for as long as its ``with`` block runs.
+    """Within its ``with`` block, records the first SIGINT or SIGTERM instead of ending the process.
 
-    A second one has its usual effect: Ctrl-C raises ``KeyboardInterrupt``, SIGTERM ends the process. To be entered in
-    the main thread. The handler only takes a note, since it may have interrupted a write to the terminal.
+    A second signal has its usual effect: Ctrl-C raises ``KeyboardInterrupt``, SIGTERM ends the process. Enter it in
+    the main thread. The handler prints nothing, because it may interrupt a write to the terminal.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Interruption:
 
     @property
     def is_requested(self) -> bool:
-        """Whether the run was asked to stop."""
+        """Whether a signal asked the run to stop."""
         return self.signal_number is not None
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -111,9 +111,9 @@ class Interruption:
 
 
 def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
-    """Build the run whose settings lie in ``folder``, from its last checkpoint if there is one.
+    """Return the run of ``folder``, resumed from its newest checkpoint if there is one.
 
-    What a killed process left unfinished is removed. The caller holds ``folder.locked()``.
+    Removes unfinished files of a killed process. Call it inside ``folder.locked()``.
     """
     folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)
@@ -122,9 +122,10 @@ def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
 
 
 def change_settings(folder: RunFolder, asked: Settings) -> None:
-    """Give a run new settings of the kind that a resumed run may have.
+    """Write new settings for a resumed run.
 
-    Raises :class:`~framestow.errors.IncompatibleError` with the differences, and changes nothing, for any other.
+    Raises:
+        IncompatibleError: a setting differs that a resumed run must keep; nothing is written.
     """
     check_may_resume(folder.settings(), asked)
     folder.write_settings(asked)
@@ -136,9 +137,16 @@ def train(
     listeners: Sequence[Listener] = (),
     is_stop_requested: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train to ``settings.steps``, or to the end of the step in which a stop was requested, then save.
+    """Train ``run`` to ``settings.steps`` agent steps and save it.
 
-    Raises :class:`~framestow.errors.CheckpointError` when the last checkpoint could not be written.
+    Arguments:
+        run: The run from :func:`start_run`.
+        folder: The run folder; the last checkpoint is written there.
+        listeners: Receive every event in order, and are closed at the end.
+        is_stop_requested: Called after each step; ``True`` saves and stops.
+
+    Raises:
+        CheckpointError: the last checkpoint could not be written.
     """
     with contextlib.ExitStack() as closing:
         for listener in listeners:

@@ -1,4 +1,4 @@
-"""What the memory of a run will take, before it takes it."""
+"""Estimate the size of a run's memory before training, and refuse a memory that cannot fit."""
 
 from __future__ import annotations
 
@@ -23,67 +23,68 @@ from framestow.storage.storages import make_storage
 from framestow.training.settings import Settings
 
 OnFrame = Callable[[int, int], object]
-"""Is told how many frames are played, and how many there will be."""
+"""Called with the number of frames played and the number of frames to play."""
 
-PLAYED_FRAMES = 6_400  # a second or two
-REST_OF_THE_RUN = 256 * MIB  # what learning takes beside the memory, once PyTorch is loaded
-OUTPUT_ARRAYS = 3  # batches that the output pool keeps
-CHECKPOINTS_AT_ONCE = 2  # while the new one is written the one before is still there
+PLAYED_FRAMES = 6_400  # one or two seconds
+LEARNER_BYTES = 256 * MIB  # RAM of the learner beside the memory, after PyTorch is loaded
+OUTPUT_ARRAYS = 3  # batches in the output pool
+CHECKPOINTS_AT_ONCE = 2  # the last one stays until the new one is written
 
 
 @dataclass(frozen=True)
 class MemoryExpectation:
-    """Bytes of a memory by the transitions it holds.
-
-    ``frame_bytes`` are those of a transition's frame as it is kept, which lie in files where the memory does;
-    ``step_bytes`` those of its slot and of the index, which are in RAM always. ``basis`` says where they are from.
-    ``checkpoint_bytes`` are those of one checkpoint beside the memory: the networks and the optimizer.
-    """
+    """Expected size of a memory as a function of its transitions."""
 
     frame_bytes: float
+    """Stored bytes of the frames per transition; in files for a memory on disk."""
     step_bytes: float
+    """Bytes of the step and its index entries per transition; always in RAM."""
     fixed_bytes: int
+    """Bytes in RAM that do not depend on the number of transitions."""
     basis: str
+    """How the numbers were measured."""
     checkpoint_bytes: int = 0
+    """Bytes of one checkpoint without the memory: the networks and the optimizer."""
 
     @property
     def bytes_per_transition(self) -> float:
-        """Bytes of a transition, wherever they are."""
+        """Bytes per transition, in RAM and in files together."""
         return self.frame_bytes + self.step_bytes
 
     def ram_bytes(self, transitions: int, is_on_disk: bool = False) -> int:
-        """Bytes in RAM of a memory that holds so many."""
+        """Return the bytes in RAM of a memory with ``transitions`` transitions."""
         each = self.step_bytes if is_on_disk else self.bytes_per_transition
         return self.fixed_bytes + round(transitions * each)
 
     def disk_bytes(self, transitions: int) -> int:
-        """Bytes in files of one that is saved or lives there, and of the checkpoints beside it."""
+        """Return the bytes in files of a saved memory or a memory on disk, with the checkpoints."""
         return CHECKPOINTS_AT_ONCE * self.checkpoint_bytes + round(transitions * self.bytes_per_transition)
 
-    def transitions_in(self, room: Room, is_on_disk: bool = False) -> int:
+    def max_transitions(self, space: FreeSpace, is_on_disk: bool = False) -> int:
         """Return how many transitions fit both the RAM and the disk."""
         each = self.step_bytes if is_on_disk else self.bytes_per_transition
-        in_ram = (room.ram - self.fixed_bytes) / each
-        on_disk = (room.disk - self.disk_bytes(0)) / self.bytes_per_transition
+        in_ram = (space.ram - self.fixed_bytes) / each
+        on_disk = (space.disk - self.disk_bytes(0)) / self.bytes_per_transition
         return max(int(min(in_ram, on_disk)), 0)
 
 
 @dataclass(frozen=True)
 class WantedMemory:
-    """The memory that a run asks for.
-
-    ``transitions`` is its capacity, ``steps`` how many the run will make at most, ``max_bytes`` its budget if it has
-    one. ``folder`` is where it is saved, and lives if ``is_on_disk``.
-    """
+    """The memory that the settings of a run ask for."""
 
     transitions: int
+    """Capacity."""
     steps: int
+    """Agent steps of the run."""
     folder: Path
+    """Folder into which the memory is saved."""
     max_bytes: int | None = None
+    """Byte limit of the memory."""
     is_on_disk: bool = False
+    """Whether the frames are in files instead of in RAM."""
 
     def final_transitions(self, expectation: MemoryExpectation) -> int:
-        """Transitions that it holds when the run ends."""
+        """Return the number of transitions at the end of the run."""
         most = min(self.transitions, self.steps)
         if self.max_bytes is None:
             return most
@@ -95,9 +96,9 @@ def expect_from_play(
     num_frames: int = PLAYED_FRAMES,
     on_frame: OnFrame | None = None,
 ) -> MemoryExpectation:
-    """Tell what transitions of the game take: raw frames by their shape, packed ones by packing a short random play.
+    """Return the expected size of a new memory: from the frame shape if raw, else from a short packed random play.
 
-    How near that comes is in docs/saving.md.
+    ``python benchmarks/memory_expectation.py`` measures how accurate the estimate is.
     """
     spec = FrameSpec(find_preset(settings.preset).frame_shape)
     env = make_atari(settings.game, preset=settings.preset, seed=settings.seed)
@@ -132,7 +133,7 @@ def _play(
     seed: int,
     on_frame: OnFrame | None,
 ) -> int:
-    """Store ``num_frames`` frames of random play; return how many steps were among them."""
+    """Store ``num_frames`` frames of random play and return the number of steps."""
     random, stream = np.random.default_rng(seed), np.zeros(1, np.int32)
     num_steps, has_ended = 0, True
     for done in range(1, num_frames + 1):
@@ -150,77 +151,77 @@ def _play(
 
 
 def expect_from_memory(report: MemoryReport, checkpoint_bytes: int = 0) -> MemoryExpectation:
-    """Tell by what a memory holds already, of which some segments must be sealed."""
+    """Return the expected size of a resumed memory. It must have sealed segments."""
     frame_bytes, growing = report.sealed_bytes_per_transition, report.growing_bytes_per_transition
     fixed_bytes = report.all_bytes - round(growing * report.transitions)
-    basis = f"as the {report.transitions:,} that it holds"
+    basis = f"measured on {report.transitions:,} stored transitions"
     return MemoryExpectation(frame_bytes, growing - frame_bytes, fixed_bytes, basis, checkpoint_bytes)
 
 
 @dataclass(frozen=True)
-class Room:
-    """Bytes that are free for a memory."""
+class FreeSpace:
+    """Free bytes in RAM and on disk for a memory."""
 
     ram: int
     disk: int
 
     @classmethod
-    def for_run(cls, folder: Path, ram_held: int = 0, disk_held: int = 0) -> Room:
-        """What this machine, and the limits set on this process, leave for a memory beside the rest of the run.
+    def for_run(cls, folder: Path, ram_in_use: int = 0, disk_in_use: int = 0) -> FreeSpace:
+        """Return the free space of this machine, within the limits of this process, without the learner's RAM.
 
-        ``ram_held`` and ``disk_held`` are what the memory takes already.
+        ``ram_in_use`` and ``disk_in_use`` are bytes that the memory already takes; they count as free.
         """
-        ram = max(available_bytes() - REST_OF_THE_RUN, 0)
-        return cls(ram + ram_held, available_disk_bytes(folder) + disk_held)
+        ram = max(available_bytes() - LEARNER_BYTES, 0)
+        return cls(ram + ram_in_use, available_disk_bytes(folder) + disk_in_use)
 
 
-def told(expectation: MemoryExpectation, wanted: WantedMemory, room: Room) -> str:
-    """One line of what to expect, beside what is free."""
+def describe_expectation(expectation: MemoryExpectation, wanted: WantedMemory, space: FreeSpace) -> str:
+    """Return a line with the expected size of the memory and the free space."""
     transitions = wanted.final_transitions(expectation)
     in_ram = format_bytes(expectation.ram_bytes(transitions, wanted.is_on_disk))
     on_disk = format_bytes(expectation.disk_bytes(transitions))
     return (
-        f"about {in_ram} for {transitions:,} transitions in RAM ({format_bytes(room.ram)} free) and {on_disk} on disk, "
-        f"checkpoints included ({format_bytes(room.disk)} free): "
+        f"about {in_ram} in RAM ({format_bytes(space.ram)} free) and {on_disk} on disk with checkpoints "
+        f"({format_bytes(space.disk)} free) for {transitions:,} transitions: "
         f"{expectation.bytes_per_transition:,.0f} bytes each, {expectation.basis}"
     )
 
 
-def check_it_fits(expectation: MemoryExpectation, wanted: WantedMemory, room: Room) -> None:
-    """Raise ``InvalidSettingsError`` where the memory is expected not to fit, with what would."""
+def check_memory_fits(expectation: MemoryExpectation, wanted: WantedMemory, space: FreeSpace) -> None:
+    """Raise ``InvalidSettingsError``, naming options that would fit, if the memory is expected not to fit."""
     transitions = wanted.final_transitions(expectation)
     in_ram = expectation.ram_bytes(transitions, wanted.is_on_disk)
     on_disk = expectation.disk_bytes(transitions)
-    if in_ram <= room.ram and on_disk <= room.disk:
+    if in_ram <= space.ram and on_disk <= space.disk:
         return
-    is_ram_short = in_ram > room.ram
+    is_ram_short = in_ram > space.ram
     needed, free, where = (
-        (in_ram, room.ram, "RAM")
+        (in_ram, space.ram, "RAM")
         if is_ram_short
-        else (on_disk, room.disk, f"disk at {wanted.folder}, checkpoints included")
+        else (on_disk, space.disk, f"disk space at {wanted.folder} with checkpoints")
     )
     raise InvalidSettingsError(
         f"memory is {wanted.transitions:,}: the {transitions:,} transitions of this run are expected to take "
-        f"{format_bytes(needed)} of {where}, where {format_bytes(free)} are free "
+        f"{format_bytes(needed)} of {where}, but only {format_bytes(free)} are free "
         f"({expectation.bytes_per_transition:,.0f} bytes each, {expectation.basis}); "
-        f"give {' or '.join(_ways_out(expectation, wanted, room)) or 'it more room'}"
+        f"give {' or '.join(_ways_out(expectation, wanted, space)) or 'it more RAM or disk space'}"
     )
 
 
-def _ways_out(expectation: MemoryExpectation, wanted: WantedMemory, room: Room) -> Iterator[str]:
-    """Options of the command line with which the run is expected to fit."""
-    fitting = _rounded_down(expectation.transitions_in(room, wanted.is_on_disk))
+def _ways_out(expectation: MemoryExpectation, wanted: WantedMemory, space: FreeSpace) -> Iterator[str]:
+    """Yield command-line options with which the run is expected to fit."""
+    fitting = _rounded_down(expectation.max_transitions(space, wanted.is_on_disk))
     if fitting:
         yield f"--memory {fitting:_}"
         yield f"--memory-bytes {format_bytes(expectation.ram_bytes(fitting)).replace(' ', '')}"
     transitions = wanted.final_transitions(expectation)
-    fits_on_disk = expectation.ram_bytes(transitions, True) <= room.ram
-    if fits_on_disk and expectation.disk_bytes(transitions) <= room.disk:
+    fits_on_disk = expectation.ram_bytes(transitions, True) <= space.ram
+    if fits_on_disk and expectation.disk_bytes(transitions) <= space.disk:
         yield "--memory-on-disk"
 
 
 def _rounded_down(number: int) -> int:
-    """Two digits and zeros, at most nine tenths of ``number``, so that an expectation may be a little wrong.
+    """Return at most 90% of ``number``, rounded down to two digits. The margin covers errors of the estimate.
 
     >>> _rounded_down(1_234_567), _rounded_down(7)
     (1100000, 6)

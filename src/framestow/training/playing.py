@@ -1,4 +1,4 @@
-"""Play games with a trained run: to evaluate it, or to record a video."""
+"""Play games with the agent of a trained run, to evaluate it or to record a video."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ _READ_ATTEMPTS = 10
 
 
 class Player:
-    """The last checkpoint's network, playing in environments of its own.
+    """Plays with the network of a run's newest checkpoint. It only reads the run folder, so the run may continue.
 
-    Reads the run folder and never writes to it, so it may be used while the run goes on. ``env`` must have the frames
-    and the actions of what the run was trained on, and belongs to the player from then on. ``stack_padding`` is what
-    fills a stack at an episode's beginning.
+    Arguments:
+        folder: The run folder.
+        env: Environments with the frames and actions of the training; :meth:`close` closes them.
+        epsilon: Probability of a random action.
+        seed: Seed of the random actions.
+        device: Where the network runs: auto, cpu, cuda or mps.
+        stack_padding: Padding of a stack at the beginning of an episode.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Player:
         settings = folder.settings()
         num_actions = num_actions_of(env)
         self._policy = EpsilonGreedy(LinearSchedule(epsilon, epsilon, 0), num_actions, seed)
-        # Stacks come from a memory, as in training: what the policy sees here is what it saw there.
+        # A memory stacks the frames, as in training, so the network gets the same observations.
         memory = ReplayMemory(
             env.num_envs,
             env.single_observation_space,
@@ -72,7 +76,7 @@ class Player:
         self._agent.load_state_dict(state)
 
     def steps(self) -> Iterator[list[FinishedGame]]:
-        """Play without end, from a reset; after each step give the games that it finished."""
+        """Reset and play without end; after each step yield the games that finished."""
         observations, _ = self.env.reset()
         while True:
             actions = self._policy.act(observations, 0, self._agent.choose_greedily)
@@ -85,29 +89,29 @@ class Player:
 
 
 def _read_newest_agent(folder: RunFolder, device: str) -> tuple[dict[str, Any], int]:
-    """Read the last checkpoint's agent; a run that goes on may replace the checkpoint while it is read."""
+    """Return the agent state and the agent steps of the newest checkpoint. Training may replace it meanwhile."""
     for _ in range(_READ_ATTEMPTS - 1):
         checkpoint = folder.newest_checkpoint()
         try:
             return read_agent(checkpoint, device), saved_agent_steps(checkpoint)
-        except (FileNotFoundError, DamagedDataError):  # a file that is gone is one that cannot be read
+        except (FileNotFoundError, DamagedDataError):  # the training removed it while it was read
             if checkpoint == folder.newest_checkpoint():
                 raise
     checkpoint = folder.newest_checkpoint()
     return read_agent(checkpoint, device), saved_agent_steps(checkpoint)
 
 
-MAX_ENVS = 8  # side by side; more gain nothing on a few cores
+MAX_ENVS = 8  # more environments are not faster on a few cores
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Scores of whole games, unclipped, and how they were played."""
+    """Unclipped scores of whole games, and how they were played."""
 
     game: str
-    preset: str  # that the run was trained with
-    played_preset: str  # that these games were played with
-    agent_steps: int  # that the run had made
+    preset: str  # of the training
+    played_preset: str  # of these games
+    agent_steps: int  # of the training so far
     epsilon: float
     seed: int
     scores: tuple[float, ...]
@@ -125,11 +129,11 @@ class Evaluation:
 
     @property
     def standard_error(self) -> float | None:
-        """Standard error of the mean; None for a single game, which tells nothing about it."""
+        """Standard error of the mean; ``None`` for a single game."""
         return statistics.stdev(self.scores) / len(self.scores) ** 0.5 if len(self.scores) > 1 else None
 
     def write(self, path: Path) -> None:
-        """Write everything as JSON, replacing what was there in one step."""
+        """Write the evaluation as JSON, and replace an older file atomically."""
         summary = {"mean": self.mean, "median": self.median, "standard_error": self.standard_error}
         new = path.with_name(path.name + ".new")
         new.write_text(json.dumps({**dataclasses.asdict(self), **summary}, indent=2) + "\n", encoding="utf-8")
@@ -137,9 +141,9 @@ class Evaluation:
 
 
 def play_episodes(player: Player, episodes: int) -> Iterator[FinishedGame]:
-    """Yield ``episodes`` games as they end.
+    """Yield ``episodes`` games as they finish.
 
-    Each environment has a share of them fixed beforehand: taking the first to end would favour short games.
+    Each environment plays a fixed number of them. Counting the first games to finish would favour short games.
     """
     num_envs = player.env.num_envs
     left = np.full(num_envs, episodes // num_envs)
@@ -154,9 +158,13 @@ def play_episodes(player: Player, episodes: int) -> Iterator[FinishedGame]:
 
 
 def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: str | None = None) -> Settings:
-    """Return the settings to make environments from for so many episodes; raises for fewer than one.
+    """Return the settings of the environments that play ``episodes`` games.
 
-    ``preset`` is what to play with; None keeps what the run was trained with.
+    Arguments:
+        settings: The settings of the run.
+        episodes: Number of games, at least 1.
+        seed: Seed of the environments.
+        preset: Preset to play with; ``None`` keeps the preset of the training.
     """
     if episodes < 1:
         raise InvalidSettingsError(f"episodes is {episodes}: it must be at least 1; give another --episodes")
@@ -170,10 +178,10 @@ def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: st
     )
 
 
-def summed_up(
+def summarize(
     games: list[FinishedGame], trained: Settings, played: Settings, agent_steps: int, epsilon: float
 ) -> Evaluation:
-    """Sum up the games of a player: the settings of the run, and those that its environments were made from."""
+    """Return the evaluation of ``games``, from the settings of the run and those of the environments played."""
     return Evaluation(
         game=trained.game,
         preset=trained.preset,
@@ -186,24 +194,24 @@ def summed_up(
     )
 
 
-def warning_of_other_preset(game: str, trained: Preset, played: Preset) -> str | None:
-    """Say that scores are not comparable, and in what the presets differ; None where they are one and the same.
+def preset_warning(game: str, trained: Preset, played: Preset) -> str | None:
+    """Return a warning that names the differences of two presets; ``None`` if they are equal.
 
     Raises:
-        IncompatibleError: the network that was trained does not fit the other preset's actions or frames.
+        IncompatibleError: the trained network does not fit the actions or frames of ``played``.
     """
     if trained == played:
         return None
     _check_actions(game, trained, played)
     if trained.frame_shape != played.frame_shape:
         raise IncompatibleError(
-            f"preset {played.name!r} has frames of {played.frame_shape}: the run was trained with {trained.name!r}, of "
-            f"{trained.frame_shape}, and its network takes no others; play with frames of that shape"
+            f"preset {played.name!r} has frames of shape {played.frame_shape}: the network was trained with "
+            f"{trained.name!r}, on frames of shape {trained.frame_shape}; play with a preset of that frame shape"
         )
     return (
-        f"trained with the preset {trained.name}, played with {played.name}: the scores are not comparable with others "
-        f"of {trained.name}, nor with those of agents trained with {played.name}. They differ (trained against played) "
-        f"in {', '.join(differing_fields(trained.to_dict(), played))}"
+        f"trained with preset {trained.name}, played with preset {played.name}: do not compare the scores with scores "
+        f"of {trained.name}, or of agents trained with {played.name}. Differences (trained against played): "
+        f"{', '.join(differing_fields(trained.to_dict(), played))}"
     )
 
 
@@ -214,8 +222,8 @@ def _check_actions(game: str, trained: Preset, played: Preset) -> None:
     if learnt != offered:
         fitting = [preset.name for preset in PRESETS.values() if preset.action_set == trained.action_set]
         raise IncompatibleError(
-            f"preset {played.name!r} has {len(offered)} actions in {game}: the run was trained with {trained.name!r}, "
-            f"of {len(learnt)}, and its network has an output for each of these; play with {' or '.join(fitting)}"
+            f"preset {played.name!r} has {len(offered)} actions in {game}: the network was trained with "
+            f"{trained.name!r}, which has {len(learnt)}; play with {' or '.join(fitting)}"
         )
 
 
@@ -226,45 +234,53 @@ def _actions(game: str, preset: Preset) -> list[str]:
     return actions
 
 
-ENDINGS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".ts", ".wmv")  # that ffmpeg writes by itself
+VIDEO_EXTENSIONS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".ts", ".wmv")  # formats of ffmpeg
 
 
 def check_video_path(path: Path) -> None:
-    """Raise ``InvalidSettingsError`` where ``path`` has no video's ending, no folder, or is one."""
-    if path.suffix.lower() not in ENDINGS:
+    """Raise ``InvalidSettingsError`` if ``path`` has no video extension, is a folder, or lies in a missing folder."""
+    if path.suffix.lower() not in VIDEO_EXTENSIONS:
         raise InvalidSettingsError(
-            f"output is {path}: a video's name must end in one of {' '.join(ENDINGS)}; "
+            f"output is {path}: the name of a video must end in one of {' '.join(VIDEO_EXTENSIONS)}; "
             f"give --output {path.with_suffix('.mp4')}"
         )
     if not path.parent.is_dir():
         raise InvalidSettingsError(
-            f"output is {path}: there is no folder {path.parent}; make it, or give another --output"
+            f"output is {path}: the folder {path.parent} does not exist; create it, or give another --output"
         )
     if path.is_dir():
-        raise InvalidSettingsError(f"output is {path}: that is a folder; give the name of a file in it with --output")
+        raise InvalidSettingsError(f"output is {path}: it is a folder; give the name of a file in it with --output")
 
 
 def record_game(
-    player: Player, path: Path, scale: int, max_steps: int | None, notice: Callable[[int], None]
+    player: Player, path: Path, scale: int, max_steps: int | None, on_step: Callable[[int], None]
 ) -> tuple[int, FinishedGame | None]:
-    """Write the first game that ``player``, of one environment with ``render_mode="rgb_array"``, plays to ``path``.
+    """Record one game as a video: one picture per agent step, at the speed of the console.
 
-    One picture an agent step at the speed of the console, each pixel a square of ``scale``. Stops at ``max_steps``.
-    ``notice`` is called with the number of agent steps after each. The file appears when it is whole. Returns the
-    agent steps shown, and the game if it ended.
+    The file appears when it is complete.
+
+    Arguments:
+        player: Plays one environment with ``render_mode="rgb_array"``.
+        path: The video file.
+        scale: Side of the square, in pixels, that each pixel of the game becomes.
+        max_steps: Maximum number of agent steps; ``None`` records the whole game.
+        on_step: Called after each step with the number of agent steps.
+
+    Returns:
+        The number of recorded agent steps, and the game if it finished.
     """
     partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     game: FinishedGame | None = None
     num_steps = 0
     writer: Any = None
     try:
-        partial.touch()  # where the system refuses, it says why; ffmpeg's pipe only breaks
+        partial.touch()  # raises an OSError with its reason, which a broken ffmpeg pipe hides
         for num_steps, games in enumerate(player.steps(), start=1):
-            picture = _upscaled(_picture(player), scale)
+            picture = _enlarged(_rendered(player), scale)
             if writer is None:
-                writer = _opened(partial, picture, float(player.env.metadata.get("render_fps", 15)))
+                writer = _video_writer(partial, picture, float(player.env.metadata.get("render_fps", 15)))
             writer.send(np.ascontiguousarray(picture))
-            notice(num_steps)
+            on_step(num_steps)
             game = games[0] if games else None
             if game or num_steps == max_steps:
                 break
@@ -278,7 +294,7 @@ def record_game(
     return num_steps, game
 
 
-def _opened(path: Path, picture: NDArray[np.uint8], frames_per_second: float) -> Any:
+def _video_writer(path: Path, picture: NDArray[np.uint8], frames_per_second: float) -> Any:
     height, width, _ = picture.shape
     writer = imageio_ffmpeg.write_frames(
         str(path), (width, height), fps=frames_per_second, macro_block_size=2, quality=7, ffmpeg_log_level="error"
@@ -287,12 +303,12 @@ def _opened(path: Path, picture: NDArray[np.uint8], frames_per_second: float) ->
     return writer
 
 
-def _picture(player: Player) -> NDArray[np.uint8]:
+def _rendered(player: Player) -> NDArray[np.uint8]:
     pictures = player.env.render()
     if not pictures:
-        raise ValueError("the environment renders nothing: make it with render_mode='rgb_array'")
+        raise ValueError("the environment renders nothing: create it with render_mode='rgb_array'")
     return np.asarray(pictures[0], np.uint8)
 
 
-def _upscaled(picture: NDArray[np.uint8], times: int) -> NDArray[np.uint8]:
+def _enlarged(picture: NDArray[np.uint8], times: int) -> NDArray[np.uint8]:
     return picture.repeat(times, axis=0).repeat(times, axis=1)

@@ -26,12 +26,12 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
 from framestow.training.settings import Settings, memory_errors_name_options
 
-NUM_RECENT = 20  # episodes in the running mean
+NUM_RECENT = 20  # games in the mean score
 
 
 @dataclasses.dataclass
 class Tally:
-    """Steps, episodes and scores of a run from its first step on, over every resume."""
+    """Steps, games and scores of a run since its first step, including all resumed parts."""
 
     agent_steps: int = 0
     episodes: int = 0
@@ -39,18 +39,18 @@ class Tally:
     recent_scores: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=NUM_RECENT))
 
     def add_episode(self, score: float) -> None:
-        """Count an episode that ended with ``score``."""
+        """Count a finished game with its ``score``."""
         self.episodes += 1
         self.recent_scores.append(score)
         self.best_score = score if self.best_score is None else max(self.best_score, score)
 
     @property
     def mean_recent_score(self) -> float | None:
-        """Mean score of the last 20 episodes, or of fewer while there are no more; None before the first."""
+        """Mean score of the last 20 games at most; ``None`` before the first."""
         return sum(self.recent_scores) / len(self.recent_scores) if self.recent_scores else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return numbers and a list of numbers, fit for JSON."""
+        """Return the tally as numbers and lists that JSON takes."""
         return {**vars(self), "recent_scores": list(self.recent_scores)}
 
     @classmethod
@@ -61,11 +61,11 @@ class Tally:
 
 MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
 
-_MEMORY_SEED, _AGENT_SEED = 1_000_001, 1_000_002  # spawn keys, away from those of the environments (0, 1, 2, …)
+_MEMORY_SEED, _AGENT_SEED = 1_000_001, 1_000_002  # spawn keys; the environments use 0, 1, 2, …
 
 
 def make_game(settings: Settings) -> VectorEnv[Any, Any, Any]:
-    """Make the Atari environments that ``settings`` ask for, in worker processes that are replaced when lost."""
+    """Return the Atari environments of ``settings``. A worker process that dies or hangs is replaced."""
     return make_atari(
         settings.game,
         settings.num_envs,
@@ -77,11 +77,15 @@ def make_game(settings: Settings) -> VectorEnv[Any, Any, Any]:
 
 
 class Run:
-    """What the loop works on.
+    """Environments, memory, agent and counts of one training run.
 
-    ``make_env`` takes the settings and returns a Gymnasium ``VectorEnv`` of ``settings.num_envs`` environments whose
-    observation is one uint8 frame and whose actions are ``Discrete``; by default an Atari game. Autoreset may be
-    ``NEXT_STEP`` or ``SAME_STEP``. ``store`` is the folder for the memory of a new run that keeps it on disk.
+    Arguments:
+        settings: The settings of the run.
+        make_env: Returns a Gymnasium ``VectorEnv`` of ``settings.num_envs`` environments; the default makes Atari
+            games. An observation is one uint8 frame, actions are ``Discrete``, autoreset is ``NEXT_STEP`` or
+            ``SAME_STEP``.
+        saved: The checkpoint to resume from; ``None`` starts a new run.
+        store: The folder for the memory of a new run with ``memory_on_disk``.
     """
 
     def __init__(
@@ -109,24 +113,25 @@ class Run:
             self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
             self.tally = Tally()
             self.resets_itself = env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-            self.has_ended = np.zeros(settings.num_envs, np.bool_)  # whose episode the last step ended
+            self.has_ended = np.zeros(settings.num_envs, np.bool_)  # environments whose episode ended in the last step
             if saved:
-                self._take_over(saved)
+                self._restore(saved)
             else:
                 self.env.reset()
             unless_built.pop_all()
 
     @classmethod
     def resume(cls, checkpoint: Path, settings: Settings, make_env: MakeEnv = make_game) -> Run:
-        """Go on from a checkpoint of a run with these settings, bit for bit as if it had not been stopped.
+        """Return the run of a checkpoint with these settings.
 
-        That holds on the CPU with the same number of threads; kernels of other devices may round anew each time.
+        On the CPU, with the same number of threads, it equals the uninterrupted run bit for bit. GPU kernels may
+        round differently each time.
         """
         device = choose_device(settings.device)
         return cls(settings, make_env, read_checkpoint(checkpoint, device, settings.memory_on_disk))
 
     def state(self) -> RunState:
-        """Return everything that the rest of the run depends on, not copied; to be called between two steps."""
+        """Return the state that a checkpoint saves, without copying it. Call it between two steps."""
         rest = {
             "environment": self.env.state_dict(),
             "tally": self.tally.state_dict(),
@@ -136,7 +141,11 @@ class Run:
         return RunState(self.tally.agent_steps, self.agent.state_dict(), self.memory, rest)
 
     def save(self, checkpoints: Path) -> Path:
-        """Write a checkpoint; to be called between two steps. Raises :class:`~framestow.errors.CheckpointError`."""
+        """Write a checkpoint and return its path. Call it between two steps.
+
+        Raises:
+            CheckpointError: the checkpoint could not be written; the last one stays.
+        """
         return write_checkpoint(checkpoints, self.state())
 
     def close(self) -> None:
@@ -146,10 +155,10 @@ class Run:
 
     def _close_memory(self) -> None:
         if self.settings.memory_on_disk:
-            with contextlib.suppress(OSError):  # what it flushes no checkpoint names: a full disk costs nothing
+            with contextlib.suppress(OSError):  # no checkpoint needs this last flush
                 self.memory.close()
 
-    def _take_over(self, saved: RunState) -> None:
+    def _restore(self, saved: RunState) -> None:
         self.agent.load_state_dict(saved.agent)
         self.env.load_state_dict(saved.rest["environment"])
         self.tally = Tally.from_state(saved.rest["tally"])
@@ -158,51 +167,49 @@ class Run:
 
 
 def choose_device(asked: str) -> str:
-    """Return ``asked``, or for ``auto`` the first there is of cuda, mps and cpu.
+    """Return ``asked``, or for ``auto`` the first available of cuda, mps and cpu.
 
-    Raises :class:`~framestow.errors.InvalidSettingsError` for one that this machine or this PyTorch does not have.
+    Raises:
+        InvalidSettingsError: this machine or this PyTorch does not have the device.
     """
-    is_there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    is_available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if asked == "auto":
-        return next(device for device, there in is_there.items() if there)
-    if not is_there.get(asked, False):
+        return next(device for device, available in is_available.items() if available)
+    if not is_available.get(asked, False):
         raise InvalidSettingsError(
-            f"device is {asked!r}: PyTorch {torch.__version__} finds none on this machine; take auto or cpu"
+            f"device is {asked!r}: PyTorch {torch.__version__} finds no such device on this machine; take auto or cpu"
         )
     return asked
 
 
 def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
-    """Return how many actions there are; raises :class:`~framestow.errors.InvalidSettingsError` if not 0 to n - 1."""
+    """Return the number of actions; raises :class:`~framestow.errors.InvalidSettingsError` if not ``Discrete(n)``."""
     space = env.single_action_space
     if not isinstance(space, Discrete) or space.start != 0:
-        raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) from 0; wrap the environment")
+        raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) with start 0; wrap the environment")
     return int(space.n)
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
     if (memory.capacity, memory.num_envs) != (settings.memory, settings.num_envs):
         raise IncompatibleError(
-            f"the saved memory holds {memory.capacity:,} transitions of {memory.num_envs} environments: "
-            f"the settings say {settings.memory:,} of {settings.num_envs}; restore settings.json"
+            f"the saved memory has capacity {memory.capacity:,} and {memory.num_envs} environments: "
+            f"the settings have {settings.memory:,} and {settings.num_envs}; restore settings.json"
         )
     if memory._settings.retention != settings.retention:
         raise IncompatibleError(
-            f"the saved memory has retention {memory._settings.retention!r}: the settings say {settings.retention!r}; "
+            f"the saved memory has retention {memory._settings.retention!r}: the settings have {settings.retention!r}; "
             "restore settings.json"
         )
 
 
 def check_memory(settings: Settings) -> None:
-    """Raise ``InvalidSettingsError``, naming the option, if an Atari game's memory cannot be built as ``settings`` say.
-
-    Builds nothing.
-    """
+    """Raise ``InvalidSettingsError``, naming the option, if ``settings`` allow no memory for an Atari game."""
     frame, any_action = FrameSpec(find_preset(settings.preset).frame_shape), ActionSpec.from_space(1)
     with memory_errors_name_options():
         max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes)
@@ -210,7 +217,7 @@ def check_memory(settings: Settings) -> None:
 
 
 def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path | None) -> ReplayMemory:
-    # A background flush would make generations that no checkpoint names: the checkpoint is the flush.
+    # Each checkpoint flushes. A background flush would write generations that no checkpoint uses.
     on_disk: dict[str, Any] = {"directory": store, "flush_every": None} if settings.memory_on_disk else {}
     with memory_errors_name_options():
         return ReplayMemory(
@@ -225,7 +232,7 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path |
 
 
 def _memory_arguments(settings: Settings) -> dict[str, Any]:
-    """Return what the memory and its settings take alike."""
+    """Return the arguments that ``ReplayMemory`` and ``MemorySettings`` share."""
     return {
         "capacity": settings.memory,
         "stack": settings.stack,
@@ -240,11 +247,12 @@ def _memory_arguments(settings: Settings) -> dict[str, Any]:
 def _check_vector(env: VectorEnv[Any, Any, Any], settings: Settings) -> None:
     if env.num_envs != settings.num_envs:
         raise InvalidSettingsError(
-            f"num_envs is {settings.num_envs}: the environment made has {env.num_envs}; let make_env make as many"
+            f"num_envs is {settings.num_envs}: make_env returned {env.num_envs} environments; "
+            "return settings.num_envs of them"
         )
     if env.metadata.get("autoreset_mode") not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
         raise InvalidSettingsError(
-            f"autoreset_mode is {env.metadata.get('autoreset_mode')}: the loop resets nothing itself; "
+            f"autoreset_mode is {env.metadata.get('autoreset_mode')}: the training loop does not reset environments; "
             "make the environment with NEXT_STEP or SAME_STEP"
         )
 

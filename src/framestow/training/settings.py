@@ -1,4 +1,4 @@
-"""Everything that decides a run, in one frozen dataclass that is also the command line's help and settings.json."""
+"""The settings of a run: one frozen dataclass, which gives the options of ``framestow train`` and settings.json."""
 
 from __future__ import annotations
 
@@ -23,59 +23,63 @@ MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih 
 
 
 def setting(default: Any, help_line: str, may_change: bool = False) -> Any:
-    """Declare a field: its default, its line of help, and whether a resumed run may have another value."""
+    """Declare a field with its default, its help line, and whether a resumed run may change it."""
     metadata = {"help": help_line, "may_change": may_change}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to train on, with what memory, how, and how long.
+    """Settings of a training run: environment, memory, agent and length.
 
-    The learner's defaults are those of CleanRL's ``dqn_atari`` unless a line says otherwise. Raises
-    :class:`~framestow.errors.InvalidSettingsError` with name, value and rule for a value that cannot work.
+    The agent's defaults are those of CleanRL's ``dqn_atari``, unless a field names another source.
+
+    Raises:
+        InvalidSettingsError: a value is out of its range; the message gives name, value and rule.
     """
 
-    game: str = setting("", "Game to train on, as ALE names it: Breakout, MsPacman, SpaceInvaders, …")
+    game: str = setting("", "Name of the Atari game: Breakout, MsPacman, SpaceInvaders, …")
     preset: str = setting(
         "machado2018",
-        "Recipe of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool.",
+        "Preset of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool.",
     )
-    seed: int = setting(0, "Seed of environments, memory and agent: the same seed gives the same run.")
-    steps: int = setting(20_000, "Agent steps to train for, all environments together.", may_change=True)
-    num_envs: int = setting(8, "Environments that step side by side.")
+    seed: int = setting(0, "Seed of environments, memory and agent. On the CPU the same seed gives the same run.")
+    steps: int = setting(20_000, "Agent steps of the whole run, all environments together.", may_change=True)
+    num_envs: int = setting(8, "Number of environments that step together.")
     workers: int = setting(
         0,
-        "Processes that play the environments; 0 plays in this one. A process that dies or hangs is replaced.",
+        "Worker processes for the environments; 0 runs them in this process. A worker that dies or hangs is replaced.",
         may_change=True,
     )
-    memory: int = setting(1_000_000, "Transitions that the memory holds (Mnih et al. 2015).")
-    storage: str = setting("packed", "How the memory keeps frames: packed, or raw (7 GB a million).")
+    memory: int = setting(1_000_000, "Maximum number of transitions in the memory (Mnih et al. 2015).")
+    storage: str = setting("packed", "Storage of the frames: packed, or raw (7 GB per million transitions).")
     memory_bytes: str | None = setting(
-        None, "Bytes that the memory may take, such as '1 GiB', if it is to hold fewer transitions."
+        None, "Size limit of the memory, such as '1 GiB'. It then stores as many transitions as fit, at most --memory."
     )
     retention: str = setting(
-        "fifo", "What leaves a full memory: fifo (the oldest), or random (any, so recent ones prevail)."
+        "fifo", "Which transitions a full memory evicts: fifo (the oldest) or random (a random segment)."
     )
-    memory_on_disk: bool = setting(False, "Keep the memory's frames in files of the run folder instead of in RAM.")
-    stack: int = setting(4, "Frames in an observation (Mnih et al. 2015).")
-    batch_size: int = setting(32, "Transitions in an update.")
-    train_every: int = setting(4, "Agent steps between two updates.")
-    warmup: int = setting(1_000, "Agent steps before the first update; few, for short runs (CleanRL: 80,000).")
-    target_every: int = setting(250, "Updates between two copies to the target network.")
-    learning_rate: float = setting(1e-4, "Step size of Adam.")
+    memory_on_disk: bool = setting(False, "Store the frames in files of the run folder instead of in RAM.")
+    stack: int = setting(4, "Frames per observation (Mnih et al. 2015).")
+    batch_size: int = setting(32, "Transitions per update (Mnih et al. 2015).")
+    train_every: int = setting(4, "Agent steps between two updates (Mnih et al. 2015).")
+    warmup: int = setting(1_000, "Agent steps before the first update. The default suits short runs (CleanRL: 80,000).")
+    target_every: int = setting(250, "Updates between two copies of the online network to the target network.")
+    learning_rate: float = setting(1e-4, "Learning rate of Adam.")
     adam_epsilon: float = setting(1e-8, "Epsilon of Adam (Rainbow: 1.5e-4).")
-    discount: float = setting(0.99, "Discount of the next step's value.")
-    double: bool = setting(True, "Choose the next action by the online network (van Hasselt et al. 2016).")
-    clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 when learning (Mnih et al. 2015); scores stay whole.")
+    discount: float = setting(0.99, "Discount factor (Mnih et al. 2015).")
+    double: bool = setting(True, "Double DQN: the online network chooses the next action (van Hasselt et al. 2016).")
+    clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 for learning (Mnih et al. 2015), but not the scores.")
     epsilon_start: float = setting(1.0, "Probability of a random action at the start.")
-    epsilon_end: float = setting(0.01, "Probability of a random action in the end.")
+    epsilon_end: float = setting(0.01, "Probability of a random action after --epsilon-steps.")
     epsilon_steps: int | None = setting(
-        None, "Agent steps from start to end; None takes half of --steps, at most 250,000 (Mnih et al. 2015)."
+        None, "Agent steps from --epsilon-start to --epsilon-end; None takes half of --steps, at most 250,000."
     )
     checkpoint_every: int = setting(10_000, "Agent steps between two checkpoints.", may_change=True)
-    device: str = setting("auto", "Where to learn: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True)
-    threads: int = setting(0, "CPU threads of the learner; 0 takes all cores.", may_change=True)
+    device: str = setting(
+        "auto", "Device of PyTorch: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True
+    )
+    threads: int = setting(0, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -86,19 +90,19 @@ class Settings:
             check_retention(self.retention, self.memory, self.num_envs, self.stack)
         if self.workers > self.num_envs:
             raise InvalidSettingsError(
-                f"workers is {self.workers}: {self.num_envs} environments keep at most as many busy; give fewer "
-                "--workers or more --num-envs"
+                f"workers is {self.workers}: each worker needs an environment, and there are {self.num_envs}; give "
+                "fewer --workers or more --num-envs"
             )
         if self.epsilon_steps is None:
             object.__setattr__(self, "epsilon_steps", min(self.steps // 2, MAX_EPSILON_STEPS))
 
     def exploration(self) -> LinearSchedule:
         """Return the schedule of epsilon."""
-        assert self.epsilon_steps is not None  # __post_init__ set it
+        assert self.epsilon_steps is not None  # set in __post_init__
         return LinearSchedule(self.epsilon_start, self.epsilon_end, self.epsilon_steps)
 
     def agent(self) -> DQNSettings:
-        """Return the part that the agent is built from."""
+        """Return the settings of the agent."""
         return DQNSettings(
             learning_rate=self.learning_rate,
             adam_epsilon=self.adam_epsilon,
@@ -109,16 +113,17 @@ class Settings:
         )
 
     def to_json(self) -> str:
-        """Return the text of settings.json."""
+        """Return the content of settings.json."""
         document = {"format": FORMAT, "version": VERSION, "settings": dataclasses.asdict(self)}
         return json.dumps(document, indent=2) + "\n"
 
 
 def read_settings(path: Path) -> Settings:
-    """Read back a settings.json, every value checked again.
+    """Return the settings of a settings.json file. Every value is checked again.
 
-    Raises :class:`~framestow.errors.IncompatibleError` for a file that is none, or has settings that this version does
-    not know, and :class:`~framestow.errors.InvalidSettingsError` for values that cannot work.
+    Raises:
+        IncompatibleError: the file is no settings.json, or this version does not know one of its settings.
+        InvalidSettingsError: a value is out of its range.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -126,7 +131,7 @@ def read_settings(path: Path) -> Settings:
         values = dict(document["settings"])
     except (ValueError, KeyError, TypeError) as error:
         raise IncompatibleError(
-            f"{path} is no settings.json ({error}): a run folder needs one; give another"
+            f"{path} is not a settings.json file ({error}): a run folder needs one; give another run folder"
         ) from error
     if found != (FORMAT, VERSION):
         raise IncompatibleError(
@@ -141,22 +146,22 @@ def read_settings(path: Path) -> Settings:
 
 
 def check_may_resume(run_has: Settings, asked: Settings) -> None:
-    """Raise :class:`~framestow.errors.IncompatibleError` with every difference that would make it another run."""
+    """Raise :class:`~framestow.errors.IncompatibleError`, naming every setting that a resumed run cannot change."""
     differences = [
-        f"{field.name}: run has {getattr(run_has, field.name)!r}, asked {getattr(asked, field.name)!r}"
+        f"{field.name}: run has {getattr(run_has, field.name)!r}, given {getattr(asked, field.name)!r}"
         for field in dataclasses.fields(Settings)
         if not field.metadata["may_change"] and getattr(run_has, field.name) != getattr(asked, field.name)
     ]
     if differences:
         raise IncompatibleError(
-            "the run was trained with other settings: " + "; ".join(differences) + "; leave these out to resume it, or "
-            "start a new run without --resume"
+            "the run was trained with other settings: " + "; ".join(differences) + "; omit these options to resume it, "
+            "or start a new run without --resume"
         )
 
 
 @contextmanager
 def memory_errors_name_options() -> Iterator[None]:
-    """Let an ``InvalidSettingsError`` about an argument of the memory name the option of the command."""
+    """Replace the argument of ``ReplayMemory`` in an ``InvalidSettingsError`` by the option of the command."""
     try:
         yield
     except InvalidSettingsError as error:

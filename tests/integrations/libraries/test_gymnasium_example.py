@@ -18,6 +18,6 @@ def test_the_example_keeps_the_same_transitions_both_ways_and_tells_the_bytes():
         [sys.executable, EXAMPLE, "--steps", "1200"], capture_output=True, text=True, check=True, timeout=300
     )
 
-    assert "1,000 of 1,200 steps played\n32 transitions drawn: both ways of keeping give the same" in run.stdout
+    assert "1,000 of 1,200 steps played\n32 sampled transitions: deque and ReplayMemory return the same" in run.stdout
     arrays, lazy, packed = map(float, re.findall(r"takes? +([\d.]+) MiB", run.stdout))
     assert packed < lazy / 5 < arrays / 5

@@ -170,6 +170,6 @@ def test_the_example_trains_saves_and_goes_on(tmp_path):
 
     assert "200 of 1,000 transitions in " in first
     assert f"saved in {tmp_path / 'run'}: the memory takes " in first
-    assert "goes on after 200 steps, with 100 rows" in then
+    assert "resuming after 200 steps, with 100 rows" in then
     # Two environments take four steps each before it is asked whether that was enough.
     assert "304 of 1,000 transitions in " in then

@@ -20,7 +20,7 @@ def printed(capsys, monkeypatch, *arguments):
 @pytest.mark.exhaustive
 def test_the_example_prints_the_losses_and_scores_of_the_other_storage(capsys, monkeypatch):
     ours = printed(capsys, monkeypatch)
-    theirs = printed(capsys, monkeypatch, "--storage", "theirs")
+    theirs = printed(capsys, monkeypatch, "--storage", "torchrl")
 
     def progress(text):
         return re.findall(r"^([\d,]+ steps), \d+ a second, (loss .*)$", text, re.MULTILINE)

@@ -1,12 +1,11 @@
-"""Kills ``framestow train`` with SIGKILL at random moments, and checks after each that nothing is lost or left over.
+"""Kill ``framestow train`` with SIGKILL at random moments, and check after each kill that nothing is lost or left over.
 
     python tests/training/kills/kill_training.py                  200 kills, written to tests/kills.json
     python tests/training/kills/kill_training.py --kills 20 --seed 7
 
-Every run is a short one of Breakout, killed and resumed until it is done, and compared with one that nobody killed:
-rounds.py says with what. A share of the trainings are processes of their own (``python -m framestow.cli``), the others
-forks of this one, which has PyTorch loaded. The seed decides moments, delays and kinds; the machine, what exactly a
-process was doing then.
+Each run is a short one of Breakout. It is killed and resumed until it is done, and compared with an uninterrupted run
+(rounds.py). Some trainings are new processes (``python -m framestow.cli``), the others are forks of this process, which
+has PyTorch loaded. The seed determines moments, delays and kinds of runs.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ PATIENCE_S = 300.0
 
 
 class Training:
-    """A training that is under way: what it printed so far, and its end.
+    """A running training process: its output so far, and its exit status.
 
-    ``is_forked`` runs the command line in a fork of this interpreter, which has PyTorch loaded already; otherwise it is
-    a new process. A forked one can be told to ``die_before`` a disk operation (counted from 0) in folder ``run``.
+    ``is_forked`` runs the command in a fork of this interpreter, which has PyTorch loaded; otherwise in a new process.
+    A fork kills itself before the disk operation number ``die_before`` (from 0) in the folder ``run``.
     """
 
     def __init__(self, arguments: Sequence[str], run: Path, is_forked: bool, die_before: int | None = None) -> None:
@@ -65,7 +65,7 @@ class Training:
         """Stop the whole group where it is."""
         os.killpg(self.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def unpause(self) -> None:
         """Let a paused group go on."""
         os.killpg(self.pid, signal.SIGCONT)
 

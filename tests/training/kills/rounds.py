@@ -1,8 +1,8 @@
-"""Kills a training at random moments, again and again, until it is done; looks at the run folder after each kill.
+"""Kill a training run at random moments until it is done, and check the run folder after each kill.
 
-What must hold after a kill: the newest checkpoint is at least the newest that was whole before the kill; everything in
-it is what the uninterrupted run had at that step; and the folder resumes from it. Once it is resumed, nothing lies
-about in the folder that does not belong there. In the end, the run equals the uninterrupted one.
+After a kill, the newest checkpoint must not be older than the newest complete one before the kill. It must equal the
+uninterrupted run at that step, and the run must resume from it. After the resume, the folder must have no left-over
+files. At the end, the run must equal the uninterrupted one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from training.kills.killable import Training
 from training.kills.run_contents import contents, differences, strangers
 from training.kills.uninterrupted import Uninterrupted, uninterrupted
 
-OPENINGS = ("training on", "going on at step")
+OPENINGS = ("training on", "resuming")
 MOMENTS = {"while starting": 0.15, "while training": 0.3, "while saving": 0.35, "before a disk operation": 0.2}
-MAX_OPERATION = 90  # of the disk, from the start of the process; a start and two checkpoints make about as many
-MAX_LOOKS = 20
+MAX_OPERATION = 90  # disk operations; a start and two checkpoints make about so many
+MAX_CHECKS = 20
 MAX_SAVING_S = 0.05  # after the first sign of a checkpoint being written
 
 Names = frozenset[str]
@@ -36,22 +36,22 @@ class PromiseBrokenError(AssertionError):
 
 @dataclasses.dataclass
 class Count:
-    """What happened so far."""
+    """The kills and checks so far."""
 
     kills: Counter[str] = dataclasses.field(default_factory=Counter)  # by the moment
-    found: Counter[str] = dataclasses.field(default_factory=Counter)  # what lay about after a kill
-    resumed: int = 0  # starts from a checkpoint, after a kill, that were looked at
+    found: Counter[str] = dataclasses.field(default_factory=Counter)  # left-over files after a kill
+    resumed: int = 0  # checked starts from a checkpoint after a kill
     runs_finished: int = 0
-    own_processes: int = 0  # kills of a process with an interpreter of its own
+    own_processes: int = 0  # kills of a new process, not of a fork
 
     @property
     def num_kills(self) -> int:
-        """All kills."""
+        """Number of kills."""
         return sum(self.kills.values())
 
 
 class KilledRun:
-    """One run with these settings in ``folder``, killed until it is done."""
+    """One run in ``folder``, killed until it is done."""
 
     def __init__(
         self, settings: Settings, folder: Path, expected: Uninterrupted, random_moments: random.Random, count: Count
@@ -100,24 +100,24 @@ class KilledRun:
 
     def _await_moment(self, training: Training, moment: str, is_forked: bool, seconds_a_step: float) -> None:
         if moment == "while starting":
-            training.await_end(self._random.uniform(0.0, 0.5 if is_forked else 4.0), self._look)
+            training.await_end(self._random.uniform(0.0, 0.5 if is_forked else 4.0), self._note_newest)
             return
         opening = training.await_line(OPENINGS)
         if opening is None:
-            return  # killed by itself, or refused: the caller looks at the exit
+            return  # ended early: the caller checks the exit status
         self._check_opening(training, opening)
         if moment == "while training":
             training.await_end(
-                self._random.uniform(0.0, 3.0 * self._settings.checkpoint_every * seconds_a_step), self._look
+                self._random.uniform(0.0, 3.0 * self._settings.checkpoint_every * seconds_a_step), self._note_newest
             )
         elif moment == "while saving":
-            skipped = self._random.randrange(3)  # checkpoints that are let through
+            skipped = self._random.randrange(3)  # checkpoints without a kill
             for _ in range(skipped + 1):
                 before = self._names()
                 training.await_end(until=lambda before=before: self._names() != before)
             training.await_end(self._random.uniform(0.0, MAX_SAVING_S))
         else:
-            training.await_end(until=self._look)
+            training.await_end(until=self._note_newest)
 
     def _arguments(self) -> Sequence[str]:
         if (self._folder / "settings.json").exists():
@@ -125,35 +125,35 @@ class KilledRun:
         return ["train", *command_line(self._settings), "--run-dir", str(self._folder)]
 
     def _names(self) -> Names:
-        """Names of all files that a checkpoint may be written to."""
+        """Return the names of all files of the checkpoints and the memory, and note the newest checkpoint."""
         checkpoints, memory = self._folder / "checkpoints", self._folder / "memory"
         names = frozenset(path.name for part in (checkpoints, memory) if part.is_dir() for path in part.iterdir())
         whole = [int(name.removeprefix("step-")) for name in names if name[:5] == "step-" and name[5:].isdigit()]
         self._newest = max([self._newest, *whole])
         return names
 
-    def _look(self) -> bool:
-        """Note what is whole by now, and wait on."""
+    def _note_newest(self) -> bool:
+        """Note the newest checkpoint, and do not end the wait."""
         self._names()
         return False
 
     def _check_opening(self, training: Training, opening: str) -> None:
-        """Look at the folder of a run that has just been opened: it goes on from the newest, and has nothing else."""
+        """Check that a started run resumes from the newest checkpoint and that its folder has no left-over files."""
         found = self._strangers_at_rest(training)
-        steps = int(opening.split()[4].replace(",", "")) if opening.startswith("going on") else 0
+        steps = int(opening.split()[4].replace(",", "")) if opening.startswith("resuming") else 0
         if steps != self._newest:
-            raise self._broken(f"it went on at step {steps}, and {self._newest} had been saved")
+            raise self._broken(f"it resumed at step {steps}, but step {self._newest} was saved")
         if found:
-            raise self._broken(f"after the resume at step {steps} there are left over: {found}")
+            raise self._broken(f"after the resume at step {steps} these files are left over: {found}")
         self._count.resumed += steps > 0
 
     def _strangers_at_rest(self, training: Training) -> list[str]:
-        """Strangers in the folder at any of several looks: what is being written at one is gone at the next."""
+        """Return the left-over files. A file that is being written at one check is gone at a later one."""
         found: list[str] = []
-        for _ in range(MAX_LOOKS):
+        for _ in range(MAX_CHECKS):
             training.pause()
             found = strangers(self._folder)
-            training.go_on()
+            training.unpause()
             if not found or training.has_ended():
                 return []
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What is in a run: everything that decides how it goes on, as checksums, and the files that lie about."""
+"""Checksums of a run's complete state, and the left-over files in its folder."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ import torch
 from framestow.training.checkpoint import RunState, newest_checkpoint
 
 TRANSITIONS_AT_ONCE = 128
-# Drawn from fresh entropy by every process, and looked at by nothing in a run that was given a seed: an environment's
-# spaces and what it would be seeded by, PyTorch's own generator.
+# Random in every process, and unused by a run with a seed: the generators of an environment's spaces, its next seed,
+# and PyTorch's generator.
 _UNUSED = {"action_space", "observation_space", "pending_seed", "torch_generator"}
 
 
-Contents = dict[str, str]  # a checksum of each value, by the path that leads there
+Contents = dict[str, str]  # a checksum of each value, by its path
 
 
 def contents(state: RunState) -> Contents:
-    """Checksums of agent, counts, environments, generators and every transition held; draws nothing."""
+    """Return checksums of agent, counts, environments, generators and every stored transition; sample nothing."""
     found: Contents = {}
     _add(found, "agent", state.agent)
     _add(found, "rest", state.rest)
     memory = state.memory
-    held = memory.sampleable_indices()
-    for start in range(0, len(held), TRANSITIONS_AT_ONCE):
-        chosen = held[start : start + TRANSITIONS_AT_ONCE]
+    stored = memory.sampleable_indices()
+    for start in range(0, len(stored), TRANSITIONS_AT_ONCE):
+        chosen = stored[start : start + TRANSITIONS_AT_ONCE]
         _add(found, f"transitions[{chosen[0]}:{chosen[-1] + 1}]", vars(memory.get(chosen)))
     _add(found, "observations", memory.observations())
     return found
 
 
 def differences(one: Contents, other: Contents) -> list[str]:
-    """Paths of all values that are not the same in both."""
+    """Return the paths of all values that differ."""
     return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
 
 

@@ -1,4 +1,4 @@
-"""The run that nobody kills: what every other one must equal."""
+"""The uninterrupted run, which every killed run must equal."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class _ContentsTaken:
 
 
 def uninterrupted(settings: Settings, folder: Path) -> Uninterrupted:
-    """Train in ``folder`` without a checkpoint before the end, in a child of this process, and tell what came of it."""
-    told = folder.with_name(folder.name + ".json")
+    """Train in ``folder`` in a child process, without a checkpoint before the end, and return the result."""
+    result_file = folder.with_name(folder.name + ".json")
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            _train(settings, folder, told)
+            _train(settings, folder, result_file)
             code = 0
         finally:
             sys.stderr.flush()
@@ -61,15 +61,15 @@ def uninterrupted(settings: Settings, folder: Path) -> Uninterrupted:
     _, status = os.waitpid(child, 0)
     if status != 0:
         raise RuntimeError(f"the uninterrupted run ended with status {status}")
-    written = json.loads(told.read_text())
+    written = json.loads(result_file.read_text())
     return Uninterrupted({int(steps): taken for steps, taken in written["contents"].items()}, written["episodes"])
 
 
-def _train(settings: Settings, path: Path, told: Path) -> None:
+def _train(settings: Settings, path: Path, result_file: Path) -> None:
     folder = RunFolder.create(path, settings)
     with folder.locked():
         run = start_run(folder)
         listener = _ContentsTaken(run)
         train(run, folder, [EpisodeTable(folder.episodes, 0, sys.stderr.write), listener])
         run.close()
-    told.write_text(json.dumps({"contents": listener.taken, "episodes": folder.episodes.read_text()}))
+    result_file.write_text(json.dumps({"contents": listener.taken, "episodes": folder.episodes.read_text()}))

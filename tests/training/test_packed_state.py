@@ -1,4 +1,4 @@
-"""Nested state survives a trip through bytes exactly, and nothing in it is ever unpickled."""
+"""A packed state is equal after packing and unpacking, without pickle."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ STATES = st.dictionaries(
 
 @given(STATES)
 @settings(max_examples=20, deadline=None)
-def test_any_nested_state_comes_back_equal(state: dict[str, Any]) -> None:
+def test_a_nested_state_is_equal_after_packing_and_unpacking(state: dict[str, Any]) -> None:
     assert unpack_state(pack_state(state)) == state
 
 
@@ -40,7 +40,7 @@ def test_arrays_keep_dtype_and_shape_and_numpy_scalars_become_numbers() -> None:
         assert state["arrays"][name].dtype == array.dtype
 
 
-def test_the_state_of_a_generator_goes_on_with_the_same_draws() -> None:
+def test_a_restored_generator_draws_the_same_numbers() -> None:
     generator, other = np.random.default_rng(1), np.random.default_rng(2)
     generator.random(5)
 
@@ -50,7 +50,7 @@ def test_the_state_of_a_generator_goes_on_with_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, np.array([object()]), {"deep": [set()]}])
-def test_what_would_need_a_pickle_is_refused_with_its_place(value: Any) -> None:
+def test_values_that_need_pickle_are_refused_with_their_place(value: Any) -> None:
     with pytest.raises(InvalidSettingsError, match=r"^state\.thing"):
         pack_state({"thing": value})
 
