@@ -368,9 +368,7 @@ def _check_state(state: dict[str, Any], rom: str, preset: Preset) -> None:
     try:
         ale_py.ALEState(state["emulator"])
     except Exception as error:
-        raise IncompatibleError(
-            f"state has an emulator part ale-py cannot read: {error}; it is damaged"
-        ) from error
+        raise IncompatibleError(f"state has an emulator part ale-py cannot read: {error}; it is damaged") from error
 
 
 def _generator_from(state: dict[str, Any]) -> np.random.Generator:

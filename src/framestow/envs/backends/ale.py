@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from framestow.argument_checks import checked_seed, whole_number
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import Preset, find_preset
-from framestow.envs.recording.recordable import BegunAnew, DeferredInterrupts, VectorStep
+from framestow.envs.recording.recordable import RestartedEpisodes, DeferredInterrupts, VectorStep
 from framestow.envs.seeding import emulator_seed, replacement_seed, seed_of_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.envs.vector.calls import ClosedError, one_action_each, require_none_left_idle, split_options
@@ -159,7 +159,7 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
         self._tally = GameTally(num_envs)
         self._interrupts = DeferredInterrupts()
         self._num_resumptions = 0
-        self._begun_anew: BegunAnew | None = None
+        self._restarted: RestartedEpisodes | None = None
 
     @property
     def game(self) -> str:
@@ -175,19 +175,19 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
         """
         games = self._open_games()
         mask, _ = split_options(options, self.num_envs)
-        if self._begun_anew is not None:
+        if self._restarted is not None:
             mask[:] = True
         require_none_left_idle(mask, self._needs_reset)
         if seed is None and self._needs_reset.all():
             seed = self._entropy
-        elif seed is None and self._begun_anew is not None:
+        elif seed is None and self._restarted is not None:
             seed = self._seeds_of_resumption()
         seeds = seed_of_each(seed, self.num_envs)
         is_seeded = np.array([each is not None for each in seeds])
         with self._interrupts:
             self._start_games(games, mask & ~(self._has_lost_life & ~is_seeded), seeds)
             self._has_ended[mask] = self._needs_reset[mask] = self._has_lost_life[mask] = False
-        self._begun_anew = None
+        self._restarted = None
         return self._frames.copy(), self._tally.infos(mask)
 
     def step(self, actions: Any) -> tuple[Frames, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]:
@@ -201,8 +201,8 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
             raise InvalidStepError("environments have no running episode: they need one to be stepped; call reset()")
         each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
         self._policy.check(self._has_ended)
-        if self._begun_anew is not None:
-            return self._told_of_lost_episodes(self._begun_anew)
+        if self._restarted is not None:
+            return self._told_of_lost_episodes(self._restarted)
         with self._interrupts:  # what was sent has to be received
             return self._stepped(games, np.array(each, np.int64))
 
@@ -239,7 +239,7 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
         self._has_ended, self._needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
         self._num_resumptions = int(state["num_resumptions"]) + 1
         if not self._needs_reset.any():
-            self._begun_anew = BegunAnew(
+            self._restarted = RestartedEpisodes(
                 self._policy.mode, self._has_ended.copy(), self._frames.copy, self._start_others
             )
 
@@ -310,12 +310,12 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
     def _seeds_of_resumption(self) -> list[int]:
         return [replacement_seed(self._entropy, number, self._num_resumptions - 1) for number in range(self.num_envs)]
 
-    def _told_of_lost_episodes(self, begun_anew: BegunAnew) -> VectorStep:
-        answer = begun_anew.step()
+    def _told_of_lost_episodes(self, restarted: RestartedEpisodes) -> VectorStep:
+        answer = restarted.step()
         waits = answer[3].copy() if self._policy.mode is not AutoresetMode.SAME_STEP else answer[2].copy()
         self._has_ended, self._has_lost_life = waits, np.zeros(self.num_envs, np.bool_)
-        if begun_anew.is_over:
-            self._begun_anew = None
+        if restarted.is_over:
+            self._restarted = None
         return answer
 
     def _open_games(self) -> _Games:

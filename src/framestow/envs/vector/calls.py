@@ -36,7 +36,7 @@ class NoStepPendingError(InvalidStepError, NoAsyncCallError):
         self.name = name  # Gymnasium's handlers read it
 
 
-def words_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an exception says; some cannot even do that, and must not hide which environment raised them."""
     try:
         return str(error)

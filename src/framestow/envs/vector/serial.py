@@ -24,14 +24,14 @@ from framestow.envs.vector.calls import (
     one_action_each,
     require_none_left_idle,
     split_options,
-    words_of,
+    error_text,
 )
 from framestow.envs.vector.calls import tiled as tile
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.vector_state import (
     LostEpisodes,
-    begin_anew_without_state,
+    restart_stateless_envs,
     check_vector_state,
     env_entry,
     vector_state,
@@ -217,11 +217,11 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._observations = deepcopy(list(state["observations"]))
         self._pending_seed = state["pending_seed"]
         self._lost.load_state_dict(state["lost"])
-        begin_anew_without_state(state, self._lost)
+        restart_stateless_envs(state, self._lost)
 
     def _outcomes(self, actions: Sequence[Any] | npt.NDArray[Any]) -> list[StepOutcome]:
         step, has_ended = self._policy.step, self._has_ended.tolist()
-        has_losses = bool(self._lost.untold or self._lost.first_seeds)
+        has_losses = bool(self._lost.unreported or self._lost.first_seeds)
         outcomes = []
         for number, action in enumerate(actions):
             try:
@@ -238,8 +238,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Step an environment of a vector in which some lost their episode, or are still to be seeded."""
         mode, lost, env = self._policy.mode, self._lost, self.envs[number]
         has_ended, seed = bool(self._has_ended[number]), lost.first_seeds.get(number)
-        if number in lost.untold:
-            why = lost.untold.pop(number)
+        if number in lost.unreported:
+            why = lost.unreported.pop(number)
             outcome = lost_outcome(mode, self._observations[number], why, lambda: env.reset(seed=seed))
             if mode is AutoresetMode.SAME_STEP:
                 lost.note_reset([number])
@@ -280,7 +280,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
 def _failure(number: int, doing: str, error: Exception) -> EnvironmentFailedError:
     failure = EnvironmentFailedError(
-        f"environment {number} raised {type(error).__name__} at {doing}: {words_of(error)}; "
+        f"environment {number} raised {type(error).__name__} at {doing}: {error_text(error)}; "
         "reset all environments to go on",
         environment=number,
     )
@@ -300,7 +300,7 @@ def _misfit(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Environ
             _concatenated(space, [observation])
         except Exception as error:
             return EnvironmentFailedError(
-                f"environment {number} gave an observation that is none of {space}: {words_of(error)}; mend the "
+                f"environment {number} gave an observation that is none of {space}: {error_text(error)}; mend the "
                 "environment or its space, and reset all environments to go on",
                 environment=number,
             )

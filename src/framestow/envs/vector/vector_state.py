@@ -53,7 +53,7 @@ class LostEpisodes:
     """
 
     def __init__(self, seed: int | None, num_envs: int) -> None:
-        self.untold: dict[int, str] = {}
+        self.unreported: dict[int, str] = {}
         """Environments whose next step has to tell of a loss, and why."""
         self.first_seeds: dict[int, int] = {}
         """Environments that were made anew and not reset since, and what to reset them with."""
@@ -75,13 +75,13 @@ class LostEpisodes:
     def note_reset(self, numbers: Iterable[int]) -> None:
         """Take note that these environments were reset: what was lost before is closed by that."""
         for number in numbers:
-            self.untold.pop(number, None)
+            self.unreported.pop(number, None)
             self.first_seeds.pop(number, None)
 
     def state_dict(self) -> dict[str, Any]:
         """What is still to be told and seeded, in plain values."""
         return {
-            "untold": {str(number): why for number, why in self.untold.items()},
+            "unreported": {str(number): why for number, why in self.unreported.items()},
             "first_seeds": {str(number): seed for number, seed in self.first_seeds.items()},
             "num_replacements": list(self._num_replacements),
             "entropy": self._entropy,
@@ -89,7 +89,7 @@ class LostEpisodes:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
-        self.untold = {int(number): str(why) for number, why in state["untold"].items()}
+        self.unreported = {int(number): str(why) for number, why in state["unreported"].items()}
         self.first_seeds = {int(number): int(seed) for number, seed in state["first_seeds"].items()}
         self._num_replacements = [int(count) for count in state["num_replacements"]]
         self._entropy = state["entropy"]
@@ -152,7 +152,7 @@ def check_vector_state(state: dict[str, Any], mode: AutoresetMode, num_envs: int
         )
 
 
-def begin_anew_without_state(state: dict[str, Any], lost: LostEpisodes) -> None:
+def restart_stateless_envs(state: dict[str, Any], lost: LostEpisodes) -> None:
     """Take note of the environments that ``state`` has no state of: their episodes are lost, and to be told of.
 
     One whose episode was over, or that was never begun, has nothing to lose. All of them are seeded like replacements
@@ -167,7 +167,7 @@ def begin_anew_without_state(state: dict[str, Any], lost: LostEpisodes) -> None:
         is_over = is_over | state["has_ended"]
     running = [number for number in whys if not is_over[number]]
     for number in running:
-        lost.untold.setdefault(number, f"resumed without a state: {whys[number]}")
+        lost.unreported.setdefault(number, f"resumed without a state: {whys[number]}")
     if running:
         warnings.warn(
             f"environments {running} begin anew, and their episodes count as truncated: they have no state, "

@@ -134,7 +134,7 @@ class Stepping:
 
     def lockstep_requests(self, half: int, actions: Mapping[int, Any] | None) -> list[Request]:
         """What to ask the workers so that all environments are stepped, into one half of the slab."""
-        if actions is None and not (self.lost.untold or self.lost.first_seeds or self.has_ended.any()):
+        if actions is None and not (self.lost.unreported or self.lost.first_seeds or self.has_ended.any()):
             return [
                 Request(worker, Command.STEP, worker.numbers, payload, halves)
                 for worker, payload, halves in self._usual_steps[half]
@@ -152,7 +152,7 @@ class Stepping:
 
         ``actions`` only where they do not lie in the slab. Nothing is sent yet.
         """
-        if self.lost.untold or self.lost.first_seeds:
+        if self.lost.unreported or self.lost.first_seeds:
             return self._requests_after_a_loss(worker, numbers, halves, actions)
         return [self._step_request(worker, numbers, halves, actions)]
 
@@ -162,7 +162,7 @@ class Stepping:
         Gives the infos of all environments in Gymnasium's form, or ``None`` where `settled_steps` has to look closer.
         """
         told = requests[0].answer if requests else None
-        if told is None or not is_layout(told) or self.lost.untold:
+        if told is None or not is_layout(told) or self.lost.unreported:
             return None
         if any(request.answer != told or request.failed or request.command is not Command.STEP for request in requests):
             return None
@@ -183,7 +183,7 @@ class Stepping:
             WorkerLostError: a worker was lost and is not to be replaced, or was so too often.
         """
         self._raise_failures(requests)
-        told = self._losses_told_now(numbers, requests) if self.lost.untold else {}
+        told = self._losses_told_now(numbers, requests) if self.lost.unreported else {}
         settled, idle = self._recovered(requests, told)
         is_same_step = self._mode is AutoresetMode.SAME_STEP
         finals = {number: self.last.of(number) for number in told} if is_same_step else {}
@@ -200,7 +200,7 @@ class Stepping:
         else:
             np.logical_or(slab.terminated, slab.truncated, out=self.has_ended)
         for number, why in idle.items():
-            self.lost.untold.pop(number, None)  # noted before this step, which may have ended the episode
+            self.lost.unreported.pop(number, None)  # noted before this step, which may have ended the episode
             self._note_loss(number, why)
         return infos
 
@@ -284,16 +284,16 @@ class Stepping:
             if request.command is Command.STEP and request.answer is not None
             for number in request.numbers
         }
-        untold = self.lost.untold
-        return {number: untold[number] for number in numbers if number in untold and number not in stepped}
+        unreported = self.lost.unreported
+        return {number: unreported[number] for number in numbers if number in unreported and number not in stepped}
 
     def _requests_after_a_loss(
         self, worker: Worker, numbers: Sequence[int], halves: Sequence[int], actions: Mapping[int, Any] | None
     ) -> list[Request]:
         """Like `step_requests` where some environments were lost: those are reset where the mode says so, or left."""
         half_of = dict(zip(numbers, halves, strict=True))
-        told = [number for number in numbers if number in self.lost.untold]
-        due = [number for number in numbers if number not in self.lost.untold and self._is_due_for_reset(number)]
+        told = [number for number in numbers if number in self.lost.unreported]
+        due = [number for number in numbers if number not in self.lost.unreported and self._is_due_for_reset(number)]
         resets = sorted(due + (told if self._mode is AutoresetMode.SAME_STEP else []))
         steps = [number for number in numbers if number not in told and number not in due]
         requests = []
@@ -408,13 +408,13 @@ class Stepping:
         infos[number] = {**infos[number], "episode_lost": why}
         if number in finals:
             infos[number] |= {"final_obs": finals[number], "final_info": {}}
-        self.lost.untold.pop(number, None)
+        self.lost.unreported.pop(number, None)
 
     def _note_loss(self, number: int, why: str) -> None:
         """Remember to tell of a loss, where an episode was running."""
         waits_for_reset = self.has_ended[number] and self._mode is not AutoresetMode.SAME_STEP
         if not (waits_for_reset or self.needs_reset[number]):
-            self.lost.untold.setdefault(number, why)
+            self.lost.unreported.setdefault(number, why)
 
     def _replace(self, worker: Worker, why: str) -> None:
         if self._on_worker_lost == "raise":

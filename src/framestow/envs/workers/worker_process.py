@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.autoreset import POLICIES
-from framestow.envs.vector.calls import EnvSpaces, words_of
+from framestow.envs.vector.calls import EnvSpaces, error_text
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.vector_state import env_entry
 from framestow.envs.workers.shared_arrays import SharedBlock, Slab
@@ -286,7 +286,7 @@ class _telling:  # noqa: N801
 
 def _failure(number: int, doing: str, error: BaseException) -> EnvFailure:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return EnvFailure(number, type(error).__name__, doing, words_of(error), text)
+    return EnvFailure(number, type(error).__name__, doing, error_text(error), text)
 
 
 class WorkerArguments(NamedTuple):

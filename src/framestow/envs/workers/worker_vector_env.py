@@ -28,7 +28,7 @@ from framestow.envs.vector.calls import tiled as tile
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.vector_state import (
     ReadySteps,
-    begin_anew_without_state,
+    restart_stateless_envs,
     check_vector_state,
     checked_env_ids,
     vector_state,
@@ -356,7 +356,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         stepping.has_ended, stepping.needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
         self._pending_seed = state["pending_seed"]
         stepping.lost.load_state_dict(state["lost"])
-        begin_anew_without_state(state, stepping.lost)
+        restart_stateless_envs(state, stepping.lost)
 
     def close_extras(self, timeout: float = 5.0, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the environments and end the workers, within about ``timeout`` seconds whatever they do.
