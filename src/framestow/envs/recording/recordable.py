@@ -152,7 +152,7 @@ def declared_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
 
 
 def disable_observation_copies(env: VectorEnv[Any, Any, Any]) -> None:
-    """Set ``env.copies_observations = False`` if ``env`` itself has that attribute; leave wrapped environments alone."""
+    """Set ``env.copies_observations = False`` if ``env`` itself, not one that it wraps, has that attribute."""
     if hasattr(type(env), "copies_observations") or "copies_observations" in vars(env):
         env.copies_observations = False  # type: ignore[attr-defined]
 

@@ -15,19 +15,19 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from framestow.envs.recording.recordable import (
     NO_STATE,
     NOT_IN_MEMORY,
-    RestartedEpisodes,
     DeferredInterrupts,
+    RestartedEpisodes,
     VectorStep,
-    disable_observation_copies,
     check_env,
     check_memory,
-    newest_frames,
+    declared_mode,
+    disable_observation_copies,
+    has_async_step,
     has_send_and_recv,
+    newest_frames,
     stacked_space,
     state_method,
-    has_async_step,
     take_rows,
-    declared_mode,
 )
 from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows, StepSink, open_episodes
 from framestow.envs.vector.autoreset import find_mode
@@ -64,7 +64,7 @@ class PendingExtras:
         pending, self._pending = self._pending, {}
         if self._checked is None and pending:
             raise InvalidStepError(
-                f"extras have {', '.join(sorted(pending))}: the memory stores none; declare them in ReplayMemory(extras=)"
+                f"extras have {', '.join(sorted(pending))}: the memory stores none; declare them with ReplayMemory"
             )
         extras: Extras | None = None if self._checked is None else self._checked(pending, num_rows)
         self._pending = pending  # kept until their step has begun
@@ -204,7 +204,7 @@ class SentSteps:
         is_number = streams.dtype.kind in "iu" and streams.ndim == 1 and len(np.unique(streams)) == len(streams) > 0
         if not is_number or streams.min() < 0 or streams.max() >= count:
             raise InvalidStepError(
-                f"env_ids is {streams.tolist()}: it must hold different whole numbers from 0 to {count - 1}, one at least"
+                f"env_ids is {streams.tolist()}: it must have different whole numbers from 0 to {count - 1}, at least one"
             )
         self.require_none_of(streams)
 
@@ -233,8 +233,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     steps without resets, each with its true next frame (`step_recording` has the table). If ``infos["episode_lost"]``
     reports that an episode was lost, that step is not stored, and the memory closes the episode as truncated.
 
-    Spaces: ``Box(frame)`` becomes ``Box(stack, *frame)``; each part of a ``Dict`` or ``Tuple`` likewise. With SAME_STEP,
-    ``infos["final_obs"]`` holds stacks too. A ``reset`` in mid-episode closes the open episodes in the memory.
+    Spaces: ``Box(frame)`` becomes ``Box(stack, *frame)``, as does each part of a ``Dict`` or ``Tuple``. With SAME_STEP,
+    ``infos["final_obs"]`` has stacks too. A ``reset`` in mid-episode closes the open episodes in the memory.
 
     If the environment has the attribute ``copies_observations``, the recorder sets it to False. The memory then packs
     the frames from the environment's buffers, without a copy in between.

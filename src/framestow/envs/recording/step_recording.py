@@ -60,7 +60,7 @@ class StepSink(Protocol):
 
 
 def open_episodes(memory: StepSink, num_envs: int) -> npt.NDArray[np.bool_]:
-    """Return which environments have an open episode in ``memory``, ``(num_envs,)``; all if it has no such attribute."""
+    """Return which environments have an open episode, ``(num_envs,)``; all if ``memory`` has no ``open_episodes``."""
     is_open = getattr(memory, "open_episodes", None)
     return np.ones(num_envs, np.bool_) if is_open is None else np.asarray(is_open, np.bool_)
 

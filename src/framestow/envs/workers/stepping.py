@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.vector_state import LostEpisodes
+from framestow.envs.vector.vector_state import PendingLosses
 from framestow.envs.workers.pool import Crew, OnWorkerLost, failure_as_error, failure_of
 from framestow.envs.workers.shared_arrays import Slab, is_layout
 from framestow.envs.workers.wire import Command, StepOf, packed_steps, pickled
@@ -123,7 +123,7 @@ class Stepping:
     def __init__(self, crew: Crew, mode: AutoresetMode, on_worker_lost: OnWorkerLost, seed: int | None) -> None:
         self._crew, self._mode, self._on_worker_lost = crew, mode, on_worker_lost
         self.last = LastObservations(crew.slab, crew.num_envs)
-        self.lost = LostEpisodes(seed, crew.num_envs)
+        self.lost = PendingLosses(seed, crew.num_envs)
         self.has_ended = np.zeros(crew.num_envs, np.bool_)
         self.needs_reset = np.ones(crew.num_envs, np.bool_)  # never begun, or in doubt after a failure
         self.broken: str | None = None
@@ -241,7 +241,7 @@ class Stepping:
         infos: Infos = {}
         for request in requests:
             self._take(request, infos)
-        self.lost.note_reset(numbers)
+        self.lost.mark_reset(numbers)
         self.needs_reset[numbers], self.has_ended[numbers] = False, False
         return infos
 
@@ -384,7 +384,7 @@ class Stepping:
         if request.command is Command.STEP:
             self._num_losses[request.worker] = 0
         else:
-            self.lost.note_reset(request.numbers)
+            self.lost.mark_reset(request.numbers)
 
     def _told(self, request: Request) -> tuple[Any, Any]:
         """Read the infos, and the parts of observations that have no place in the slab, of an answer."""
@@ -432,7 +432,7 @@ class Stepping:
             except EnvironmentFailedError as error:
                 why = f"{worker.name} could not make its environments again: {error}"
                 continue
-            self.lost.note_replacement(worker.numbers)
+            self.lost.mark_replaced(worker.numbers)
             self._why_lost[worker] = why
             return
 

@@ -23,14 +23,14 @@ from framestow.envs.vector.calls import (
     one_action_each,
     require_none_left_idle,
     split_options,
+    tile_images,
 )
-from framestow.envs.vector.calls import tiled as tile
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.vector_state import (
     ReadySteps,
-    restart_stateless_envs,
     check_vector_state,
     checked_env_ids,
+    restart_stateless_envs,
     vector_state,
 )
 from framestow.envs.workers.pool import Crew, OnWorkerLost, check_on_worker_lost, check_step_timeout, failure_as_error
@@ -290,7 +290,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
         """One picture an environment, each what its ``render`` gives; ``tiled`` lays them out as one picture."""
         pictures = tuple(self._asked_of_each(Command.RENDER, lambda numbers: numbers))
-        return tile(pictures) if tiled else pictures
+        return tile_images(pictures) if tiled else pictures
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method ``name`` of every environment, or read it where it is no method.
