@@ -18,7 +18,9 @@ def test_a_missing_library_of_the_extra_is_named_with_the_install_command(missin
         "try:\n    from framestow.envs import make_atari\nexcept MissingExtraError as error:\n    print(error)"
     )
 
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
     assert printed.startswith(f"framestow.envs needs {missing}: ")
     assert printed.endswith('run: pip install "framestow[atari]"\n')
@@ -32,7 +34,9 @@ def test_recorder_and_frame_stacks_need_gymnasium_alone():
         "print(Recorder.__name__, FrameStack.__name__, VectorFrameStack.__name__)"
     )
 
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
     assert "Recorder FrameStack VectorFrameStack\n" == printed
 

@@ -136,7 +136,10 @@ def test_a_saved_state_does_not_change_when_its_environment_steps():
     [
         ({"rom": "pong"}, "state is of the game 'pong': this is 'breakout'"),
         ({"preset": NATURE.to_dict()}, "preset 'nature': it differs in sticky_probability 0.0 against 0.25"),
-        ({"frame": np.zeros((80, 80), np.uint8)}, "state has a frame of shape (80, 80): it must be (84, 84); the state is damaged"),
+        (
+            {"frame": np.zeros((80, 80), np.uint8)},
+            "state has a frame of shape (80, 80): it must be (84, 84); the state is damaged",
+        ),
         ({"emulator": b"nonsense"}, "state has an emulator part ale-py cannot read"),
     ],
 )

@@ -36,7 +36,10 @@ def test_an_unknown_game_names_the_nearest_ones():
 
 
 def test_a_name_unlike_any_game_points_to_the_list_of_games():
-    with pytest.raises(UnknownGameError, match=r"ale-py has no such game; framestow\.envs\.atari\.games\.known_games\(\) lists all games"):
+    with pytest.raises(
+        UnknownGameError,
+        match=r"ale-py has no such game; framestow\.envs\.atari\.games\.known_games\(\) lists all games",
+    ):
         find_rom("xxxxxxxx")
 
 

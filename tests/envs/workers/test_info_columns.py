@@ -11,7 +11,7 @@ import pytest
 
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
 from framestow.envs.vector.infos import batched_infos
-from framestow.envs.workers.shared_arrays import MOST_COLUMNS, InfoColumns, is_layout
+from framestow.envs.workers.shared_arrays import MAX_COLUMNS, InfoColumns, is_layout
 
 NUMBERS = [
     {"lives": 3, "share": -0.0, "is_new": True},
@@ -21,7 +21,7 @@ NUMBERS = [
 
 
 def new_columns(num_envs: int = 3) -> InfoColumns:
-    return InfoColumns(np.zeros((MOST_COLUMNS, num_envs), np.int64))
+    return InfoColumns(np.zeros((MAX_COLUMNS, num_envs), np.int64))
 
 
 def exactly(infos):
@@ -73,7 +73,7 @@ def test_what_is_handed_out_does_not_change_with_the_next_step():
         [{"lives": 3, "_lives": True}],
         [{"final_obs": 3}],
         [{3: 3}],
-        [{str(key): key for key in range(MOST_COLUMNS + 1)}],
+        [{str(key): key for key in range(MAX_COLUMNS + 1)}],
         [{}],
         [{"lives": 3}, {"lives": 3.0}],
         [{"lives": 3}, {"lives": 3, "score": 1}],

@@ -204,7 +204,8 @@ class SentSteps:
         is_number = streams.dtype.kind in "iu" and streams.ndim == 1 and len(np.unique(streams)) == len(streams) > 0
         if not is_number or streams.min() < 0 or streams.max() >= count:
             raise InvalidStepError(
-                f"env_ids is {streams.tolist()}: it must have different whole numbers from 0 to {count - 1}, at least one"
+                f"env_ids are {streams.tolist()}: they must be different whole numbers from 0 to {count - 1}, at least "
+                "one"
             )
         self.require_none_of(streams)
 
