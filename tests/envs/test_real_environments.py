@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
 from framestow.replay.memory import ReplayMemory
-from oracles.answered_steps import LoggedWorkers, fill_by_flags
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.real_envs import (
@@ -24,6 +23,7 @@ from oracles.real_envs import (
     room,
     two_pictures,
 )
+from oracles.recorded_results import LoggedWorkers, fill_by_flags
 from oracles.start_methods import START_METHODS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")

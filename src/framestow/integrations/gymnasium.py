@@ -40,7 +40,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 
 from framestow.argument_checks import one_of, whole_number
-from framestow.envs.recording.recordable import disable_observation_copies, declared_mode
+from framestow.envs.recording.recordable import declared_mode, disable_observation_copies
 from framestow.envs.recording.step_recording import RECORDINGS, SteppedRows
 from framestow.envs.vector.autoreset import find_mode
 from framestow.errors import InvalidSettingsError, InvalidStepError

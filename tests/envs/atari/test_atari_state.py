@@ -185,7 +185,7 @@ def test_a_vector_environment_of_games_resumes_bit_for_bit():
 
 def test_a_state_of_another_number_of_environments_or_mode_is_refused():
     state = make_atari("Breakout", 2, seed=1).state_dict()
-    message = "state is of 2 environments with NextStep: these are 2 with SameStep; make the same ones"
+    message = "state is of 2 environments with NextStep: these are 2 with SameStep; use the same number and mode"
 
     with pytest.raises(IncompatibleError, match=re.escape(message)):
         make_atari("Breakout", 2, autoreset_mode="SameStep").load_state_dict(state)

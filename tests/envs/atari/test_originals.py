@@ -23,7 +23,7 @@ GAMES = {"Breakout": 500, "MsPacman": 800, "BankHeist": 700, "SpaceInvaders": 80
 
 
 class Original(NamedTuple):
-    """Environment of another library: ``reset(num_noops)`` returns a frame, ``step(action)`` Gymnasium's five values."""
+    """Environment of another library: ``reset(num_noops)`` returns a frame, ``step(action)`` as in Gymnasium."""
 
     reset: Callable[[int], np.ndarray]
     step: Callable[[int], tuple[Any, ...]]

@@ -54,7 +54,7 @@ def play(recorder, num_calls):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_is_recorded_of_a_lost_step_and_the_episode_begins_anew(mode):
+def test_a_lost_step_is_not_recorded_and_a_new_episode_begins(mode):
     sink = ListSink(3)
 
     play(Recorder(toy(mode), sink), 40)
@@ -96,7 +96,7 @@ def test_the_transition_right_before_a_lost_episode_is_sampled_with_its_true_nex
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
-def test_the_policy_goes_on_seeing_the_last_good_stack_until_the_reset(mode):
+def test_the_policy_sees_the_last_received_stack_until_the_reset(mode):
     vector = ToyVector(numbered_envs([(9,)] * 3, [("terminated",)] * 3), mode, losses=[(0, 2)])
     recorder = Recorder(vector, ListSink(3, stack=2))
     recorder.reset()

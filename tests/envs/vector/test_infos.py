@@ -80,7 +80,7 @@ def test_it_is_gymnasiums_answer_to_the_last_dtype(told):
     assert described(expected) == described(batched_infos(infos, numbers, num_envs))
 
 
-def test_an_end_in_same_step_is_told_twice_and_the_next_episodes_word_counts():
+def test_same_step_reports_an_end_in_infos_and_in_final_info():
     infos = [{"final_obs": np.ones(2), "final_info": {"t": 9}}, {"t": 0}, {"t": 5}]
 
     batched = batched_infos(infos, [1, 1, 2], 3)
@@ -90,6 +90,6 @@ def test_an_end_in_same_step_is_told_twice_and_the_next_episodes_word_counts():
     assert [0, 9, 0] == batched["final_info"]["t"].tolist()
 
 
-def test_infos_that_cannot_be_batched_are_told_with_their_key():
+def test_infos_that_cannot_be_batched_are_named_with_their_key():
     with pytest.raises(InvalidStepError, match=re.escape("infos [{'x': 1}, {'x': None}] of environments [0, 1]")):
         batched_infos([{"x": 1}, {"x": None}], [0, 1], 2)

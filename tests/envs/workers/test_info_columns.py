@@ -52,7 +52,7 @@ def test_those_of_all_come_out_as_gymnasium_batches_them():
     assert list(batched_infos(NUMBERS, [0, 1, 2], 3)) == list(columns.of_all(told))
 
 
-def test_what_is_handed_out_does_not_change_with_the_next_step():
+def test_returned_infos_do_not_change_with_the_next_step():
     columns = new_columns(1)
     told = columns.write([0], [{"lives": 3, "share": 0.5}])
     before = columns.of_all(told)
@@ -108,7 +108,7 @@ class Changing(gymnasium.Env):
 
 
 @pytest.mark.parametrize("shifts", [(0, 0, 0, 0), (0, 1, 2, 3), (0, 0, 20, 20)])
-def test_whatever_is_told_from_step_to_step_workers_answer_as_one_process_does(shifts):
+def test_workers_equal_one_process_for_changing_infos(shifts):
     makers = [partial(Changing, shift) for shift in shifts]
     serial, workers = SerialVectorEnv(makers), WorkerVectorEnv(makers, num_workers=2)
     try:

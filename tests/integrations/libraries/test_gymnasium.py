@@ -22,10 +22,10 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.integrations.gymnasium import FrameStack, LazyFrames, LazyFramesBatch, VectorFrameStack
 from oracles.earlier_lazy_frames import BaselinesLazyFrames
+from oracles.equal_vectors import assert_same
 from oracles.numbered_frames import SHAPE, ListSink, NumberedEnv, frame_of
 from oracles.random_env import SPACES, RandomEnv
 from oracles.toy_vector import ToyVector, numbered_envs
-from oracles.vector_answers import assert_same
 
 gymnasium.register_envs(ale_py)
 
@@ -261,7 +261,7 @@ REFUSED = [
     ),
     (
         partial(FrameStack, RandomEnv(Dict({"mission": Text(5)}), 0), 4),
-        "observation space Text(1, 5, charset=",
+        "observation space is Text(1, 5, charset=",
     ),
     (partial(FrameStack, RandomEnv(Discrete(3), 0), 4, axis="channels"), "observation space Discrete(3) with axis="),
     (partial(FrameStack, SyncVectorEnv([NumberedEnv]), 4), "env is SyncVectorEnv(num_envs=1): it is many environments"),

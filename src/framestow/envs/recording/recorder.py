@@ -134,7 +134,7 @@ class AsyncStep:
         """
         if self._answer is None:
             raise NoStepPendingError(
-                "no step is in flight: step_wait() ends a step that step_async() began; call that first", "step_wait"
+                "no step is in flight: step_wait() ends a step that step_async() began; call it first", "step_wait"
             )
         self._timeout = timeout
         if self._future is not None and wait({self._future}, timeout).not_done:
@@ -190,9 +190,7 @@ class SentSteps:
     def require_some(self) -> None:
         """Raise ``NoStepPendingError`` if no step is in flight."""
         if not self._actions:
-            raise NoStepPendingError(
-                "no step is in flight: recv() needs one that send() began; call that first", "recv"
-            )
+            raise NoStepPendingError("no step is in flight: recv() needs one that send() began; call it first", "recv")
 
     def check(self, streams: npt.NDArray[Any]) -> None:
         """Raise unless ``streams`` are distinct environments without a step in flight, and ``env`` has ``send``."""

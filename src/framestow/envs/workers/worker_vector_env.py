@@ -284,9 +284,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_working()
         if not self._sent:
-            raise NoStepPendingError(
-                "no step is in flight: recv() needs one that send() began; call that first", "recv"
-            )
+            raise NoStepPendingError("no step is in flight: recv() needs one that send() began; call it first", "recv")
         if not 1 <= min_envs <= len(self._sent):
             raise InvalidStepError(
                 f"min_envs is {min_envs}: it must be from 1 to the number of sent environments, {len(self._sent)}"

@@ -22,7 +22,7 @@ def toy(mode=AutoresetMode.NEXT_STEP) -> ToyVector:
     return ToyVector(numbered_envs(LENGTHS, ENDINGS), mode)
 
 
-def test_the_environment_given_is_told_to_lend_and_one_behind_a_wrapper_is_not():
+def test_copies_of_observations_are_disabled_in_the_environment_but_not_behind_a_wrapper():
     direct, wrapped = toy(), toy()
 
     Recorder(direct, ListSink(3))
@@ -45,7 +45,7 @@ class WatchfulSink(ListSink):
             self.are_lent.append(np.shares_memory(frames, self.arrays))
 
 
-def test_no_copy_is_made_between_the_lent_array_and_the_memory():
+def test_frames_are_recorded_from_the_shared_array_without_a_copy():
     vector = toy()
     sink = WatchfulSink(vector.arrays)
     recorder = Recorder(vector, sink)
@@ -58,8 +58,8 @@ def test_no_copy_is_made_between_the_lent_array_and_the_memory():
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("in_halves", [False, True])
-def test_frames_recorded_out_of_an_array_that_changes_afterwards_are_right(mode, in_halves):
+@pytest.mark.parametrize("in_background", [False, True])
+def test_frames_are_recorded_exactly_from_an_array_that_changes_later(mode, in_background):
     vector = toy(mode)
     memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=3, seed=0)
     recorder = Recorder(vector, memory)
@@ -68,14 +68,14 @@ def test_frames_recorded_out_of_an_array_that_changes_afterwards_are_right(mode,
     for call in range(40):
         actions = [call % NUM_ACTIONS] * 3
         seen.append((observations, observations.copy()))
-        if in_halves:
+        if in_background:
             recorder.step_async(actions)
             observations, _, terminated, truncated, _ = recorder.step_wait()
         else:
             observations, _, terminated, truncated, _ = recorder.step(actions)
         if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
             observations, _ = recorder.reset(options={"reset_mask": terminated | truncated})
-        expected = [vector.shown[stream] for stream in range(3)]
+        expected = [vector.last_frames[stream] for stream in range(3)]
         assert np.array_equal(expected, observations[:, -1])
 
     assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
