@@ -33,7 +33,7 @@ class ExpectedVector:
         self.unreported: set[int] = set()
 
     def reset(self, mask: Collection[int] | None = None, lost: Collection[int] = ()) -> list[np.ndarray]:
-        """Reset the environments in ``mask`` and replace those in ``lost``; running episodes outside are reported later.
+        """Reset the environments in ``mask`` and replace those in ``lost``; others report theirs later.
 
         A replacement uses the seed that was given for this reset.
         """

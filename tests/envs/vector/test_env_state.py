@@ -297,7 +297,7 @@ def test_an_unreadable_attribute_means_no_state_and_is_named(name):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (made("ALE/Pong-v5"), "AtariEnv.ale is an emulator that repeats actions by chance"),
+        (made("ALE/Pong-v5"), "AtariEnv.ale is an emulator with sticky actions"),
         (made("ALE/Qbert-v5", repeat_action_probability=0.0), "AtariEnv.ale is an emulator of qbert whose state"),
     ],
 )

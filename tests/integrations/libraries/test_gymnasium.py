@@ -261,7 +261,7 @@ REFUSED = [
     ),
     (
         partial(FrameStack, RandomEnv(Dict({"mission": Text(5)}), 0), 4),
-        "observation space is Text(1, 5, charset=",
+        "observation space Text(1, 5, charset=",
     ),
     (partial(FrameStack, RandomEnv(Discrete(3), 0), 4, axis="channels"), "observation space Discrete(3) with axis="),
     (partial(FrameStack, SyncVectorEnv([NumberedEnv]), 4), "env is SyncVectorEnv(num_envs=1): it is many environments"),

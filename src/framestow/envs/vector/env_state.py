@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ale_py
 import gymnasium
 
-from framestow.envs.atari.games import GAMES_NOT_RESTORED
 from framestow.envs.vector.plain_values import (
     MISSING,
     PYTHON_KINDS,
@@ -71,10 +70,12 @@ class EmulatorKind:
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
         """Return whether it is an ``ALEInterface``."""
-        return isinstance(value, ale_py.ALEInterface)
+        return _is_emulator(value)
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
         """Describe the emulator by its serialized state, random generator included."""
+        from framestow.envs.atari.games import GAMES_NOT_RESTORED  # noqa: PLC0415  # needs ale-py, which is optional here
+
         game = _game_of(value)
         if value.getFloat("repeat_action_probability"):
             raise UnreadableError(
@@ -86,14 +87,19 @@ class EmulatorKind:
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
         """Return ``present``, and defer restoring its state."""
-        if not isinstance(present, ale_py.ALEInterface) or _game_of(present) != described["game"]:
+        if not _is_emulator(present) or _game_of(present) != described["game"]:
             raise incompatible(place, f"it was an emulator of {described['game']}")
         try:
-            state = ale_py.ALEState(described["state"])
+            state = sys.modules["ale_py"].ALEState(described["state"])
         except Exception as error:
             raise incompatible(place, f"the state of its emulator is damaged, {error}") from error
         writer.defer(partial(present.restoreState, state))
         return present
+
+
+def _is_emulator(value: Any) -> bool:
+    ale_py = sys.modules.get("ale_py")  # an emulator can only exist once ale-py is imported
+    return ale_py is not None and isinstance(value, ale_py.ALEInterface)
 
 
 def _game_of(emulator: Any) -> str:
