@@ -1,4 +1,4 @@
-"""What every vector environment of framestow must do with its state; made of each as `vector_env_battery` is."""
+"""Battery of the saved state of a vector environment; run like `vector_env_battery`."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def play(vector, num_steps: int) -> None:
 
 
 def steps_of(vector, num_steps: int, seed: int = 2) -> list:
-    """Step with random actions, and reset what has ended where nobody else does."""
+    """Step with random actions, and reset ended environments with DISABLED."""
     steps = []
     for actions in np.random.default_rng(seed).integers(4, size=(num_steps, vector.num_envs)):
         steps.append(vector.step(actions))
@@ -224,7 +224,7 @@ def begin_the_next_episode(vector, outcome) -> None:
 
 
 def step_until_running(vector, number: int):
-    """Step until the episode of one environment has run for a step; gives the observations."""
+    """Step until the episode of one environment has one step; return the observations."""
     for _ in range(100):
         observations, _, terminated, truncated, _ = outcome = vector.step([0, 0, 0])
         if not (terminated | truncated).any():

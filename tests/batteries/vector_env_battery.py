@@ -1,4 +1,4 @@
-"""What every vector environment of framestow must do; a test module makes `VectorEnvBattery` run over each of them."""
+"""Battery of tests for every vector environment of framestow; a test module subclasses `VectorEnvBattery`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ALE's own vector environment as one of framestow's."""
+"""AleVectorEnv plays ALE's own vector environment with the settings of a preset."""
 
 from __future__ import annotations
 

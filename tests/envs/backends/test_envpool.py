@@ -1,4 +1,4 @@
-"""Pools of envpool as vector environments of framestow; skipped where envpool is not installed."""
+"""EnvpoolVectorEnv over pools of EnvPool; skipped without envpool."""
 
 from __future__ import annotations
 

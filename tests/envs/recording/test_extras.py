@@ -1,4 +1,4 @@
-"""Columns that are attached to a recorder are stored with the step that follows, whoever steps and however it ends."""
+"""Extras added to a recorder are stored with the next step, in every mode and kind of step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def recorder_with(mode=AutoresetMode.NEXT_STEP, *, extras=None, **settings) -> R
 
 
 def attach(recorder: Recorder, call: int, streams=(0, 1, 2)) -> np.ndarray:
-    """Attach what tells call and stream; gives actions that tell the call."""
+    """Add extras with the numbers of call and stream; return actions with the number of the call."""
     numbers = np.array([10 * call + stream for stream in streams])
     recorder.add_extras(number=numbers, noise=np.stack([numbers, -numbers], axis=1).astype(np.float32))
     numbers[:] = -1  # they are copied

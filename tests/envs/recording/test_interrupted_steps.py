@@ -1,4 +1,4 @@
-"""Ctrl-C may come between any two lines: the memory stays whole, and the run can go on."""
+"""After Ctrl-C at any line the memory is consistent and the run can continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES = list(AutoresetMode)
 
 
 class SlowEnv(NumberedEnv):
-    """Takes half a second for the actions 2 and 3."""
+    """Take half a second for the actions 2 and 3."""
 
     def __init__(self):
         super().__init__(lengths=(9,))
@@ -148,7 +148,7 @@ def test_in_another_thread_nothing_is_deferred():
         try:
             with DeferredInterrupts():
                 pass
-        except ValueError as error:  # what Python raises where handlers are set outside of the main thread
+        except ValueError as error:  # Python raises this for a handler set outside the main thread
             errors.append(error)
 
     thread = threading.Thread(target=enter)

@@ -1,4 +1,4 @@
-"""Dict and Tuple spaces through every vector environment, in every autoreset mode, into a memory."""
+"""Dict and Tuple observations are recorded with every vector environment and autoreset mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Recorder stores real steps only, with their true frames, whatever the autoreset mode."""
+"""The Recorder stores steps without resets, with their true frames, in every autoreset mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Recorder steps its environments on a thread of its own, and goes on from a saved state."""
+"""The Recorder steps environments in a background thread, and resumes from a saved state."""
 
 from __future__ import annotations
 

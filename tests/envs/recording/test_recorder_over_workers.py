@@ -1,4 +1,4 @@
-"""The Recorder over worker processes: any order, lent frames, and a worker that is killed."""
+"""The Recorder over worker processes: send and recv, shared frames, and a killed worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorder between a memory and environments whose observations are floats: scaled pixels, and vectors."""
+"""The Recorder with observations of floats: scaled pixels, and vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run goes on from a checkpoint, exactly where the environments keep their state, and else by beginning anew."""
+"""A resumed run continues exactly if its environments have a saved state; else its episodes restart."""
 
 from __future__ import annotations
 

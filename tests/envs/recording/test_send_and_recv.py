@@ -1,4 +1,4 @@
-"""The Recorder over environments that are stepped some at a time and answer in any order."""
+"""The Recorder with send and recv: some environments step at a time, in any order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def toy(mode=AutoresetMode.NEXT_STEP, losses=(), seed=0) -> ToyVector:
 
 
 def play_in_any_order(recorder, num_steps: int) -> list[np.ndarray]:
-    """Step each environment so often with the actions 1, 2, 3, ...; gives what each showed in the end."""
+    """Step each environment several times with the actions 1, 2, 3, ...; return the last observation of each."""
     newest, num_sent, in_flight = list(recorder.reset()[0]), np.zeros(3, int), set()
     is_disabled = recorder.autoreset_mode is AutoresetMode.DISABLED
     while True:

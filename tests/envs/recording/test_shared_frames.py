@@ -1,4 +1,4 @@
-"""Frames that the environment only lends are recorded from where they lie, and rightly."""
+"""Frames in arrays that the environment reuses are recorded exactly, without a copy."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def test_copies_of_observations_are_disabled_in_the_environment_but_not_behind_a
 
 
 class WatchfulSink(ListSink):
-    """Says of each call with all streams whether its frames lie in the environment's own arrays."""
+    """Record for each call with all streams whether its frames are in the environment's arrays."""
 
     def __init__(self, arrays):
         super().__init__(3)
-        self.arrays, self.are_lent = arrays, []
+        self.arrays, self.are_shared = arrays, []
 
     def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
         super().append(actions, rewards, terminated, truncated, frames, env_ids)
         if env_ids is None:
-            self.are_lent.append(np.shares_memory(frames, self.arrays))
+            self.are_shared.append(np.shares_memory(frames, self.arrays))
 
 
 def test_frames_are_recorded_from_the_shared_array_without_a_copy():
@@ -53,8 +53,8 @@ def test_frames_are_recorded_from_the_shared_array_without_a_copy():
     for _ in range(20):
         recorder.step([1, 1, 1])
 
-    assert len(sink.are_lent) >= 3
-    assert all(sink.are_lent)
+    assert len(sink.are_shared) >= 3
+    assert all(sink.are_shared)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -1,4 +1,4 @@
-"""The state of an environment with its wrappers: exact, or none."""
+"""The saved state of an environment with its wrappers is exact, or there is none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def car():
 
 
 def course(env, steps: int) -> list:
-    """What an environment gives for actions of its own space; wall-clock times left out."""
+    """Return the results of an environment for random actions, without wall-clock times."""
     told = []
     for _ in range(steps):
         observation, reward, terminated, truncated, info = env.step(env.action_space.sample())

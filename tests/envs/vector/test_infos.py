@@ -1,4 +1,4 @@
-"""Infos of many environments as one dictionary: Gymnasium's own, found faster."""
+"""Batched infos equal those of Gymnasium's own code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GymnasiumsWay(VectorEnv):
 
 
 def described(value):
-    """Says of a dictionary of arrays all that can be told apart: key order, types, dtypes, shapes and values."""
+    """Return key order, types, dtypes, shapes and values of a dictionary of arrays."""
     if isinstance(value, dict):
         return ["dict", [(key, described(each)) for key, each in value.items()]]
     if isinstance(value, np.ndarray):
@@ -56,7 +56,7 @@ INFO = st.dictionaries(
 
 @st.composite
 def told_infos(draw):
-    """Infos of some environments of a vector: alike or not, in order or not, one perhaps told twice."""
+    """Draw infos of some environments: equal or not, in order or not, with repeated numbers."""
     num_envs = draw(st.integers(1, 5))
     if draw(st.booleans()):
         numbers = list(range(num_envs))

@@ -1,4 +1,4 @@
-"""Many environments in one process: what the battery of all vector environments cannot ask."""
+"""SerialVectorEnv: what the battery of all vector environments does not test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many pictures as one."""
+"""Images of several environments are laid out in a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Infos that are numbers go through shared memory and come out as if they had been sent; others are refused."""
+"""Infos that are numbers are passed through shared memory unchanged; others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts at any moment: no answer is lost, repeated or taken for another."""
+"""Interrupts at any time lose, repeat or exchange no answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is lost between two steps: the next step tells of every episode that ran."""
+"""The next step reports the running episodes of a worker that was lost between two steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a system lacks what Linux has, the same answers come by plainer means."""
+"""Workers give the same results with the means of other systems than Linux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that are stepped each on its own: those that are ready are taken, and nobody's steps are mixed up."""
+"""send and recv step environments separately, and never mix up their steps."""
 
 from __future__ import annotations
 

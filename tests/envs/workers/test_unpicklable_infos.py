@@ -1,4 +1,4 @@
-"""Infos that do not reach the caller: an error, and no step of which nobody has seen what it led to."""
+"""Infos that cannot be pickled raise an error, and all environments then need a reset."""
 
 from __future__ import annotations
 

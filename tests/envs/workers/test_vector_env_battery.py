@@ -1,4 +1,4 @@
-"""The demands on any vector environment, made of the one in worker processes."""
+"""WorkerVectorEnv passes the battery of all vector environments."""
 
 from __future__ import annotations
 

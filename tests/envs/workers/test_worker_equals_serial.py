@@ -1,4 +1,4 @@
-"""Environments in workers answer as those in one process do, to the last bit."""
+"""WorkerVectorEnv equals SerialVectorEnv bit for bit."""
 
 from __future__ import annotations
 

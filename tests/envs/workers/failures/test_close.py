@@ -1,4 +1,4 @@
-"""``close`` returns within its bound whatever happened before, and leaves nothing."""
+"""``close`` returns within its timeout after any failure, and leaves no process or memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that owns the workers ends: by SIGKILL, Ctrl-C, an error or without ``close``. Nothing outlives it."""
+"""Workers end with their parent: by SIGKILL, Ctrl-C, an error or without ``close``."""
 
 from __future__ import annotations
 

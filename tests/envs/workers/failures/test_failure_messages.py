@@ -1,4 +1,4 @@
-"""What the caller learns when an environment raises, dies or hangs in a worker, and how soon."""
+"""The caller learns soon, and with a clear message, that an environment raised, died or hangs in a worker."""
 
 from __future__ import annotations
 

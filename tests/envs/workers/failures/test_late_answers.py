@@ -1,4 +1,4 @@
-"""An answer that comes too late is never taken for another one."""
+"""A late answer is never mistaken for another one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_interrupted_step_is_not_mistaken_for_the_next_one(make_workers):
 
 
 def interrupt_in(seconds: float) -> None:
-    """Send this process what Ctrl-C sends; only this one, not its workers."""
+    """Send SIGINT to this process only, not to its workers."""
     main = threading.main_thread().ident
     timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGINT))
     timer.daemon = True

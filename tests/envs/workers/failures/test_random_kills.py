@@ -1,4 +1,4 @@
-"""A long run in which workers are killed at random moments: it goes on, and its memory is what was answered."""
+"""A long run with workers killed at random stores exactly the received steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Through Recorder and memory: no phantom step, every recorded one stays sampleable, nothing crosses a lost episode."""
+"""Lost workers and a Recorder: no false step, stored steps stay sampleable, no transition crosses a lost episode."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILING = {
 
 @pytest.fixture
 def recorded(lives, make_workers):
-    """A recorder over logged workers and a small memory; what is left of them is looked at by ``make_workers``."""
+    """Return a recorder over logged workers and a small memory; ``make_workers`` checks for leftovers."""
     recorders = []
 
     def make(mode, failing, **settings) -> Recorder:
@@ -63,7 +63,7 @@ def run(recorder: Recorder, num_steps: int, *, in_background: bool = False, seed
 
 
 def compared(recorder: Recorder) -> dict[str, int]:
-    """Compare the memory with the oracle; gives the counts of real steps and lost episodes."""
+    """Compare the memory with the oracle; return the numbers of real steps and lost episodes."""
     oracle = ListMemory(CAPACITY, NUM_ENVS, stack=3, discount=0.9)
     counts = fill(oracle, recorder.env.log, recorder.autoreset_mode)
     assert_memory_is_what_the_oracle_holds(recorder.memory, oracle)

@@ -1,4 +1,4 @@
-"""A lost worker is replaced: the others never notice, its episodes end where they were last seen, new ones begin."""
+"""A lost worker is replaced: its episodes are truncated at the last received frame, the others are unaffected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOST = {2, 3}  # the environments of the second worker
 
 
 def makes(make_workers, lives, mode, failing, **settings):
-    """A vector environment that replaces what it loses, after its reset, and what it must answer."""
+    """Return a vector environment that replaces lost workers, after its reset, and its oracle."""
     env = make_workers(failing, autoreset_mode=mode, on_worker_lost="restart", **settings)
     expected = ExpectedVector(plans(lives, env.num_envs, **(settings.get("play") or {})), mode, 3)
     frames, _ = env.reset()
