@@ -90,7 +90,7 @@ def test_every_part_of_an_observation_is_recorded_in_every_mode(kind, mode):
 
     memory._check()
     indices = plain.sampleable_indices()
-    expected, batch = plain.transitions(indices), memory.get(memory.sampleable_indices())
+    expected, batch = plain.get(indices), memory.get(memory.sampleable_indices())
     np.testing.assert_array_equal(indices, batch.index)
     np.testing.assert_equal(nested(expected.observation), batch.observation)
     np.testing.assert_equal(nested(expected.next_observation), batch.next_observation)
