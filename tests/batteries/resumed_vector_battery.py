@@ -1,4 +1,4 @@
-"""What every vector environment of framestow must do with its state; made of each as `vector_env_battery` is."""
+"""Battery of the saved state of a vector environment; run like `vector_env_battery`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from batteries.vector_env_battery import (
 from framestow.envs import Recorder, lost_episodes
 from framestow.errors import IncompatibleError
 from framestow.training.checkpoint import pack_state, unpack_state
+from oracles.equal_vectors import assert_same, play_alike
 from oracles.numbered_frames import ListSink, NumberedEnv
 from oracles.playing_envs import SealedEnv, SpaceEnv
-from oracles.vector_answers import assert_same, play_alike
 
 
 def limited_env():
@@ -80,12 +80,12 @@ class ResumedVectorBattery(MakingVectors):
             make([partial(TimeLimit, NumberedEnv(), 9)] * 3).load_state_dict(state)
 
     @each_mode
-    def test_an_environment_without_a_state_begins_anew_and_says_so_in_the_next_step(self, make, mode):
+    def test_an_environment_without_a_saved_state_restarts_and_the_next_step_reports_it(self, make, mode):
         vector = self.begun(make, sealed_among_others(), mode)
         ended = step_until_running(vector, 1)
         state = through_a_file(vector.state_dict())
         resumed, last = make(sealed_among_others(), mode), ended
-        with pytest.warns(UserWarning, match=re.escape("environments [1] begin anew, and their episodes")):
+        with pytest.warns(UserWarning, match=re.escape("environments [1] restart, and their episodes")):
             resumed.load_state_dict(state)
 
         expected, told = vector.step([1, 1, 1]), resumed.step([1, 1, 1])
@@ -106,31 +106,31 @@ class ResumedVectorBattery(MakingVectors):
         assert all(not lost_episodes(step[4]) for step in steps_of(resumed, 5))
 
     @each_mode
-    def test_the_same_loss_goes_on_the_same_way(self, make, mode):
+    def test_the_same_losses_give_the_same_run(self, make, mode):
         vector = self.begun(make, sealed_among_others(), mode)
         step_until_running(vector, 1)
         state, pair = vector.state_dict(), []
         for _ in range(2):
             pair.append(make(sealed_among_others(), mode))
-            with pytest.warns(UserWarning, match="begin anew"):
+            with pytest.warns(UserWarning, match="restart, and their episodes"):
                 pair[-1].load_state_dict(state)
 
         play_alike(*pair, 15)
 
-    def test_a_loss_that_nobody_was_told_of_yet_is_kept_in_the_next_state(self, make):
+    def test_a_lost_episode_that_was_not_reported_yet_is_saved_in_the_next_state(self, make):
         vector = self.begun(make, sealed_among_others())
         step_until_running(vector, 1)
         for _ in range(2):
             state = vector.state_dict()
             vector = make(sealed_among_others())
-            with pytest.warns(UserWarning, match="begin anew"):
+            with pytest.warns(UserWarning, match="restart, and their episodes"):
                 vector.load_state_dict(through_a_file(state))
 
         assert [1] == list(lost_episodes(vector.step([0, 0, 0])[4]))
         assert not lost_episodes(vector.step([0, 0, 0])[4])
 
     @pytest.mark.parametrize("mode", [NEXT_STEP, DISABLED])
-    def test_an_environment_whose_episode_was_over_has_nothing_to_lose(self, make, mode):
+    def test_an_environment_whose_episode_had_ended_loses_none(self, make, mode):
         vector = self.begun(make, sealed_among_others(), mode)
         while True:
             _, _, terminated, truncated, _ = outcome = vector.step([0, 0, 0])
@@ -152,7 +152,7 @@ class ResumedVectorBattery(MakingVectors):
         while not (outcome := vector.step([0, 0, 0]))[4].get("_final_obs", np.zeros(3, bool))[1]:
             pass
         resumed = make(sealed_among_others(), SAME_STEP)
-        with pytest.warns(UserWarning, match="begin anew"):
+        with pytest.warns(UserWarning, match="restart, and their episodes"):
             resumed.load_state_dict(vector.state_dict())
 
         told = resumed.step([0, 0, 0])[4]
@@ -161,13 +161,13 @@ class ResumedVectorBattery(MakingVectors):
         assert np.array_equal(outcome[0][1], told["final_obs"][1])
 
     @each_mode
-    def test_a_recorder_stores_no_step_of_a_lost_episode_that_was_none(self, make, mode):
+    def test_a_recorder_stores_no_step_for_a_lost_episode(self, make, mode):
         envs = [partial(NumberedEnv, 0, (9,)), partial(sealed_numbered_env, 1)]
         recorder = Recorder(make(envs, mode), ListSink(2))
         recorder.reset(seed=0)
         recorder.step([1, 2])
         resumed = Recorder(make(envs, mode), recorder.memory)
-        with pytest.warns(UserWarning, match="begin anew"):
+        with pytest.warns(UserWarning, match="restart, and their episodes"):
             resumed.load_state_dict(through_a_file(recorder.state_dict()))
 
         _, _, _, truncated, infos = resumed.step([3, 4])
@@ -185,7 +185,7 @@ class ResumedVectorBattery(MakingVectors):
         vector = self.begun(make, sealed_among_others(), DISABLED)
         step_until_running(vector, 1)
         resumed = make(sealed_among_others(), DISABLED)
-        with pytest.warns(UserWarning, match="begin anew"):
+        with pytest.warns(UserWarning, match="restart, and their episodes"):
             resumed.load_state_dict(vector.state_dict())
 
         resumed.reset(options={"reset_mask": np.array([False, True, False])})
@@ -203,7 +203,7 @@ def play(vector, num_steps: int) -> None:
 
 
 def steps_of(vector, num_steps: int, seed: int = 2) -> list:
-    """Step with random actions, and reset what has ended where nobody else does."""
+    """Step with random actions, and reset ended environments with DISABLED."""
     steps = []
     for actions in np.random.default_rng(seed).integers(4, size=(num_steps, vector.num_envs)):
         steps.append(vector.step(actions))
@@ -224,7 +224,7 @@ def begin_the_next_episode(vector, outcome) -> None:
 
 
 def step_until_running(vector, number: int):
-    """Step until the episode of one environment has run for a step; gives the observations."""
+    """Step until the episode of one environment has one step; return the observations."""
     for _ in range(100):
         observations, _, terminated, truncated, _ = outcome = vector.step([0, 0, 0])
         if not (terminated | truncated).any():

@@ -1,4 +1,4 @@
-"""What every vector environment of framestow must do; a test module makes `VectorEnvBattery` run over each of them."""
+"""Battery of tests for every vector environment of framestow; a test module subclasses `VectorEnvBattery`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gymnasium.wrappers import vector as vector_wrappers
 
 from framestow.envs.seeding import spawn_seeds
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
+from oracles.equal_vectors import assert_same
 from oracles.numbered_frames import NumberedEnv, frame_of
 from oracles.playing_envs import SPACES, NumberGivingEnv, ShownEnv, SpaceEnv
-from oracles.vector_answers import assert_same
 
 MODES = list(AutoresetMode)
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -120,7 +120,7 @@ class VectorEnvBattery(MakingVectors):
         assert [False, False, True] == mask.tolist() == infos["_began"].tolist()
         assert (None, None, {"level": 3}) == vector.get_attr("options")
 
-    def test_an_environment_that_takes_from_its_options_takes_from_nobody_elses(self, make):
+    def test_an_environment_that_changes_its_options_changes_no_others(self, make):
         vector = make([TakingEnv] * 3)
         options = {"level": 3}
 
@@ -130,10 +130,10 @@ class VectorEnvBattery(MakingVectors):
         assert options == {"level": 3}
 
     @pytest.mark.parametrize("mask", [[True, True], np.zeros(3, bool), [1, 0, 1], "all"])
-    def test_a_mask_that_is_none_is_refused_and_nothing_is_reset(self, make, mask):
+    def test_an_invalid_mask_is_refused_and_nothing_is_reset(self, make, mask):
         vector = self.begun(make, numbered_envs(), DISABLED)
 
-        with pytest.raises(InvalidStepError, match="must hold 3 booleans, one of them true at least"):
+        with pytest.raises(InvalidStepError, match="must have 3 booleans, at least one of them True"):
             vector.reset(options={"reset_mask": mask})
 
         assert (0, 0, 0) == vector.get_attr("episode")
@@ -142,11 +142,11 @@ class VectorEnvBattery(MakingVectors):
         vector = make(numbered_envs(), DISABLED)
         with pytest.raises(InvalidStepError, match="no running episode"):
             vector.step([0, 0, 0])
-        with pytest.raises(InvalidStepError, match=re.escape("leaves out idle environments [0, 2]")):
+        with pytest.raises(InvalidStepError, match=re.escape("leaves out environments [0, 2], which have no episode")):
             vector.reset(options={"reset_mask": np.array([False, True, False])})
         vector.reset()
         for actions, message in [
-            ([1, 2], "actions have shape (2,): one each is needed, shape (3,)"),
+            ([1, 2], "actions have shape (2,): they must have shape (3,)"),
             ([1, 2, 5], "action 5 for environment 2: Discrete(5) takes 0 to 4"),
             ([-1, 2, 5], "action -1 for environment 0"),
             ([1.0, 2.0, 3.0], "actions have dtype float64"),
@@ -174,10 +174,14 @@ class VectorEnvBattery(MakingVectors):
         [
             ("float32", [[0.5, 0.5], [2.0, 0.0]], "for environment 1: it is not in Box"),
             ("float32", [[0.5, np.nan], [0.0, 0.0]], "for environment 0: it is not in Box"),
-            ("float32", [[0.5, 0.5]], "actions have shape (1, 2): the environments together need (2, 2)"),
+            ("float32", [[0.5, 0.5]], "actions have shape (1, 2): they must have shape (2, 2)"),
             ("multi discrete", [[1, 3], [0, 0]], "for environment 0: it is not in MultiDiscrete"),
             ("discrete from 3", [3, 2], "action 2 for environment 1: Discrete(4, start=3) takes 3 to 6"),
-            ("nested", {"picture": np.zeros((1, 2, 2), np.uint8), "pair": ([0], [[0, 0]])}, "actions are 1: 2 envi"),
+            (
+                "nested",
+                {"picture": np.zeros((1, 2, 2), np.uint8), "pair": ([0], [[0, 0]])},
+                "there are 1 actions: 2 envi",
+            ),
             ("nested", 7, "actions are 7:"),
         ],
     )
@@ -209,7 +213,7 @@ class VectorEnvBattery(MakingVectors):
         assert np.array_equal(frame_of(2, 0, 1), infos["final_obs"][2])
         assert np.array_equal(frame_of(2, 1, 0), frames[2])
 
-    def test_what_it_returns_belongs_to_the_caller(self, make):
+    def test_returned_arrays_are_copies(self, make):
         vector = self.begun(make, numbered_envs(), DISABLED)
         frames, rewards, terminated, truncated, _ = vector.step([1, 2, 3])
         kept = frames.copy()
@@ -230,7 +234,7 @@ class VectorEnvBattery(MakingVectors):
         with pytest.raises(EnvironmentFailedError, match=re.escape("reward has shape (2,)")):
             vector.step([0, 0])
 
-    def test_an_environment_that_raises_is_named_with_its_action_and_a_reset_goes_on(self, make):
+    def test_an_environment_that_raises_is_named_with_its_action_and_a_reset_continues(self, make):
         vector = self.begun(make, [NumberedEnv, partial(NumberedEnv, 1, (9,), raises_at=2), NumberedEnv])
         vector.step([0, 1, 2])
 
@@ -272,10 +276,10 @@ class VectorEnvBattery(MakingVectors):
         assert (7, 8, 9) == vector.get_attr("stream")
         assert (50, 50, 50) == vector.get_attr("raises_at")
         assert [7, 8, 9] == [shown[0, 0] for shown in vector.call("shown")]
-        with pytest.raises(InvalidStepError, match="values are 2: 3 environments need one each"):
+        with pytest.raises(InvalidStepError, match="there are 2 values: 3 environments need one each"):
             vector.set_attr("stream", [1, 2])
 
-    def test_rendering_gives_one_picture_an_environment_or_one_of_them_all(self, make):
+    def test_render_returns_one_image_for_each_environment_or_one_grid(self, make):
         vector = self.begun(make, [partial(ShownEnv, number) for number in (1, 2, 3)])
 
         pictures, grid = vector.render(), vector.render(tiled=True)
@@ -286,11 +290,11 @@ class VectorEnvBattery(MakingVectors):
         assert grid.shape == (4, 6, 3)
         assert [[1, 2], [3, 0]] == grid[::2, ::3, 0].tolist()
 
-    def test_what_has_no_pictures_cannot_be_tiled(self, make):
+    def test_environments_without_images_cannot_be_tiled(self, make):
         with pytest.raises(InvalidStepError, match="picture 0 is None"):
             self.begun(make, [partial(MuteEnv, "picture")]).render(tiled=True)
 
-    def test_environments_of_different_spaces_or_none_at_all_are_refused(self, make):
+    def test_environments_of_different_spaces_and_an_empty_list_are_refused(self, make):
         with pytest.raises(InvalidSettingsError, match="environment 1 has the observation_space"):
             make([NumberedEnv, SpaceEnv])
         with pytest.raises(InvalidSettingsError, match="env_fns is empty"):
@@ -332,7 +336,7 @@ class VectorEnvBattery(MakingVectors):
         for actions in np.random.default_rng(0).integers(4, size=(20, 3)):
             assert np.array_equal(expected.step(actions)[0], ours.step(actions)[0])
 
-    def test_its_spaces_contain_what_it_gives(self, make):
+    def test_its_spaces_contain_its_observations(self, make):
         vector = make(space_envs("nested"))
         observations, _ = vector.reset(seed=1)
 

@@ -1,4 +1,4 @@
-"""MiniGrid and CarRacing in this process and in workers: the same bit for bit, recorded, and with a worker killed."""
+"""MiniGrid and CarRacing: workers equal this process bit for bit, also recorded and with a killed worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
 from framestow.replay.memory import ReplayMemory
-from oracles.answered_steps import LoggedWorkers, fill_by_flags
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.real_envs import (
@@ -24,6 +23,7 @@ from oracles.real_envs import (
     room,
     two_pictures,
 )
+from oracles.recorded_results import LoggedWorkers, fill_by_flags
 from oracles.start_methods import START_METHODS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
@@ -56,7 +56,7 @@ RECORDED = [
 
 
 def masked_reset(env, answer):
-    """Reset what has ended where the mode leaves that to the caller."""
+    """Reset ended environments if the autoreset mode is DISABLED."""
     ended = answer[2] | answer[3]
     if env.metadata["autoreset_mode"] is AutoresetMode.DISABLED and ended.any():
         return env.reset(options={"reset_mask": ended})
@@ -64,7 +64,7 @@ def masked_reset(env, answer):
 
 
 @pytest.mark.parametrize(("maker", "mode"), IN_EVERY_MODE)
-def test_workers_give_what_environments_in_this_process_give(maker, mode):
+def test_workers_equal_environments_in_this_process(maker, mode):
     serial = SerialVectorEnv([maker] * NUM_ENVS, mode, seed=5)
     workers = WorkerVectorEnv([maker] * NUM_ENVS, mode, num_workers=2, start_method="fork", seed=5)
     serial.action_space.seed(0)
@@ -81,7 +81,7 @@ def test_workers_give_what_environments_in_this_process_give(maker, mode):
 
 
 @pytest.mark.parametrize(("maker", "start_method"), RECORDED)
-def test_a_worker_is_killed_and_the_memory_holds_what_was_answered(maker, start_method):
+def test_after_a_killed_worker_the_memory_stores_exactly_the_received_steps(maker, start_method):
     mode = AutoresetMode.SAME_STEP
     vector = LoggedWorkers(
         [maker] * NUM_ENVS, mode, num_workers=2, start_method=start_method, on_worker_lost="restart", seed=5
@@ -105,7 +105,7 @@ def test_a_worker_is_killed_and_the_memory_holds_what_was_answered(maker, start_
 
 
 @pytest.mark.parametrize("maker", EVERY)
-def test_a_killed_worker_with_any_observation_is_replaced_by_one_that_plays(maker):
+def test_a_killed_worker_is_replaced_whatever_its_observations(maker):
     vector = WorkerVectorEnv(
         [maker] * NUM_ENVS, "NextStep", num_workers=3, start_method="fork", on_worker_lost="restart", seed=5
     )
@@ -132,7 +132,7 @@ def row(batch, number):
     return batch[number]
 
 
-def test_the_memory_takes_a_car_racing_frame_whole():
+def test_the_memory_stores_car_racing_frames_exactly():
     pytest.importorskip("Box2D")
     vector = SerialVectorEnv([car_racing], "SameStep", seed=5)
     memory = ReplayMemory(100, vector.single_observation_space, vector.single_action_space, stack=1, seed=0)

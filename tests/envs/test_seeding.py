@@ -1,4 +1,4 @@
-"""Seeds of many environments out of one."""
+"""Seeds of many environments are derived from one seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_seeds_of_different_runs_do_not_overlap():
     assert len({seed for run in runs for seed in run}) == 64 * 100
 
 
-def test_more_environments_leave_the_seeds_of_the_first_ones_as_they_were():
+def test_more_environments_do_not_change_the_seeds_of_the_first_ones():
     assert spawn_seeds(5, 3) == spawn_seeds(5, 8)[:3]
 
 
@@ -30,19 +30,22 @@ def test_no_seed_spawns_other_seeds_each_time():
     assert spawn_seeds(None, 2) != spawn_seeds(None, 2)
 
 
-def test_a_list_of_seeds_is_taken_as_it_is_and_none_seeds_nothing():
+def test_a_list_of_seeds_is_used_unchanged_and_none_seeds_nothing():
     assert seed_of_each([4, None, 6], 3) == [4, None, 6]
     assert seed_of_each(None, 2) == [None, None]
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "1"])
-def test_a_seed_that_is_no_whole_number_is_refused(seed):
+def test_a_seed_must_be_a_whole_number_from_0(seed):
     with pytest.raises(InvalidSettingsError, match=re.escape(f"seed is {seed!r}: it must be a whole number from 0 up")):
         make_atari("Pong", seed=seed)
 
 
 def test_too_few_seeds_are_refused():
-    with pytest.raises(InvalidSettingsError, match=re.escape("seed has 2 entries: 3 environments need one each")):
+    with pytest.raises(
+        InvalidSettingsError,
+        match=re.escape("seed has 2 entries: 3 environments need one each; or give a single number"),
+    ):
         seed_of_each([1, 2], 3)
 
 
@@ -54,7 +57,7 @@ def test_environments_of_one_vector_play_different_games():
     assert not np.array_equal(frames[:, 0], frames[:, 1])
 
 
-def test_a_seed_at_construction_is_the_one_of_the_first_reset_only():
+def test_the_seed_of_the_constructor_seeds_the_first_reset_only():
     vector, seeded_later = make_atari("Breakout", 2, "nature", seed=7), make_atari("Breakout", 2, "nature", seed=8)
 
     first, then_seeded = vector.reset(), seeded_later.reset(seed=7)

@@ -1,9 +1,9 @@
-"""Baselines' Atari wrappers as its documentation tells them, over a raw emulator: the oracle of the preset.
+"""Oracle of the preset ``baselines``: its documented wrappers over a raw emulator.
 
-Frame skip 4, the maximum of the last two raw frames colour by colour, luminance, the area's mean; no-ops at a new game;
-a lost life ends the episode while lives are left, and the reset after it plays a no-op step; then FIRE and the third
-action, where the game has FIRE and three actions; rewards by their sign. Where a step is cut short, its frame is made
-of that step's own raw frames, which Baselines' is not.
+Frame skip 4, the maximum of the last two raw frames by colour, luminance, mean over the area. A new game begins with
+no-ops. A lost life ends the episode while lives are left, and the next reset plays a no-op step. Then FIRE and the
+third action follow, in games with FIRE and three actions. Rewards are their signs. Unlike in Baselines, the frame of a
+step that ends early is made from raw frames of that step only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ale_py import roms
 
 
 class WrappedStep(NamedTuple):
-    """What a step gives, and how many raw frames it was made of."""
+    """Result of a step, and the number of its raw frames."""
 
     frame: np.ndarray
     reward: float
@@ -27,7 +27,7 @@ class WrappedStep(NamedTuple):
 
 
 class BaselinesWrappers:
-    """One game; the number of no-ops of each new game is handed in."""
+    """One game; the caller gives the number of no-ops of each new game."""
 
     def __init__(self, rom: str, max_episode_frames: int = 108_000, frame_skip: int = 4) -> None:
         self.frame_skip = frame_skip
@@ -41,12 +41,12 @@ class BaselinesWrappers:
         self.game_is_over = True
 
     def reset(self, num_noops: int) -> np.ndarray:
-        frame = self._go_on(num_noops)
+        frame = self._begin_episode(num_noops)
         for action in (1, 2) if self.fires else ():
             step = self.step(action)
             frame = step.frame
             if step.terminated or step.truncated:
-                frame = self._go_on(num_noops)
+                frame = self._begin_episode(num_noops)
         return frame
 
     def step(self, action: int) -> WrappedStep:
@@ -61,7 +61,7 @@ class BaselinesWrappers:
         frame = warped(np.max(raw_frames[-2:], axis=0))
         return WrappedStep(frame, float(np.sign(reward)), terminated, self.ale.game_truncated(), len(raw_frames))
 
-    def _go_on(self, num_noops: int) -> np.ndarray:
+    def _begin_episode(self, num_noops: int) -> np.ndarray:
         frame = None
         if not self.game_is_over:
             frame = self.step(0).frame
@@ -81,5 +81,5 @@ class BaselinesWrappers:
 
 
 def warped(raw_frame: np.ndarray) -> np.ndarray:
-    """Luminance, then the mean over the area of each of 84x84 pixels."""
+    """Return the luminance, averaged over the area of each of 84x84 pixels."""
     return cv2.resize(cv2.cvtColor(raw_frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA)

@@ -1,4 +1,4 @@
-"""What a vector environment must answer when workers are lost and replaced, written down as plainly as possible."""
+"""Oracle of a vector environment whose workers are lost and replaced."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ Row = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
 
 
 def replacement_seed(seed: int, environment: int, replacement: int) -> int:
-    """The seed of the ``replacement``-th replacement (the first is 0) of an environment."""
+    """Return the seed of the ``replacement``-th replacement, from 0, of an environment."""
     sequence = np.random.SeedSequence(seed, spawn_key=(environment, replacement))
     return int(sequence.generate_state(1, np.uint32)[0])
 
 
 class ExpectedVector:
-    """Plays `FailingEnv`s in this process; which of them are lost in a step is said by the caller."""
+    """Play `FailingEnv`s in this process; the caller names those that are lost in a step."""
 
     def __init__(self, plans: list[Plan], mode: AutoresetMode, seed: int) -> None:
-        self.plans, self.mode, self.seed = [_peaceful(plan) for plan in plans], mode, seed
+        self.plans, self.mode, self.seed = [_without_failure(plan) for plan in plans], mode, seed
         self.envs = [FailingEnv(plan) for plan in self.plans]
         self.next_seeds: list[int | None] = list(spawn_seeds(seed, len(plans)))
         self.replacements = [0] * len(plans)
         self.has_ended = [False] * len(plans)
-        self.shown = [np.zeros(SHAPE, np.uint8) for _ in plans]
-        self.untold: set[int] = set()
+        self.last_frames = [np.zeros(SHAPE, np.uint8) for _ in plans]
+        self.unreported: set[int] = set()
 
     def reset(self, mask: Collection[int] | None = None, lost: Collection[int] = ()) -> list[np.ndarray]:
-        """Reset those of ``mask``; an environment that is lost in it is replaced, and told of later if it played on.
+        """Reset the environments in ``mask`` and replace those in ``lost``; others report theirs later.
 
-        A seed that was given for this reset is the replacement's too.
+        A replacement uses the seed that was given for this reset.
         """
         chosen = range(len(self.envs)) if mask is None else mask
         for number in lost:
@@ -43,39 +43,39 @@ class ExpectedVector:
             self._replace(number)
             self.next_seeds[number] = self.next_seeds[number] if given is None else given
             if number not in chosen and not self.has_ended[number]:
-                self.untold.add(number)
+                self.unreported.add(number)
         for number in chosen:
-            self.shown[number], _ = self._begin(number)
-            self.untold.discard(number)
-        return [frame.copy() for frame in self.shown]
+            self.last_frames[number], _ = self._begin(number)
+            self.unreported.discard(number)
+        return [frame.copy() for frame in self.last_frames]
 
     def step(self, actions: Any, lost: Collection[int] = ()) -> list[Row]:
-        """One row an environment: observation, reward, terminated, truncated, info."""
+        """Return a row for each environment: observation, reward, terminated, truncated, info."""
         for number in lost:
             self._replace(number)
         return [self._row(number, int(action), number in lost) for number, action in enumerate(actions)]
 
     def _row(self, number: int, action: int, is_lost: bool) -> Row:
-        if self.mode is AutoresetMode.NEXT_STEP and self.has_ended[number] and number not in self.untold:
-            self.shown[number], info = self._begin(number)
-            return self.shown[number].copy(), 0.0, False, False, info
-        if is_lost or number in self.untold:
-            self.untold.discard(number)
+        if self.mode is AutoresetMode.NEXT_STEP and self.has_ended[number] and number not in self.unreported:
+            self.last_frames[number], info = self._begin(number)
+            return self.last_frames[number].copy(), 0.0, False, False, info
+        if is_lost or number in self.unreported:
+            self.unreported.discard(number)
             return self._lost_row(number)
         frame, reward, terminated, truncated, info = self.envs[number].step(action)
-        self.shown[number], self.has_ended[number] = frame, terminated or truncated
+        self.last_frames[number], self.has_ended[number] = frame, terminated or truncated
         if self.mode is AutoresetMode.SAME_STEP and self.has_ended[number]:
-            self.shown[number], next_info = self._begin(number)
+            self.last_frames[number], next_info = self._begin(number)
             info = {**next_info, "final_obs": frame, "final_info": info}
-        return self.shown[number].copy(), reward, terminated, truncated, info
+        return self.last_frames[number].copy(), reward, terminated, truncated, info
 
     def _lost_row(self, number: int) -> Row:
-        last, info = self.shown[number].copy(), {"episode_lost": True}
+        last, info = self.last_frames[number].copy(), {"episode_lost": True}
         self.has_ended[number] = True
         if self.mode is AutoresetMode.SAME_STEP:
-            self.shown[number], next_info = self._begin(number)
+            self.last_frames[number], next_info = self._begin(number)
             info = {**next_info, **info, "final_obs": last, "final_info": {}}
-        return self.shown[number].copy(), 0.0, False, True, info
+        return self.last_frames[number].copy(), 0.0, False, True, info
 
     def _begin(self, number: int) -> tuple[np.ndarray, dict[str, Any]]:
         seed, self.next_seeds[number], self.has_ended[number] = self.next_seeds[number], None, False
@@ -89,12 +89,12 @@ class ExpectedVector:
         self.replacements[number] += 1
 
 
-def _peaceful(plan: Plan) -> Plan:
+def _without_failure(plan: Plan) -> Plan:
     return Plan(plan.environment, plan.lives_folder, None, plan.lengths, plan.endings)
 
 
 def row_of(answer: tuple, number: int) -> Row:
-    """What a vector environment's answer says about one environment; infos as the environment gave them."""
+    """Return the row of one environment, with its own info, from the result of a vector environment."""
     frames, rewards, terminated, truncated, infos = answer
     return (
         frames[number],
@@ -115,7 +115,7 @@ def _info(infos: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def assert_rows(expected: list[Row], answer: tuple, when: str = "") -> None:
-    """Compare every row of an answer; the text of ``episode_lost`` is compared elsewhere."""
+    """Compare every row of a result; ``episode_lost`` needs any text."""
     for number, wanted in enumerate(expected):
         actual = row_of(answer, number)
         where = f"environment {number} {when}"
@@ -137,7 +137,7 @@ def play(
     find_lost: Callable[[int, tuple], Collection[int]] = lambda number, answer: (),
     actions_seed: int = 0,
 ) -> list[tuple]:
-    """Play by drawn actions and compare every answer; ``find_lost`` says who was lost in step so and so."""
+    """Play random actions and compare every result; ``find_lost`` returns the environments lost in a step."""
     generator = np.random.default_rng(actions_seed)
     answers = []
     for number in range(1, num_steps + 1):

@@ -1,8 +1,7 @@
-"""Environments that fail on command, and whose frames say (environment, life, episode, step).
+"""Environments that fail as planned, with the numbers (environment, life, episode, step) in their frames.
 
-A life is one construction in a process other than the one that wrote the plan: a replaced environment shows frames of
-its next life, so that a frame from before its replacement cannot pass for one from after it. Every life leaves its
-process id in a folder, by which a test finds the processes that it must not leave behind.
+A replaced environment has the next life number, so that tests can tell its frames from those before the replacement.
+Each life writes its process id into a folder, by which a test finds processes that must end.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Place(NamedTuple):
 
 
 def frame_at(place: Place) -> np.ndarray:
-    """The frame ``(2, 4)`` of a place; episodes and lives count to 65,535."""
+    """Return the frame ``(2, 4)`` of a place; episodes and lives are at most 65,535."""
     environment, life, episode, step = place
     return np.array(
         [[environment, life % 256, episode % 256, step], [environment + 10, life // 256, episode // 256, step + 10]],
@@ -52,7 +51,7 @@ def frame_at(place: Place) -> np.ndarray:
 
 
 def place_of(frame: np.ndarray) -> Place:
-    """Where a frame says that it belongs; it must be whole."""
+    """Return the place of a frame, and check that the frame is intact."""
     (environment, life, episode, step), (again, lives, episodes, also) = np.asarray(frame).astype(int).tolist()
     assert (environment + 10, step + 10) == (again, also), f"a torn frame: {frame.tolist()}"
     return Place(environment, life + 256 * lives, episode + 256 * episodes, step)
@@ -60,13 +59,13 @@ def place_of(frame: np.ndarray) -> Place:
 
 @dataclass(frozen=True)
 class Failure:
-    """What goes wrong, and at which call of which method of which life."""
+    """A kind of failure, and the call, method and life at which it occurs."""
 
     kind: str
     where: str = "step"
     at: int = 3  # the first call is 1
     lives: tuple[int, ...] = (0,)
-    seconds: float = 0.3  # how long "slow" takes
+    seconds: float = 0.3  # duration of "slow"
 
 
 @dataclass(frozen=True)
@@ -79,15 +78,15 @@ class Plan:
     lengths: tuple[int, ...] = (4, 2, 7)
     endings: tuple[str, ...] = ("terminated", "truncated", "both")
     seconds_a_step: float = 0.0
-    home: int = field(default_factory=os.getpid)  # the process that nothing may kill
+    home: int = field(default_factory=os.getpid)  # the test process, which must not be killed
 
     def make(self) -> Callable[[], FailingEnv]:
-        """A function that makes the environment, also in a process that has to import it."""
+        """Return a picklable function that makes the environment."""
         return partial(FailingEnv, self)
 
 
 class FailingEnv(gymnasium.Env):
-    """Plays episodes of given lengths and endings in turn, until its failure comes."""
+    """Play episodes of given lengths and endings in turn, until the planned failure."""
 
     metadata: ClassVar[dict] = {"render_modes": ["rgb_array"]}
     render_mode = "rgb_array"
@@ -132,7 +131,7 @@ class FailingEnv(gymnasium.Env):
         self._fail("close")
 
     def touch(self, number: int) -> int:
-        """A method to be called from outside."""
+        """Return a number, for tests of ``call``."""
         self._fail("call")
         return number + self.plan.environment
 
@@ -171,7 +170,7 @@ class FailingEnv(gymnasium.Env):
         )
 
     def _fail(self, where: str) -> str:
-        """Fail where the plan says so; gives the kind that the answer itself must show, if any."""
+        """Fail as planned; return the kind if the result itself must be wrong."""
         self.calls[where] += 1
         if not self._is_due(where):
             return ""
@@ -184,7 +183,7 @@ class FailingEnv(gymnasium.Env):
 
 
 class UnpicklableError(Exception):
-    """Holds a lock, so that no pickle can carry it."""
+    """An error that cannot be pickled, because of a lock."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -192,14 +191,14 @@ class UnpicklableError(Exception):
 
 
 class TwoArgumentsError(Exception):
-    """Is pickled without complaint, and cannot be made again from it."""
+    """An error that can be pickled but not unpickled."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first}{second}")
 
 
 class SpeechlessError(Exception):
-    """Cannot even say what it is."""
+    """An error whose ``__str__`` raises."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -222,7 +221,7 @@ def _hang_stubbornly(plan: Plan) -> None:
 
 
 def _hang_in_c(plan: Plan) -> None:
-    ctypes.PyDLL(None).sleep(FOR_EVER)  # PyDLL keeps the GIL: no other thread of the process runs
+    ctypes.PyDLL(None).sleep(FOR_EVER)  # PyDLL keeps the GIL, so no other thread runs
 
 
 def _stop(plan: Plan) -> None:
@@ -230,7 +229,7 @@ def _stop(plan: Plan) -> None:
 
 
 def _die_and_leave_a_child(plan: Plan) -> None:
-    """The child holds every pipe of its parent open, so that their ends tell nobody of the death."""
+    """Leave a child that keeps every pipe of its parent open, so that the death does not close them."""
     pid = os.fork()
     if pid == 0:
         time.sleep(FOR_EVER)
@@ -291,16 +290,16 @@ LETHAL = (*DYING, *HANGING)
 
 
 def plans(folder: Path, num_envs: int, failing: dict[int, Failure] | None = None, **settings: Any) -> list[Plan]:
-    """One plan an environment, those in ``failing`` with their failure."""
+    """Return a plan for each environment; ``failing`` has the failures."""
     failing = failing or {}
     return [Plan(environment, folder, failing.get(environment), **settings) for environment in range(num_envs)]
 
 
 def makers(folder: Path, num_envs: int, failing: dict[int, Failure] | None = None, **settings: Any) -> list[Callable]:
-    """What a vector environment is built from."""
+    """Return the functions that make the environments of a vector environment."""
     return [plan.make() for plan in plans(folder, num_envs, failing, **settings)]
 
 
 def processes_of(folder: Path, num_envs: int, life: int = 0) -> list[Identity]:
-    """In which process each environment lived its life of that number."""
+    """Return the process of each environment in its life of that number."""
     return [logged_processes(folder, f"{environment}-{life}").pop() for environment in range(num_envs)]

@@ -1,4 +1,4 @@
-"""Toy environments that worker processes can make: any spaces, seeded plays, slow ones."""
+"""Toy environments that worker processes can make: of any space, seeded, or slow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gymnasium.vector.utils import concatenate
 
 
 class CustomSpace(gymnasium.Space):
-    """A space that Gymnasium knows nothing about."""
+    """A space unknown to Gymnasium."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ class CustomSpace(gymnasium.Space):
 
 
 class ScaledSpace(Box):
-    """A space of arrays that its user batches in a way of their own."""
+    """A space of arrays with a user-defined ``concatenate``."""
 
 
 @concatenate.register(ScaledSpace)
@@ -59,10 +59,10 @@ SPACES = {
 
 
 class SpaceEnv(gymnasium.Env):
-    """Shows samples of any space, seeded by its reset; episodes end by chance, and infos come and go."""
+    """Return samples of any space, seeded by reset; episodes end at random, and infos vary."""
 
     def __init__(self, observation_space="discrete", action_space="discrete"):
-        self.observation_space = deepcopy(SPACES[observation_space])  # each with a generator of its own
+        self.observation_space = deepcopy(SPACES[observation_space])  # copied, so that each has its own generator
         self.action_space = deepcopy(SPACES[action_space])
         self.actions: list[Any] = []
 
@@ -82,7 +82,7 @@ class SpaceEnv(gymnasium.Env):
 
 
 class SlowEnv(gymnasium.Env):
-    """Sleeps for as many milliseconds as its action says, and shows how many steps it made."""
+    """Sleep for the milliseconds given by the action, and return the number of steps."""
 
     def __init__(self, number=0):
         self.observation_space, self.action_space = Box(-1000, 1000, (2,), np.int64), Discrete(10_000)
@@ -104,7 +104,7 @@ class SlowEnv(gymnasium.Env):
 
 
 class SealedEnv(SpaceEnv):
-    """Has no state that could be read: a lock is among its attributes."""
+    """An environment without a readable state: one attribute is a lock."""
 
     def __init__(self, observation_space="picture", action_space="discrete"):
         super().__init__(observation_space, action_space)
@@ -112,7 +112,7 @@ class SealedEnv(SpaceEnv):
 
 
 class NumberGivingEnv(SpaceEnv):
-    """Gives the reward in the form asked for."""
+    """Return the given reward."""
 
     def __init__(self, reward):
         super().__init__("picture")
@@ -124,7 +124,7 @@ class NumberGivingEnv(SpaceEnv):
 
 
 class ShownEnv(SpaceEnv):
-    """Renders a picture of its own number, and counts how often it was closed in a list that may be shared."""
+    """Render an image filled with its number."""
 
     def __init__(self, number=0, render_mode="rgb_array"):
         super().__init__("picture")

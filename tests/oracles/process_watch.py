@@ -1,4 +1,4 @@
-"""What processes leave behind: other processes, shared memory, file descriptors, threads."""
+"""Find what processes leave behind: child processes, shared memory, file descriptors, threads."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Identity(NamedTuple):
-    """A process for good: its number may be given to another one once it has ended, this pair not."""
+    """Unique identity of a process; a pid alone may be reused."""
 
     pid: int
     started: int  # clock ticks since the machine started
 
 
 def identity(pid: int) -> Identity:
-    """The process that has this number now; ``ProcessLookupError`` where there is none."""
+    """Return the process with this pid; raise ``ProcessLookupError`` if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -34,13 +34,13 @@ def identity(pid: int) -> Identity:
 
 
 def log_process(path: Path, pid: int) -> None:
-    """Write a process down in a new file; ``FileExistsError`` where it is there."""
+    """Write a process into a new file; raise ``FileExistsError`` if the file exists."""
     with path.open("x") as file:
         file.write(json.dumps(identity(pid)))
 
 
 def logged_processes(folder: Path, pattern: str = "*") -> set[Identity]:
-    """The processes that were written down in the files of a folder."""
+    """Return the processes that the files of a folder name."""
     texts = [file.read_text() for file in folder.glob(pattern)]
     return {Identity(*json.loads(text)) for text in texts if text}
 
@@ -77,7 +77,7 @@ def end(processes: Iterable[Identity]) -> None:
 
 
 def eventually(is_so: Callable[[], object], seconds: float) -> bool:
-    """Look again and again until it is so, at most for ``seconds``."""
+    """Wait until ``is_so()`` is true, at most ``seconds``; return whether it is."""
     until = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > until:
@@ -87,7 +87,7 @@ def eventually(is_so: Callable[[], object], seconds: float) -> bool:
 
 
 def mapped_shared_memory(pid: int | None = None) -> set[str]:
-    """Names of the files of ``/dev/shm`` that a process has mapped and that are still there."""
+    """Return the names of existing files of ``/dev/shm`` that a process has mapped."""
     maps = Path(f"/proc/{os.getpid() if pid is None else pid}/maps")
     if not maps.exists():
         return set()

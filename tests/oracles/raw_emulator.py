@@ -1,4 +1,4 @@
-"""A second emulator, stepped raw frame by raw frame and read at every one: the oracle of `AtariEnv`'s frames."""
+"""Oracle of `AtariEnv`'s frames: a second emulator that steps and reads raw frame by raw frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from framestow.envs import AtariEnv
 
 
 class RawStep(NamedTuple):
-    """What a held action led to."""
+    """Result of a repeated action."""
 
     raw_frames: list[np.ndarray]
     reward: float
@@ -23,7 +23,7 @@ class RawStep(NamedTuple):
 
 
 class RawEmulator:
-    """Goes on from where an environment stands, without stickiness."""
+    """Continue from the state of an environment, without sticky actions."""
 
     def __init__(self, env: AtariEnv, max_episode_frames: int) -> None:
         self.env = env
@@ -34,10 +34,10 @@ class RawEmulator:
         self.follow()
 
     def follow(self) -> None:
-        """Stand where the environment stands now."""
+        """Restore the current state of the environment."""
         self.ale.restoreState(ale_py.ALEState(self.env.state_dict()["emulator"]))
 
-    def hold(self, action_name: str, num_frames: int, *, until_life_lost: bool = False) -> RawStep:
+    def repeat(self, action_name: str, num_frames: int, *, until_life_lost: bool = False) -> RawStep:
         action, lives, raw_frames, reward = ale_py.Action[action_name], self.ale.lives(), [], 0.0
         for _ in range(num_frames):
             reward += self.ale.act(action)
@@ -49,13 +49,13 @@ class RawEmulator:
 
 
 def frame_in_grey(raw_frames: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Dopamine's picture: grey first, then the maximum of the last two, then the area's mean."""
+    """Return Dopamine's frame: grey, then the maximum of the last two, then the mean over the area."""
     last_two = [grey for grey, _ in raw_frames[-2:]]
     return cv2.resize(np.max(last_two, axis=0), (84, 84), interpolation=cv2.INTER_AREA)
 
 
 def frame_in_colour(raw_frames: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """The Nature paper's picture: maximum of the last two by colour, luminance, the area's mean."""
+    """Return the frame of the Nature paper: maximum of the last two by colour, luminance, mean over the area."""
     last_two = [rgb for _, rgb in raw_frames[-2:]]
     luminance = cv2.cvtColor(np.max(last_two, axis=0), cv2.COLOR_RGB2GRAY)
     return cv2.resize(luminance, (84, 84), interpolation=cv2.INTER_AREA)

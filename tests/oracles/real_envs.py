@@ -1,4 +1,4 @@
-"""Environments that others wrote, as they come from PyPI; each maker can be imported by a worker process."""
+"""Environments of other packages; worker processes can import each function that makes one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EPISODE = 25  # steps at most
 
 
 class InItsProcess(gymnasium.Wrapper):
-    """Tells in which process it plays."""
+    """Report the id of the process it runs in."""
 
     @property
     def process_id(self) -> int:
@@ -21,43 +21,43 @@ class InItsProcess(gymnasium.Wrapper):
 
 
 def room() -> gymnasium.Env:
-    """MiniGrid as it is: a ``Dict`` of a picture of codes, a direction and a mission, whose space is its own class."""
+    """Make MiniGrid unchanged: a ``Dict`` of an image of codes, a direction and a mission of a custom space."""
     import minigrid  # noqa: F401, PLC0415  # registers its environments
 
     return InItsProcess(gymnasium.make("MiniGrid-FourRooms-v0", max_steps=EPISODE, disable_env_checker=True))
 
 
 def painted_room() -> gymnasium.Env:
-    """MiniGrid in colours, ``Dict`` with a picture of (56, 56, 3)."""
+    """Make MiniGrid in colours: a ``Dict`` with an image of (56, 56, 3)."""
     from minigrid.wrappers import RGBImgPartialObsWrapper  # noqa: PLC0415
 
     return RGBImgPartialObsWrapper(room())
 
 
 def picture_of_a_room() -> gymnasium.Env:
-    """The picture alone, which a memory takes."""
+    """Make MiniGrid with the image alone, which a memory can store."""
     from minigrid.wrappers import ImgObsWrapper  # noqa: PLC0415
 
     return ImgObsWrapper(painted_room())
 
 
 def fetch() -> gymnasium.Env:
-    """MiniGrid with a mission that is another one in each episode."""
+    """Make MiniGrid with another mission in each episode."""
     import minigrid  # noqa: F401, PLC0415
 
     return InItsProcess(gymnasium.make("MiniGrid-Fetch-8x8-N3-v0", max_steps=EPISODE, disable_env_checker=True))
 
 
 def car_racing() -> gymnasium.Env:
-    """CarRacing: pictures of (96, 96, 3), three floats an action."""
-    with warnings.catch_warnings():  # what SWIG made warns on import, and dies where that is an error
+    """Make CarRacing: images of (96, 96, 3), actions of three floats."""
+    with warnings.catch_warnings():  # modules made by SWIG warn on import
         warnings.simplefilter("ignore")
         import Box2D  # noqa: F401, PLC0415
     return InItsProcess(gymnasium.make("CarRacing-v3", max_episode_steps=EPISODE, disable_env_checker=True))
 
 
 def two_pictures() -> gymnasium.Env:
-    """CarRacing as a ``Dict`` of the picture, half of it, and the speed: nested, of several dtypes."""
+    """Make CarRacing with a nested ``Dict`` of the image, half of it and the speed, of several dtypes."""
     env = car_racing()
     space = Dict(
         {

@@ -1,4 +1,4 @@
-"""The three ways to start a worker process; all in full only where every one is tried, in `make exhaustive`."""
+"""The three start methods of worker processes; `make exhaustive` tests every combination."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EXHAUSTIVE = (pytest.mark.exhaustive,)
 
 
 def every_start_method(quick: Iterable[str] = ("fork",)) -> list[Any]:
-    """Parameters for ``pytest.mark.parametrize``: those that are not ``quick`` are marked exhaustive."""
+    """Return parameters for ``pytest.mark.parametrize``; methods outside ``quick`` are marked exhaustive."""
     return [pytest.param(method, marks=() if method in quick else EXHAUSTIVE) for method in START_METHODS]
 
 
 def with_start_methods(cases: Iterable[Any], quick: dict[str, Iterable[Any]]) -> list[Any]:
-    """Pairs (case, start method): under fork all, of the others those in ``quick``; what is left is exhaustive."""
+    """Return pairs (case, start method): all with fork, the others if in ``quick``; the rest are marked exhaustive."""
     return [
         pytest.param(case, method, marks=() if method == "fork" or case in quick.get(method, ()) else EXHAUSTIVE)
         for case in cases

@@ -1,6 +1,6 @@
-"""A vector environment that does on demand what real ones do now and then: loses episodes, lends, answers out of order.
+"""Vector environment that loses episodes, reuses its arrays and returns steps out of order, on demand.
 
-It is written apart from framestow's own vector environments, to the letter of what they promise.
+It shares no code with framestow's vector environments.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ WHY_LOST = "the wire was cut"
 
 
 class ToyVector(VectorEnv):
-    """Steps ``envs``; the calls ``losses``, pairs of an environment and its how-manieth step, lose the episode.
+    """Step ``envs``; ``losses`` has pairs of an environment and the number of its step that loses the episode.
 
-    What a call returns lies in one of two arrays that are overwritten in turn, so it holds until the call after the
-    next, unless ``copies_observations`` is True. `recv` gives the steps sent in an order drawn by ``seed``.
+    Without ``copies_observations`` the results are in two arrays that are overwritten in turn. `recv` returns the sent
+    steps in an order drawn with ``seed``.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ToyVector(VectorEnv):
         self.num_answers = 0
         self.has_ended = [False] * self.num_envs
         self.num_calls = [0] * self.num_envs
-        self.shown: list[np.ndarray] = [np.zeros(SHAPE, np.uint8)] * self.num_envs
+        self.last_frames: list[np.ndarray] = [np.zeros(SHAPE, np.uint8)] * self.num_envs
         self.sent: dict[int, int] = {}
         self.order = np.random.default_rng(seed)
 
@@ -52,11 +52,11 @@ class ToyVector(VectorEnv):
         assert mask.all() or not any(mask[number] for number in self.sent), "reset while its step is in flight"
         self.sent = {} if mask.all() else self.sent
         for number in np.flatnonzero(mask):
-            self.shown[number], self.has_ended[number] = self.envs[number].reset()[0], False
-        return self.lent(range(self.num_envs)), {}
+            self.last_frames[number], self.has_ended[number] = self.envs[number].reset()[0], False
+        return self.observations(range(self.num_envs)), {}
 
     def step(self, actions):
-        return self.answered([self.step_one(number, action) for number, action in enumerate(actions)])
+        return self.results([self.step_one(number, action) for number, action in enumerate(actions)])
 
     def send(self, actions, env_ids=None):
         numbers = range(self.num_envs) if env_ids is None else env_ids
@@ -66,7 +66,7 @@ class ToyVector(VectorEnv):
         count = self.order.integers(min_envs, len(self.sent) + 1)
         numbers = self.order.permutation(sorted(self.sent))[:count]
         rows = [self.step_one(number, self.sent.pop(int(number))) for number in numbers]
-        return ReadySteps(numbers, *self.answered(rows, numbers))
+        return ReadySteps(numbers, *self.results(rows, numbers))
 
     def step_one(self, number, action):
         env, was_over, info = self.envs[number], self.has_ended[number], {}
@@ -76,7 +76,7 @@ class ToyVector(VectorEnv):
         if self.mode is AutoresetMode.NEXT_STEP and was_over:
             frame = env.reset()[0]
         elif is_lost:
-            frame, truncated, info = self.shown[number], True, {"episode_lost": WHY_LOST}
+            frame, truncated, info = self.last_frames[number], True, {"episode_lost": WHY_LOST}
             env.is_over = True
         else:
             frame, reward, terminated, truncated, _ = env.step(action)
@@ -84,22 +84,28 @@ class ToyVector(VectorEnv):
             info |= {"final_obs": frame, "final_info": {}}
             frame = env.reset()[0]
         self.has_ended[number] = (terminated or truncated) and self.mode is not AutoresetMode.SAME_STEP
-        self.shown[number] = frame
+        self.last_frames[number] = frame
         return reward, terminated, truncated, info
 
-    def answered(self, rows, numbers=None):
+    def results(self, rows, numbers=None):
         batch, infos = VectorEnv(), {}
         batch.num_envs = len(rows)
         for row, (*_, info) in enumerate(rows):
             infos = batch._add_info(infos, info, row)
         rewards, terminated, truncated = (np.array(column) for column in list(zip(*rows, strict=True))[:3])
-        return self.lent(range(self.num_envs) if numbers is None else numbers), rewards, terminated, truncated, infos
+        return (
+            self.observations(range(self.num_envs) if numbers is None else numbers),
+            rewards,
+            terminated,
+            truncated,
+            infos,
+        )
 
-    def lent(self, numbers):
+    def observations(self, numbers):
         array = self.arrays[self.num_answers % 2]
         self.num_answers += 1
         array[:] = 255
-        array[: len(numbers)] = [self.shown[number] for number in numbers]
+        array[: len(numbers)] = [self.last_frames[number] for number in numbers]
         return array[: len(numbers)].copy() if self.copies_observations else array[: len(numbers)]
 
 

@@ -1,8 +1,8 @@
-"""A process with worker processes of its own, which a test lets die in one way or another.
+"""A process with worker processes, which a test ends in several ways.
 
     python -m oracles.worker_parent ENDING START_METHOD FOLDER
 
-It prints one line of JSON when it plays, with what a test has to watch, and another one with what became of it.
+It prints a line of JSON with its processes and shared memory, and later lines with the outcome.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ STEPS_BEFORE = 8
 FAILURES = {"hang": "hang", "hang_in_c": "hang_in_c", "hang_stubbornly": "hang_stubbornly"}
 
 
-def tell(**what: Any) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
+def report(**values: Any) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
-def made(start_method: str, folder: Path, failure: Failure | None) -> Recorder:
+def make_recorder(start_method: str, folder: Path, failure: Failure | None) -> Recorder:
     failing = {} if failure is None else {2: failure}
     vector = WorkerVectorEnv(
         makers(folder, NUM_ENVS, failing, seconds_a_step=0.01, lengths=(200,)),
@@ -60,23 +60,23 @@ def play_until_interrupted(recorder: Recorder, folder: Path) -> None:
         loaded = ReplayMemory.load(folder.parent / "memory")
         loaded._check()
         batch = loaded.sample(16)
-        tell(interrupted=True, held=len(loaded), shape=batch.observation.shape)
+        report(interrupted=True, held=len(loaded), shape=batch.observation.shape)
         recorder.close()
         recorder.close()
-        tell(closed=True)
+        report(closed=True)
 
 
 def play_on_through_interrupts(recorder: Recorder) -> None:
-    """Take note of Ctrl-C and play on, as a training that finishes its step does."""
+    """Count Ctrl-C without stopping, as a training that finishes its step does."""
     interrupts: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
-    tell(is_deaf=True)
+    report(is_deaf=True)
     while len(interrupts) < 3:
         recorder.step(np.ones(NUM_ENVS, int))
     for _ in range(10):
         recorder.step(np.ones(NUM_ENVS, int))
     recorder.close()
-    tell(lives=len(logged_processes(Path(sys.argv[3]))))
+    report(lives=len(logged_processes(Path(sys.argv[3]))))
 
 
 def exit_in_a_step(recorder: Recorder) -> None:
@@ -93,12 +93,12 @@ def forget(recorder: Recorder) -> None:
 def main() -> None:
     ending, start_method, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     failure = Failure(ending, at=STEPS_BEFORE + 3) if ending in FAILURES else None
-    recorder = made(start_method, folder, failure)
+    recorder = make_recorder(start_method, folder, failure)
     recorder.reset()
     for _ in range(STEPS_BEFORE):
         recorder.step(np.zeros(NUM_ENVS, int))
     processes = logged_processes(folder) | with_descendants(os.getpid())
-    tell(processes=sorted(processes), shared_memory=sorted(mapped_shared_memory()))
+    report(processes=sorted(processes), shared_memory=sorted(mapped_shared_memory()))
     if ending == "interrupt":
         play_until_interrupted(recorder, folder)
     elif ending == "endure":

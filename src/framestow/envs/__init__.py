@@ -1,7 +1,7 @@
-"""Environments that tell the truth, and the Recorder that feeds a memory from them.
+"""Atari environments, vector environments of any Gymnasium environments, and the Recorder that fills a memory.
 
-Needs the extra ``framestow[atari]`` (Gymnasium, ale-py with its ROMs, OpenCV). Each name is imported when it is first
-asked for: what plays no Atari game (``Recorder``, the vector environments) needs Gymnasium alone.
+Install with ``pip install "framestow[atari]"`` (Gymnasium, ale-py with its ROMs, OpenCV). Each name is imported on
+first use. ``Recorder``, ``SerialVectorEnv`` and ``WorkerVectorEnv`` need Gymnasium alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``name`` when it is first asked for; ``MissingExtraError`` where what it needs is not installed."""
+    """Import ``name`` on first use; raise ``MissingExtraError`` if its library is not installed."""
     if name not in _MODULES:
         raise AttributeError(f"module 'framestow.envs' has no attribute {name!r}")
     try:

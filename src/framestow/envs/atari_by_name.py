@@ -1,4 +1,4 @@
-"""From a game's name to an environment, or to many in one."""
+"""Make one Atari environment, or a vector environment of many, from the name of a game."""
 
 from __future__ import annotations
 
@@ -78,22 +78,34 @@ def make_atari(
     on_worker_lost: OnWorkerLost = "raise",
     backend: Literal["framestow", "ale"] = "framestow",
 ) -> AtariEnv | SerialVectorEnv | WorkerVectorEnv | AleVectorEnv:
-    """Make an Atari game: one plain environment, or with a number of them (1 included) a vector environment.
+    """Make an Atari environment, or with ``num_envs`` a vector environment.
 
-    ``game`` may be written ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``. ``preset`` is a
-    name or a `Preset`. ``seed`` is what the first reset takes when it is given none; many environments get seeds that
-    are spread from it and that no other seed's share. ``autoreset_mode`` counts for a vector environment.
-    ``backend="ale"`` plays in the threads of ALE's own vector environment, without processes, but the last frame of a
-    game is wrong, among other deviations (`AleVectorEnv`).
+    An observation is one frame; the memory or the `Recorder` makes the stacks. The same seeds and actions give the
+    same frames for every number of workers.
 
-    With ``workers=0`` many environments run in this process, one after another; with more, in so many processes:
-    `WorkerVectorEnv` says what ``start_method``, ``step_timeout`` and ``on_worker_lost`` mean there. The frames are the
-    same.
+    Args:
+        game: name in any spelling: ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``.
+        num_envs: number of environments; ``None`` makes one plain ``gymnasium.Env``, 1 a vector environment of one.
+        preset: name of a recipe in `PRESETS`, or a `Preset`.
+        seed: seed of the first reset that has none of its own. Each of several environments gets its own seed from
+            it; no two runs with different seeds share one.
+        render_mode: ``"rgb_array"``, or ``None`` for no rendering.
+        autoreset_mode: what a vector environment does when an episode ends.
+        workers: number of processes that step the environments; 0 steps them in this process, one after another.
+        start_method: how the worker processes start; an argument of `WorkerVectorEnv`.
+        step_timeout: seconds after which a silent worker counts as hung; an argument of `WorkerVectorEnv`.
+        on_worker_lost: ``"raise"`` an error or ``"restart"`` a lost worker; an argument of `WorkerVectorEnv`.
+        backend: ``"framestow"``, or ``"ale"`` for ALE's own vector environment, which uses threads. With ``"ale"`` the
+            last frame of a game can be wrong; `AleVectorEnv` lists all differences.
 
     Raises:
-        UnknownGameError: no such game; the message names the nearest.
-        InvalidSettingsError: an unknown preset, render mode, autoreset mode or backend, fewer than one environment,
-            fewer environments than workers, or something asked of ALE's vector environment that it cannot do.
+        UnknownGameError: the game is unknown; the message names the nearest games.
+        InvalidSettingsError: an unknown preset, render mode, autoreset mode or backend; fewer than one environment;
+            more workers than environments; or an option that ALE's vector environment does not have.
+
+    Example::
+
+        env = make_atari("Breakout", num_envs=8, preset="nature", seed=0, workers=2)
     """
     rom, recipe = find_rom(game), find_preset(preset)
     if num_envs is not None:
@@ -121,22 +133,22 @@ def make_atari(
 def _checked_workers(workers: Any, num_envs: int | None) -> int:
     if num_envs is None and workers:
         raise InvalidSettingsError(
-            f"workers is {workers!r} and num_envs is None: workers step several environments; give num_envs too, for "
-            "instance num_envs=8, or leave workers out"
+            f"workers is {workers!r} and num_envs is None: workers step vector environments; give num_envs too, for "
+            "example num_envs=8, or leave workers out"
         )
-    rule = f"it must be 0 (this process) to the number of environments, {num_envs or 1}; choose one of these"
+    rule = f"it must be from 0 (this process) to the number of environments, {num_envs or 1}"
     return whole_number("workers", workers, 0, num_envs or 0, rule=rule)
 
 
 def _check_for_ale(backend: str, num_envs: int | None, render_mode: str | None, workers: int) -> None:
     if backend != "ale":
-        raise InvalidSettingsError(f'backend is {backend!r}: there are "framestow" and "ale"; choose one of them')
+        raise InvalidSettingsError(f'backend is {backend!r}: it must be "framestow" or "ale"')
     if workers:
         raise InvalidSettingsError(
-            f"backend 'ale' with {workers} workers: it plays in threads of its own; leave workers out"
+            f"workers is {workers} with backend 'ale': ALE's vector environment uses threads; leave workers out"
         )
     if num_envs is None or render_mode is not None:
         raise InvalidSettingsError(
-            f"backend 'ale' with num_envs {num_envs} and render_mode {render_mode!r}: it makes vector environments and "
-            'renders nothing; give num_envs and no render_mode, or take backend="framestow"'
+            f"num_envs is {num_envs} and render_mode is {render_mode!r} with backend 'ale': it makes vector "
+            'environments and cannot render; give num_envs and no render_mode, or use backend="framestow"'
         )

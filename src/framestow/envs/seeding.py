@@ -1,4 +1,4 @@
-"""Seeds of many environments out of one."""
+"""Derive the seeds of many environments from one seed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from framestow.errors import InvalidSettingsError
 
 
 def spawn_seeds(seed: int | None, num_envs: int) -> list[int]:
-    """One seed an environment, independent of one another and of those that any other ``seed`` gives.
+    """Return one seed for each environment, independent of one another and of the seeds that other runs derive.
 
-    They come from ``numpy.random.SeedSequence(seed).spawn(num_envs)``; ``seed=None`` takes fresh entropy from the
-    operating system. Counting up from the seed instead, as is usual, makes the runs 0 and 1 share all but one of their
-    environments' streams. Seeds stay below 2³², because older environments take no others.
+    The seeds come from ``numpy.random.SeedSequence(seed).spawn(num_envs)``; ``None`` takes entropy from the operating
+    system. The usual ``seed + i`` would make the runs 0 and 1 share all but one of their random streams. Seeds are
+    below 2³², because older environments accept no larger ones.
 
     >>> spawn_seeds(0, 2) == spawn_seeds(0, 3)[:2]
     True
@@ -27,7 +27,11 @@ def spawn_seeds(seed: int | None, num_envs: int) -> list[int]:
 
 
 def seed_of_each(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
-    """List what each environment is reset with: a number is spread, a sequence stays, ``None`` seeds nothing."""
+    """Return the seed for the reset of each environment: a number is spread, a sequence is kept, ``None`` stays.
+
+    Raises:
+        InvalidSettingsError: a sequence of another length, or a seed that is no whole number.
+    """
     if seed is None:
         return [None] * num_envs
     if isinstance(seed, (str, bytes)) or not isinstance(seed, (Sequence, np.ndarray)):
@@ -35,13 +39,13 @@ def seed_of_each(seed: int | Sequence[int | None] | None, num_envs: int) -> list
     seeds = list(seed)
     if len(seeds) != num_envs:
         raise InvalidSettingsError(
-            f"seed has {len(seeds)} entries: {num_envs} environments need one each; give a single number to spread it"
+            f"seed has {len(seeds)} entries: {num_envs} environments need one each; or give a single number"
         )
     return [checked_seed(each) for each in seeds]
 
 
 def replacement_seed(seed: int, environment: int, times: int) -> int:
-    """Seed of an environment that takes another's place for the ``times``-th time, counted from 0.
+    """Return the seed for the ``times``-th replacement of an environment, counted from 0.
 
     >>> replacement_seed(0, environment=1, times=0) in spawn_seeds(0, 100)
     False
@@ -51,6 +55,6 @@ def replacement_seed(seed: int, environment: int, times: int) -> int:
 
 
 def emulator_seed(seed: int) -> int:
-    """Seed of 31 bits for an emulator, out of the one of its environment; the emulator takes no more."""
+    """Derive a seed for the ALE emulator, which accepts 31 bits, from the seed of its environment."""
     child = np.random.SeedSequence(seed).spawn(1)[0]
     return int(child.generate_state(1, np.uint32)[0]) & 0x7FFFFFFF

@@ -40,7 +40,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 
 from framestow.argument_checks import one_of, whole_number
-from framestow.envs.recording.recordable import ask_to_lend, told_mode
+from framestow.envs.recording.recordable import declared_mode, disable_observation_copies
 from framestow.envs.recording.step_recording import RECORDINGS, SteppedRows
 from framestow.envs.vector.autoreset import find_mode
 from framestow.errors import InvalidSettingsError, InvalidStepError
@@ -164,9 +164,9 @@ class VectorFrameStack(VectorWrapper):  # which has no type parameters in Gymnas
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
         self._streams = StreamsOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
-        self._record = RECORDINGS[find_mode(told_mode(env) if autoreset_mode is None else autoreset_mode)]
+        self._record = RECORDINGS[find_mode(declared_mode(env) if autoreset_mode is None else autoreset_mode)]
         self._has_ended, self._has_begun = np.zeros(env.num_envs, np.bool_), np.zeros(env.num_envs, np.bool_)
-        ask_to_lend(env)
+        disable_observation_copies(env)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None

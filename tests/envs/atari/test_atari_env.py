@@ -19,7 +19,7 @@ PLAIN = replace(find_preset("machado2018"), name="plain", sticky_probability=0.0
 
 
 def play_until_end(env: AtariEnv, seed: int):
-    """Random play until an episode ends; gives what the last step returned."""
+    """Play at random until an episode ends; return the result of the last step."""
     generator = np.random.default_rng(seed)
     while True:
         outcome = env.step(int(generator.integers(int(env.action_space.n))))
@@ -27,7 +27,7 @@ def play_until_end(env: AtariEnv, seed: int):
             return outcome
 
 
-def test_a_plain_environment_shows_single_grey_frames():
+def test_an_observation_is_one_grey_frame():
     env = make_atari("Breakout", seed=0)
 
     frame, info = env.reset()
@@ -56,7 +56,7 @@ def test_a_new_game_begins_with_one_to_thirty_noops():
     assert len(set(frames)) > 15
 
 
-def test_a_lost_life_ends_the_episode_and_the_game_goes_on_without_an_emulator_frame():
+def test_a_lost_life_ends_the_episode_and_the_reset_continues_the_game_without_an_emulator_frame():
     env = AtariEnv("Breakout", NATURE, seed=0)
     env.reset()
     frame, _, terminated, truncated, info = play_until_end(env, seed=0)
@@ -118,7 +118,7 @@ def test_rewards_are_clipped_and_scores_are_not():
     generator, rewards, raw_rewards, truncated = np.random.default_rng(0), [], [], False
     while not truncated:
         action = int(generator.integers(int(env.action_space.n)))
-        raw_rewards.append(oracle.hold(env.action_meanings()[action], 4).reward)
+        raw_rewards.append(oracle.repeat(env.action_meanings()[action], 4).reward)
         _, reward, _, truncated, info = env.step(action)
         rewards.append(reward)
 
@@ -128,7 +128,7 @@ def test_rewards_are_clipped_and_scores_are_not():
 
 
 def test_a_game_is_truncated_after_eighteen_thousand_emulator_frames():
-    # A long frame skip for the clock's sake, in a game that waits for ever.
+    # A long frame skip keeps the test short; this game never ends without input.
     env = AtariEnv("MontezumaRevenge", replace(PLAIN, frame_skip=6_000), seed=0)
     _, info = env.reset()
     truncated = False
@@ -140,15 +140,15 @@ def test_a_game_is_truncated_after_eighteen_thousand_emulator_frames():
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.25, 0.6])
-def test_the_last_action_executed_sticks_with_the_presets_probability(probability):
+def test_the_previous_action_repeats_with_the_sticky_probability_of_the_preset(probability):
     preset = replace(find_preset("machado2018"), sticky_probability=probability, frame_skip=1)
     env = AtariEnv("Freeway", preset, seed=11)
     env.reset()
     num_frames, num_stuck = 1_000, 0
     for frame_number in range(num_frames):
-        asked = frame_number % 18  # all different for 18 frames: whatever else was executed is an older one
-        env.step(asked)
-        num_stuck += env.state_dict()["held_action"] != asked
+        chosen = frame_number % 18  # differs from the previous 17: any other executed action is an older one
+        env.step(chosen)
+        num_stuck += env.state_dict()["held_action"] != chosen
     standard_deviation = np.sqrt(num_frames * probability * (1 - probability))
 
     assert abs(num_stuck - num_frames * probability) <= 4 * standard_deviation
@@ -171,7 +171,7 @@ def test_a_step_before_reset_after_the_end_and_after_close_is_refused():
 
 
 @pytest.mark.parametrize("action", [-1, 4, 1.0, True, "FIRE", np.array([1]), None])
-def test_an_action_that_is_none_is_refused_before_anything_happens(action):
+def test_an_invalid_action_is_refused_and_the_game_is_unchanged(action):
     env = AtariEnv("Breakout", PLAIN, seed=0)
     env.reset()
     before = env.state_dict()["emulator"]
@@ -190,7 +190,7 @@ def test_actions_may_be_numpys_whole_numbers(action):
     env.step(action)
 
 
-def test_a_frame_that_was_handed_out_belongs_to_the_caller():
+def test_the_caller_may_write_to_a_returned_frame():
     env, untouched = AtariEnv("Breakout", NATURE, seed=0), AtariEnv("Breakout", NATURE, seed=0)
     for each in (env, untouched):
         each.reset()
@@ -202,13 +202,15 @@ def test_a_frame_that_was_handed_out_belongs_to_the_caller():
     assert np.array_equal(untouched.reset()[0], env.reset()[0])
 
 
-def test_rendering_gives_the_screen_in_colour():
+def test_render_returns_the_screen_in_colour():
     env = make_atari("Breakout", seed=0, render_mode="rgb_array")
     env.reset()
 
     assert (210, 160, 3) == env.render().shape
     assert make_atari("Breakout").render() is None
-    with pytest.raises(InvalidSettingsError, match="render_mode is 'human'"):
+    with pytest.raises(
+        InvalidSettingsError, match="render_mode is 'human': an Atari environment takes 'rgb_array' or None"
+    ):
         make_atari("Breakout", render_mode="human")
 
 

@@ -1,4 +1,4 @@
-"""What an Atari environment saves is all that its future depends on."""
+"""An AtariEnv resumes bit for bit from its saved state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN_TYPES = (int, float, str, bytes, bool, type(None))
 
 
 def play(env, num_steps: int, seed: int) -> list[tuple]:
-    """Random play with resets where they are due; gives all that was seen."""
+    """Play at random, reset after each end, and return all results."""
     generator, seen = np.random.default_rng(seed), []
     for _ in range(num_steps):
         frame, reward, terminated, truncated, info = env.step(int(generator.integers(int(env.action_space.n))))
@@ -29,7 +29,7 @@ def play(env, num_steps: int, seed: int) -> list[tuple]:
 
 @pytest.mark.parametrize("preset", ["machado2018", "nature", "baselines"])
 @pytest.mark.parametrize("game", ["Breakout", "Pong"])
-def test_a_fresh_environment_goes_on_bit_for_bit_where_another_stood(game, preset):
+def test_another_environment_resumes_a_saved_game_bit_for_bit(game, preset):
     env = AtariEnv(game, preset, seed=1)
     env.reset()
     play(env, 60, seed=1)
@@ -43,7 +43,7 @@ def test_a_fresh_environment_goes_on_bit_for_bit_where_another_stood(game, prese
 
 
 @pytest.mark.parametrize("game", ["Pong", "MsPacman"])
-def test_the_action_that_sticks_is_part_of_the_state(game):
+def test_the_last_action_is_part_of_the_state_of_a_sticky_game(game):
     very_sticky = replace(MACHADO, sticky_probability=0.9)
     env = AtariEnv(game, very_sticky, seed=1)
     env.reset()
@@ -57,7 +57,7 @@ def test_the_action_that_sticks_is_part_of_the_state(game):
         assert expected == play(fresh, 40, seed=7)
 
 
-def test_a_game_goes_on_with_the_score_and_the_steps_it_had():
+def test_a_resumed_game_keeps_its_score_and_its_number_of_steps():
     preset = replace(MACHADO, max_episode_frames=1_200)
     env, fresh = AtariEnv("MsPacman", preset, seed=1), AtariEnv("MsPacman", preset, seed=2)
     env.reset()
@@ -71,7 +71,7 @@ def test_a_game_goes_on_with_the_score_and_the_steps_it_had():
     assert infos[0]["episode"]["r"] > 0
 
 
-def test_a_state_saved_between_two_lives_goes_on_with_the_game():
+def test_a_state_saved_after_a_lost_life_continues_the_game():
     env = AtariEnv("Breakout", NATURE, seed=0)
     env.reset()
     terminated = False
@@ -86,7 +86,7 @@ def test_a_state_saved_between_two_lives_goes_on_with_the_game():
     assert info == next_info
 
 
-def test_a_state_saved_before_the_first_reset_and_after_the_last_step_are_states_too():
+def test_a_state_can_be_saved_before_the_first_reset_and_after_the_last_step():
     preset = replace(MACHADO, max_episode_frames=40)
     unstarted, over = AtariEnv("Breakout", preset, seed=3), AtariEnv("Breakout", preset, seed=4)
     over.reset()
@@ -118,7 +118,7 @@ def test_a_state_is_made_of_plain_values_and_arrays_only():
         check(vector.state_dict())
 
 
-def test_a_state_does_not_change_with_the_environment_it_came_from():
+def test_a_saved_state_does_not_change_when_its_environment_steps():
     env = AtariEnv("Breakout", MACHADO, seed=1)
     env.reset()
     state = env.state_dict()
@@ -136,11 +136,14 @@ def test_a_state_does_not_change_with_the_environment_it_came_from():
     [
         ({"rom": "pong"}, "state is of the game 'pong': this is 'breakout'"),
         ({"preset": NATURE.to_dict()}, "preset 'nature': it differs in sticky_probability 0.0 against 0.25"),
-        ({"frame": np.zeros((80, 80), np.uint8)}, "state's frame has shape (80, 80)"),
-        ({"emulator": b"nonsense"}, "state's emulator part is not ale-py's"),
+        (
+            {"frame": np.zeros((80, 80), np.uint8)},
+            "state has a frame of shape (80, 80): it must be (84, 84); the state is damaged",
+        ),
+        ({"emulator": b"nonsense"}, "state has an emulator part ale-py cannot read"),
     ],
 )
-def test_a_state_of_something_else_is_refused_and_changes_nothing(change, message):
+def test_a_state_of_another_game_or_preset_is_refused_and_changes_nothing(change, message):
     env = AtariEnv("Breakout", MACHADO, seed=1)
     env.reset()
     before = env.state_dict()
@@ -151,16 +154,16 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(change, messag
     assert before["emulator"] == env.state_dict()["emulator"]
 
 
-def test_a_state_that_lacks_a_part_is_refused():
+def test_an_incomplete_state_is_refused():
     env = AtariEnv("Breakout", MACHADO, seed=1)
     state = env.state_dict()
     del state["held_action"]
 
-    with pytest.raises(IncompatibleError, match=re.escape("state lacks ['held_action']")):
+    with pytest.raises(IncompatibleError, match=re.escape("state has no ['held_action']: it is not of an AtariEnv")):
         env.load_state_dict(state)
 
 
-def test_a_vector_of_games_goes_on_bit_for_bit_too():
+def test_a_vector_environment_of_games_resumes_bit_for_bit():
     def played(vector, num_steps, seed):
         generator, seen = np.random.default_rng(seed), []
         for _ in range(num_steps):
@@ -180,9 +183,9 @@ def test_a_vector_of_games_goes_on_bit_for_bit_too():
     assert expected == played(fresh, 60, seed=2)
 
 
-def test_a_vector_of_another_number_or_mode_is_refused():
+def test_a_state_of_another_number_of_environments_or_mode_is_refused():
     state = make_atari("Breakout", 2, seed=1).state_dict()
-    message = "state is of 2 environments with NextStep: these are 2 with SameStep; make the same ones"
+    message = "state is of 2 environments with NextStep: these are 2 with SameStep; use the same number and mode"
 
     with pytest.raises(IncompatibleError, match=re.escape(message)):
         make_atari("Breakout", 2, autoreset_mode="SameStep").load_state_dict(state)
@@ -190,7 +193,7 @@ def test_a_vector_of_another_number_or_mode_is_refused():
         make_atari("Breakout", 1).load_state_dict(state)
 
 
-def test_a_state_saved_after_a_lost_life_goes_on_with_the_resets_own_steps():
+def test_a_state_saved_after_a_lost_life_resumes_with_the_steps_of_the_reset():
     env, fresh = AtariEnv("Breakout", "baselines", seed=1), AtariEnv("Breakout", "baselines", seed=2)
     env.reset()
     while not env.step(1)[2]:
@@ -204,7 +207,7 @@ def test_a_state_saved_after_a_lost_life_goes_on_with_the_resets_own_steps():
     assert play(env, 30, seed=1) == play(fresh, 30, seed=1)
 
 
-def test_a_state_that_was_saved_before_there_was_a_field_is_taken_where_the_field_has_its_default():
+def test_a_state_older_than_a_preset_field_loads_if_the_field_has_its_default():
     env = AtariEnv("Breakout", NATURE, seed=1)
     state = env.state_dict()
     for field in ("opening", "reset_frame", "noop_steps_after_life_loss", "stack_padding", "evaluation_epsilon"):
@@ -216,7 +219,7 @@ def test_a_state_that_was_saved_before_there_was_a_field_is_taken_where_the_fiel
         AtariEnv("Breakout", replace(NATURE, opening="fire_frame")).load_state_dict(state)
 
 
-def test_a_game_that_the_emulator_does_not_restore_exactly_says_so_when_it_goes_on():
+def test_a_game_that_the_emulator_cannot_restore_exactly_warns_on_load():
     env = AtariEnv("Qbert", NATURE, seed=1)
     env.reset()
 

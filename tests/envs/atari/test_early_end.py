@@ -20,7 +20,7 @@ SKIP_POSITIONS = (1, 2, 3, 4)
 
 
 def play_beside_the_oracle(preset, seed: int) -> RawStep:
-    """Play a whole game at random, every step compared with the oracle; gives the oracle's last step."""
+    """Play a game at random, compare every step with the oracle and return the oracle's last step."""
     env = AtariEnv("Breakout", preset, seed=seed)
     env.reset()
     oracle = RawEmulator(env, preset.max_episode_frames)
@@ -28,7 +28,7 @@ def play_beside_the_oracle(preset, seed: int) -> RawStep:
     terminated = truncated = False
     while not (terminated or truncated):
         action = int(generator.integers(len(actions)))
-        expected = oracle.hold(actions[action], 4, until_life_lost=preset.life_loss == "terminates")
+        expected = oracle.repeat(actions[action], 4, until_life_lost=preset.life_loss == "terminates")
 
         frame, _, terminated, truncated, info = env.step(action)
 
@@ -45,7 +45,7 @@ def play_beside_the_oracle(preset, seed: int) -> RawStep:
 @pytest.mark.parametrize("preset", [GREY, COLOUR], ids=lambda preset: preset.name)
 @pytest.mark.parametrize("position", SKIP_POSITIONS)
 def test_a_game_truncated_at_any_skip_position_shows_its_true_last_frame(preset, position):
-    # 30 emulator frames into the game the ball is on its way: any two raw frames differ.
+    # After 30 emulator frames the ball moves, so any two raw frames differ.
     capped = replace(preset, max_episode_frames=60 + position)
 
     last = play_beside_the_oracle(capped, seed=5)
@@ -56,7 +56,7 @@ def test_a_game_truncated_at_any_skip_position_shows_its_true_last_frame(preset,
 
 @cache
 def states_before_game_over() -> list[bytes]:
-    """The emulator's states 4, 3, 2 and 1 raw frames before a game of Breakout is over, FIRE being held."""
+    """Return the emulator states 4, 3, 2 and 1 raw frames before a game of Breakout ends under FIRE."""
     ale = RawEmulator(AtariEnv("Breakout", GREY, seed=0), GREY.max_episode_frames).ale
     ale.reset_game()
     states: deque[bytes] = deque(maxlen=4)
@@ -71,9 +71,9 @@ def states_before_game_over() -> list[bytes]:
 def test_a_game_over_at_any_skip_position_shows_its_true_last_frame(preset, position):
     env = AtariEnv("Breakout", preset, seed=0)
     env.reset()
-    env.step(0)  # leaves raw frames of another moment behind, which must not show
+    env.step(0)  # fills the raw frames with older ones, which must not show
     env.load_state_dict({**env.state_dict(), "emulator": states_before_game_over()[-position]})
-    expected = RawEmulator(env, preset.max_episode_frames).hold("FIRE", 4)
+    expected = RawEmulator(env, preset.max_episode_frames).repeat("FIRE", 4)
 
     frame, _, terminated, truncated, _ = env.step(env.action_meanings().index("FIRE"))
 
@@ -93,9 +93,9 @@ def test_a_raw_frame_of_the_step_before_never_shows_in_a_step_of_one_raw_frame()
     env.reset()
     oracle = RawEmulator(env, capped.max_episode_frames)
     for _ in range(15):
-        before = oracle.hold("FIRE", 4).raw_frames
+        before = oracle.repeat("FIRE", 4).raw_frames
         env.step(env.action_meanings().index("FIRE"))
-    last = oracle.hold("RIGHT", 4).raw_frames
+    last = oracle.repeat("RIGHT", 4).raw_frames
 
     frame, *_ = env.step(env.action_meanings().index("RIGHT"))
 

@@ -35,12 +35,15 @@ def test_an_unknown_game_names_the_nearest_ones():
         find_rom("Brekout")
 
 
-def test_a_name_like_no_other_says_where_the_list_is():
-    with pytest.raises(UnknownGameError, match="known_games"):
+def test_a_name_unlike_any_game_points_to_the_list_of_games():
+    with pytest.raises(
+        UnknownGameError,
+        match=r"ale-py has no such game; framestow\.envs\.atari\.games\.known_games\(\) lists all games",
+    ):
         find_rom("xxxxxxxx")
 
 
-def test_a_two_player_game_is_refused_before_it_ends_the_process():
+def test_a_two_player_game_is_refused_because_loading_it_ends_the_process():
     for rom in TWO_PLAYER_ROMS:
         with pytest.raises(UnknownGameError, match="two players"):
             find_rom(rom)

@@ -1,7 +1,7 @@
-"""Presets beside what they are named after, step by step: an oracle, and the real libraries where they are installed.
+"""Compare presets step by step with the libraries they are named after, and with an oracle.
 
-The emulator is without chance where no action sticks, so that only the number of no-ops has to be agreed on. What the
-originals show of a step that the game's end cut short is not compared: it is made of older raw frames too.
+Without sticky actions the emulator is deterministic, so both sides only need the same number of no-ops. Frames of a
+step that the end of the game cuts short are not compared: the originals make them from older raw frames.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gymnasium.wrappers import AtariPreprocessing
 from framestow.envs import AtariEnv, find_preset
 from oracles.baselines_wrappers import BaselinesWrappers
 
-GAMES = {"Breakout": 500, "MsPacman": 800, "BankHeist": 700, "SpaceInvaders": 800}  # agent steps: a whole game and more
+GAMES = {"Breakout": 500, "MsPacman": 800, "BankHeist": 700, "SpaceInvaders": 800}  # agent steps: more than one game
 
 
 class Original(NamedTuple):
-    """Another library's environment: ``reset(num_noops)`` gives a frame, ``step(action)`` what Gymnasium's gives."""
+    """Environment of another library: ``reset(num_noops)`` returns a frame, ``step(action)`` as in Gymnasium."""
 
     reset: Callable[[int], np.ndarray]
     step: Callable[[int], tuple[Any, ...]]
-    looks_at_final_frames: bool = True
+    compares_final_frames: bool = True
 
 
 def play_beside(env: AtariEnv, original: Original) -> tuple[int, int]:
-    """Play the same random actions in both and compare all that they give; gives the number of lost lives and games."""
+    """Play the same random actions in both and compare the results; return the numbers of lost lives and of games."""
     generator, num_lost_lives, num_games = np.random.default_rng(7), 0, 0
     num_frames = reset_both(env, original)
     for _ in range(GAMES[env.game]):
@@ -39,7 +39,7 @@ def play_beside(env: AtariEnv, original: Original) -> tuple[int, int]:
         frame, reward, terminated, truncated, info = env.step(action)
         their_frame, their_reward, their_terminated, their_truncated, *_ = original.step(action)
         is_whole = info["episode_frame_number"] - num_frames == env.preset.frame_skip
-        is_comparable = is_whole and (original.looks_at_final_frames or "episode" not in info)
+        is_comparable = is_whole and (original.compares_final_frames or "episode" not in info)
         num_frames = info["episode_frame_number"]
 
         assert (reward, terminated, truncated) == (their_reward, their_terminated, their_truncated)
@@ -62,7 +62,7 @@ def reset_both(env: AtariEnv, original: Original) -> int:
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_baselines_gives_what_its_wrappers_are_said_to_give(game):
+def test_baselines_equals_the_documented_wrappers(game):
     env = AtariEnv(game, "baselines", seed=1)
     oracle = BaselinesWrappers(env.rom)
 
@@ -72,8 +72,8 @@ def test_baselines_gives_what_its_wrappers_are_said_to_give(game):
     assert num_games >= 1
 
 
-def test_baselines_goes_on_with_its_opening_where_a_step_of_it_loses_a_life_or_ends_the_game():
-    # So long a step that Breakout's ball is lost within it.
+def test_baselines_plays_its_opening_again_after_an_opening_step_that_loses_a_life_or_ends_the_game():
+    # A step of 110 frames is long enough to lose the ball of Breakout.
     env = AtariEnv("Breakout", replace(find_preset("baselines"), frame_skip=110, max_noops=1), seed=0)
     oracle = BaselinesWrappers(env.rom, frame_skip=110)
     generator, lives_after_resets = np.random.default_rng(0), []
@@ -89,10 +89,10 @@ def test_baselines_goes_on_with_its_opening_where_a_step_of_it_loses_a_life_or_e
 
             assert np.array_equal(expected.frame, frame)
             assert (expected.reward, expected.terminated) == (reward, terminated)
-    assert {5, 3, 1} <= set(lives_after_resets)  # all lives lost in a reset; some in a new game's, some in a later one
+    assert {5, 3, 1} <= set(lives_after_resets)  # lives are lost in resets of new and of running games
 
 
-def test_baselines_truncated_anywhere_in_a_step_gives_the_maximum_of_that_steps_last_two_raw_frames():
+def test_baselines_truncated_at_any_skip_position_shows_the_maximum_of_the_last_two_raw_frames_of_the_step():
     positions = set()
     for cap in range(57, 61):
         env = AtariEnv("SpaceInvaders", replace(find_preset("baselines"), max_episode_frames=cap), seed=0)
@@ -110,7 +110,7 @@ def test_baselines_truncated_anywhere_in_a_step_gives_the_maximum_of_that_steps_
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_baselines_gives_what_stable_baselines3_gives(game):
+def test_baselines_equals_stable_baselines3(game):
     wrappers = pytest.importorskip("stable_baselines3.common.atari_wrappers")
     gymnasium.register_envs(ale_py)
     theirs = wrappers.AtariWrapper(gymnasium.make(f"{game}NoFrameskip-v4"))
@@ -133,7 +133,7 @@ def test_baselines_gives_what_stable_baselines3_gives(game):
 
 
 @pytest.mark.parametrize("game", ["Breakout", "SpaceInvaders"])
-def test_dopamine_without_stickiness_gives_what_gymnasiums_preprocessing_gives(game):
+def test_dopamine_without_sticky_actions_equals_gymnasiums_preprocessing(game):
     gymnasium.register_envs(ale_py)
     theirs = AtariPreprocessing(gymnasium.make(f"{game}NoFrameskip-v4"), noop_max=0)
 
@@ -142,7 +142,7 @@ def test_dopamine_without_stickiness_gives_what_gymnasiums_preprocessing_gives(g
         return frame, np.sign(reward), *rest
 
     env = AtariEnv(game, replace(find_preset("dopamine"), sticky_probability=0.0), seed=1)
-    original = Original(lambda num_noops: theirs.reset()[0], step, looks_at_final_frames=False)
+    original = Original(lambda num_noops: theirs.reset()[0], step, compares_final_frames=False)
 
     _, num_games = play_beside(env, original)
 
@@ -150,7 +150,7 @@ def test_dopamine_without_stickiness_gives_what_gymnasiums_preprocessing_gives(g
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_envpool_gives_what_the_real_one_gives(game):
+def test_envpool_equals_the_library_envpool(game):
     envpool = pytest.importorskip("envpool")
     theirs = envpool.make_gymnasium(f"{game}-v5", num_envs=1, noop_max=1, seed=0)
 

@@ -1,4 +1,4 @@
-"""Presets: what they say, what is refused, and the frames that they have always given."""
+"""Presets: their fields, refused values, and the frames recorded in the golden file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_nature_ends_the_bootstrap_at_a_lost_life_and_clips_rewards():
     assert (preset.max_noops, preset.reward_limit, preset.max_episode_frames) == (30, 1.0, 18_000)
 
 
-def test_baselines_ends_an_episode_with_a_life_and_goes_on_by_a_noop_step_fire_and_the_third_action():
+def test_baselines_ends_an_episode_with_a_life_and_continues_with_a_noop_step_fire_and_the_third_action():
     preset = find_preset("baselines")
 
     assert (preset.sticky_probability, preset.action_set, preset.max_episode_frames) == (0.0, "minimal", 108_000)
@@ -61,20 +61,20 @@ def test_stacks_of_nature_and_dopamine_are_padded_with_zeros_and_the_others_with
     assert zeros == {"nature", "dopamine"}
 
 
-def test_two_presets_differ_in_the_fields_that_are_named():
+def test_differing_fields_lists_both_values_of_each_field():
     nature = find_preset("nature")
     old = {key: value for key, value in nature.to_dict().items() if key not in ("opening", "reset_frame")}
 
     assert differing_fields(nature.to_dict(), nature) == []
-    assert differing_fields(old, nature) == []  # written before there were these fields
+    assert differing_fields(old, nature) == []  # saved before these fields existed
     assert differing_fields({**old, "frame_shape": [96, 84], "name": "tall"}, nature) == [
         "frame_shape (96, 84) against (84, 84)"
     ]
-    assert differing_fields({**old, "resize": "bilinear"}, nature, but=("resize",)) == []
+    assert differing_fields({**old, "resize": "bilinear"}, nature, ignored=("resize",)) == []
 
 
 def test_an_unknown_preset_names_the_nearest_one():
-    message = "preset 'machado' is unknown: it names no recipe; did you mean 'machado2018'?"
+    message = "preset is 'machado': no preset has this name; did you mean 'machado2018'?"
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         make_atari("Pong", preset="machado")
@@ -102,7 +102,7 @@ def test_an_unknown_preset_names_the_nearest_one():
         ("evaluation_epsilon", 1.5),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_and_named(field, wrong):
+def test_a_field_out_of_its_range_is_refused_by_name(field, wrong):
     with pytest.raises(InvalidSettingsError, match=f"preset's {field} is {re.escape(repr(wrong))}"):
         replace(find_preset("nature"), **{field: wrong})
 
@@ -124,6 +124,6 @@ def test_a_variant_of_a_preset_can_be_played():
 @pytest.mark.parametrize("game", ["Breakout", "Pong", "MsPacman"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_frames_rewards_and_flags_are_those_of_the_golden_file(preset, game):
-    made_with = f"golden file was made with {GOLDEN['made_with']}; after a deliberate change run `make golden`"
+    made_with = f"golden file was written with {GOLDEN['made_with']}; after a deliberate change run `make golden`"
 
     assert GOLDEN["fingerprints"][preset][game] == fingerprint(preset, game), made_with

@@ -1,4 +1,4 @@
-"""How a reset begins or goes on with a game: no-ops, FIRE, steps after a lost life, and games that end meanwhile."""
+"""A reset starts or continues a game: no-ops, FIRE, steps after a lost life, and games that end in a reset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BASELINES, ENVPOOL, NATURE = find_preset("baselines"), find_preset("envpool"), f
 
 
 def lose_a_life(env: AtariEnv) -> tuple[int, int]:
-    """Do nothing but FIRE until the episode ends; gives the game's emulator frames and lives then."""
+    """Play FIRE until the episode ends; return the emulator frames of the game and the lives left."""
     terminated = False
     while not terminated:
         _, _, terminated, _, info = env.step(1)
@@ -25,17 +25,17 @@ def lose_a_life(env: AtariEnv) -> tuple[int, int]:
 
 
 def state_of(env: AtariEnv) -> bytes:
-    """The emulator's state without its random numbers."""
+    """Return the state of the emulator without its random generator."""
     return RawEmulator(env, env.preset.max_episode_frames).ale.cloneState().serialize()
 
 
 def state_after(env: AtariEnv, actions: dict[str, int]) -> bytes:
-    """What `state_of` gives when these actions were held in a new game for so many raw frames each."""
+    """Return `state_of` a new game after each action was repeated for its number of raw frames."""
     emulator = RawEmulator(env, env.preset.max_episode_frames)
     emulator.ale.loadROM(roms.get_rom_path(env.rom))
     emulator.ale.reset_game()
     for name, num_frames in actions.items():
-        emulator.hold(name, num_frames)
+        emulator.repeat(name, num_frames)
     return emulator.ale.cloneState().serialize()
 
 
@@ -57,7 +57,7 @@ def test_a_new_game_of_envpool_begins_after_one_to_thirty_raw_frames_with_or_wit
     assert (min(frames), max(frames)) == (1, 30)
 
 
-def test_fire_steps_hold_fire_and_the_third_action_for_an_agent_step_each():
+def test_fire_steps_play_fire_and_the_third_action_for_an_agent_step_each():
     env = AtariEnv("Breakout", replace(BASELINES, max_noops=0), seed=1)
 
     _, info = env.reset()
@@ -86,10 +86,10 @@ def test_every_game_with_fire_has_a_third_action():
     ("preset", "frame_of"), [(NATURE, frame_in_colour), (ENVPOOL, frame_in_grey)], ids=["maximum", "last"]
 )
 @pytest.mark.parametrize(("cap", "num_frames_seen"), [(18_000, {1, 2, 3, 4}), (3, {0, 1, 2})], ids=["whole", "ended"])
-def test_a_reset_shows_the_last_raw_frames_of_the_game_that_it_begins_also_where_the_noops_end_one(
+def test_a_reset_shows_the_last_raw_frames_of_the_new_game_even_if_the_noops_end_a_game(
     preset, frame_of, cap, num_frames_seen
 ):
-    # Asterix draws some of its sprites at every other raw frame only, from the first one on.
+    # Asterix draws some of its sprites only in every other raw frame, from the first one.
     env = AtariEnv("Asterix", replace(preset, max_noops=4, opening="none", max_episode_frames=cap), seed=0)
     emulator = RawEmulator(env, 18_000)
     seen = set()
@@ -97,11 +97,11 @@ def test_a_reset_shows_the_last_raw_frames_of_the_game_that_it_begins_also_where
         frame, info = env.reset()
         emulator.ale.reset_game()
         raw_frames = [(emulator.ale.getScreenGrayscale(), emulator.ale.getScreenRGB())]
-        raw_frames += emulator.hold("NOOP", info["episode_frame_number"]).raw_frames
+        raw_frames += emulator.repeat("NOOP", info["episode_frame_number"]).raw_frames
         seen.add(info["episode_frame_number"])
 
         assert np.array_equal(frame_of(raw_frames if preset is NATURE else raw_frames[-1:]), frame)
-        env.step(0)  # it runs
+        env.step(0)  # the episode is running
     assert num_frames_seen == seen
 
 
@@ -117,7 +117,7 @@ def test_the_reset_after_a_lost_life_plays_a_noop_step_and_the_opening_in_the_ru
     assert "episode" not in info
 
 
-def test_a_life_lost_is_told_after_the_whole_step_and_the_last_one_with_the_game():
+def test_a_lost_life_ends_the_episode_after_the_whole_step_and_the_last_life_ends_with_the_game():
     env = AtariEnv("Breakout", BASELINES, seed=0)
     first_frame = env.reset()[1]["episode_frame_number"]
     lives = []
@@ -149,7 +149,7 @@ def frames_at_first_life_lost() -> int:
 
 
 @pytest.mark.parametrize("num_frames_later", [1, 4, 6, 12])
-def test_a_game_that_ends_in_the_steps_of_a_reset_is_told_and_a_new_one_begins(
+def test_a_game_that_ends_in_the_steps_of_a_reset_is_reported_and_a_new_one_begins(
     num_frames_later, frames_at_first_life_lost
 ):
     capped = replace(BASELINES, max_episode_frames=frames_at_first_life_lost + num_frames_later)
@@ -166,7 +166,7 @@ def test_a_game_that_ends_in_the_steps_of_a_reset_is_told_and_a_new_one_begins(
     assert "episode" not in env.reset()[1]
 
 
-def test_the_noop_steps_of_a_reset_stop_where_one_of_them_ends_the_game():
+def test_the_noop_steps_of_a_reset_stop_when_one_of_them_ends_the_game():
     preset = replace(BASELINES, max_noops=1, noop_steps_after_life_loss=3)
     env = AtariEnv("Breakout", preset, seed=0)
     env.reset()
@@ -176,7 +176,7 @@ def test_the_noop_steps_of_a_reset_stop_where_one_of_them_ends_the_game():
 
     _, info = capped.reset()
 
-    assert info["episode_frame_number"] == 1 + 8  # a no-op and the opening of a new game, and no other step in it
+    assert info["episode_frame_number"] == 1 + 8  # one no-op and the opening of a new game
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

@@ -1,4 +1,4 @@
-"""The screen: frames read as palette numbers are those that ALE's own colours and OpenCV give."""
+"""Frames made from palette numbers equal frames made from ALE's colours with OpenCV."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ VARIANTS = [
     replace(NATURE, name="bilinear in colour", resize="bilinear", frame_shape=(105, 80)),
     replace(NATURE, name="by whole factors", frame_shape=(105, 80)),
     replace(MACHADO, name="one axis grows", frame_shape=(300, 84)),
-    replace(MACHADO, name="as it is", frame_shape=(210, 160)),
+    replace(MACHADO, name="unscaled", frame_shape=(210, 160)),
     replace(NATURE, name="odd", frame_shape=(61, 97)),
 ]
 
 
 def plain_frame(preset, raw_frames) -> np.ndarray:
-    """ALE's grey or colours, NumPy's maximum, OpenCV's luminance and resize."""
+    """Make a frame of ALE's grey or colours, by NumPy's maximum and OpenCV's luminance and resize."""
     picture = np.max([rgb if preset.maximum_of == "rgb" else grey for grey, rgb in raw_frames[-2:]], axis=0)
     if preset.maximum_of == "rgb":
         picture = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
@@ -36,7 +36,7 @@ def plain_frame(preset, raw_frames) -> np.ndarray:
 
 
 def play(game: str, presets: list[Preset], num_steps: int) -> set[int]:
-    """Random play in steps of one to four raw frames, each compared; gives the palette numbers that showed."""
+    """Play at random in steps of 1 to 4 raw frames, compare each frame, and return the palette numbers seen."""
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", 3)
     ale.loadROM(roms.get_rom_path(find_rom(game)))
@@ -62,17 +62,17 @@ def play(game: str, presets: list[Preset], num_steps: int) -> set[int]:
 
 @pytest.mark.parametrize("preset", [*PRESETS.values(), *VARIANTS], ids=lambda preset: preset.name)
 @pytest.mark.parametrize("game", ["Breakout", "Enduro", "AirRaid"])  # few changes, many, and a screen of 250 rows
-def test_every_frame_is_the_one_that_ales_colours_give(game, preset):
+def test_every_frame_equals_the_one_from_ales_colours(game, preset):
     play(game, [preset], num_steps=100)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("game", known_games())
-def test_every_frame_of_every_game_is_the_one_that_ales_colours_give(game):
+def test_every_frame_of_every_game_equals_the_one_from_ales_colours(game):
     assert len(play(game, [MACHADO, NATURE], num_steps=150)) > 1
 
 
-def test_a_frame_is_made_anew_each_time_and_belongs_to_the_caller():
+def test_the_caller_may_write_to_a_frame_of_the_screen():
     ale = ale_py.ALEInterface()
     ale.loadROM(roms.get_rom_path("pong"))
     screen = Screen(ale, NATURE)
@@ -80,8 +80,8 @@ def test_a_frame_is_made_anew_each_time_and_belongs_to_the_caller():
     ale.act(0)
     screen.read()
     frame = screen.frame()
-    kept = frame.copy()
+    expected = frame.copy()
 
     frame[:] = 1
 
-    assert np.array_equal(kept, screen.frame())
+    assert np.array_equal(expected, screen.frame())

@@ -1,4 +1,4 @@
-"""ALE's own vector environment as one of framestow's."""
+"""AleVectorEnv plays ALE's own vector environment with the settings of a preset."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_three_modes_leave_byte_identical_memories(tmp_path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_lost_life_ends_the_episode_and_the_game_goes_on(mode):
+def test_a_lost_life_ends_the_episode_and_the_game_continues(mode):
     vector = AleVectorEnv("Breakout", 1, LIFE, seed=1, autoreset_mode=mode)
     vector.reset()
     fire, lives, frame_number, score, games = 1, 5, 0, 0.0, []
@@ -156,7 +156,7 @@ def test_a_lost_life_ends_the_episode_and_the_game_goes_on(mode):
     assert [(game.env_id, game.score) for game in games] == [(0, score)]
 
 
-def test_a_game_that_ends_in_the_step_after_a_lost_life_is_told_and_another_begins():
+def test_a_game_that_ends_in_the_step_after_a_lost_life_is_reported_and_another_begins():
     preset = replace(LIFE, max_episode_frames=10_000)
     probe = AleVectorEnv("Breakout", 1, preset, seed=1)
     probe.reset()
@@ -209,7 +209,7 @@ def test_each_instance_has_its_own_metadata_and_the_class_keeps_its(mode):
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ([0], "actions have shape (1,): one each is needed, shape (2,)"),
+        ([0], "actions have shape (1,): they must have shape (2,)"),
         ([0, 18], "action 18 for environment 1: Discrete(18) takes 0 to 17"),
         ([-1, 0], "action -1 for environment 0"),
         ([0.0, 1.0], "actions have dtype float64"),
@@ -230,7 +230,7 @@ def test_actions_that_ale_would_hang_over_are_refused(actions, message):
 def test_a_masked_reset_starts_the_masked_games_only():
     vector = AleVectorEnv("Pong", 3, PLAIN, seed=0, autoreset_mode=AutoresetMode.DISABLED)
     options = {"reset_mask": np.array([False, True, False])}
-    with pytest.raises(InvalidStepError, match=re.escape("leaves out idle environments [0, 2]")):
+    with pytest.raises(InvalidStepError, match=re.escape("leaves out environments [0, 2], which have no episode")):
         vector.reset(options=options)
     vector.reset()
     for step in range(20):
@@ -246,7 +246,7 @@ def test_a_masked_reset_starts_the_masked_games_only():
     assert vector.step([0, 0, 0])[4]["episode_frame_number"].tolist() == [84, 4, 84]
 
 
-def test_what_is_returned_belongs_to_the_caller():
+def test_returned_arrays_are_copies():
     vector = AleVectorEnv("Pong", 2, PLAIN, seed=0, autoreset_mode=AutoresetMode.DISABLED)
     vector.reset()
     frames, *_ = vector.step([0, 0])
@@ -317,14 +317,16 @@ def test_a_state_of_others_is_refused():
             other.load_state_dict(state)
 
 
-def test_what_ale_cannot_do_is_refused_by_the_name_of_the_field():
-    with pytest.raises(InvalidSettingsError, match="has resize 'bilinear': ALE's vector environment cannot do that"):
+def test_unsupported_preset_fields_are_refused_by_name():
+    with pytest.raises(
+        InvalidSettingsError, match="has resize 'bilinear': ALE's vector environment does not support it"
+    ):
         AleVectorEnv("Pong", 2, replace(PLAIN, resize="bilinear"))
     with pytest.raises(InvalidSettingsError, match="preset 'baselines' has opening 'fire_steps'"):
         AleVectorEnv("Pong", 2, "baselines")
     noop_step = replace(LIFE, noop_steps_after_life_loss=1)
     AleVectorEnv("Pong", 2, noop_step)
-    with pytest.raises(InvalidSettingsError, match=r"has noop_steps_after_life_loss 1: .* with Disabled there are 0;"):
+    with pytest.raises(InvalidSettingsError, match=r"has noop_steps_after_life_loss 1: .* with Disabled gives 0;"):
         AleVectorEnv("Pong", 2, noop_step, autoreset_mode="Disabled")
     with pytest.raises(InvalidSettingsError, match="num_envs is 0"):
         AleVectorEnv("Pong", 0)
@@ -362,17 +364,19 @@ def test_after_close_nothing_is_taken_and_a_second_close_does_no_harm():
             call()
 
 
-def test_make_atari_makes_it_and_refuses_what_it_has_not():
+def test_make_atari_makes_it_and_refuses_unsupported_options():
     vector = make_atari("space_invaders", 2, "nature", seed=0, autoreset_mode="SameStep", backend="ale")
     assert isinstance(vector, AleVectorEnv)
     assert (vector.game, vector.num_envs, vector.preset.name) == ("SpaceInvaders", 2, "nature")
     assert vector.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
 
-    with pytest.raises(InvalidSettingsError, match="backend is 'gym': there are"):
+    with pytest.raises(InvalidSettingsError, match="backend is 'gym': it must be"):
         make_atari("Pong", 2, backend="gym")
-    with pytest.raises(InvalidSettingsError, match="backend 'ale' with num_envs None"):
+    with pytest.raises(InvalidSettingsError, match="num_envs is None and render_mode is None with backend 'ale'"):
         make_atari("Pong", backend="ale")
-    with pytest.raises(InvalidSettingsError, match="and render_mode 'rgb_array': it makes vector environments"):
+    with pytest.raises(
+        InvalidSettingsError, match="and render_mode is 'rgb_array' with backend 'ale': it makes vector environments"
+    ):
         make_atari("Pong", 2, render_mode="rgb_array", backend="ale")
 
 

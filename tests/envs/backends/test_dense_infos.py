@@ -1,4 +1,4 @@
-"""Full arrays of infos become Gymnasium's arrays with masks."""
+"""Arrays of infos without masks become Gymnasium's arrays with masks."""
 
 from __future__ import annotations
 

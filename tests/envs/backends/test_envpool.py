@@ -1,4 +1,4 @@
-"""Pools of envpool as vector environments of framestow; skipped where envpool is not installed."""
+"""EnvpoolVectorEnv over pools of EnvPool; skipped without envpool."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_is_a_vector_environment_of_single_frames():
     assert "env_id" not in infos
 
 
-def test_what_is_recorded_is_what_the_pool_tells_on_its_own():
+def test_the_recorded_steps_equal_those_of_the_pool():
     sink = ListSink(3, stack=2, shape=(84, 84))
     recorder = Recorder(EnvpoolVectorEnv(pool_of()), sink)
     recorder.reset()
@@ -64,7 +64,7 @@ def test_what_is_recorded_is_what_the_pool_tells_on_its_own():
     assert expected == sink.log
 
 
-def test_games_are_told_with_their_unclipped_scores_over_all_lives():
+def test_games_are_reported_with_their_unclipped_scores_over_all_lives():
     vector = EnvpoolVectorEnv(pool_of(episodic_life=True, reward_clip=True, max_episode_steps=10_000, num_envs=1))
     vector.reset()
     actions, games, score, lengths = np.random.default_rng(0), [], 0.0, 0
@@ -84,7 +84,7 @@ def test_games_are_told_with_their_unclipped_scores_over_all_lives():
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ([0, 0], "actions have shape (2,): one each is needed, shape (3,)"),
+        ([0, 0], "actions have shape (2,): they must have shape (3,)"),
         ([0, 0, 4], "action 4 for environment 2: Discrete(4) takes 0 to 3"),
         ([0, -1, 0], "action -1 for environment 1"),
         ([0.0, 1.0, 2.0], "actions have dtype float64"),
@@ -120,7 +120,7 @@ def test_a_masked_reset_begins_the_masked_only_and_keeps_the_callers_options():
     assert [[entry[0] for entry in log].count("begin") for log in sink.log] == [1, 2, 1]
 
 
-def test_a_resumed_run_begins_anew_and_keeps_what_was_recorded(tmp_path):
+def test_a_resumed_run_restarts_its_episodes_and_keeps_the_stored_transitions(tmp_path):
     def made(memory):
         return Recorder(EnvpoolVectorEnv(pool_of()), memory)
 
@@ -144,20 +144,20 @@ def test_a_resumed_run_begins_anew_and_keeps_what_was_recorded(tmp_path):
 
 
 def test_a_pool_alone_is_refused_by_the_recorder_and_the_adapter_is_named():
-    with pytest.raises(InvalidSettingsError, match=re.escape("give Recorder(EnvpoolVectorEnv(pool), memory)")):
+    with pytest.raises(InvalidSettingsError, match=re.escape("use Recorder(EnvpoolVectorEnv(pool), memory)")):
         Recorder(pool_of(), ListSink(3))
 
 
 def test_pools_that_cannot_feed_a_memory_are_refused():
     for settings, message in (
         ({"stack_num": 4}, "pool has stack_num 4: the memory stacks frames; make it with stack_num=1"),
-        ({"batch_size": 2}, "pool has batch_size 2: all environments have to step together; make it with batch_size=3"),
+        ({"batch_size": 2}, "pool has batch_size 2: all environments must step together; make it with batch_size=3"),
     ):
         with pytest.raises(InvalidSettingsError, match=re.escape(message)):
             EnvpoolVectorEnv(pool_of(**settings))
-    with pytest.raises(InvalidSettingsError, match="it must be one with Gymnasium's spaces"):
+    with pytest.raises(InvalidSettingsError, match="it must be a pool with Gymnasium spaces"):
         EnvpoolVectorEnv(envpool.make_dm("Breakout-v5", num_envs=2))
-    with pytest.raises(InvalidSettingsError, match="seed is 3: a pool has the one it was made with"):
+    with pytest.raises(InvalidSettingsError, match="seed is 3: a pool has a fixed seed"):
         EnvpoolVectorEnv(pool_of()).reset(seed=3)
 
 
@@ -176,7 +176,7 @@ def test_other_tasks_and_continuous_actions_play_too():
         vector.step([[0.5], [99.0]])
 
 
-def test_what_is_returned_belongs_to_the_caller_and_a_closed_one_plays_no_more():
+def test_returned_arrays_are_copies_and_a_closed_environment_raises():
     vector = EnvpoolVectorEnv(pool_of())
     vector.reset()
     frames, *_ = vector.step([0, 0, 0])

@@ -1,4 +1,4 @@
-"""Whatever steps the environments, and in whatever mode: the same seeds and policy leave the same bytes in a memory."""
+"""The same seeds and policy save the same bytes with every vector environment and autoreset mode."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ VECTORS = {
 
 
 def actions_for(observations, num_actions) -> np.ndarray:
-    """A policy that looks at every pixel: a wrong one anywhere leads to another action."""
+    """Choose actions that depend on every pixel, so that a wrong pixel changes the action."""
     flat = observations.reshape(len(observations), -1).astype(np.int64)
     return (flat * (np.arange(flat.shape[1]) % 97 + 1)).sum(1) * 7919 % num_actions
 
 
 def remembered(path, vector, num_steps) -> dict[str, object]:
-    """Play until the memory holds so many transitions; gives the files that it is saved in."""
+    """Play until the memory stores ``num_steps`` transitions; return the bytes of its files."""
     space, actions = vector.single_observation_space, vector.single_action_space
     memory = ReplayMemory(1000, space, actions, stack=4, num_envs=vector.num_envs, seed=0)
     recorder = Recorder(vector, memory)

@@ -1,4 +1,4 @@
-"""Ctrl-C may come between any two lines: the memory stays whole, and the run can go on."""
+"""After Ctrl-C at any line the memory is consistent and the run can continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES = list(AutoresetMode)
 
 
 class SlowEnv(NumberedEnv):
-    """Takes half a second for the actions 2 and 3."""
+    """Take half a second for the actions 2 and 3."""
 
     def __init__(self):
         super().__init__(lengths=(9,))
@@ -55,7 +55,7 @@ def assert_every_transition_is_one_step_of_one_episode(memory) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_ctrl_c_at_any_line_of_a_step_leaves_a_memory_that_is_whole_and_goes_on(mode, tmp_path):
+def test_ctrl_c_at_any_line_of_a_step_keeps_the_memory_consistent(mode, tmp_path):
     num_interrupted, is_interrupted = 0, True
     while is_interrupted:
         recorder = made(mode)
@@ -105,7 +105,7 @@ def test_ctrl_c_while_waiting_for_a_step_leaves_it_in_flight():
     recorder.close()
 
 
-def test_a_deferred_interrupt_is_raised_on_the_way_out_and_the_handler_is_back():
+def test_a_deferred_interrupt_is_raised_at_the_end_and_the_handler_is_restored():
     done, handler = [], signal.getsignal(signal.SIGINT)
 
     def interrupted():
@@ -120,7 +120,7 @@ def test_a_deferred_interrupt_is_raised_on_the_way_out_and_the_handler_is_back()
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_an_error_inside_comes_out_when_no_interrupt_does():
+def test_an_error_is_raised_when_no_interrupt_occurred():
     interrupts = DeferredInterrupts()
     with pytest.raises(OSError, match="full"), interrupts:
         raise OSError("full")
@@ -148,7 +148,7 @@ def test_in_another_thread_nothing_is_deferred():
         try:
             with DeferredInterrupts():
                 pass
-        except ValueError as error:  # what Python raises where handlers are set outside of the main thread
+        except ValueError as error:  # Python raises this for a handler set outside the main thread
             errors.append(error)
 
     thread = threading.Thread(target=enter)
@@ -158,7 +158,7 @@ def test_in_another_thread_nothing_is_deferred():
     assert errors == []
 
 
-def test_a_wait_for_worker_processes_that_is_interrupted_can_be_taken_up_again():
+def test_an_interrupted_wait_for_worker_processes_can_be_repeated():
     sink = ListSink(2)
     recorder = Recorder(WorkerVectorEnv([SlowEnv] * 2, num_workers=2), sink)
     recorder.reset()
@@ -173,19 +173,19 @@ def test_a_wait_for_worker_processes_that_is_interrupted_can_be_taken_up_again()
     recorder.close()
 
 
-@pytest.mark.parametrize("in_halves", [False, True])
-def test_after_ctrl_c_in_a_step_of_worker_processes_a_reset_goes_on(in_halves):
+@pytest.mark.parametrize("in_background", [False, True])
+def test_after_ctrl_c_in_a_step_of_worker_processes_a_reset_continues(in_background):
     memory = ShadowedMemory(40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_envs=2, seed=0)
     recorder = Recorder(WorkerVectorEnv([SlowEnv] * 2, num_workers=2), memory)
     recorder.reset()
     recorder.step([1, 1])
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
 
-    if in_halves:
+    if in_background:
         recorder.send([2, 2])
     with pytest.raises(KeyboardInterrupt):
-        recorder.recv(min_envs=2) if in_halves else recorder.step([2, 2])
-    with pytest.raises(InvalidStepError, match="have no episode"):
+        recorder.recv(min_envs=2) if in_background else recorder.step([2, 2])
+    with pytest.raises(InvalidStepError, match="have no running episode"):
         recorder.step([3, 3])
     recorder.reset()
     recorder.step([4, 4])

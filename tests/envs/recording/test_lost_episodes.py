@@ -1,4 +1,4 @@
-"""An episode whose end nobody saw leaves no trace in the memory but that it is closed."""
+"""A step of a lost episode is not stored; the memory closes the episode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oracles.toy_vector import WHY_LOST, ToyVector, numbered_envs
 MODES = list(AutoresetMode)
 LENGTHS = [(4, 5), (3,), (1, 6, 4)]
 ENDINGS = [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
-# By environment and its how-manieth step; with NEXT_STEP a call that only resets is one.
+# Environment and number of its step; with NEXT_STEP a reset counts as a step.
 LOSSES = [(0, 1), (0, 12), (1, 3), (1, 4), (2, 9), (2, 20)]
 
 
@@ -26,7 +26,7 @@ def toy(mode, losses=LOSSES) -> ToyVector:
 
 
 def expected_log(stream, losses, mode, num_calls) -> list[tuple]:
-    """What is to be stored of one environment, call by call, written down by hand."""
+    """Return the expected calls of the memory for one environment, independently of the Recorder."""
     env, log, has_ended = NumberedEnv(stream, LENGTHS[stream], ENDINGS[stream]), [], False
     log.append(("begin", env.reset()[0].tobytes()))
     for call in range(1, num_calls + 1):
@@ -54,7 +54,7 @@ def play(recorder, num_calls):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_is_recorded_of_a_lost_step_and_the_episode_begins_anew(mode):
+def test_a_lost_step_is_not_recorded_and_a_new_episode_begins(mode):
     sink = ListSink(3)
 
     play(Recorder(toy(mode), sink), 40)
@@ -96,7 +96,7 @@ def test_the_transition_right_before_a_lost_episode_is_sampled_with_its_true_nex
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
-def test_the_policy_goes_on_seeing_the_last_good_stack_until_the_reset(mode):
+def test_the_policy_sees_the_last_received_stack_until_the_reset(mode):
     vector = ToyVector(numbered_envs([(9,)] * 3, [("terminated",)] * 3), mode, losses=[(0, 2)])
     recorder = Recorder(vector, ListSink(3, stack=2))
     recorder.reset()

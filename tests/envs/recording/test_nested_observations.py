@@ -1,4 +1,4 @@
-"""Dict and Tuple spaces through every vector environment, in every autoreset mode, into a memory."""
+"""Dict and Tuple observations are recorded with every vector environment and autoreset mode."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def played(vector: Any, space: Any, frame_in: Any, num_steps: int = 25) -> Repla
 
 @pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
 @pytest.mark.parametrize("kind", VECTORS)
-def test_every_part_of_an_observation_is_what_the_environment_showed_in_every_mode(kind, mode):
+def test_every_part_of_an_observation_is_recorded_in_every_mode(kind, mode):
     plain = played(SerialVectorEnv(env_fns(NumberedEnv), mode), Box(0, 255, SHAPE, np.uint8), lambda frames: frames)
 
     memory = played(VECTORS[kind](env_fns(NestedEnv), mode), NESTED, lambda observations: observations["frame"])
@@ -100,7 +100,7 @@ def test_every_part_of_an_observation_is_what_the_environment_showed_in_every_mo
     assert batch.terminated.any()
 
 
-def test_stacks_of_what_a_space_samples_are_in_the_stacked_space():
+def test_the_stacked_space_contains_stacks_of_samples():
     space = Tuple([NESTED, Discrete(3, start=-1), MultiDiscrete([[2, 3], [4, 5]]), Box(0, 1, (), np.float32)])
     samples = [space.sample() for _ in range(4)]
 

@@ -1,4 +1,4 @@
-"""The Recorder stores real steps only, with their true frames, whatever the autoreset mode."""
+"""The Recorder stores steps without resets, with their true frames, in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def ours_with_reused_arrays(mode):
 
 @pytest.mark.parametrize("make", [ours, ours_with_reused_arrays, gymnasiums, gymnasiums_without_copies])
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_records_what_the_environments_tell_on_their_own(mode, make):
+def test_every_mode_records_the_steps_of_the_environments(mode, make):
     sink = ListSink(3)
     recorder = Recorder(make(mode), sink)
 
@@ -240,7 +240,7 @@ def test_metadata_shared_by_a_class_does_not_mislead():
 def test_an_environment_that_does_not_tell_its_mode_is_refused_unless_the_caller_does():
     vector = DenseFinalVector()
     vector.metadata = {}
-    message = "does not tell its autoreset mode: without it nobody knows which steps are real; pass autoreset_mode"
+    message = "has no autoreset mode: the recorder needs it to know which steps are resets; pass autoreset_mode"
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         Recorder(vector, ListSink(3))
@@ -257,7 +257,7 @@ def test_observations_that_cannot_be_stacked_are_refused():
     vector = DenseFinalVector()
     vector.single_observation_space = Tuple((Box(0, 1), Text(3)))
 
-    with pytest.raises(InvalidSettingsError, match=r"observation space Text.*: a recorder stacks frames of a Box"):
+    with pytest.raises(InvalidSettingsError, match=r"observation space is Text.*: a recorder stacks Box"):
         Recorder(vector, ListSink(3))
 
 
@@ -311,7 +311,7 @@ def test_frames_of_a_dict_space_are_recorded_key_by_key(mode):
     assert np.array_equal(observations["frame"], observations["mirror"][..., ::-1])
 
 
-def test_a_reset_in_mid_episode_begins_anew():
+def test_a_reset_in_mid_episode_begins_a_new_one():
     sink = ListSink(3)
     recorder = Recorder(ours(AutoresetMode.NEXT_STEP), sink)
     recorder.reset()
@@ -352,11 +352,11 @@ def test_with_autoreset_disabled_a_step_after_the_end_is_refused_before_anything
 
 
 def test_a_step_before_the_first_reset_is_refused():
-    with pytest.raises(InvalidStepError, match=re.escape("environments [0, 1, 2] have no episode")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [0, 1, 2] have no running episode")):
         Recorder(ours(AutoresetMode.NEXT_STEP), ListSink(3)).step([0, 0, 0])
 
 
-def test_an_environment_that_raises_leaves_the_memory_as_it_was_and_a_reset_goes_on():
+def test_an_environment_that_raises_does_not_change_the_memory_and_a_reset_continues():
     sink = ListSink(3)
     envs = [lambda: NumberedEnv(0, (9,), raises_at=2), *numbered_envs()[1:]]
     recorder = Recorder(SerialVectorEnv(envs), sink)
@@ -368,13 +368,13 @@ def test_an_environment_that_raises_leaves_the_memory_as_it_was_and_a_reset_goes
         recorder.step([3, 0, 0])
 
     assert before == sink.log
-    with pytest.raises(InvalidStepError, match=re.escape("environments [0, 1, 2] have no episode")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [0, 1, 2] have no running episode")):
         recorder.step([0, 0, 0])
     recorder.reset()
     recorder.step([0, 0, 0])
 
 
-def test_finished_games_are_told_in_every_mode():
+def test_finished_games_are_reported_in_every_mode():
     class Scored(NumberedEnv):
         def step(self, action):
             frame, reward, terminated, truncated, info = super().step(action)
@@ -398,10 +398,10 @@ class PoolLike(DenseFinalVector):
     all_env_ids, config = np.arange(3), MappingProxyType({})
 
 
-def test_what_has_to_be_put_into_another_environment_first_is_refused_and_the_other_is_named():
-    with pytest.raises(InvalidSettingsError, match=re.escape("give Recorder(EnvpoolVectorEnv(pool), memory)")):
+def test_environments_that_need_an_adapter_are_refused_with_its_name():
+    with pytest.raises(InvalidSettingsError, match=re.escape("use Recorder(EnvpoolVectorEnv(pool), memory)")):
         Recorder(PoolLike(), ListSink(3))
-    with pytest.raises(InvalidSettingsError, match=re.escape("make one of it, SerialVectorEnv([lambda: env])")):
+    with pytest.raises(InvalidSettingsError, match=re.escape("use SerialVectorEnv([lambda: env])")):
         Recorder(NumberedEnv(), ListSink(1))
 
 

@@ -1,4 +1,4 @@
-"""The Recorder steps its environments on a thread of its own, and goes on from a saved state."""
+"""The Recorder steps environments in a background thread, and resumes from a saved state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Gate(NumberedEnv):
         return super().step(action)
 
 
-def test_a_step_in_two_halves_is_the_same_as_a_whole_one():
+def test_step_async_and_step_wait_equal_step():
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
         envs = [lambda s=s: NumberedEnv(s, (s + 2,)) for s in range(3)]
         (whole, whole_sink), (halves, halves_sink) = recorder_over(*envs, mode=mode), recorder_over(*envs, mode=mode)
@@ -80,7 +80,7 @@ def test_the_environments_step_while_the_caller_does_something_else_and_nothing_
 
 def test_while_a_step_is_in_flight_no_other_call_is_taken():
     recorder, _ = recorder_over(long_episodes)
-    with pytest.raises(InvalidStepError, match="no episode"):
+    with pytest.raises(InvalidStepError, match="no running episode"):
         recorder.step_async([0])
     recorder.reset()
     with pytest.raises(InvalidStepError, match="no step is in flight"):
@@ -95,7 +95,7 @@ def test_while_a_step_is_in_flight_no_other_call_is_taken():
     recorder.close()
 
 
-def test_what_an_environment_raises_surfaces_in_the_wait():
+def test_step_wait_raises_the_error_of_an_environment():
     recorder, sink = recorder_over(lambda: NumberedEnv(lengths=(100,), raises_at=2))
     recorder.reset()
     recorder.step([0])
@@ -215,7 +215,7 @@ class HalvesVector(SerialVectorEnv):
         return self.step(self.actions)
 
 
-def test_the_environments_own_halves_are_used_and_one_that_is_late_can_be_waited_for_again():
+def test_an_environments_step_async_is_used_and_a_late_step_can_be_waited_for_again():
     vector, sink = HalvesVector([long_episodes]), ListSink(1)
     recorder = Recorder(vector, sink)
     recorder.reset()
@@ -251,7 +251,7 @@ def test_a_step_on_the_thread_that_is_late_can_be_waited_for_again():
     recorder.reset()
     recorder.step_async([3])
 
-    with pytest.raises(StepTimeoutError, match="s: it goes on; call step_wait"):
+    with pytest.raises(StepTimeoutError, match="s: it continues; call step_wait"):
         recorder.step_wait(timeout=0.01)
     gate.may_leave.set()
     recorder.step_wait(timeout=10)

@@ -1,4 +1,4 @@
-"""The Recorder over worker processes: any order, lent frames, and a worker that is killed."""
+"""The Recorder over worker processes: send and recv, shared frames, and a killed worker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stepped(recorder, times) -> list[dict[int, str]]:
     return lost
 
 
-def test_the_workers_lend_their_frames_and_what_is_recorded_stays_right():
+def test_shared_frames_of_workers_are_recorded_exactly():
     recorder = recorder_of(AutoresetMode.NEXT_STEP)
     recorder.reset()
 
@@ -73,7 +73,7 @@ def test_steps_sent_to_some_are_recorded_stream_by_stream(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_episodes_of_a_killed_worker_are_closed_and_the_run_goes_on(mode):
+def test_the_episodes_of_a_killed_worker_are_closed_and_the_run_continues(mode):
     recorder = recorder_of(mode, on_worker_lost="restart")
     recorder.reset()
     stepped(recorder, 1)
@@ -88,7 +88,7 @@ def test_the_episodes_of_a_killed_worker_are_closed_and_the_run_goes_on(mode):
     recorder.close()
 
 
-def test_where_a_lost_worker_is_an_error_the_memory_keeps_what_it_has_and_a_reset_is_needed():
+def test_with_on_worker_lost_raise_the_memory_stays_and_a_reset_is_needed():
     recorder = recorder_of(AutoresetMode.NEXT_STEP)
     recorder.reset()
     stepped(recorder, 1)
@@ -97,7 +97,7 @@ def test_where_a_lost_worker_is_an_error_the_memory_keeps_what_it_has_and_a_rese
     with pytest.raises(WorkerLostError):
         stepped(recorder, 1)
 
-    with pytest.raises(InvalidStepError, match="have no episode"):
+    with pytest.raises(InvalidStepError, match="have no running episode"):
         stepped(recorder, 1)
     assert len(recorder.memory) == 4
     assert_memory_is_what_the_oracle_holds(recorder.memory, recorder.memory.oracle)

@@ -1,4 +1,4 @@
-"""A recorder between a memory and environments whose observations are floats: scaled pixels, and vectors."""
+"""The Recorder with observations of floats: scaled pixels, and vectors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("name", MAKERS)
-def test_what_the_policy_saw_is_what_is_sampled_in_the_dtype_of_the_space(name, mode):
+def test_sampled_observations_equal_those_of_the_policy_with_the_dtype_of_the_space(name, mode):
     make, kept = MAKERS[name]
     inner = SyncVectorEnv([lambda stream=stream: make(stream) for stream in range(NUM_ENVS)], autoreset_mode=mode)
     space = inner.single_observation_space

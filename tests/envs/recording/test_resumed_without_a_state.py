@@ -1,4 +1,4 @@
-"""A run goes on from a checkpoint, exactly where the environments keep their state, and else by beginning anew."""
+"""A resumed run continues exactly if its environments have a saved state; else its episodes restart."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stepped(recorder, times) -> list:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gymnasiums_environments_begin_anew_and_what_was_recorded_stays(mode, tmp_path):
+def test_gymnasiums_environments_restart_and_the_stored_transitions_stay(mode, tmp_path):
     recorder = Recorder(plain_vector(mode), memory_of())
     recorder.reset()
     stepped(recorder, 3)
@@ -98,7 +98,7 @@ def test_an_episode_that_had_ended_is_not_lost_and_is_reset_a_step_later():
     assert [[entry[0] for entry in log] for log in sink.log] == [["begin", "begin"]] * 2
 
 
-def test_a_reset_instead_of_a_step_begins_anew_at_once_also_with_a_mask():
+def test_a_reset_instead_of_a_step_restarts_all_episodes_also_with_a_mask():
     recorder = Recorder(plain_vector(AutoresetMode.DISABLED), memory_of())
     recorder.reset()
     recorder.step([1, 1])
@@ -113,7 +113,7 @@ def test_a_reset_instead_of_a_step_begins_anew_at_once_also_with_a_mask():
     assert not lost_episodes(infos)
 
 
-def test_steps_in_halves_and_a_later_save_begin_anew_too():
+def test_asynchronous_steps_and_a_later_save_restart_episodes_too():
     recorder = Recorder(plain_vector(AutoresetMode.NEXT_STEP), ListSink(2))
     recorder.reset()
     recorder.step([1, 1])
@@ -130,7 +130,7 @@ def test_steps_in_halves_and_a_later_save_begin_anew_too():
     assert [[entry[0] for entry in log] for log in recorder.memory.log] == [["begin", "step", "begin", "step"]] * 2
 
 
-def test_processes_of_gymnasium_begin_anew_too():
+def test_gymnasiums_processes_restart_too():
     recorder = Recorder(AsyncVectorEnv([lambda s=s: made(s) for s in range(2)]), ListSink(2))
     recorder.reset()
     stepped(recorder, 2)
@@ -152,13 +152,13 @@ def test_before_the_first_reset_nothing_is_lost():
 
     resumed.load_state_dict(recorder.state_dict())
 
-    with pytest.raises(InvalidStepError, match="have no episode"):
+    with pytest.raises(InvalidStepError, match="have no running episode"):
         resumed.step([1, 1])
     resumed.reset()
     assert not lost_episodes(resumed.step([1, 1])[4])
 
 
-def test_a_wrapper_that_only_hands_calls_on_keeps_no_state_of_its_own():
+def test_the_state_methods_of_a_wrapped_environment_are_not_those_of_the_wrapper():
     vector = RecordEpisodeStatistics(SerialVectorEnv([lambda: made(0)]))
     recorder = Recorder(vector, ListSink(1))
 
@@ -170,7 +170,7 @@ def test_steps_of_some_environments_need_a_reset_first():
     recorder.reset()
     recorder.load_state_dict(recorder.state_dict())
 
-    with pytest.raises(InvalidStepError, match="begins anew; call reset"):
+    with pytest.raises(InvalidStepError, match="their episodes must restart; call reset"):
         recorder.send([1])
     recorder.reset()
     recorder.send([1])
@@ -185,7 +185,7 @@ def test_a_state_of_another_mode_is_refused():
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_of_environments_with_a_state_goes_on_bit_for_bit_in_every_mode(mode, workers, tmp_path):
+def test_a_run_of_environments_with_a_state_resumes_bit_for_bit_in_every_mode(mode, workers, tmp_path):
     def recorder_over(memory):
         return Recorder(make_atari("Breakout", 2, "nature", seed=1, autoreset_mode=mode, workers=workers), memory)
 
@@ -240,7 +240,7 @@ def test_one_environment_without_a_state_beside_one_with_it_loses_its_episode_al
     recorder.memory.save(tmp_path / "memory")
 
     resumed = recorder_over(ReplayMemory.load(tmp_path / "memory"), 50)
-    with pytest.warns(UserWarning, match=re.escape("environments [1] begin anew")):
+    with pytest.warns(UserWarning, match=re.escape("environments [1] restart")):
         resumed.load_state_dict(recorder.state_dict())
     outcomes = stepped(resumed, 8)
 
@@ -255,7 +255,7 @@ def test_one_environment_without_a_state_beside_one_with_it_loses_its_episode_al
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_over_a_repaired_memory_that_lost_the_newest_frames_every_episode_begins_anew(mode, tmp_path):
+def test_every_episode_restarts_if_a_repaired_memory_lost_the_newest_frames(mode, tmp_path):
     recorder = Recorder(SerialVectorEnv([lambda s=s: made(s) for s in range(2)], autoreset_mode=mode), memory_of())
     recorder.reset()
     stepped(recorder, 2)

@@ -1,4 +1,4 @@
-"""The Recorder over environments that are stepped some at a time and answer in any order."""
+"""The Recorder with send and recv: some environments step at a time, in any order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def toy(mode=AutoresetMode.NEXT_STEP, losses=(), seed=0) -> ToyVector:
 
 
 def play_in_any_order(recorder, num_steps: int) -> list[np.ndarray]:
-    """Step each environment so often with the actions 1, 2, 3, ...; gives what each showed in the end."""
+    """Step each environment several times with the actions 1, 2, 3, ...; return the last observation of each."""
     newest, num_sent, in_flight = list(recorder.reset()[0]), np.zeros(3, int), set()
     is_disabled = recorder.autoreset_mode is AutoresetMode.DISABLED
     while True:
@@ -81,7 +81,7 @@ def test_the_memory_agrees_with_the_oracle_and_the_policy_sees_the_stacks_of_tho
     assert np.array_equal(newest, memory.observations())
 
 
-def test_lost_episodes_are_told_by_row():
+def test_lost_episodes_are_reported_by_environment():
     recorder = Recorder(toy(losses=[(2, 1)]), ListSink(3))
     recorder.reset()
     recorder.send([1], [2])
@@ -94,7 +94,7 @@ def test_lost_episodes_are_told_by_row():
 
 def test_while_steps_are_in_flight_only_the_others_may_be_sent():
     recorder = Recorder(toy(), ListSink(3))
-    with pytest.raises(InvalidStepError, match=re.escape("environments [1] have no episode")):
+    with pytest.raises(InvalidStepError, match=re.escape("environments [1] have no running episode")):
         recorder.send([1], [1])
     recorder.reset()
     with pytest.raises(InvalidStepError, match="no step is in flight"):
@@ -128,7 +128,7 @@ def test_a_masked_reset_is_of_those_that_are_not_in_flight():
     assert ["begin step", "begin begin step", "begin step"] == [" ".join(entry[0] for entry in log) for log in sink.log]
 
 
-def test_a_reset_of_all_gives_up_what_is_in_flight():
+def test_a_reset_of_all_discards_the_steps_in_flight():
     sink = ListSink(3)
     recorder = Recorder(toy(), sink)
     recorder.reset()
@@ -200,11 +200,11 @@ def test_workers_that_ended_are_reset_and_recorded_while_others_are_stepped():
 
 
 @pytest.mark.parametrize("env_ids", [[3], [-1], [0, 0], [0.5], []])
-def test_environments_that_are_none_are_refused(env_ids):
+def test_unknown_environment_numbers_are_refused(env_ids):
     recorder = Recorder(toy(), ListSink(3))
     recorder.reset()
 
-    with pytest.raises(InvalidStepError, match="it must name some of 0 to 2, each once"):
+    with pytest.raises(InvalidStepError, match="they must be different whole numbers from 0 to 2, at least one"):
         recorder.send([1] * len(env_ids), env_ids)
     with pytest.raises(InvalidStepError, match="2 environments need one each"):
         recorder.send([1], [0, 1])
@@ -212,11 +212,11 @@ def test_environments_that_are_none_are_refused(env_ids):
     recorder.send([1, 1, 1])
 
 
-def test_an_environment_that_steps_only_as_a_whole_is_named():
+def test_send_needs_a_vector_environment_that_has_send():
     recorder = Recorder(SerialVectorEnv([NumberedEnv]), ListSink(1))
     recorder.reset()
 
-    with pytest.raises(InvalidSettingsError, match="has no send and recv: it steps all of its environments at once"):
+    with pytest.raises(InvalidSettingsError, match="has no send and recv: it steps all environments at once"):
         recorder.send([1])
 
 
@@ -231,7 +231,7 @@ class LateVector(ToyVector):
         return super().recv(min_envs, timeout)
 
 
-def test_a_step_that_is_late_stays_in_flight_and_after_a_failure_a_reset_goes_on():
+def test_a_late_step_stays_in_flight_and_after_a_failure_a_reset_continues():
     sink = ListSink(3)
     recorder = Recorder(LateVector(numbered_envs(LENGTHS, ENDINGS), AutoresetMode.NEXT_STEP), sink)
     recorder.reset()
@@ -245,7 +245,7 @@ def test_a_step_that_is_late_stays_in_flight_and_after_a_failure_a_reset_goes_on
         recorder.recv(timeout=0.1)
 
     assert [sink.num_steps(stream) for stream in range(3)] == [1, 1, 1]
-    with pytest.raises(InvalidStepError, match="have no episode"):
+    with pytest.raises(InvalidStepError, match="have no running episode"):
         recorder.send([1], [0])
     recorder.reset()
     recorder.send([1], [0])

@@ -1,4 +1,4 @@
-"""The state of an environment with its wrappers: exact, or none."""
+"""The saved state of an environment with its wrappers is exact, or there is none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def car():
 
 
 def course(env, steps: int) -> list:
-    """What an environment gives for actions of its own space; wall-clock times left out."""
+    """Return the results of an environment for random actions, without wall-clock times."""
     told = []
     for _ in range(steps):
         observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
@@ -186,7 +186,7 @@ def counter(start):
     return count
 
 
-def test_what_is_shared_stays_shared_and_what_is_made_is_new():
+def test_shared_references_stay_shared_and_restored_values_are_new():
     env, other = RoomEnv(), RoomEnv()
     env.chests[1].coins += [5]
     env.board[:] = 3
@@ -223,7 +223,7 @@ def test_what_is_shared_stays_shared_and_what_is_made_is_new():
     assert [True, False] == [array.flags.writeable for array in (other.board, other.frozen)]
 
 
-def test_what_the_environment_did_not_have_is_gone_afterwards():
+def test_attributes_that_the_saved_environment_lacked_are_removed():
     env, other = RoomEnv(), RoomEnv()
     other.cached = 3
 
@@ -275,7 +275,7 @@ UNREADABLE = {
     "what a thread keeps": (threading.local(), "RoomEnv.held is a _thread:_local"),
     "overlapping arrays": (overlapping(), "RoomEnv.held[1] shares its memory with RoomEnv.held[0]"),
     "foreign memory": (np.frombuffer(bytearray(8), np.uint8), "RoomEnv.held is an array over the memory of a "),
-    "a function that keeps something": (remembering, "is a function that keeps values in its default 0"),
+    "a function that keeps something": (remembering, "is a function with a changeable value in its default 0"),
     "a farewell": (Parting(), "RoomEnv.held is a "),
     "an object that will not be looked at": (Shy(), "RuntimeError('do not look') while it was read"),
     "a compiled method": ([].append, "RoomEnv.held is a builtins:builtin_function_or_method"),
@@ -284,7 +284,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_cannot_be_read_means_no_state_and_is_named(name):
+def test_an_unreadable_attribute_means_no_state_and_is_named(name):
     value, reason = UNREADABLE[name]
     env = RoomEnv()
     env.held = value
@@ -297,7 +297,7 @@ def test_what_cannot_be_read_means_no_state_and_is_named(name):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (made("ALE/Pong-v5"), "AtariEnv.ale is an emulator that repeats actions by chance"),
+        (made("ALE/Pong-v5"), "AtariEnv.ale is an emulator with sticky actions"),
         (made("ALE/Qbert-v5", repeat_action_probability=0.0), "AtariEnv.ale is an emulator of qbert whose state"),
     ],
 )
@@ -318,7 +318,7 @@ def test_a_state_dict_that_is_not_plain_is_no_state():
     assert why_no_state(Forgetful()).startswith("Forgetful.state_dict()['picture'] is a builtins:object")
 
 
-def test_an_unseeded_space_stays_unseeded_and_a_seeded_one_goes_on():
+def test_an_unseeded_space_stays_unseeded_and_a_seeded_one_resumes():
     env, other = NumberedEnv(), NumberedEnv()
     env.action_space.seed(5)
     env.action_space.sample()

@@ -1,4 +1,4 @@
-"""Infos of many environments as one dictionary: Gymnasium's own, found faster."""
+"""Batched infos equal those of Gymnasium's own code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GymnasiumsWay(VectorEnv):
 
 
 def described(value):
-    """Says of a dictionary of arrays all that can be told apart: key order, types, dtypes, shapes and values."""
+    """Return key order, types, dtypes, shapes and values of a dictionary of arrays."""
     if isinstance(value, dict):
         return ["dict", [(key, described(each)) for key, each in value.items()]]
     if isinstance(value, np.ndarray):
@@ -56,7 +56,7 @@ INFO = st.dictionaries(
 
 @st.composite
 def told_infos(draw):
-    """Infos of some environments of a vector: alike or not, in order or not, one perhaps told twice."""
+    """Draw infos of some environments: equal or not, in order or not, with repeated numbers."""
     num_envs = draw(st.integers(1, 5))
     if draw(st.booleans()):
         numbers = list(range(num_envs))
@@ -80,7 +80,7 @@ def test_it_is_gymnasiums_answer_to_the_last_dtype(told):
     assert described(expected) == described(batched_infos(infos, numbers, num_envs))
 
 
-def test_an_end_in_same_step_is_told_twice_and_the_next_episodes_word_counts():
+def test_same_step_reports_an_end_in_infos_and_in_final_info():
     infos = [{"final_obs": np.ones(2), "final_info": {"t": 9}}, {"t": 0}, {"t": 5}]
 
     batched = batched_infos(infos, [1, 1, 2], 3)
@@ -90,6 +90,6 @@ def test_an_end_in_same_step_is_told_twice_and_the_next_episodes_word_counts():
     assert [0, 9, 0] == batched["final_info"]["t"].tolist()
 
 
-def test_infos_that_cannot_be_batched_are_told_with_their_key():
+def test_infos_that_cannot_be_batched_are_named_with_their_key():
     with pytest.raises(InvalidStepError, match=re.escape("infos [{'x': 1}, {'x': None}] of environments [0, 1]")):
         batched_infos([{"x": 1}, {"x": None}], [0, 1], 2)

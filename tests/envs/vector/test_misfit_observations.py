@@ -1,4 +1,4 @@
-"""An observation that its space does not have: the environment is named, and only a reset of all goes on."""
+"""An observation outside its space raises an error that names the environment; all then need a reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from framestow.errors import EnvironmentFailedError, InvalidStepError
 
 
 class MisfitEnv(gymnasium.Env):
-    """Shows ``odd`` at its second step, else what its space says."""
+    """Return ``odd`` in the second step, else an observation of the space."""
 
     observation_space, action_space = Box(0, 255, (2,), np.uint8), Discrete(2)
 

@@ -1,4 +1,4 @@
-"""Many environments in one process: what the battery of all vector environments cannot ask."""
+"""SerialVectorEnv: what the battery of all vector environments does not test."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_vector_of_one_is_a_vector():
     assert frames.shape == (1, 84, 84)
 
 
-def test_a_state_that_an_environment_refuses_leaves_all_of_them_in_need_of_a_reset():
+def test_after_a_state_that_does_not_fit_all_environments_need_a_reset():
     state = SerialVectorEnv([lambda: TimeLimit(NumberedEnv(), 3)] * 2).state_dict()
     vector = SerialVectorEnv([NumberedEnv] * 2)
     vector.reset()
@@ -92,9 +92,12 @@ def test_no_environments_at_all_are_refused_for_games_too():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 2}, "workers is 2 and num_envs is None: workers step several environments; give num_envs too"),
-        ({"num_envs": 1, "workers": 2}, "workers is 2: it must be 0 (this process) to the number of environments, 1"),
-        ({"workers": False}, "workers is False: it must be a whole number; it must be 0 (this process)"),
+        ({"workers": 2}, "workers is 2 and num_envs is None: workers step vector environments; give num_envs too"),
+        (
+            {"num_envs": 1, "workers": 2},
+            "workers is 2: it must be from 0 (this process) to the number of environments, 1",
+        ),
+        ({"workers": False}, "workers is False: it must be a whole number; it must be from 0 (this process)"),
     ],
 )
 def test_workers_that_have_no_environment_are_refused(settings, message):

@@ -1,4 +1,4 @@
-"""Many pictures as one."""
+"""Images of several environments are laid out in a grid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from framestow.envs.vector.calls import tiled
+from framestow.envs.vector.calls import tile_images
 from framestow.errors import InvalidStepError
 
 
@@ -19,7 +19,7 @@ def test_every_picture_has_its_place_row_by_row_and_the_rest_is_black(shape, cou
     generator = np.random.default_rng(count)
     pictures = [generator.integers(1, 256, shape, np.uint8) for _ in range(count)]
 
-    grid = tiled(pictures)
+    grid = tile_images(pictures)
 
     height, width = shape[:2]
     assert (rows * height, columns * width, *shape[2:]) == grid.shape
@@ -33,7 +33,7 @@ def test_every_picture_has_its_place_row_by_row_and_the_rest_is_black(shape, cou
 def test_the_grid_is_the_callers_own():
     picture = np.ones((2, 2), np.uint8)
 
-    tiled([picture])[:] = 7
+    tile_images([picture])[:] = 7
 
     assert np.array_equal(np.ones((2, 2), np.uint8), picture)
 
@@ -41,13 +41,16 @@ def test_the_grid_is_the_callers_own():
 @pytest.mark.parametrize(
     ("pictures", "message"),
     [
-        ([], "pictures are none"),
-        ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], "picture 1 has shape (2, 3): picture 0 has (2, 2)"),
-        ([None], "picture 0 is None: a grid takes uint8 pictures"),
+        ([], "there are no pictures: a grid needs at least one"),
+        (
+            [np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)],
+            "picture 1 has shape (2, 3): it must have the shape of picture 0, (2, 2)",
+        ),
+        ([None], "picture 0 is None: it must be uint8 of shape (H, W)"),
         ([np.zeros((2, 2))], "picture 0 is float64 of shape (2, 2)"),
         ([np.zeros(2, np.uint8)], "picture 0 is uint8 of shape (2,)"),
     ],
 )
-def test_what_makes_no_grid_is_refused(pictures, message):
+def test_unequal_or_missing_images_are_refused(pictures, message):
     with pytest.raises(InvalidStepError, match=re.escape(message)):
-        tiled(pictures)
+        tile_images(pictures)

@@ -1,4 +1,4 @@
-"""The demands on any vector environment, made of the one in this process."""
+"""SerialVectorEnv passes the battery of all vector environments."""
 
 from __future__ import annotations
 

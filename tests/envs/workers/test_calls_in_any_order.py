@@ -1,4 +1,4 @@
-"""Steps, sent steps, resets, calls and saves in any order, workers killed in between: each answer follows the last."""
+"""Steps, resets, calls and saves in any order, with killed workers: each result follows from the one before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUM_ENVS = len(WORKER_OF)
 
 
 class RandomCalls:
-    """Makes random calls, and holds every answer against what was seen before."""
+    """Make random calls, and compare every result with the previous ones."""
 
     def __init__(self, mode: AutoresetMode, seed: int) -> None:
         self.mode, self.seed, self.random = mode, seed, np.random.default_rng(seed)

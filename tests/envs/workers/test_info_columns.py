@@ -1,4 +1,4 @@
-"""Infos that are numbers go through shared memory and come out as if they had been sent; others are refused."""
+"""Infos that are numbers are passed through shared memory unchanged; others are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
 from framestow.envs.vector.infos import batched_infos
-from framestow.envs.workers.shared_arrays import MOST_COLUMNS, InfoColumns, is_layout
+from framestow.envs.workers.shared_arrays import MAX_COLUMNS, InfoColumns, is_layout
 
 NUMBERS = [
     {"lives": 3, "share": -0.0, "is_new": True},
@@ -21,7 +21,7 @@ NUMBERS = [
 
 
 def new_columns(num_envs: int = 3) -> InfoColumns:
-    return InfoColumns(np.zeros((MOST_COLUMNS, num_envs), np.int64))
+    return InfoColumns(np.zeros((MAX_COLUMNS, num_envs), np.int64))
 
 
 def exactly(infos):
@@ -52,7 +52,7 @@ def test_those_of_all_come_out_as_gymnasium_batches_them():
     assert list(batched_infos(NUMBERS, [0, 1, 2], 3)) == list(columns.of_all(told))
 
 
-def test_what_is_handed_out_does_not_change_with_the_next_step():
+def test_returned_infos_do_not_change_with_the_next_step():
     columns = new_columns(1)
     told = columns.write([0], [{"lives": 3, "share": 0.5}])
     before = columns.of_all(told)
@@ -73,7 +73,7 @@ def test_what_is_handed_out_does_not_change_with_the_next_step():
         [{"lives": 3, "_lives": True}],
         [{"final_obs": 3}],
         [{3: 3}],
-        [{str(key): key for key in range(MOST_COLUMNS + 1)}],
+        [{str(key): key for key in range(MAX_COLUMNS + 1)}],
         [{}],
         [{"lives": 3}, {"lives": 3.0}],
         [{"lives": 3}, {"lives": 3, "score": 1}],
@@ -108,7 +108,7 @@ class Changing(gymnasium.Env):
 
 
 @pytest.mark.parametrize("shifts", [(0, 0, 0, 0), (0, 1, 2, 3), (0, 0, 20, 20)])
-def test_whatever_is_told_from_step_to_step_workers_answer_as_one_process_does(shifts):
+def test_workers_equal_one_process_for_changing_infos(shifts):
     makers = [partial(Changing, shift) for shift in shifts]
     serial, workers = SerialVectorEnv(makers), WorkerVectorEnv(makers, num_workers=2)
     try:

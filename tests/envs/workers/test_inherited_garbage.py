@@ -1,4 +1,4 @@
-"""What a forked worker inherits from its parent is not its own to destroy."""
+"""A forked worker does not destroy the garbage of its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts at any moment: no answer is lost, repeated or taken for another."""
+"""Interrupts at any time lose, repeat or exchange no answer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_step_that_is_interrupted_stays_in_flight(workers, alarm):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
-def test_interrupts_at_any_moment_of_many_steps_lose_and_repeat_none_in_any_worker(workers, alarm, seed):
+def test_interrupts_at_random_times_lose_and_repeat_no_step(workers, alarm, seed):
     env = workers([partial(SlowEnv, number) for number in range(NUM_ENVS)])
     env.reset()
     generator = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ class SlowResetEnv(SlowEnv):
         return super().reset(seed=seed)
 
 
-def test_a_call_that_is_interrupted_leaves_no_answer_behind(workers, alarm):
+def test_an_interrupted_call_leaves_no_answer_for_the_next_one(workers, alarm):
     env = workers([partial(SlowCallEnv, number) for number in range(NUM_ENVS)])
     env.reset()
     alarm(0.1)

@@ -1,4 +1,4 @@
-"""A worker that is lost between two steps: the next step tells of every episode that ran."""
+"""The next step reports the running episodes of a worker that was lost between two steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CountingEnv(gymnasium.Env):
 @pytest.mark.filterwarnings("ignore:worker 0:RuntimeWarning")
 @pytest.mark.parametrize("num_steps", [1, EPISODE])
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_an_episode_lost_between_two_steps_is_told_wherever_it_stood(mode, num_steps):
+def test_the_next_step_reports_an_episode_lost_between_two_steps(mode, num_steps):
     env = WorkerVectorEnv([CountingEnv] * 2, mode, num_workers=1, start_method="fork", on_worker_lost="restart", seed=0)
     env.reset()
     for _ in range(num_steps):

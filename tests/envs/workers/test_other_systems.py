@@ -1,4 +1,4 @@
-"""Where a system lacks what Linux has, the same answers come by plainer means."""
+"""Workers give the same results with the means of other systems than Linux."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
+from oracles.equal_vectors import assert_same, play_alike
 from oracles.playing_envs import SlowEnv, SpaceEnv
-from oracles.vector_answers import assert_same, play_alike
 
 ONLY_LINUX = [(select, "poll"), (os, "memfd_create"), (os, "pidfd_open"), (os, "sched_getaffinity")]
 

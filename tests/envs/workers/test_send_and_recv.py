@@ -1,4 +1,4 @@
-"""Environments that are stepped each on its own: those that are ready are taken, and nobody's steps are mixed up."""
+"""send and recv step environments separately, and never mix up their steps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
 from framestow.envs.vector.calls import NoStepPendingError, StepPendingError
 from framestow.errors import InvalidStepError, StepTimeoutError
+from oracles.equal_vectors import assert_same
 from oracles.numbered_frames import NumberedEnv
 from oracles.playing_envs import SlowEnv, SpaceEnv
-from oracles.vector_answers import assert_same
 
 MODES = list(AutoresetMode)
 
@@ -46,7 +46,7 @@ def row_of(infos, row):
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("num_workers", [1, 3, 5])
-def test_every_environment_plays_its_own_course_in_whatever_order_they_are_asked(mode, num_workers, workers):
+def test_the_order_of_send_and_recv_does_not_change_any_episode(mode, num_workers, workers):
     env_fns = [partial(SpaceEnv, "picture and text")] * 5
     serial, sent = SerialVectorEnv(env_fns, mode, seed=2), workers(env_fns, mode, num_workers, seed=2)
     assert_same(serial.reset(), sent.reset())
@@ -78,7 +78,7 @@ def test_every_environment_plays_its_own_course_in_whatever_order_they_are_asked
             idle.add(each)
 
 
-def test_a_slow_environment_holds_nobody_up(workers):
+def test_a_slow_environment_does_not_delay_the_others(workers):
     env = workers([partial(SlowEnv, number) for number in range(3)])
     env.reset()
     env.send([2000, 0, 0])
@@ -95,7 +95,7 @@ def test_a_slow_environment_holds_nobody_up(workers):
     assert (last.env_ids.tolist(), last.observations.tolist(), last.rewards.tolist()) == ([0], [[0, 1]], [2000.0])
 
 
-def test_what_is_received_belongs_to_the_caller(workers):
+def test_received_arrays_are_copies(workers):
     env = workers([partial(SlowEnv, number) for number in range(3)])
     env.reset()
     env.send([0, 0, 0])
@@ -158,7 +158,7 @@ def test_an_ended_environment_is_refused_before_anything_is_sent(workers):
         ([0], [-1], "env_ids are [-1]"),
         ([0, 0], [1, 1], "env_ids are [1, 1]"),
         ([], [], "env_ids are []"),
-        ([0, 0], [1], "actions have shape (2,): one each is needed, shape (1,)"),
+        ([0, 0], [1], "actions have shape (2,): they must have shape (1,)"),
         ([-1], [1], "action -1 for environment"),
     ],
 )
@@ -172,24 +172,26 @@ def test_numbers_and_actions_that_cannot_be_are_refused_before_anything_is_sent(
     assert env.get_attr("num_steps") == (0, 0, 0)
 
 
-def test_calls_that_come_too_early_say_what_to_do_first(workers):
+def test_calls_in_a_wrong_order_name_the_call_to_make_first(workers):
     env = workers([partial(SlowEnv, number) for number in range(3)])
     with pytest.raises(InvalidStepError, match=r"call reset\(\)"):
         env.send([0, 0, 0])
     env.reset()
-    with pytest.raises(NoStepPendingError, match="call that first"):
+    with pytest.raises(NoStepPendingError, match="call it first"):
         env.recv()
-    with pytest.raises(NoStepPendingError, match="call that first"):
+    with pytest.raises(NoStepPendingError, match="call it first"):
         env.step_wait()
 
     env.send([0, 0], [0, 2])
 
-    with pytest.raises(StepPendingError, match=re.escape("environments [2] were sent")):
+    with pytest.raises(StepPendingError, match=re.escape("steps of environments [2] are in flight")):
         env.send([0, 0], [1, 2])
     for call in (lambda: env.step([0, 0, 0]), lambda: env.get_attr("number"), env.render):
-        with pytest.raises(StepPendingError, match=re.escape("environments [0, 2] were sent")):
+        with pytest.raises(StepPendingError, match=re.escape("steps of environments [0, 2] are in flight")):
             call()
-    with pytest.raises(InvalidStepError, match="min_envs is 3: 2 environments were sent"):
+    with pytest.raises(
+        InvalidStepError, match="min_envs is 3: it must be from 1 to the number of sent environments, 2"
+    ):
         env.recv(3)
     env.recv(2)
     env.step_async([0, 0, 0])
@@ -199,7 +201,7 @@ def test_calls_that_come_too_early_say_what_to_do_first(workers):
     assert env.step_wait()[0].tolist() == [[0, 2], [1, 1], [2, 2]]
 
 
-def test_a_step_that_is_not_done_in_time_goes_on(workers):
+def test_a_step_that_times_out_is_still_in_flight(workers):
     env = workers([partial(SlowEnv, number) for number in range(3)])
     env.reset()
     env.step_async([400, 0, 0])
@@ -216,7 +218,7 @@ def test_a_step_that_is_not_done_in_time_goes_on(workers):
     assert env.recv(3).observations[:, 1].tolist() == [2, 2, 2]
 
 
-def test_a_reset_gives_up_what_is_in_flight_and_late_answers_are_dropped(workers):
+def test_a_reset_discards_the_steps_in_flight_and_their_late_answers(workers):
     env = workers([partial(SlowEnv, number) for number in range(4)], num_workers=2)
     env.reset()
     for give_up in (lambda: env.step_async([200, 3, 0, 1]), lambda: env.send([200, 3, 0, 1])):

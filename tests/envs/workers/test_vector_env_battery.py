@@ -1,4 +1,4 @@
-"""The demands on any vector environment, made of the one in worker processes."""
+"""WorkerVectorEnv passes the battery of all vector environments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from batteries.resumed_vector_battery import ResumedVectorBattery
 from batteries.vector_env_battery import VectorEnvBattery
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
 from framestow.training.checkpoint import pack_state, unpack_state
+from oracles.equal_vectors import play_alike
 from oracles.playing_envs import SealedEnv, SpaceEnv
-from oracles.vector_answers import play_alike
 
 
 def in_two_workers(env_fns, mode, seed=None) -> WorkerVectorEnv:
@@ -26,7 +26,7 @@ class TestWorkerVectorEnv(VectorEnvBattery, ResumedVectorBattery):
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("is_worker_first", [False, True])
-def test_a_run_goes_on_from_the_state_of_the_other_kind(mode, is_worker_first):
+def test_a_run_resumes_from_the_state_of_the_other_kind(mode, is_worker_first):
     envs = [partial(SpaceEnv, "picture and text"), partial(SealedEnv, "picture and text")]
     makers = [in_two_workers, SerialVectorEnv] if is_worker_first else [SerialVectorEnv, in_two_workers]
     first, second, same = (make(envs, mode) for make in (*makers, makers[0]))
@@ -34,7 +34,7 @@ def test_a_run_goes_on_from_the_state_of_the_other_kind(mode, is_worker_first):
     first.step([0, 1])
     state = unpack_state(pack_state(first.state_dict()))
     for each in (second, same):
-        with pytest.warns(UserWarning, match="begin anew"):
+        with pytest.warns(UserWarning, match="restart, and their episodes"):
             each.load_state_dict(state)
 
     play_alike(same, second, 15)

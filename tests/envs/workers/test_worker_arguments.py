@@ -1,4 +1,4 @@
-"""What the environments of workers are given, and what is refused before there are any."""
+"""Arguments of environments in workers, and arguments refused before a process starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from framestow.errors import InvalidSettingsError
 
 
 class OptionEatingEnv(gymnasium.Env):
-    """Pops what it is told from its options, as Gymnasium's own vector environments do."""
+    """Remove a key from its options, as Gymnasium's vector environments do."""
 
     observation_space, action_space = Box(0, 255, (1, 1), np.uint8), Discrete(2)
 
@@ -41,4 +41,4 @@ def test_a_setting_that_cannot_work_is_refused_before_a_process_is_started():
     with pytest.raises(InvalidSettingsError, match="on_worker_lost is 'ignore'") as refused:
         WorkerVectorEnv([OptionEatingEnv] * 2, start_method="fork", on_worker_lost="ignore")
 
-    assert before == multiprocessing.active_children(), refused  # which holds on to what was begun
+    assert before == multiprocessing.active_children(), refused  # the error keeps references to a started environment

@@ -1,4 +1,4 @@
-"""Environments in workers answer as those in one process do, to the last bit."""
+"""WorkerVectorEnv equals SerialVectorEnv bit for bit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import AtariEnv, SerialVectorEnv, WorkerVectorEnv
+from oracles.equal_vectors import assert_same, play_alike
 from oracles.numbered_frames import NumberedEnv
 from oracles.playing_envs import SPACES, SpaceEnv
-from oracles.vector_answers import assert_same, play_alike
 
 MODES = list(AutoresetMode)
 START_METHODS = ["fork", "spawn", "forkserver"]
@@ -90,7 +90,7 @@ def test_atari_games_are_the_same_under_every_start_method(pair, mode, start_met
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_lent_observations_are_the_same_until_the_step_after_the_next(pair, mode):
+def test_shared_observations_are_valid_until_the_second_next_step(pair, mode):
     serial, workers = pair(numbered(5), mode)
     workers.copies_observations = False
     serial.reset()
@@ -125,7 +125,7 @@ def test_observations_belong_to_the_caller(pair):
     assert first.flags.owndata
 
 
-def test_seeds_of_a_list_and_none_are_taken_as_serial_takes_them(pair):
+def test_a_list_of_seeds_and_none_work_as_in_serial(pair):
     serial, workers = pair([partial(SpaceEnv, "picture")] * 3)
 
     assert_same(serial.reset(seed=[4, 5, 6]), workers.reset(seed=[4, 5, 6]))

@@ -22,10 +22,10 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.integrations.gymnasium import FrameStack, LazyFrames, LazyFramesBatch, VectorFrameStack
 from oracles.earlier_lazy_frames import BaselinesLazyFrames
+from oracles.equal_vectors import assert_same
 from oracles.numbered_frames import SHAPE, ListSink, NumberedEnv, frame_of
 from oracles.random_env import SPACES, RandomEnv
 from oracles.toy_vector import ToyVector, numbered_envs
-from oracles.vector_answers import assert_same
 
 gymnasium.register_envs(ale_py)
 

@@ -1,1 +1,1 @@
-"""Atari games as environments: names, recipes, screens, and the state that a run resumes from."""
+"""Atari games as Gymnasium environments: names of games, presets, frames and saved states."""

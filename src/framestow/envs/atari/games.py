@@ -1,4 +1,4 @@
-"""Names of Atari games, as people write them and as ale-py calls their ROMs."""
+"""Find the ROM of an Atari game, whatever the spelling of its name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from ale_py import roms
 from framestow.errors import UnknownGameError
 
 GAMES_NOT_RESTORED = ("qbert", "tetris")
-"""ROMs that ale-py 0.12.1 takes another course with than the one that was saved, seen by playing both."""
+"""ROMs that ale-py 0.12.1 does not restore exactly: the restored game takes a different course."""
 
-
-# ale-py ships these, but its single-player interface ends the whole process when one is loaded.
+# ale-py ships these ROMs, but loading one through its single-player interface ends the whole process.
 TWO_PLAYER_ROMS = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
 _GYMNASIUM_NAME = re.compile(r"^(?:ale/)?(?P<game>.+?)(?:noframeskip|deterministic)?(?:-v\d+)?$")
 
 
 def find_rom(game: str) -> str:
-    """Name of the ROM of a game, whatever the spelling; raises `UnknownGameError` with the nearest games.
+    """Return the name of a game's ROM, whatever the spelling of the game.
+
+    Raises:
+        UnknownGameError: the game is unknown (the message names the nearest games), or it needs two players.
 
     >>> [find_rom(game) for game in ("Breakout", "SpaceInvaders", "space_invaders", "ALE/MsPacman-v5")]
     ['breakout', 'space_invaders', 'space_invaders', 'ms_pacman']
@@ -32,19 +34,23 @@ def find_rom(game: str) -> str:
     if key in roms_by_key:
         return roms_by_key[key]
     if key in {_letters(rom) for rom in TWO_PLAYER_ROMS}:
-        raise UnknownGameError(f"game {game!r} is for two players: ALE's environment has one player; choose another")
+        raise UnknownGameError(f"game {game!r} is for two players: ALE's environments have one; choose another game")
     nearest = difflib.get_close_matches(key, roms_by_key, n=4, cutoff=0.5)
-    way_out = f"did you mean {_in_words(nearest, roms_by_key)}?" if nearest else "ask games.known_games()"
+    way_out = (
+        f"did you mean {_in_words(nearest, roms_by_key)}?"
+        if nearest
+        else "framestow.envs.atari.games.known_games() lists all games"
+    )
     raise UnknownGameError(f"game {game!r} is unknown: ale-py has no such game; {way_out}")
 
 
 def known_games() -> list[str]:
-    """Every game there is, as Gymnasium writes it: ``Adventure``, ``AirRaid``, ..."""
+    """Return the names of all games, as Gymnasium writes them: ``Adventure``, ``AirRaid``, ..."""
     return [title(rom) for rom in sorted(_roms_by_key().values())]
 
 
 def title(rom: str) -> str:
-    """Write a ROM's name as Gymnasium does.
+    """Return the name of a ROM's game as Gymnasium writes it.
 
     >>> title("space_invaders")
     'SpaceInvaders'

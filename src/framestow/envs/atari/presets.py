@@ -1,6 +1,6 @@
-"""Named recipes of how an Atari game becomes an environment, as data.
+"""Presets: the settings by which papers and libraries turn an Atari game into an environment.
 
-What each takes from its source, and what cannot be identical, stands in ``docs/environments.md``.
+``docs/environments.md`` compares each preset with its source.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 
-CHANGED = "change it with dataclasses.replace"
-BELOW_1 = math.nextafter(1.0, 0.0)
+_WAY_OUT = "change it with dataclasses.replace"
+_BELOW_1 = math.nextafter(1.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How an Atari game is played and shown; ``dataclasses.replace`` makes a variant.
+    """Settings of an Atari environment; ``dataclasses.replace`` makes a variant.
 
     Raises:
-        InvalidSettingsError: where a value cannot work.
+        InvalidSettingsError: a value is out of its range.
     """
 
     name: str
-    """What the recipe is called; it is written beside whatever was trained with it."""
+    """Name of the preset; a run's ``settings.json`` records it."""
 
     source: str
-    """Where the recipe comes from."""
+    """Paper or library that the settings come from."""
 
     frame_skip: int = 4
-    """Emulator frames an agent step: the action is held for so many."""
+    """Emulator frames per agent step; each of them repeats the action."""
 
     sticky_probability: float = 0.0
-    """Chance at each emulator frame that the action executed last is executed again, whatever was asked."""
+    """Probability, at each emulator frame, that the previous action is executed again instead of the chosen one."""
 
     action_set: Literal["minimal", "full"] = "minimal"
-    """The actions that do something in this game, or all 18 of the console."""
+    """The actions that have an effect in this game, or all 18 of the console."""
 
     life_loss: Literal["ignored", "terminates", "terminates_after_step"] = "ignored"
-    """Whether a lost life ends the episode (``terminated=True``): never; at the emulator frame that lost it, where the
-    frame skip stops; or after the whole agent step, and then only while lives are left. The game is not restarted for
-    it: the next reset goes on with the running game."""
+    """Effect of a lost life. ``"ignored"``: none. ``"terminates"``: the episode ends (``terminated=True``) at the
+    emulator frame that lost the life, which cuts the frame skip short. ``"terminates_after_step"``: it ends after the
+    whole agent step, and only while lives are left. The next reset then continues the running game."""
 
     noop_steps_after_life_loss: int = 0
-    """Agent steps of no action by which the reset after a lost life goes on; with 0 it gives the frame that the life
-    was lost with, and no emulator frame passes."""
+    """Agent steps without action that a reset plays after a lost life. With 0 that reset returns the frame of the
+    lost life, and no emulator frame passes."""
 
     max_noops: int = 0
-    """A new game begins with 1 to so many emulator frames of no action, uniformly drawn; 0 for none."""
+    """A new game begins with 1 to ``max_noops`` emulator frames without action, drawn uniformly; 0 for none."""
 
     opening: Literal["none", "fire_frame", "fire_steps"] = "none"
-    """What a reset plays after the no-ops, in games that have FIRE: nothing; FIRE for one emulator frame, in a new game
-    only and in place of the last no-op; or FIRE and then the third action, an agent step each, at every reset, after a
-    lost life too, and only where there are three actions."""
+    """Actions that a reset plays after the no-ops, in games with FIRE. ``"fire_frame"``: FIRE for one emulator frame,
+    in a new game only, in place of the last no-op. ``"fire_steps"``: FIRE and then the third action, an agent step
+    each, at every reset, and only in games with three actions or more."""
 
     reset_frame: Literal["maximum", "last"] = "maximum"
-    """Whether a reset that ends with no-ops or a FIRE frame shows the maximum of its last two raw frames or the last
-    one alone. One that ends with an agent step shows that step's frame."""
+    """Frame of a reset that ends with no-ops or a FIRE frame: the maximum of its last two raw frames, or the last one
+    alone. A reset that ends with an agent step returns the frame of that step."""
 
     maximum_of: Literal["grey", "rgb"] = "grey"
-    """Whether the maximum of two raw frames is taken of their grey values or colour by colour."""
+    """Take the maximum of two raw frames of their grey values, or of each colour before the conversion to grey."""
 
     resize: Literal["area", "bilinear"] = "area"
     """OpenCV's INTER_AREA (mean over the source area) or INTER_LINEAR (four nearest pixels)."""
@@ -75,17 +75,17 @@ class Preset:
     """Height and width of a frame in pixels."""
 
     reward_limit: float | None = None
-    """An agent step's reward is clipped to plus and minus this; ``None`` leaves it. Scores are never clipped."""
+    """Clip the reward of an agent step to plus and minus this number; ``None`` for no clipping. Scores are never
+    clipped."""
 
     max_episode_frames: int = 18_000
     """Emulator frames after which a game is truncated, no-ops included; 18,000 are five minutes."""
 
     stack_padding: StackPadding = "first_frame"
-    """What fills the stack where an episode is younger than it. The environment gives single frames and has no use for
-    this: it is for the memory that stacks them."""
+    """Padding of a stack at the beginning of an episode. The memory uses it; the environment returns single frames."""
 
     evaluation_epsilon: float = 0.001
-    """Probability of a random action when what was trained with this is evaluated."""
+    """Probability of a random action in an evaluation."""
 
     def __post_init__(self) -> None:
         choices = {
@@ -102,33 +102,35 @@ class Preset:
         _check_shape(self.frame_shape)
         object.__setattr__(self, "frame_shape", tuple(map(int, self.frame_shape)))
         for field, least, rule in (
-            ("frame_skip", 1, "at least one emulator frame is needed"),
+            ("frame_skip", 1, "it must be 1 or more"),
             ("max_noops", 0, "it must be 0 or more"),
             ("noop_steps_after_life_loss", 0, "it must be 0 or more"),
             ("max_episode_frames", 1, "it must be 1 or more"),
         ):
-            whole_number(f"preset's {field}", getattr(self, field), least, rule=f"{rule}; {CHANGED}")
+            whole_number(f"preset's {field}", getattr(self, field), least, rule=f"{rule}; {_WAY_OUT}")
         sticky, limit, epsilon = self.sticky_probability, self.reward_limit, self.evaluation_epsilon
-        real_number("preset's sticky_probability", sticky, 0, BELOW_1, rule=f"0 up to below 1; {CHANGED}")
+        rule = f"it must be a probability from 0 to below 1; {_WAY_OUT}"
+        real_number("preset's sticky_probability", sticky, 0, _BELOW_1, rule=rule)
         if limit is not None:
-            rule = f"above 0; {CHANGED}"
+            rule = f"it must be above 0; {_WAY_OUT}"
             real_number("preset's reward_limit", limit, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
-        real_number("preset's evaluation_epsilon", epsilon, 0, 1, rule=f"it is a probability, 0 to 1; {CHANGED}")
+        rule = f"it must be a probability from 0 to 1; {_WAY_OUT}"
+        real_number("preset's evaluation_epsilon", epsilon, 0, 1, rule=rule)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain values, for a file; ``Preset(**d)`` brings it back."""
+        """Return all fields as plain values, for a file; ``Preset(**fields)`` makes the preset again."""
         return {**asdict(self), "frame_shape": list(self.frame_shape)}
 
 
 def _check_shape(shape: Any) -> None:
     is_pair = isinstance(shape, (tuple, list)) and len(shape) == 2
     is_pair = is_pair and all(isinstance(side, (int, np.integer)) and side >= 1 for side in shape)
-    _require(is_pair, "frame_shape", shape, "it is (height, width), 1 or more each")
+    _require(is_pair, "frame_shape", shape, "it must be (height, width), each 1 or more")
 
 
 def _require(holds: bool, field: str, value: object, rule: str) -> None:
     if not holds:
-        raise InvalidSettingsError(f"preset's {field} is {value!r}: {rule}; {CHANGED}")
+        raise InvalidSettingsError(f"preset's {field} is {value!r}: {rule}; {_WAY_OUT}")
 
 
 PRESETS: dict[str, Preset] = {
@@ -146,7 +148,7 @@ PRESETS: dict[str, Preset] = {
             life_loss="terminates",
             max_noops=30,
             maximum_of="rgb",
-            # The Lua code asks image.scale for "bilinear", which in Torch means the area's mean when it shrinks.
+            # The Lua code uses image.scale with "bilinear": when it shrinks a picture, Torch averages over the area.
             resize="area",
             reward_limit=1.0,
             stack_padding="zeros",
@@ -163,7 +165,7 @@ PRESETS: dict[str, Preset] = {
             maximum_of="rgb",
             reward_limit=1.0,
             max_episode_frames=108_000,
-            # Its player acts with the epsilon that its training ends with.
+            # Baselines evaluates with the final epsilon of its training.
             evaluation_epsilon=0.01,
         ),
         Preset(
@@ -186,26 +188,11 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def differing_fields(theirs: Mapping[str, Any], ours: Preset, but: Collection[str] = ("name", "source")) -> list[str]:
-    """Say in which fields a preset written by `Preset.to_dict` differs from another, leaving out those of ``but``.
-
-    A field that it lacks, because it was written before there was one, counts as having its default.
-
-    >>> differing_fields({**find_preset("nature").to_dict(), "max_noops": 7}, find_preset("nature"))
-    ['max_noops 7 against 30']
-    """
-    differing = []
-    for field in fields(Preset):
-        here = getattr(ours, field.name)
-        there = theirs.get(field.name, field.default)
-        there = tuple(there) if isinstance(there, list) else there
-        if field.name not in but and there != here:
-            differing.append(f"{field.name} {there!r} against {here!r}")
-    return differing
-
-
 def find_preset(preset: str | Preset) -> Preset:
-    """Give the recipe of that name, or the one handed in; raises `InvalidSettingsError` with the nearest names.
+    """Return the preset of that name; a `Preset` is returned unchanged.
+
+    Raises:
+        InvalidSettingsError: no preset has this name; the message gives the nearest name.
 
     >>> find_preset("machado2018").sticky_probability
     0.25
@@ -215,5 +202,26 @@ def find_preset(preset: str | Preset) -> Preset:
     if preset in PRESETS:
         return PRESETS[preset]
     nearest = difflib.get_close_matches(str(preset).lower(), PRESETS, n=1, cutoff=0.4)
-    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(map(repr, PRESETS))}"
-    raise InvalidSettingsError(f"preset {preset!r} is unknown: it names no recipe; {way_out}")
+    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, PRESETS))}"
+    raise InvalidSettingsError(f"preset is {preset!r}: no preset has this name; {way_out}")
+
+
+def differing_fields(
+    saved: Mapping[str, Any], preset: Preset, ignored: Collection[str] = ("name", "source")
+) -> list[str]:
+    """Return the fields in which a preset saved by `Preset.to_dict` differs from another, with both values.
+
+    A field that the saved preset lacks, because it is older than the field, counts as its default. Fields in
+    ``ignored`` are not compared.
+
+    >>> differing_fields({**find_preset("nature").to_dict(), "max_noops": 7}, find_preset("nature"))
+    ['max_noops 7 against 30']
+    """
+    differing = []
+    for field in fields(Preset):
+        here = getattr(preset, field.name)
+        there = saved.get(field.name, field.default)
+        there = tuple(there) if isinstance(there, list) else there
+        if field.name not in ignored and there != here:
+            differing.append(f"{field.name} {there!r} against {here!r}")
+    return differing

@@ -1,4 +1,4 @@
-"""What an agent sees of the emulator's screen: the last two raw frames, as one small grey frame."""
+"""Make one small grey frame of the last two raw frames of an agent step."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from framestow.frames.preprocessing import NUM_COLOURS, PaletteScreen
 
 
 class Palette:
-    """The colours that a game has shown so far.
+    """The colours of the palette numbers that a game has displayed so far.
 
-    The emulator's palette is that of the game's television standard and is not told by ale-py. But it gives a screen
-    both as palette numbers and in colour, and one look at both teaches every number in it. A game shows ten to forty.
+    ale-py does not expose the emulator's palette, which depends on the game's television standard. But it returns a
+    screen both as palette numbers and in colour, and comparing the two gives the colour of each number. A game uses 10
+    to 40 of the 256 numbers.
     """
 
     def __init__(self, ale: Any, maximum_of: Literal["grey", "rgb"]) -> None:
         self._ale = ale
         self._colour_of: npt.NDArray[np.uint8] = np.zeros((NUM_COLOURS, 3 if maximum_of == "rgb" else 1), np.uint8)
         self.is_known: npt.NDArray[np.bool_] = np.zeros(NUM_COLOURS, bool)
-        """Which of the 256 numbers have been learned."""
+        """Palette numbers whose colour is known, ``(256,)``."""
 
     def learn(self, raw_frame: npt.NDArray[np.uint8]) -> None:
-        """Learn the numbers of a raw frame, which must be the one that the emulator shows now."""
+        """Learn the colours of a raw frame, which must be the emulator's current one."""
         in_colour = self._colour_of.shape[1] == 3
         screen = self._ale.getScreenRGB() if in_colour else self._ale.getScreenGrayscale()
         self._colour_of[raw_frame] = screen.reshape(*raw_frame.shape, -1)
         self.is_known[raw_frame] = True
 
     def grey_of_pair(self) -> npt.NDArray[np.uint8]:
-        """Give the grey of the maximum of two palette numbers, ``uint8`` (256, 256).
+        """Return the grey value of the maximum of each two palette numbers, ``uint8`` ``(256, 256)``.
 
-        The maximum is one of greys, or colour by colour with the luminance taken afterwards as OpenCV does.
+        The maximum is taken of the grey values, or of each colour before OpenCV converts it to grey.
         """
         maxima = np.maximum(self._colour_of[:, None], self._colour_of[None, :])
         if maxima.shape[2] == 1:
@@ -50,10 +51,10 @@ _INTERPOLATIONS = {"area": cv2.INTER_AREA, "bilinear": cv2.INTER_LINEAR}
 
 
 class Screen:
-    """Reads raw frames from an emulator and makes one frame of the last two of this step.
+    """Read raw frames from an emulator and make one frame of the last two of a step.
 
-    The consoles draw some sprites at every other raw frame only, hence the maximum of two (Mnih et al. 2015). The rule
-    for every step, whole or cut short::
+    Consoles draw some sprites only in every other raw frame, so a frame is the maximum of two (Mnih et al. 2015). The
+    rule is the same for a step that ends early::
 
         raw frames of this step      frame
         1                            the 1st
@@ -61,8 +62,8 @@ class Screen:
         1 2 3                        max(2nd, 3rd)
         1 2 3 4                      max(3rd, 4th)
 
-    A raw frame of an earlier step never takes part. Every raw frame is read, because a game may end after any of them,
-    and then the one before is needed. It is read as palette numbers, 2 µs each: grey it would take the emulator 10.
+    A raw frame of an earlier step is never used. Every raw frame is read, because a game may end after any of them.
+    Reading palette numbers takes 2 µs; the emulator's own conversion to grey takes 10 µs.
     """
 
     def __init__(self, ale: ale_py.ALEInterface, preset: Preset) -> None:
@@ -70,8 +71,8 @@ class Screen:
         self._copy_raw_frame: Callable[[npt.NDArray[np.uint8]], None] = ale.getScreen
         self._palette = Palette(ale, preset.maximum_of)
         self._frame_shape = preset.frame_shape
-        self._resizes_by_itself = preset.resize == "area" and PaletteScreen.can_shrink(screen_shape, preset.frame_shape)
-        self._screen = PaletteScreen(screen_shape, preset.frame_shape if self._resizes_by_itself else None)
+        self._resizes_natively = preset.resize == "area" and PaletteScreen.can_shrink(screen_shape, preset.frame_shape)
+        self._screen = PaletteScreen(screen_shape, preset.frame_shape if self._resizes_natively else None)
         self._raw_frames, self._take_in = self._screen.raw_frames, self._screen.take_in
         self._grey = np.empty(screen_shape, np.uint8)
         self._interpolation = _INTERPOLATIONS[preset.resize]
@@ -79,16 +80,16 @@ class Screen:
         self._restored: npt.NDArray[np.uint8] | None = np.zeros(preset.frame_shape, np.uint8)
 
     def begin_step(self) -> None:
-        """Forget the raw frames read so far: those that follow belong to a new step or reset."""
+        """Discard the raw frames read so far; a new step or reset begins."""
         self._num_read = 0
         self._restored = None
 
     def restore(self, frame: npt.NDArray[np.uint8]) -> None:
-        """Show a frame of earlier, of which there are no raw frames, until the next step or reset."""
+        """Return ``frame``, which was saved, from `frame` until the next step or reset."""
         self._restored = np.array(frame, np.uint8)
 
     def read(self) -> None:
-        """Take in the raw frame that the emulator shows now."""
+        """Read the emulator's current raw frame."""
         newest = self._newest = 1 - self._newest
         self._copy_raw_frame(self._raw_frames[newest])
         if not self._take_in(newest):
@@ -96,10 +97,10 @@ class Screen:
         self._num_read += 1
 
     def frame(self) -> npt.NDArray[np.uint8]:
-        """Make the frame of this step, a fresh ``uint8`` array of the preset's shape; black before the first."""
+        """Return the frame of this step, a new ``uint8`` array of the preset's shape; black before the first step."""
         if self._restored is not None:
             return self._restored.copy()
-        if self._resizes_by_itself:
+        if self._resizes_natively:
             frame: npt.NDArray[np.uint8] = np.empty(self._frame_shape, np.uint8)
             self._screen.write(self._num_read > 1, frame)
             return frame

@@ -1,1 +1,1 @@
-"""From the steps of environments to a memory."""
+"""Record the steps of vector environments in a memory."""

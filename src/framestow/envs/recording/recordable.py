@@ -1,4 +1,7 @@
-"""What the recorder asks of a vector environment before it takes it over."""
+"""Check a vector environment and a memory before recording, and copy rows of observations.
+
+Also here: interrupts deferred while a step is stored, and the first steps of a run resumed without a saved state.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,21 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 
 try:
-    # What the functions of ``signal`` call: 0.5 µs instead of 7, which go into making enums of functions.
+    # The C functions behind ``signal`` take 0.5 µs; the wrappers take 7 µs, because they convert handlers to enums.
     from _signal import getsignal  # type: ignore[import-not-found]
     from _signal import signal as set_handler
 except ImportError:
     from signal import getsignal
     from signal import signal as set_handler
 
-DEFERRED = (int(signal.SIGINT), int(signal.SIGTERM))
+DEFERRED_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))
 
 
 class DeferredInterrupts:
-    """While entered, a signal whose handler is a Python function is noted; the handler runs on the way out.
+    """Context manager that defers the Python handlers of SIGINT and SIGTERM until it exits.
 
-    A step goes into several arrays of a memory one after the other. `KeyboardInterrupt` may be raised between any two
-    lines, and a memory that was left between two of them would be wrong from then on. Signals are handled in
-    the main thread only, so elsewhere nothing is done. Not to be entered twice at once.
+    A memory stores a step in several arrays. A ``KeyboardInterrupt`` between two of them would leave the memory
+    inconsistent. Python handles signals in the main thread only, so other threads need no protection. Not reentrant.
     """
 
     def __init__(self) -> None:
@@ -43,9 +45,9 @@ class DeferredInterrupts:
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in DEFERRED:
+        for number in DEFERRED_SIGNALS:
             handler = getsignal(number)
-            if callable(handler):  # the others are not run by Python: they end the process, or are ignored
+            if callable(handler):  # Python does not run the other handlers, SIG_DFL and SIG_IGN
                 self._handlers.append((number, handler))
                 set_handler(number, self._note)
 
@@ -65,22 +67,22 @@ class DeferredInterrupts:
 
 
 def take_rows(frames: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """Copy those rows of ``frames``, ``(n, *frame)`` or dicts and tuples of such arrays."""
+    """Return a copy of some rows of ``frames``, ``(n, *frame)`` or dicts and tuples of such arrays."""
     return map_arrays(lambda array: array[rows], frames)
 
 
 def take_row(frames: Any, row: Any) -> Any:
-    """One row of ``frames``, a view."""
+    """Return one row of ``frames``, a view."""
     return map_arrays(lambda array: array[row], frames)
 
 
-def newest_of(stacks: Any) -> Any:
-    """Take the newest frame of each stack, ``(n, *frame)``, a view."""
+def newest_frames(stacks: Any) -> Any:
+    """Return the newest frame of each stack, ``(n, *frame)``, a view."""
     return map_arrays(lambda array: array[:, -1], stacks)
 
 
-def put_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
-    """Make a copy of ``frames`` in which each of ``rows`` is replaced."""
+def replace_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
+    """Return a copy of ``frames`` with the ``rows`` replaced."""
 
     def replaced(array: Any, *of_rows: Any) -> Any:
         copy = np.array(array)
@@ -92,7 +94,7 @@ def put_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
 
 
 def stacked_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]:
-    """Make the space of ``stack`` frames of ``space``, along a new first axis."""
+    """Return the space of ``stack`` observations of ``space``, along a new first axis."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: stacked_space(part, stack) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
@@ -108,62 +110,63 @@ def stacked_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[An
     if isinstance(space, spaces.Discrete):
         return spaces.MultiDiscrete([space.n] * stack, dtype=space.dtype.type, start=[space.start] * stack)
     raise InvalidSettingsError(
-        f"observation space {space}: a recorder stacks frames of a Box, MultiBinary, MultiDiscrete or Discrete, and of "
-        "Dicts and Tuples of them; convert it in a wrapper"
+        f"observation space is {space}: a recorder stacks Box, MultiBinary, MultiDiscrete and Discrete, and Dicts and "
+        "Tuples of them; convert it in a wrapper"
     )
 
 
 def check_env(env: Any) -> None:
-    """Refuse what is no vector environment, or is one that has to be put into another first."""
+    """Raise ``InvalidSettingsError`` unless ``env`` is a vector environment that a recorder can step."""
     if hasattr(env, "all_env_ids") and hasattr(env, "config"):
         raise InvalidSettingsError(
-            f"env is the envpool pool {type(env).__name__}: it ends the process at a wrong action and tells infos "
-            "without masks; give Recorder(EnvpoolVectorEnv(pool), memory), from framestow.envs"
+            f"env is the envpool pool {type(env).__name__}: a recorder needs checked actions and infos with masks; use "
+            "Recorder(EnvpoolVectorEnv(pool), memory), from framestow.envs"
         )
     if not (hasattr(env, "num_envs") and hasattr(env, "single_observation_space")):
         raise InvalidSettingsError(
-            f"env is {env}: a recorder records a vector environment; make one of it, SerialVectorEnv([lambda: env])"
+            f"env is {env}: a recorder needs a vector environment; use SerialVectorEnv([lambda: env])"
         )
 
 
 def check_memory(memory: Any) -> None:
-    """Refuse what takes no steps: the `StepSink` that a recorder needs."""
+    """Raise ``InvalidSettingsError`` unless ``memory`` is a `StepSink`."""
     if not (hasattr(memory, "stack") and callable(getattr(memory, "append", None))):
         raise InvalidSettingsError(
-            f"memory is {memory!r}: a recorder fills a ReplayMemory; give one, with num_envs=env.num_envs"
+            f"memory is {memory!r}: a recorder needs a ReplayMemory; make one with num_envs=env.num_envs"
         )
 
 
-def told_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
-    """Ask a vector environment for its autoreset mode: its own attribute first, then its metadata.
+def declared_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
+    """Return the autoreset mode of a vector environment: its attribute ``autoreset_mode``, else its metadata.
 
-    Some classes share one metadata dictionary among their instances; it tells about whichever was made last.
+    The attribute takes precedence, because some classes share one metadata dictionary among all instances.
     """
-    own = getattr(env.unwrapped, "autoreset_mode", None)
-    told = env.metadata.get("autoreset_mode") if own is None else own
-    if told is None:
+    mode = getattr(env.unwrapped, "autoreset_mode", None)
+    if mode is None:
+        mode = env.metadata.get("autoreset_mode")
+    if mode is None:
         raise InvalidSettingsError(
-            f"{env} does not tell its autoreset mode: without it nobody knows which steps are real; pass autoreset_mode"
+            f"{env} has no autoreset mode: the recorder needs it to know which steps are resets; pass autoreset_mode"
         )
-    return told  # type: ignore[no-any-return]
+    return mode  # type: ignore[no-any-return]
 
 
-def ask_to_lend(env: VectorEnv[Any, Any, Any]) -> None:
-    """Have observations lent instead of copied, if ``env`` itself can; what is behind a wrapper stays as it is."""
+def disable_observation_copies(env: VectorEnv[Any, Any, Any]) -> None:
+    """Set ``env.copies_observations = False`` if ``env`` itself, not one that it wraps, has that attribute."""
     if hasattr(type(env), "copies_observations") or "copies_observations" in vars(env):
         env.copies_observations = False  # type: ignore[attr-defined]
 
 
 def state_method(env: VectorEnv[Any, Any, Any], name: str) -> Callable[..., Any] | None:
-    """``state_dict`` or ``load_state_dict`` of ``env`` itself: Gymnasium's wrappers hand on what is not their own."""
+    """Return ``state_dict`` or ``load_state_dict`` of ``env`` itself, not of an environment that it wraps."""
     return getattr(env, name) if hasattr(type(env), name) else None
 
 
-def steps_in_halves(env: VectorEnv[Any, Any, Any]) -> bool:
-    """Whether ``env`` steps while the caller does something else, by itself.
+def has_async_step(env: VectorEnv[Any, Any, Any]) -> bool:
+    """Return whether ``env`` itself has a usable ``step_async`` and ``step_wait``.
 
-    Gymnasium's ``AsyncVectorEnv`` does too, but a wait that was interrupted or timed out leaves its pipes out of step;
-    and its wrappers hand the two calls on to what they wrap, past their own ``step``.
+    Not used: Gymnasium's ``AsyncVectorEnv``, whose pipes are out of sync after an interrupted or timed-out wait, and
+    Gymnasium's wrappers, which pass both calls to the wrapped environment without their own ``step``.
     """
     return (
         hasattr(env, "step_async")
@@ -172,32 +175,31 @@ def steps_in_halves(env: VectorEnv[Any, Any, Any]) -> bool:
     )
 
 
-def sends_some(env: VectorEnv[Any, Any, Any]) -> bool:
-    """Whether ``env`` itself takes actions for some of its environments, and gives those that are ready."""
+def has_send_and_recv(env: VectorEnv[Any, Any, Any]) -> bool:
+    """Return whether ``env`` itself, not an environment that it wraps, has ``send`` and ``recv``."""
     return hasattr(env, "send") and hasattr(env, "recv") and not isinstance(env, VectorWrapper)
 
 
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
 Flags = npt.NDArray[np.bool_]
 
-NO_STATE = "the run was resumed, and the environment keeps no state"
+NO_STATE = "the run was resumed, and the environment has no saved state"
 NOT_IN_MEMORY = "the run was resumed, and its memory has lost the newest frames"
 
 
-class BegunAnew:
-    """Answers in place of a vector environment in the first steps of a resumed run: its episodes are lost.
+class RestartedEpisodes:
+    """Replace the first steps of a resumed run whose environments have no saved state: all episodes restart.
 
-    In the first step nothing is stepped: every episode is truncated, ``infos["episode_lost"]`` says why for those that
-    were running, and the frames are the last ones. The environment is reset as in any step after an end: in the same
-    step (SAME_STEP), in the next (NEXT_STEP), or by the caller (DISABLED). Some of the environments cannot be stepped
-    without the others, so one whose episode had ended before is truncated once more, and reset one step later.
+    The first step truncates every episode at its last frame, and ``infos["episode_lost"]`` gives the reason for those
+    that were running. The reset follows in the same step (SAME_STEP), in the next one (NEXT_STEP) or by the caller
+    (DISABLED). The environments step only together, so an episode that had already ended is truncated once more.
 
     Args:
-        mode: what the vector environment does at an episode's end.
-        had_ended: which episodes were already over, ``(n,)``.
-        newest_frames: gives the last frame of each, ``(n, *frame)``.
-        reset: resets the vector environment; gives the first frames and infos.
-        why: what ``infos["episode_lost"]`` says.
+        mode: autoreset mode of the vector environment.
+        had_ended: episodes that had already ended, ``(n,)``.
+        newest_frames: returns the last frame of each environment, ``(n, *frame)``.
+        reset: resets the vector environment and returns the first frames and infos.
+        why: reason in ``infos["episode_lost"]``.
     """
 
     def __init__(
@@ -210,15 +212,15 @@ class BegunAnew:
     ) -> None:
         self._mode, self._newest_frames, self._reset = mode, newest_frames, reset
         self._lost, self._why = ~had_ended, why
-        self._is_told = False
+        self._has_truncated = False
         self.is_over = False
-        """Whether the vector environment itself answers from now on."""
+        """True once all environments are reset; from then on the vector environment itself steps."""
 
     def step(self) -> VectorStep:
-        """Answer one step."""
+        """Return the five values of a vector environment's ``step``."""
         count = len(self._lost)
         none, everyone = np.zeros(count, np.bool_), np.ones(count, np.bool_)
-        if self._is_told:
+        if self._has_truncated:
             frames, infos = self._reset()
             self.is_over = True
             return frames, np.zeros(count), none, none, infos
@@ -229,7 +231,7 @@ class BegunAnew:
                 final[row] = take_row(frames, row)
             frames, infos = self._reset()
             infos |= {"final_obs": final, "_final_obs": everyone, "final_info": {}, "_final_info": everyone}
-        self._is_told, self.is_over = True, self._mode is not AutoresetMode.NEXT_STEP
+        self._has_truncated, self.is_over = True, self._mode is not AutoresetMode.NEXT_STEP
         reasons = np.full(count, None, object)
         reasons[self._lost] = self._why
         infos |= {"episode_lost": reasons, "_episode_lost": self._lost}

@@ -1,15 +1,15 @@
-"""From the answers of a vector environment to a memory: one recording a mode of autoreset.
+"""Store the steps of a vector environment in a memory, with one function for each autoreset mode.
 
-What is stored is the same in all of them: real steps only, each with the frame that it truly led to.
+The stored transitions are the same in all modes: steps without resets, each with its true next frame.
 
-| mode | the step that ends an episode | the step after it |
+| mode | the step that ends an episode | the next step |
 |---|---|---|
 | NEXT_STEP | append | begin; its action is ignored and not stored |
 | SAME_STEP | append with the frame of ``final_obs``, then begin | append |
 | DISABLED | append; the caller resets with a mask (begin) | append |
 
-A step may be of some environments only, in any order: its rows say of which streams. Where ``infos["episode_lost"]``
-says that nobody saw how an episode ended, nothing is appended; the next begin closes what was open.
+A step may have rows of some environments only, in any order. If ``infos["episode_lost"]`` reports a lost episode, that
+step is not appended, and the next begin closes the episode as truncated.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.recording.recordable import put_rows, take_row, take_rows
+from framestow.envs.recording.recordable import replace_rows, take_row, take_rows
 from framestow.errors import InvalidStepError
 
 Streams = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 class StepSink(Protocol):
-    """What the `Recorder` needs of a memory; `framestow.ReplayMemory` is one."""
+    """Methods of a memory that the `Recorder` calls; `framestow.ReplayMemory` has them."""
 
     @property
     def stack(self) -> int:
-        """How many frames an observation has."""
+        """Number of frames of an observation."""
 
     def begin(self, frames: Any, env_ids: Streams | None = None) -> None:
-        """Start an episode with its first frame on each of ``env_ids`` (all where ``None``), ``(m, *frame)``.
+        """Begin an episode of each of ``env_ids`` (``None`` for all) with its first frame, ``(m, *frame)``.
 
-        An episode that is still open there is closed as cut off. The frames are copied.
+        An episode that is still open is closed as truncated. The frames are copied.
         """
 
     def append(
@@ -49,37 +49,37 @@ class StepSink(Protocol):
         frames: Any,
         env_ids: Streams | None = None,
     ) -> None:
-        """Add what a step of each of ``env_ids`` led to, true final frames included. The frames are copied.
+        """Add a step of each of ``env_ids`` with its next frame, also of steps that end an episode; frames are copied.
 
-        A memory with extras has a method ``_checked_extras(extras, num_steps)``, as `framestow.ReplayMemory`
-        has, and takes what that gives as ``extras=``.
+        A memory with extras also has a method ``_checked_extras(extras, num_steps)``, and takes its result as
+        ``extras=``.
         """
 
     def observations(self) -> npt.NDArray[Any]:
-        """Give what the policy sees now, a fresh array ``(n, stack, *frame)``."""
+        """Return the current observations, a new array ``(n, stack, *frame)``."""
 
 
 def open_episodes(memory: StepSink, num_envs: int) -> npt.NDArray[np.bool_]:
-    """Which streams have an episode that goes on in ``memory``, ``(num_envs,)``; all where it does not tell."""
-    told = getattr(memory, "open_episodes", None)
-    return np.ones(num_envs, np.bool_) if told is None else np.asarray(told, np.bool_)
+    """Return which environments have an open episode, ``(num_envs,)``; all if ``memory`` has no ``open_episodes``."""
+    is_open = getattr(memory, "open_episodes", None)
+    return np.ones(num_envs, np.bool_) if is_open is None else np.asarray(is_open, np.bool_)
 
 
 def final_frames(infos: Mapping[str, Any], rows: npt.NDArray[np.intp]) -> dict[int, Any]:
-    """Take the true last frame of each of ``rows``; no other row of ``final_obs`` is looked at.
+    """Return the true last frame of each of ``rows`` from ``infos["final_obs"]``.
 
-    Gymnasium's array of objects with its mask will do, and so will ALE's dense array without one.
+    Accepts Gymnasium's array of objects with a mask, and ALE's array without one.
 
     Raises:
-        InvalidStepError: one of them is not there.
+        InvalidStepError: ``final_obs`` has no frame of one of the rows.
     """
-    final, is_told = infos.get("final_obs"), infos.get("_final_obs")
-    told = np.full(rows.shape, final is not None) if is_told is None else np.asarray(is_told, np.bool_)[rows]
-    untold = rows[~told]
-    if untold.size:
+    final, mask = infos.get("final_obs"), infos.get("_final_obs")
+    has_frame = np.full(rows.shape, final is not None) if mask is None else np.asarray(mask, np.bool_)[rows]
+    missing = rows[~has_frame]
+    if missing.size:
         raise InvalidStepError(
-            f"environments {untold.tolist()} have ended without final_obs: SAME_STEP must hand the last frame over in "
-            "infos; give the environment's real autoreset_mode"
+            f"environments {missing.tolist()} have ended without final_obs: SAME_STEP must return the last frame in "
+            "infos; pass the environment's real autoreset_mode"
         )
     return {int(row): take_row(final, row) for row in rows}
 
@@ -88,12 +88,12 @@ Flags = npt.NDArray[np.bool_]
 
 
 class SteppedRows(NamedTuple):
-    """What ``m`` environments answered to a step, one row each."""
+    """Results of a step of ``m`` environments, one row each."""
 
     streams: npt.NDArray[np.intp]
-    """Which stream each row is of, ``(m,)``."""
+    """Environment number of each row, ``(m,)``."""
     are_all: bool
-    """Whether these are all streams in their order, so that nothing needs to be picked out."""
+    """Whether the rows are all environments in order."""
     actions: npt.NDArray[Any]
     frames: Any
     rewards: npt.NDArray[Any]
@@ -101,44 +101,44 @@ class SteppedRows(NamedTuple):
     truncated: npt.NDArray[Any]
     infos: dict[str, Any]
     extras: dict[str, npt.NDArray[Any]] | None = None
-    """Extras of the step, a row each; ``None`` where the memory keeps none."""
+    """Extra fields of the step, with ``m`` rows; ``None`` if the memory stores none."""
 
     @property
     def ended(self) -> Flags:
-        """Rows whose episode is over, seen or lost."""
+        """Rows whose episode has ended, lost episodes included."""
         return np.asarray(np.logical_or(self.terminated, self.truncated), np.bool_)
 
     @property
     def lost(self) -> Flags:
-        """Rows whose episode is over without anybody having seen how; no step of theirs is in here."""
+        """Rows whose episode was lost; they hold no step to store."""
         if "episode_lost" not in self.infos:
             return np.zeros(len(self.streams), np.bool_)
         return np.asarray(self.infos["_episode_lost"], np.bool_)
 
 
-# Records a step; ``has_ended``, an entry a stream, tells which wait for their reset and is brought up to date. Gives
-# the infos for the caller.
+# Stores a step and returns the infos for the caller. ``has_ended``, ``(num_envs,)``, marks the environments that need
+# a reset; the function updates it.
 Recording = Callable[[StepSink, SteppedRows, Flags], dict[str, Any]]
 
 
 def record_next_step(memory: StepSink, step: SteppedRows, has_ended: Flags) -> dict[str, Any]:
-    """Append what was stepped, and begin what was only reset."""
+    """Append the rows that stepped, and begin an episode for the rows that were reset."""
     lost, was_reset = step.lost, has_ended[step.streams]
     append(memory, step, ~(was_reset | lost), step.frames)
-    begin(memory, step, was_reset & ~step.ended)  # what has ended still waits: nothing was reset there
+    begin(memory, step, was_reset & ~step.ended)  # an episode lost in its reset step still needs one
     has_ended[step.streams] = step.ended
     return step.infos
 
 
 def record_same_step(memory: StepSink, step: SteppedRows, has_ended: Flags) -> dict[str, Any]:  # noqa: ARG001
-    """Append everything, with the true last frames, and begin where an episode has ended."""
+    """Append all rows with their true last frames, and begin the next episodes."""
     ended, lost = step.ended, step.lost
     if not ended.any():
         append(memory, step, ~lost, step.frames)
         return step.infos
     seen = ended & ~lost
-    led_to = put_rows(step.frames, final_frames(step.infos, np.flatnonzero(seen)))
-    append(memory, step, ~lost, led_to)
+    next_frames = replace_rows(step.frames, final_frames(step.infos, np.flatnonzero(seen)))
+    append(memory, step, ~lost, next_frames)
     final_observations = np.full(len(step.streams), None, object)
     stacks = memory.observations()
     for row in np.flatnonzero(ended):
@@ -148,7 +148,7 @@ def record_same_step(memory: StepSink, step: SteppedRows, has_ended: Flags) -> d
 
 
 def record_disabled(memory: StepSink, step: SteppedRows, has_ended: Flags) -> dict[str, Any]:
-    """Append everything: whoever steps also resets."""
+    """Append all rows; the caller resets."""
     append(memory, step, ~step.lost, step.frames)
     has_ended[step.streams] = step.ended
     return step.infos
@@ -169,22 +169,22 @@ def begin(memory: StepSink, step: SteppedRows, mask: Flags) -> None:
         memory.begin(take_rows(step.frames, np.flatnonzero(mask)), step.streams[mask])
 
 
-def append(memory: StepSink, step: SteppedRows, mask: Flags, led_to: Any) -> None:
-    """Append the rows of ``mask``; those of all streams go as they are, without a copy in between."""
+def append(memory: StepSink, step: SteppedRows, mask: Flags, next_frames: Any) -> None:
+    """Append the rows of ``mask``; all rows of all environments are passed without a copy."""
     is_whole = step.are_all and mask.all()
     rows = None if is_whole else np.flatnonzero(mask)
     extra: dict[str, Any] = {}
     if step.extras is not None:
         extra["extras"] = step.extras if rows is None else take_rows(step.extras, rows)
     if rows is None:
-        memory.append(step.actions, step.rewards, step.terminated, step.truncated, led_to, **extra)
+        memory.append(step.actions, step.rewards, step.terminated, step.truncated, next_frames, **extra)
     elif rows.size:
         memory.append(
             step.actions[rows],
             step.rewards[rows],
             step.terminated[rows],
             step.truncated[rows],
-            led_to if mask.all() else take_rows(led_to, rows),
+            next_frames if mask.all() else take_rows(next_frames, rows),
             step.streams[rows],
             **extra,
         )

@@ -1,1 +1,1 @@
-"""Many environments as one: what every vector environment of framestow shares, and the one in this process."""
+"""The vector environment of this process, and the code that all vector environments of framestow share."""

@@ -1,12 +1,12 @@
-"""What a vector environment does with an environment whose episode has ended: one policy object a mode.
+"""Step one environment in each of Gymnasium's three autoreset modes.
 
 | mode | the step that ends an episode returns | the next step |
 |---|---|---|
-| NEXT_STEP | the final observation | ignores the action and resets: reward 0, no flag |
-| SAME_STEP | the next episode's first observation; the final one and its info are in ``infos`` | is an ordinary one |
-| DISABLED | the final observation | is refused until the caller has reset it with a mask |
+| NEXT_STEP | the final observation | ignores the action and resets: reward 0, both flags False |
+| SAME_STEP | the next episode's first observation; the final one and its info are in ``infos`` | is an ordinary step |
+| DISABLED | the final observation | raises an error until the caller resets the environment with a mask |
 
-A policy sees one environment, so serial and worker vector environments share it. It holds no state.
+Each mode has a policy without state, which `SerialVectorEnv` and the workers of `WorkerVectorEnv` share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 
 
 class StepOutcome(NamedTuple):
-    """What one environment answers to a step."""
+    """Result of a step of one environment."""
 
     observation: Any
     reward: float
@@ -34,19 +34,19 @@ class StepOutcome(NamedTuple):
 
 
 class AutoresetPolicy(Protocol):
-    """How to step one environment that may have ended."""
+    """How to step one environment whose episode may have ended."""
 
     mode: AutoresetMode
 
     def check(self, has_ended: npt.NDArray[np.bool_]) -> None:
-        """Refuse a step, before any environment is touched, that the mode does not allow."""
+        """Raise ``InvalidStepError`` if the mode does not allow a step now; called before any environment steps."""
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:
-        """Step ``env``, whose episode ``has_ended`` before this step or not."""
+        """Step ``env``; ``has_ended`` says whether its episode ended in an earlier step."""
 
 
 class NextStep:
-    """The step after the last one resets, and does nothing else."""
+    """The step after the end of an episode only resets."""
 
     mode = AutoresetMode.NEXT_STEP
 
@@ -54,11 +54,11 @@ class NextStep:
         """Allow every step."""
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:
-        """Reset where the episode has ended, else step."""
+        """Reset if the episode has ended, else step."""
         if has_ended:
             observation, info = env.reset()
             return StepOutcome(observation, 0.0, False, False, info)
-        return stepped(env, action)
+        return step_once(env, action)
 
 
 class SameStep:
@@ -70,8 +70,8 @@ class SameStep:
         """Allow every step."""
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:  # noqa: ARG002
-        """Step, and where that ends the episode reset and hand the end over in ``info``."""
-        outcome = stepped(env, action)
+        """Step; if that ends the episode, reset and return the final observation and info in ``info``."""
+        outcome = step_once(env, action)
         if not (outcome.terminated or outcome.truncated):
             return outcome
         # Copied, because an environment may reuse its array for the observation that its reset returns.
@@ -81,12 +81,12 @@ class SameStep:
 
 
 class Disabled:
-    """Nothing is reset but by the caller."""
+    """Only the caller resets."""
 
     mode = AutoresetMode.DISABLED
 
     def check(self, has_ended: npt.NDArray[np.bool_]) -> None:
-        """Refuse to step while an environment waits for its reset."""
+        """Raise ``InvalidStepError`` while an environment needs a reset."""
         if has_ended.any():
             raise InvalidStepError(
                 f"environments {np.flatnonzero(has_ended).tolist()} have ended: with autoreset disabled they need a "
@@ -94,8 +94,8 @@ class Disabled:
             )
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:  # noqa: ARG002
-        """Step."""
-        return stepped(env, action)
+        """Step ``env``."""
+        return step_once(env, action)
 
 
 POLICIES: dict[AutoresetMode, AutoresetPolicy] = {
@@ -106,10 +106,9 @@ POLICIES: dict[AutoresetMode, AutoresetPolicy] = {
 def lost_outcome(
     mode: AutoresetMode, last_observation: Any, why: str, reset: Callable[[], tuple[Any, dict[str, Any]]]
 ) -> StepOutcome:
-    """Answer a step of an environment whose episode nobody saw end, without stepping it.
+    """Return the outcome of a step of an environment whose episode was lost, without stepping it.
 
-    The episode counts as truncated, with reward 0, at the last observation that was seen. ``reset`` starts the next
-    episode, which SAME_STEP does at once.
+    The episode is truncated at the last received observation, with reward 0. SAME_STEP calls ``reset`` at once.
     """
     info: dict[str, Any] = {"episode_lost": why}
     if mode is not AutoresetMode.SAME_STEP:
@@ -120,22 +119,20 @@ def lost_outcome(
 
 
 def find_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Give the mode of that name or value (``"NextStep"``), or the one handed in."""
+    """Return the autoreset mode with this value, such as ``"NextStep"``; a mode is returned unchanged."""
     try:
         return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
     except ValueError:
         values = ", ".join(repr(each.value) for each in AutoresetMode)
-        raise InvalidSettingsError(f"autoreset_mode is {mode!r}: it is no AutoresetMode; choose {values}") from None
+        raise InvalidSettingsError(f"autoreset_mode is {mode!r}: it must be one of {values}") from None
 
 
-def stepped(env: gymnasium.Env[Any, Any], action: Any) -> StepOutcome:
-    """Step an environment and bring its answer into plain form; a reward of shape ``(1,)`` is taken as a number."""
+def step_once(env: gymnasium.Env[Any, Any], action: Any) -> StepOutcome:
+    """Step an environment and return the result with Python's number types; a reward may have shape ``(1,)``."""
     observation, reward, terminated, truncated, info = env.step(action)
     if type(reward) is float:
         return StepOutcome(observation, reward, bool(terminated), bool(truncated), info)
     number = np.asarray(reward)
     if number.size != 1:
-        raise InvalidStepError(
-            f"reward has shape {number.shape}: an environment gives one number a step; sum it in a wrapper"
-        )
+        raise InvalidStepError(f"reward has shape {number.shape}: it must be one number; sum it in a wrapper")
     return StepOutcome(observation, float(number.item()), bool(terminated), bool(truncated), info)

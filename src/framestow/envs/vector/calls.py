@@ -1,4 +1,4 @@
-"""What every vector environment does with a call: spaces, actions, reset options, errors, rendering."""
+"""Check the arguments of vector environments: spaces, actions and reset options. Also errors, and tiled images."""
 
 from __future__ import annotations
 
@@ -21,64 +21,60 @@ class ClosedError(InvalidStepError, ClosedEnvironmentError):
 
 
 class StepPendingError(InvalidStepError, AlreadyPendingCallError):
-    """A call while a step is in flight that has to be taken back first."""
+    """A call while a step is in flight; the step must be received first."""
 
     def __init__(self, message: str, name: str = "step") -> None:
-        super().__init__(message)  # type: ignore[call-arg]  # a ValueError first: it takes the message alone
+        super().__init__(message)  # type: ignore[call-arg]  # ValueError is first in the MRO and takes the message alone
         self.name = name  # Gymnasium's handlers read it
 
 
 class NoStepPendingError(InvalidStepError, NoAsyncCallError):
-    """Waiting for a step that nobody began."""
+    """A wait for a step, but no step is in flight."""
 
     def __init__(self, message: str, name: str = "step") -> None:
-        super().__init__(message)  # type: ignore[call-arg]  # a ValueError first: it takes the message alone
+        super().__init__(message)  # type: ignore[call-arg]  # as above
         self.name = name  # Gymnasium's handlers read it
 
 
-def words_of(error: BaseException) -> str:
-    """What an exception says; some cannot even do that, and must not hide which environment raised them."""
+def error_text(error: BaseException) -> str:
+    """Return the message of an exception, also of one whose ``__str__`` raises."""
     try:
         return str(error)
     except Exception as trouble:
-        return f"its text raised {type(trouble).__name__}"
+        return f"its message raised {type(trouble).__name__}"
 
 
 class EnvSpaces(NamedTuple):
-    """What one environment shows and takes."""
+    """Spaces of an environment."""
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
 
 
 def checked_factories(env_fns: Any) -> list[Callable[[], Any]]:
-    """List the functions that make environments; ``InvalidSettingsError`` where one is none, or there is none."""
+    """Return ``env_fns`` as a list; raise ``InvalidSettingsError`` unless it has functions, one at least."""
     if isinstance(env_fns, (str, bytes)) or not isinstance(env_fns, Iterable):
         raise InvalidSettingsError(f"env_fns is {env_fns!r}: it must be a list of functions, one for each environment")
     factories = list(env_fns)
     for number, make in enumerate(factories):
         check_callable(f"env_fns[{number}]", make, "a function without arguments that makes an environment")
     if not factories:
-        raise InvalidSettingsError("env_fns is empty: at least one environment is needed; give one function each")
+        raise InvalidSettingsError("env_fns is empty: it must have a function for each environment, one at least")
     return factories
 
 
 def check_equal_spaces(spaces: Sequence[EnvSpaces]) -> None:
-    """Refuse environments, one entry each, that cannot stand side by side.
-
-    Raises:
-        InvalidSettingsError: one has other spaces than the first; the message says which.
-    """
+    """Raise ``InvalidSettingsError`` if an environment has other spaces than the first; the message names it."""
     for number, each in enumerate(spaces):
         for kind, ours, first in zip(EnvSpaces._fields, each, spaces[0], strict=True):
             if ours != first:
                 raise InvalidSettingsError(
-                    f"environment {number} has the {kind} {ours}: environment 0 has {first}; make them equal"
+                    f"environment {number} has the {kind} {ours}: it must be equal to environment 0's, {first}"
                 )
 
 
 def batched_spaces(single: EnvSpaces, num_envs: int) -> EnvSpaces:
-    """Spaces of ``num_envs`` such environments together.
+    """Return the batched spaces of ``num_envs`` environments.
 
     Raises:
         InvalidSettingsError: Gymnasium cannot batch one of them.
@@ -96,12 +92,11 @@ def batched_spaces(single: EnvSpaces, num_envs: int) -> EnvSpaces:
 def one_action_each(
     actions: Any, single_space: gymnasium.Space[Any], batched_space: gymnasium.Space[Any], num_envs: int
 ) -> Sequence[Any] | npt.NDArray[Any]:
-    """Take a batch of actions apart into one an environment, each of which ``single_space`` contains.
-
-    What comes back may be the caller's own array.
+    """Return one action for each environment from a batch, all checked; may return the caller's array.
 
     Raises:
-        InvalidStepError: too few, too many, or one that is none of the space; the message says for which environment.
+        InvalidStepError: too few or too many actions, or one outside ``single_space``; the message names the
+            environment.
     """
     if isinstance(single_space, gymnasium.spaces.Discrete):
         return _checked_numbers(actions, single_space, batched_space)
@@ -110,9 +105,9 @@ def one_action_each(
     try:
         each = list(iterate(batched_space, actions))
     except Exception as error:
-        raise InvalidStepError(f"actions are {actions!r}: {batched_space} is needed; {error}") from error
+        raise InvalidStepError(f"actions are {actions!r}: they must be a batch of {batched_space}; {error}") from error
     if len(each) != num_envs:
-        raise InvalidStepError(f"actions are {len(each)}: {num_envs} environments need one each; give exactly so many")
+        raise InvalidStepError(f"there are {len(each)} actions: {num_envs} environments need one each")
     for number, action in enumerate(each):
         if not single_space.contains(action):
             raise InvalidStepError(f"action {action!r} for environment {number}: it is not in {single_space}; clip it")
@@ -125,7 +120,7 @@ def _checked_numbers(
     numbers = np.asarray(actions)
     if numbers.shape != batched_space.shape:
         raise InvalidStepError(
-            f"actions have shape {numbers.shape}: one each is needed, shape {batched_space.shape}; "
+            f"actions have shape {numbers.shape}: they must have shape {batched_space.shape}; "
             "give an action for every environment, also for one that only resets"
         )
     if numbers.dtype.kind not in "iu":
@@ -135,7 +130,7 @@ def _checked_numbers(
         wrong = np.flatnonzero((numbers < first) | (numbers > last))
         raise InvalidStepError(
             f"action {numbers[wrong[0]]} for environment {wrong[0]}: {single_space} takes {first} to {last}; "
-            "draw from single_action_space"
+            "sample from single_action_space"
         )
     return numbers
 
@@ -144,7 +139,7 @@ def _checked_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDA
     array = np.asarray(actions)
     if array.shape != batched_space.shape:
         raise InvalidStepError(
-            f"actions have shape {array.shape}: the environments together need {batched_space.shape}; give one each"
+            f"actions have shape {array.shape}: they must have shape {batched_space.shape}, one for each environment"
         )
     if batched_space.dtype is not None and np.can_cast(array.dtype, batched_space.dtype, casting="same_kind"):
         array = array.astype(batched_space.dtype)
@@ -154,17 +149,17 @@ def _checked_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDA
 def split_options(
     options: Mapping[str, Any] | None, num_envs: int
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Any] | None]:
-    """Which environments to reset, and what the environments get of ``options``, which stay untouched.
+    """Return the mask of environments to reset, and a copy of ``options`` without ``reset_mask``.
 
     Raises:
-        InvalidStepError: ``options["reset_mask"]`` is no array of ``num_envs`` booleans, or none of them is true.
+        InvalidStepError: ``options["reset_mask"]`` is not an array of ``num_envs`` booleans, or all are False.
     """
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, np.bool_), None if options is None else dict(options)
     mask = np.asarray(options["reset_mask"])
     if mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
         raise InvalidStepError(
-            f"reset_mask is {mask.tolist()}: it must hold {num_envs} booleans, one of them true at least; "
+            f"reset_mask is {mask.tolist()}: it must have {num_envs} booleans, at least one of them True; "
             "leave it out to reset all"
         )
     others = {key: value for key, value in options.items() if key != "reset_mask"}
@@ -172,36 +167,37 @@ def split_options(
 
 
 def require_none_left_idle(mask: npt.NDArray[np.bool_], needs_reset: npt.NDArray[np.bool_]) -> None:
-    """Refuse a ``reset_mask`` that leaves out environments without an episode, whose observations nobody knows."""
+    """Raise ``InvalidStepError`` if ``mask`` leaves out an environment that has no episode, so no observation."""
     untouched = needs_reset & ~mask
     if untouched.any():
         raise InvalidStepError(
-            f"reset_mask leaves out idle environments {np.flatnonzero(untouched).tolist()}: reset all first"
+            f"reset_mask leaves out environments {np.flatnonzero(untouched).tolist()}, which have no episode: "
+            "reset all environments first"
         )
 
 
-def tiled(pictures: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
-    """Lay pictures out in a grid, row by row, as square as their number allows, black where there is none.
+def tile_images(pictures: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+    """Return one image with all ``pictures`` in a grid, as square as possible; unused cells are black.
 
-    Takes ``uint8`` pictures of one shape, ``(H, W)`` or ``(H, W, C)``; gives a fresh array of ``rows * H`` by
-    ``columns * W``. Baselines' ``tile_images`` does so, too (OpenAI Baselines, 2017).
+    The pictures are ``uint8`` of one shape, ``(H, W)`` or ``(H, W, C)``. The result is a new array of ``rows * H`` by
+    ``columns * W``, as from ``tile_images`` of OpenAI Baselines (2017).
 
-    >>> tiled([np.full((1, 1), shade, np.uint8) for shade in (1, 2, 3)])
+    >>> tile_images([np.full((1, 1), shade, np.uint8) for shade in (1, 2, 3)])
     array([[1, 2],
            [3, 0]], dtype=uint8)
 
     Raises:
-        InvalidStepError: no picture at all, one that is none, or pictures of unequal shape.
+        InvalidStepError: no pictures, pictures of unequal shapes, or a value that is no picture.
     """
     if not len(pictures):
-        raise InvalidStepError("pictures are none: a grid needs one at least; render an environment first")
-    arrays = [_checked(picture, number) for number, picture in enumerate(pictures)]
+        raise InvalidStepError("there are no pictures: a grid needs at least one; render an environment first")
+    arrays = [_as_picture(picture, number) for number, picture in enumerate(pictures)]
     height, width, *channels = shape = arrays[0].shape
     for number, array in enumerate(arrays):
         if array.shape != shape:
             raise InvalidStepError(
-                f"picture {number} has shape {array.shape}: picture 0 has {shape}; a grid takes equal ones, "
-                "so lay them out apart"
+                f"picture {number} has shape {array.shape}: it must have the shape of picture 0, {shape}; "
+                "render with tiled=False"
             )
     rows = round(math.sqrt(len(arrays)))
     columns = math.ceil(len(arrays) / rows)
@@ -210,12 +206,12 @@ def tiled(pictures: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
     return grid.swapaxes(1, 2).reshape(rows * height, columns * width, *channels)
 
 
-def _checked(picture: Any, number: int) -> npt.NDArray[np.uint8]:
+def _as_picture(picture: Any, number: int) -> npt.NDArray[np.uint8]:
     is_picture = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim in (2, 3)
     if not is_picture:
-        told = f"{picture.dtype} of shape {picture.shape}" if isinstance(picture, np.ndarray) else repr(picture)
+        found = f"{picture.dtype} of shape {picture.shape}" if isinstance(picture, np.ndarray) else repr(picture)
         raise InvalidStepError(
-            f"picture {number} is {told}: a grid takes uint8 pictures (H, W) or (H, W, C); make the environments with "
+            f"picture {number} is {found}: it must be uint8 of shape (H, W) or (H, W, C); make the environments with "
             "render_mode='rgb_array'"
         )
     return picture  # type: ignore[no-any-return]

@@ -1,61 +1,60 @@
-"""State of an environment, layer by layer: the environment itself and each wrapper around it."""
+"""Save and restore the state of any environment, layer by layer: the environment and its wrappers."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ale_py
 import gymnasium
 
-from framestow.envs.atari.games import GAMES_NOT_RESTORED
 from framestow.envs.vector.plain_values import (
     MISSING,
     PYTHON_KINDS,
     Described,
-    PlainObjects,
+    PlainObjectKind,
     StateReader,
     StateWriter,
     UnreadableError,
-    keeps_all_in_attributes,
+    has_only_attributes,
+    incompatible,
     path_of,
     plain_copy,
-    refused,
 )
 from framestow.errors import IncompatibleError
 
 
-class Spaces:
-    """Spaces, which never change but for the generators that their ``sample`` draws from."""
+class SpaceKind:
+    """Spaces; their only state is the random generator of ``sample``."""
 
     name, is_shared = "space", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Any space, users' own too."""
+        """Return whether it is a space, of a user's class too."""
         return isinstance(value, gymnasium.Space)
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
-        """Describe the generators, of the spaces inside too; ``None`` where there is none yet."""
+        """Describe the generators of the space and of its parts; ``None`` for a generator not made yet."""
         inside = list(_spaces_in(value))
         generators = [reader.read(vars(space).get("_np_random"), f"the generator of {place}") for space in inside]
         return {"generators": generators}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Give the space that is there, and have its generators follow."""
+        """Return ``present``, and defer setting its generators."""
         spaces = list(_spaces_in(present)) if isinstance(present, gymnasium.Space) else []
         if len(spaces) != len(described["generators"]):
-            raise refused(place, f"it was a space of {len(described['generators'])} and is {present!r}")
+            raise incompatible(place, f"it was a space of {len(described['generators'])} and is {present!r}")
         for space, generator in zip(spaces, described["generators"], strict=True):
             made = writer.write(generator, MISSING, f"the generator of {place}")
-            writer.afterwards(partial(setattr, space, "_np_random", made))
+            writer.defer(partial(setattr, space, "_np_random", made))
         return present
 
 
 def _spaces_in(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
-    """A space and, in a fixed order, all that it is made of."""
+    """Yield a space and all its parts in a fixed order."""
     yield space
     for part in vars(space).values():
         parts = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else (part,)
@@ -64,104 +63,112 @@ def _spaces_in(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
                 yield from _spaces_in(each)
 
 
-class Emulators:
-    """ale-py's emulators, where the state that they give is the whole of it."""
+class EmulatorKind:
+    """ale-py emulators whose saved state is complete."""
 
     name, is_shared = "emulator", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """ale-py's interface."""
-        return isinstance(value, ale_py.ALEInterface)
+        """Return whether it is an ``ALEInterface``."""
+        return _is_emulator(value)
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
-        """Give the emulator's own state, with its generator."""
+        """Describe the emulator by its serialized state, random generator included."""
+        from framestow.envs.atari.games import GAMES_NOT_RESTORED  # noqa: PLC0415  # needs ale-py, which is optional here
+
         game = _game_of(value)
         if value.getFloat("repeat_action_probability"):
             raise UnreadableError(
-                f"{place} is an emulator that repeats actions by chance, and its state leaves out the action it holds"
+                f"{place} is an emulator with sticky actions, and its state leaves out the last action"
             )
         if value.getBool("sound_obs") or game in GAMES_NOT_RESTORED:
             raise UnreadableError(f"{place} is an emulator of {game} whose state ale-py does not restore exactly")
         return {"game": game, "state": value.cloneState(include_rng=True).serialize()}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Give the emulator that is there, and have it go on from the state."""
-        if not isinstance(present, ale_py.ALEInterface) or _game_of(present) != described["game"]:
-            raise refused(place, f"it was an emulator of {described['game']}")
+        """Return ``present``, and defer restoring its state."""
+        if not _is_emulator(present) or _game_of(present) != described["game"]:
+            raise incompatible(place, f"it was an emulator of {described['game']}")
         try:
-            state = ale_py.ALEState(described["state"])
+            state = sys.modules["ale_py"].ALEState(described["state"])
         except Exception as error:
-            raise refused(place, f"its emulator's part is damaged, {error}") from error
-        writer.afterwards(partial(present.restoreState, state))
+            raise incompatible(place, f"the state of its emulator is damaged, {error}") from error
+        writer.defer(partial(present.restoreState, state))
         return present
+
+
+def _is_emulator(value: Any) -> bool:
+    ale_py = sys.modules.get("ale_py")  # an emulator can only exist once ale-py is imported
+    return ale_py is not None and isinstance(value, ale_py.ALEInterface)
 
 
 def _game_of(emulator: Any) -> str:
     return Path(emulator.getString("rom_file")).stem
 
 
-ENVIRONMENT_KINDS = (Spaces(), Emulators())
-
-
-_KINDS = (*ENVIRONMENT_KINDS, *PYTHON_KINDS, PlainObjects())
-# What an environment was made with, and Gymnasium's record of it: the same in the one that takes the state.
-_MADE_WITH = frozenset(
+_KINDS = (SpaceKind(), EmulatorKind(), *PYTHON_KINDS, PlainObjectKind())
+# Arguments of an environment, and Gymnasium's record of them: equal in the environment that loads the state.
+_CONSTRUCTION = frozenset(
     ("env", "spec", "_cached_spec", "metadata", "_metadata", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs")
 )
-_START_TIME = "episode_start_time"  # of RecordEpisodeStatistics: means something in its own process only
+_START_TIME = "episode_start_time"  # of RecordEpisodeStatistics: valid in one process only
 
 
 def take_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
-    """Everything that the future of an environment with its wrappers depends on; ``None`` where that cannot be read.
+    """Return the complete state of an environment with its wrappers, or ``None`` if part of it cannot be read.
 
-    It holds numbers, text, bytes, arrays, and lists and dictionaries of them, all copies: what
-    `framestow.training.checkpoint` packs. An environment made alike that takes it by `put_state`, in another process
-    too, gives bit for bit what this one will give. `why_no_state` says what stands in the way of one.
+    The state is a copy made of numbers, text, bytes, arrays, and lists and dictionaries of them. An environment made
+    with the same arguments continues from it bit for bit after `put_state`, in another process too. `why_no_state`
+    names the part that cannot be read.
 
-    A layer that has ``state_dict`` and ``load_state_dict`` speaks for itself, and for no other layer. Of any other, the
-    attributes are read: plain values, arrays, containers, random generators, enumerations, the generators of spaces,
-    ale-py emulators, and plain objects of classes from the environment's own package.
-    Rather none than a wrong one: an attribute of any other kind, arrays that overlap, sets (whose order is part of a
-    course and would change) and compiled objects mean that there is no state. What environments share with one another
-    in their classes or modules cannot be seen.
+    A layer with ``state_dict`` and ``load_state_dict`` is saved by them. Of any other layer the attributes are read:
+    plain values, arrays, containers, random generators, enumerations, generators of spaces, ale-py emulators, and
+    plain objects of the environment's own package.
+
+    Not supported: attributes of any other type, overlapping arrays, sets (their order would change) and compiled
+    objects. Not detected: values that environments share in their classes or modules.
     """
     return _read_layers(env)[0]
 
 
 def why_no_state(env: gymnasium.Env[Any, Any]) -> str:
-    """Say which part of an environment has no state that can be read; empty where all of it has."""
+    """Return which part of an environment cannot be read; empty if all of it can."""
     return _read_layers(env)[1]
 
 
 def put_state(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
-    """Have an environment, made like the one that `take_state` was asked about, go on from there.
+    """Restore a state of `take_state` in an environment that was made with the same arguments.
 
     Raises:
-        IncompatibleError: the state is of other layers, or of the same made with other arguments. Nothing has changed
-            then, unless a layer's own ``load_state_dict`` has refused it.
+        IncompatibleError: the state is of other layers, or of layers made with other arguments. The environment is
+            unchanged, unless a layer's own ``load_state_dict`` raised.
     """
     layers = _layers_of(env)
     described, ours = state.get("layers", []), [path_of(type(layer)) for layer in layers]
     theirs = [layer["class"] for layer in described]
     if theirs != ours:
-        raise IncompatibleError(f"state is of {theirs}, outermost first: this is {ours}; make the environment alike")
+        raise IncompatibleError(
+            f"state is of {theirs}, outermost first: this is {ours}; make the environment with the same wrappers"
+        )
     writer = StateWriter(layers, _KINDS)
     try:
-        written = [_written(writer, layer, each["attributes"]) for layer, each in zip(layers, described, strict=True)]
+        written = [
+            _write_layer(writer, layer, each["attributes"]) for layer, each in zip(layers, described, strict=True)
+        ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         if isinstance(error, IncompatibleError):
             raise
-        raise IncompatibleError(f"state cannot be read, {error!r}: it is damaged; take it from a copy") from error
+        raise IncompatibleError(f"state cannot be read, {error!r}: it is damaged; use a copy") from error
     for layer, each in zip(reversed(layers), reversed(described), strict=True):
         if each["own"] is not None:
             layer.load_state_dict(plain_copy(each["own"], path_of(type(layer))))
     for layer, each, attributes in zip(layers, described, written, strict=True):
-        _set_attributes(layer, attributes, speaks_for_itself=each["own"] is not None)
-    writer.finish()
+        _set_attributes(layer, attributes, has_own_state=each["own"] is not None)
+    writer.apply()
 
 
 def _layers_of(env: gymnasium.Env[Any, Any]) -> list[gymnasium.Env[Any, Any]]:
-    """The outermost wrapper first, the environment itself last."""
+    """Return the wrappers, outermost first, and the environment last."""
     layers = [env]
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)
@@ -176,24 +183,24 @@ def _read_layers(env: gymnasium.Env[Any, Any]) -> tuple[dict[str, Any] | None, s
     except UnreadableError as reason:
         return None, str(reason)
     except RecursionError:
-        return None, f"{path_of(type(env))} holds values nested too deep"
-    except Exception as error:  # of a user's object that does not even let itself be looked at
+        return None, f"{path_of(type(env))} has values nested too deep"
+    except Exception as error:  # a property of a user's object may raise anything
         return None, f"{path_of(type(env))} raised {error!r} while it was read"
 
 
 def _read_layer(reader: StateReader, layer: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     kind = type(layer)
-    attributes = {name: value for name, value in getattr(layer, "__dict__", {}).items() if name not in _MADE_WITH}
+    attributes = {name: value for name, value in getattr(layer, "__dict__", {}).items() if name not in _CONSTRUCTION}
     own = None
     if hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict"):
         own = _own_state(layer)
         attributes = {name: value for name, value in attributes.items() if _is_gymnasiums(name, value)}
-    elif not keeps_all_in_attributes(kind):
-        raise UnreadableError(f"{path_of(kind)} keeps values outside of its attributes")
+    elif not has_only_attributes(kind):
+        raise UnreadableError(f"{path_of(kind)} has values outside its attributes, in slots or compiled code")
     elif isinstance(layer, gymnasium.wrappers.RecordEpisodeStatistics):
         attributes[_START_TIME] = time.perf_counter() - attributes[_START_TIME]
     elif isinstance(layer, gymnasium.wrappers.PassiveEnvChecker) and attributes.get("_previous_data") is not None:
-        # It only compares two steps' arrays, by identity: a course has nothing of it, and no copy would do.
+        # It only compares the arrays of two steps by identity, which a copy cannot keep and no result depends on.
         attributes |= {"checked_step": True, "checked_data_reuse": True, "_previous_data": None}
     described = {name: reader.read(value, f"{kind.__qualname__}.{name}") for name, value in attributes.items()}
     return {"class": path_of(kind), "own": own, "attributes": described}
@@ -209,11 +216,11 @@ def _own_state(layer: Any) -> Any:
 
 
 def _is_gymnasiums(name: str, value: Any) -> bool:
-    """What every environment has from Gymnasium, and a ``state_dict`` written for one class forgets."""
+    """Return whether an attribute is of ``gymnasium.Env``, which a user's ``state_dict`` usually leaves out."""
     return name in ("_np_random", "_np_random_seed") or isinstance(value, gymnasium.Space)
 
 
-def _written(writer: StateWriter, layer: gymnasium.Env[Any, Any], described: dict[str, Any]) -> dict[str, Any]:
+def _write_layer(writer: StateWriter, layer: gymnasium.Env[Any, Any], described: dict[str, Any]) -> dict[str, Any]:
     present, place = getattr(layer, "__dict__", {}), type(layer).__qualname__
     written = {
         name: writer.write(each, present.get(name, MISSING), f"{place}.{name}") for name, each in described.items()
@@ -223,9 +230,9 @@ def _written(writer: StateWriter, layer: gymnasium.Env[Any, Any], described: dic
     return written
 
 
-def _set_attributes(layer: gymnasium.Env[Any, Any], attributes: dict[str, Any], speaks_for_itself: bool) -> None:
-    if not speaks_for_itself:
-        for name in [name for name in vars(layer) if name not in attributes and name not in _MADE_WITH]:
+def _set_attributes(layer: gymnasium.Env[Any, Any], attributes: dict[str, Any], has_own_state: bool) -> None:
+    if not has_own_state:
+        for name in [name for name in vars(layer) if name not in attributes and name not in _CONSTRUCTION]:
             del vars(layer)[name]
     if attributes:
         vars(layer).update(attributes)

@@ -1,4 +1,4 @@
-"""Many environments in this process behind one vector environment."""
+"""Step many environments in this process as one vector environment."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from framestow.envs.vector.calls import (
     batched_spaces,
     check_equal_spaces,
     checked_factories,
+    error_text,
     one_action_each,
     require_none_left_idle,
     split_options,
-    words_of,
+    tile_images,
 )
-from framestow.envs.vector.calls import tiled as tile
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.vector_state import (
-    LostEpisodes,
-    begin_anew_without_state,
+    PendingLosses,
     check_vector_state,
     env_entry,
+    restart_stateless_envs,
     vector_state,
 )
 from framestow.errors import EnvironmentFailedError, InvalidStepError
@@ -42,23 +42,30 @@ EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
 
 class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
-    """Steps its environments one after another, in all three of Gymnasium's autoreset modes.
+    """Vector environment that steps its environments one after another, in any of Gymnasium's autoreset modes.
 
-    Any observation and action space that Gymnasium can batch works; one that it cannot is refused at construction.
-    Observations, rewards and flags are fresh arrays at every call: they belong to the caller. The mode stands in this
-    instance's own ``metadata["autoreset_mode"]``.
+    Works with every observation and action space that Gymnasium can batch. Observations, rewards and flags are new
+    arrays at every call. ``metadata["autoreset_mode"]`` gives the mode.
 
-    ``reset(seed=number)`` spreads the number with `framestow.envs.seeding.spawn_seeds`; a list seeds each environment
-    as it is. ``reset(options={"reset_mask": mask})`` resets only those of the ``(num_envs,)`` boolean mask, and the
-    others keep their episodes; the caller's ``options`` stay as they are.
+    ``reset(seed=number)`` derives a seed for each environment with `framestow.envs.seeding.spawn_seeds`; a list gives
+    each environment its seed. ``reset(options={"reset_mask": mask})`` resets only the environments in the boolean
+    ``(num_envs,)`` mask.
 
-    When an environment raises, the call raises `EnvironmentFailedError` naming it and its action. Those before it have
-    then been stepped and those after it have not, so only a reset of all of them goes on from there.
+    If an environment raises, the call raises `EnvironmentFailedError` with its number and action. Some environments
+    have then stepped and some have not, so all need a reset.
 
     Args:
-        env_fns: makes the environments, called once each; their spaces must be equal.
+        env_fns: functions that make the environments, each called once; all environments must have equal spaces.
         autoreset_mode: ``NEXT_STEP``, ``SAME_STEP`` or ``DISABLED``, or its value as a string.
-        seed: what the first reset takes when it is given none.
+        seed: seed for the first reset without a seed.
+
+    Raises:
+        InvalidSettingsError: no environments, unequal spaces, spaces that Gymnasium cannot batch, or an unknown mode.
+
+    Example::
+
+        env = SerialVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4, seed=0)
+        observations, infos = env.reset()
     """
 
     def __init__(
@@ -88,8 +95,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": mode}
         self.render_mode = self.envs[0].render_mode
         self._has_ended = np.zeros(self.num_envs, np.bool_)
-        self._needs_reset = np.ones(self.num_envs, np.bool_)  # never begun, or in doubt after a failure
-        self._lost = LostEpisodes(self._pending_seed, self.num_envs)
+        self._needs_reset = np.ones(self.num_envs, np.bool_)  # never reset, or after a failure
+        self._lost = PendingLosses(self._pending_seed, self.num_envs)
         self._observations: list[Any] = [None] * self.num_envs
 
     def reset(
@@ -97,7 +104,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every environment, or in those of ``options["reset_mask"]``.
 
-        Returns the observations of all, the others' as they were, and the ``infos`` of those that were reset.
+        Returns:
+            The observations of all environments, and the ``infos`` of those that were reset.
         """
         self._require_open()
         mask, env_options = split_options(options, self.num_envs)
@@ -110,14 +118,14 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         numbers, infos = np.flatnonzero(mask).tolist(), []
         for number in numbers:
             env_seed = self._lost.first_seeds.get(number) if seeds[number] is None else seeds[number]
-            own_options = None if env_options is None else dict(env_options)  # it may pop from them
+            each_options = None if env_options is None else dict(env_options)  # an environment may change its copy
             try:
-                self._observations[number], info = self.envs[number].reset(seed=env_seed, options=own_options)
+                self._observations[number], info = self.envs[number].reset(seed=env_seed, options=each_options)
             except BaseException as error:
                 self._fail(number, "its reset", error)
                 raise
             infos.append(info)
-        self._lost.note_reset(numbers)
+        self._lost.mark_reset(numbers)
         self._needs_reset[mask] = False
         self._has_ended[mask] = False
         self._pending_seed = None
@@ -126,15 +134,18 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def step(
         self, actions: Any
     ) -> tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
-        """Step every environment with its action, all actions being checked before the first one moves.
+        """Step every environment with its action; all actions are checked before the first environment steps.
+
+        Returns:
+            Observations, rewards ``float64`` ``(num_envs,)``, terminated, truncated and ``infos``.
 
         Raises:
-            InvalidStepError: too few or too many actions, one out of range, or an environment that waits for a reset.
+            InvalidStepError: too few or too many actions, one out of range, or an environment that needs a reset.
             EnvironmentFailedError: an environment raised.
         """
         self._require_open()
         if self._needs_reset.any():
-            raise InvalidStepError("environments have no running episode: they need one to be stepped; call reset()")
+            raise InvalidStepError("environments have no running episode: step() needs one; call reset()")
         each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
         self._policy.check(self._has_ended)
         observations, rewards, terminated, truncated, infos = zip(*self._outcomes(each), strict=True)
@@ -145,13 +156,13 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return self._batched(), np.array(rewards, np.float64), terminations, truncations, batched
 
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
-        """One picture an environment, each what its ``render`` gives; ``tiled`` lays them out as one picture."""
+        """Return the result of each environment's ``render``; with ``tiled`` one image with all of them in a grid."""
         self._require_open()
         pictures = tuple(env.render() for env in self.envs)
-        return tile(pictures) if tiled else pictures  # type: ignore[arg-type]
+        return tile_images(pictures) if tiled else pictures  # type: ignore[arg-type]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call the method ``name`` of every environment, or read it where it is no method."""
+        """Call the method ``name`` of every environment, or read the attribute ``name`` if it is no method."""
         self._require_open()
         found = [env.get_wrapper_attr(name) for env in self.envs]
         return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
@@ -161,16 +172,16 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of every environment: a list or tuple has one value each, anything else is set in all."""
+        """Set an attribute of every environment: a list or tuple has a value for each, any other value is for all."""
         self._require_open()
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
-            raise InvalidStepError(f"values are {len(each)}: {self.num_envs} environments need one each")
+            raise InvalidStepError(f"there are {len(each)} values: {self.num_envs} environments need one each")
         for env, value in zip(self.envs, each, strict=True):
             env.set_wrapper_attr(name, value)
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
-        """Close every environment, also those after one whose ``close`` raises; the first such error is raised."""
+        """Close every environment; if some raise, raise the first error after closing all."""
         errors: list[EnvironmentFailedError] = []
         for number, env in enumerate(self.envs):
             try:
@@ -182,9 +193,10 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise errors[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the future depends on, in plain values; `WorkerVectorEnv` goes on from it as well.
+        """Return the state of all environments as plain values; a `WorkerVectorEnv` can load it too.
 
-        Of an environment that has no state (`framestow.envs.vector.env_state` says which) it holds only why.
+        For an environment whose state cannot be read, the entry has only the reason
+        (`framestow.envs.vector.env_state.take_state` lists the readable types).
         """
         self._require_open()
         return vector_state(
@@ -198,14 +210,14 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, in this or another process, here or in a `WorkerVectorEnv`.
+        """Resume from a state of `state_dict`, also one of a `WorkerVectorEnv` or of another process.
 
-        An environment without a state begins anew, and a ``UserWarning`` says so: the next step gives for it the last
-        observation, reward 0 and truncated, ``infos["episode_lost"]`` says why, and it is then reset as after any end.
+        An environment without a saved state restarts, with a ``UserWarning``. Its next step returns the last
+        observation, reward 0 and ``truncated``, and ``infos["episode_lost"]`` gives the reason. Then it is reset.
 
         Raises:
-            IncompatibleError: another number of environments, another mode, or a state that an environment refuses;
-                the environments before that one then have theirs, so that all need a reset to go on otherwise.
+            IncompatibleError: another number of environments, another mode, or a state that does not fit an
+                environment; all environments then need a reset.
         """
         self._require_open()
         check_vector_state(state, self._policy.mode, self.num_envs)
@@ -217,11 +229,11 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._observations = deepcopy(list(state["observations"]))
         self._pending_seed = state["pending_seed"]
         self._lost.load_state_dict(state["lost"])
-        begin_anew_without_state(state, self._lost)
+        restart_stateless_envs(state, self._lost)
 
     def _outcomes(self, actions: Sequence[Any] | npt.NDArray[Any]) -> list[StepOutcome]:
         step, has_ended = self._policy.step, self._has_ended.tolist()
-        has_losses = bool(self._lost.untold or self._lost.first_seeds)
+        has_losses = bool(self._lost.unreported or self._lost.first_seeds)
         outcomes = []
         for number, action in enumerate(actions):
             try:
@@ -235,18 +247,18 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return outcomes
 
     def _outcome_after_losses(self, number: int, action: Any) -> StepOutcome:
-        """Step an environment of a vector in which some lost their episode, or are still to be seeded."""
+        """Step an environment while some have a lost episode to report or a replacement seed to use."""
         mode, lost, env = self._policy.mode, self._lost, self.envs[number]
         has_ended, seed = bool(self._has_ended[number]), lost.first_seeds.get(number)
-        if number in lost.untold:
-            why = lost.untold.pop(number)
+        if number in lost.unreported:
+            why = lost.unreported.pop(number)
             outcome = lost_outcome(mode, self._observations[number], why, lambda: env.reset(seed=seed))
             if mode is AutoresetMode.SAME_STEP:
-                lost.note_reset([number])
+                lost.mark_reset([number])
             return outcome
         if has_ended and seed is not None and mode is AutoresetMode.NEXT_STEP:
             observation, info = env.reset(seed=seed)
-            lost.note_reset([number])
+            lost.mark_reset([number])
             return StepOutcome(observation, 0.0, False, False, info)
         return self._policy.step(env, action, has_ended)
 
@@ -254,7 +266,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         try:
             return batched_infos(infos, numbers, self.num_envs)
         except InvalidStepError:
-            self._needs_reset[:] = True  # the environments have moved, and nobody has seen how
+            self._needs_reset[:] = True  # the environments have stepped, but the caller gets no result
             raise
 
     def _batched(self) -> Any:
@@ -268,20 +280,20 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise misfit from error
 
     def _fail(self, number: int, doing: str, error: BaseException) -> None:
-        """Raise an error that names the environment, whose course is now in doubt as that of all others."""
+        """Require a reset of all environments, and raise an error that names the failed one."""
         self._needs_reset[:] = True
         if isinstance(error, Exception):
             raise _failure(number, doing, error) from error
 
     def _require_open(self) -> None:
         if self.closed:
-            raise ClosedError("vector environment is closed: its environments play no more; make a new one")
+            raise ClosedError("vector environment is closed: its environments cannot be used; make a new one")
 
 
 def _failure(number: int, doing: str, error: Exception) -> EnvironmentFailedError:
     failure = EnvironmentFailedError(
-        f"environment {number} raised {type(error).__name__} at {doing}: {words_of(error)}; "
-        "reset all environments to go on",
+        f"environment {number} raised {type(error).__name__} at {doing}: {error_text(error)}; "
+        "reset all environments to continue",
         environment=number,
     )
     failure.__cause__ = error
@@ -294,14 +306,14 @@ def _concatenated(space: gymnasium.Space[Any], observations: Sequence[Any]) -> A
 
 
 def _misfit(space: gymnasium.Space[Any], observations: Sequence[Any]) -> EnvironmentFailedError | None:
-    """Give the error that names the environment whose observation Gymnasium cannot batch."""
+    """Return the error for the first environment whose observation Gymnasium cannot batch, or ``None``."""
     for number, observation in enumerate(observations):
         try:
             _concatenated(space, [observation])
         except Exception as error:
             return EnvironmentFailedError(
-                f"environment {number} gave an observation that is none of {space}: {words_of(error)}; mend the "
-                "environment or its space, and reset all environments to go on",
+                f"environment {number} returned an observation outside {space}: {error_text(error)}; correct the "
+                "environment or its space, and reset all environments to continue",
                 environment=number,
             )
     return None

@@ -1,4 +1,4 @@
-"""The state of a vector environment: one form for all of ours, so that each goes on from another's."""
+"""Save the state of a vector environment, in one format for `SerialVectorEnv` and `WorkerVectorEnv`."""
 
 from __future__ import annotations
 
@@ -18,78 +18,78 @@ from framestow.errors import IncompatibleError, InvalidStepError
 
 
 class ReadySteps(NamedTuple):
-    """What ``recv`` gives: ``m`` environments whose steps are done, one row each, in all fields."""
+    """Result of ``recv``: the steps of ``m`` environments, one row each in all fields."""
 
     env_ids: npt.NDArray[np.intp]
-    """Which environments these are, ``(m,)``."""
+    """Numbers of the environments, ``(m,)``."""
     observations: Any
-    """What they show, ``(m, *observation)``."""
+    """Observations, ``(m, *observation)``."""
     rewards: npt.NDArray[np.float64]
-    """Their rewards, ``(m,)``."""
+    """Rewards, ``(m,)``."""
     terminated: npt.NDArray[np.bool_]
     """Whether the episode terminated, ``(m,)``."""
     truncated: npt.NDArray[np.bool_]
     """Whether the episode was truncated, ``(m,)``."""
     infos: dict[str, Any]
-    """Gymnasium's dictionary of arrays with masks, over these rows and not over all environments."""
+    """Gymnasium's dictionary of arrays with masks; its arrays have ``m`` rows too."""
 
 
 def checked_env_ids(env_ids: Sequence[int] | npt.NDArray[np.integer[Any]], num_envs: int) -> list[int]:
-    """Give the environments that a caller of ``send`` names, or refuse them."""
+    """Return ``env_ids`` as a list; raise ``InvalidStepError`` unless they are distinct environment numbers."""
     numbers = np.asarray(env_ids)
     is_right = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
     if not is_right or numbers.min() < 0 or numbers.max() >= num_envs or len(np.unique(numbers)) != len(numbers):
         raise InvalidStepError(
-            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}, one at least"
+            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}, at least one"
         )
     return [int(number) for number in numbers]
 
 
-class LostEpisodes:
-    """Remembers what a loss leaves to be done, environment by environment.
+class PendingLosses:
+    """Lost episodes that the next step must report, and the seeds of replaced environments.
 
-    An environment that was made anew is seeded at its first reset: the ``k``-th of environment ``i`` from
-    ``SeedSequence(seed, spawn_key=(i, k))``, so that the same losses give the same run, and no stream is played twice.
+    A replaced environment is seeded at its first reset. The seed of the ``k``-th replacement of environment ``i`` is
+    from ``SeedSequence(seed, spawn_key=(i, k))``. So the same losses give the same run, and no game is played twice.
     """
 
     def __init__(self, seed: int | None, num_envs: int) -> None:
-        self.untold: dict[int, str] = {}
-        """Environments whose next step has to tell of a loss, and why."""
+        self.unreported: dict[int, str] = {}
+        """Environments whose next step must report a lost episode, each with the reason."""
         self.first_seeds: dict[int, int] = {}
-        """Environments that were made anew and not reset since, and what to reset them with."""
+        """Replaced environments that were not reset yet, each with its seed."""
         self._num_replacements = [0] * num_envs
         self.seed_from(seed)
 
     def seed_from(self, seed: int | None) -> None:
-        """Derive the seeds of replacements from this one; ``None`` takes fresh entropy."""
+        """Derive the seeds of replacements from ``seed``; ``None`` takes a random one."""
         self._entropy = np.random.SeedSequence(checked_seed(seed)).entropy
 
-    def note_replacement(self, numbers: Iterable[int]) -> None:
-        """Take note that these environments were made anew."""
+    def mark_replaced(self, numbers: Iterable[int]) -> None:
+        """Draw the seeds of environments that were replaced."""
         for number in numbers:
             key = (number, self._num_replacements[number])
             self._num_replacements[number] += 1
             state = np.random.SeedSequence(self._entropy, spawn_key=key).generate_state(1, np.uint32)
             self.first_seeds[number] = int(state[0])
 
-    def note_reset(self, numbers: Iterable[int]) -> None:
-        """Take note that these environments were reset: what was lost before is closed by that."""
+    def mark_reset(self, numbers: Iterable[int]) -> None:
+        """Remove environments that were reset: their lost episodes need no report."""
         for number in numbers:
-            self.untold.pop(number, None)
+            self.unreported.pop(number, None)
             self.first_seeds.pop(number, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is still to be told and seeded, in plain values."""
+        """Return the state as plain values."""
         return {
-            "untold": {str(number): why for number, why in self.untold.items()},
+            "untold": {str(number): why for number, why in self.unreported.items()},
             "first_seeds": {str(number): seed for number, seed in self.first_seeds.items()},
             "num_replacements": list(self._num_replacements),
             "entropy": self._entropy,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
-        self.untold = {int(number): str(why) for number, why in state["untold"].items()}
+        """Restore a state of `state_dict`."""
+        self.unreported = {int(number): str(why) for number, why in state["untold"].items()}
         self.first_seeds = {int(number): int(seed) for number, seed in state["first_seeds"].items()}
         self._num_replacements = [int(count) for count in state["num_replacements"]]
         self._entropy = state["entropy"]
@@ -99,7 +99,7 @@ _KEYS = ("autoreset_mode", "envs", "has_ended", "needs_reset", "observations", "
 
 
 def env_entry(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """What the state of a vector environment says of one environment: its ``state``, or ``None`` and ``why``."""
+    """Return the entry of an environment in the state of its vector environment: ``state``, or ``None`` and ``why``."""
     state = take_state(env)
     return {"state": state, "why": why_no_state(env) if state is None else ""}
 
@@ -112,18 +112,18 @@ def vector_state(
     needs_reset: npt.NDArray[np.bool_],
     observations: Sequence[Any],
     pending_seed: int | None,
-    lost: LostEpisodes,
+    lost: PendingLosses,
 ) -> dict[str, Any]:
-    """Put together the state of a vector environment, all copies.
+    """Return the state of a vector environment; all values are copies.
 
     Args:
-        mode: its autoreset mode.
-        envs: what `env_entry` gives, for each environment.
-        has_ended: whose episode is over and not yet followed by a reset, ``(n,)``.
-        needs_reset: who was never reset, or is in doubt after a failure, ``(n,)``.
-        observations: the last one of each environment.
-        pending_seed: what the first reset takes when it is given none.
-        lost: episodes to be told of.
+        mode: autoreset mode.
+        envs: the `env_entry` of each environment.
+        has_ended: environments whose episode has ended without a reset yet, ``(n,)``.
+        needs_reset: environments that were never reset, or need it after a failure, ``(n,)``.
+        observations: the last observation of each environment.
+        pending_seed: seed for the first reset without a seed.
+        lost: lost episodes that were not reported yet.
     """
     return {
         "autoreset_mode": mode.value,
@@ -137,40 +137,37 @@ def vector_state(
 
 
 def check_vector_state(state: dict[str, Any], mode: AutoresetMode, num_envs: int) -> None:
-    """Refuse a state that is of another vector environment, before anything is changed.
-
-    Raises:
-        IncompatibleError: another number of environments, another mode, or no such state at all.
-    """
+    """Raise ``IncompatibleError`` unless the state is of the same number of environments and the same mode."""
     missing = [key for key in _KEYS if key not in state]
     if missing:
-        raise IncompatibleError(f"state lacks {missing}: it is no vector environment's; hand in what state_dict() gave")
+        raise IncompatibleError(
+            f"state has no {missing}: it is not of a vector environment; give what state_dict() returned"
+        )
     if state["autoreset_mode"] != mode.value or len(state["envs"]) != num_envs:
         raise IncompatibleError(
             f"state is of {len(state['envs'])} environments with {state['autoreset_mode']}: these are "
-            f"{num_envs} with {mode.value}; make the same ones"
+            f"{num_envs} with {mode.value}; use the same number and mode"
         )
 
 
-def begin_anew_without_state(state: dict[str, Any], lost: LostEpisodes) -> None:
-    """Take note of the environments that ``state`` has no state of: their episodes are lost, and to be told of.
+def restart_stateless_envs(state: dict[str, Any], lost: PendingLosses) -> None:
+    """Mark the running episodes of environments without a saved state as lost, with a ``UserWarning``.
 
-    One whose episode was over, or that was never begun, has nothing to lose. All of them are seeded like replacements
-    of a worker's environments. A ``UserWarning`` names those that lose an episode.
+    All environments without a saved state are seeded like replacements.
     """
     whys = {number: entry["why"] for number, entry in enumerate(state["envs"]) if entry["state"] is None}
     if not whys or np.all(state["needs_reset"]):
         return
-    lost.note_replacement(whys)
+    lost.mark_replaced(whys)
     is_over = np.asarray(state["needs_reset"])
-    if state["autoreset_mode"] != AutoresetMode.SAME_STEP.value:  # which has begun the next episode already
+    if state["autoreset_mode"] != AutoresetMode.SAME_STEP.value:  # SAME_STEP has already begun the next episode
         is_over = is_over | state["has_ended"]
     running = [number for number in whys if not is_over[number]]
     for number in running:
-        lost.untold.setdefault(number, f"resumed without a state: {whys[number]}")
+        lost.unreported.setdefault(number, f"resumed without a state: {whys[number]}")
     if running:
         warnings.warn(
-            f"environments {running} begin anew, and their episodes count as truncated: they have no state, "
+            f"environments {running} restart, and their episodes count as truncated: they have no saved state, "
             f"{', '.join(sorted({whys[number] for number in running}))}",
             UserWarning,
             stacklevel=3,

@@ -1,1 +1,1 @@
-"""Many environments in worker processes behind one vector environment."""
+"""The vector environment whose environments run in worker processes."""

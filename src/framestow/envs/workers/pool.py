@@ -1,10 +1,10 @@
-"""The pool of workers behind a vector environment: started, asked, awaited, replaced and closed together."""
+"""Start, ask, replace and close the worker processes of a vector environment."""
 
 from __future__ import annotations
 
 import atexit
 import multiprocessing
-import multiprocessing.util  # its own end of the process is registered before ours, and so comes after it
+import multiprocessing.util  # registers its exit handler before ours, so it runs after ours
 import os
 import pickle
 import weakref
@@ -18,66 +18,31 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.argument_checks import real_number, whole_number
 from framestow.envs.vector.calls import EnvSpaces, batched_spaces, check_equal_spaces
-from framestow.envs.workers.shared_arrays import SharedBlock, Slab, slab_nbytes
+from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, shared_nbytes
 from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickled
-from framestow.envs.workers.worker import Request, Worker, make_waiting
+from framestow.envs.workers.worker import Request, Worker, make_watcher
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
 
 OnWorkerLost = Literal["raise", "restart"]
 
 
-def check_on_worker_lost(on_worker_lost: str) -> None:
-    """Refuse anything but ``"raise"`` and ``"restart"``."""
-    if on_worker_lost not in ("raise", "restart"):
-        raise InvalidSettingsError(
-            f"on_worker_lost is {on_worker_lost!r}: a lost worker is an error or replaced; choose 'raise' or 'restart'"
-        )
-
-
-def check_step_timeout(step_timeout: object) -> None:
-    """Refuse anything but a number of seconds."""
-    rule = "it must be a number of seconds above 0; math.inf waits for ever"
-    real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
-
-
-def checked_start_method(start_method: str | None) -> str:
-    """Give the start method of that name, or the default: ``forkserver`` where there is one, else ``spawn``."""
-    methods = multiprocessing.get_all_start_methods()
-    if start_method is None:
-        return "forkserver" if "forkserver" in methods else "spawn"
-    if start_method not in methods:
-        raise InvalidSettingsError(
-            f"start_method is {start_method!r}: this system starts processes by {', '.join(methods)}; choose one"
-        )
-    return start_method
-
-
-def checked_num_workers(num_workers: int | None, num_envs: int) -> int:
-    """Give the number of workers, by default one a core that this process may use, and no more than environments."""
-    if num_workers is None:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(usable, num_envs)
-    rule = f"{num_envs} environments take 1 to {num_envs}; None takes as many as this process may use cores"
-    return whole_number("num_workers", num_workers, 1, num_envs, rule=rule)
-
-
-_START_TIMEOUT_S = 10.0  # at least: a new process imports everything, and an environment may load a lot
-_GRACE_S = 1.0  # of waiting before a worker counts as hung, however long nobody asked for its answer
+_START_TIMEOUT_S = 10.0  # minimum: a new process imports its modules, and an environment may load large files
+_GRACE_S = 1.0  # minimum wait before a worker counts as hung, if the parent was busy since its request
 _CLOSE_AT_EXIT_S = 2.0
 
 
 class MadeEnvs(NamedTuple):
-    """What the workers told of their environments."""
+    """Properties of the environments that the workers made."""
 
     spaces: EnvSpaces
-    """Of one environment."""
+    """Spaces of one environment."""
     batched: EnvSpaces
     metadata: dict[str, Any]
     render_mode: str | None
 
 
-class RemoteTraceback(Exception):  # noqa: N818  # it shows a traceback of another process as a cause
-    """The traceback of a worker, printed above the error that it caused here."""
+class RemoteTraceback(Exception):  # noqa: N818  # the cause of an error, not an error
+    """Traceback of a worker process, printed as the cause of an error in this process."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -87,13 +52,13 @@ class RemoteTraceback(Exception):  # noqa: N818  # it shows a traceback of anoth
         return f"\n{self.text}"
 
 
-class Crew:
-    """Workers with about the same number of environments each, in order.
+class WorkerPool:
+    """Worker processes, each with about the same number of environments, in order.
 
-    Raises, when it is made:
-        EnvironmentFailedError: an environment could not be made; nothing is left running.
-        WorkerLostError: a worker died or was silent before it had made its environments.
-        InvalidSettingsError: settings that cannot work, or environments of different spaces.
+    Raises:
+        EnvironmentFailedError: an environment could not be made; no process is left.
+        WorkerLostError: a worker died or timed out before it made its environments.
+        InvalidSettingsError: invalid settings, or environments of different spaces.
     """
 
     def __init__(
@@ -113,54 +78,54 @@ class Crew:
         split = np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
         self.step_timeout_s = step_timeout_s
         self._owner_pid = os.getpid()
-        self._waiting = make_waiting()
+        self._watcher = make_watcher()
         self._block = block = SharedBlock()
         factories = [Factories([env_fns[number] for number in numbers]) for numbers in split]
         self.workers = [
-            Worker(each, numbers.tolist(), factories[each], mode, block, context, daemon, self._waiting)
+            Worker(each, numbers.tolist(), factories[each], mode, block, context, daemon, self._watcher)
             for each, numbers in enumerate(split)
         ]
         self.worker_of = [worker for worker in self.workers for _ in worker.numbers]
-        """The worker of each environment."""
+        """Worker of each environment."""
         self._worker_of_file: dict[int, Worker] = {}
-        _crews.add(self)
+        _pools.add(self)
         try:
             self.made = self._make(self.workers)
-            self._block.grow(slab_nbytes(self.made.spaces, self.num_envs))
-            self.slab = Slab(self._block, self.made.spaces, self.num_envs)
-            self._share_slab(self.workers)
+            self._block.grow(shared_nbytes(self.made.spaces, self.num_envs))
+            self.shared = SharedArrays(self._block, self.made.spaces, self.num_envs)
+            self._map_shared(self.workers)
         except BaseException:
             self.close(0.0)
             raise
 
     @property
-    def is_ours(self) -> bool:
-        """Whether this process made it, and not one that this process was forked from."""
+    def is_in_owner_process(self) -> bool:
+        """Whether this process made the pool; False in a process forked from it."""
         return os.getpid() == self._owner_pid
 
-    def ask(self, requests: Iterable[Request]) -> None:
-        """Send requests, each to its worker; those that were sent before are not sent again."""
+    def send(self, requests: Iterable[Request]) -> None:
+        """Send each request that was not sent yet to its worker."""
         for request in requests:
             if request.is_open and not request.is_sent:
-                request.worker.post(request)
+                request.worker.send(request)
 
-    def hear_all(self) -> None:
-        """Take in everything that has arrived."""
-        while self._hear(0.0):
+    def receive_all(self) -> None:
+        """Process all messages that have arrived."""
+        while self._receive(0.0):
             pass
 
-    def gather(self, requests: Sequence[Request], enough: int | None = None, timeout_s: float | None = None) -> None:
-        """Ask what was not asked yet, and wait until ``enough`` of the requests (all where ``None``) are settled.
+    def wait_for(self, requests: Sequence[Request], enough: int | None = None, timeout_s: float | None = None) -> None:
+        """Send the requests and wait until ``enough`` of them (``None`` for all) have an answer or a lost worker.
 
-        A worker that says nothing for too long is ended, and lost.
+        A worker that sends nothing for ``step_timeout_s`` is killed and counts as lost.
 
         Raises:
-            StepTimeoutError: not enough are settled after ``timeout_s``; they go on.
+            StepTimeoutError: not enough requests are done after ``timeout_s``; the workers continue.
         """
         began_s = monotonic()
-        self.ask(requests)
+        self.send(requests)
         for worker in self.workers:
-            worker.take_unread()
+            worker.process_unread()
         allowed_open = 0 if enough is None else len(requests) - enough
         while len(still_open := [request for request in requests if request.is_open]) > allowed_open:
             hang_s = self._next_hang_s(still_open, began_s)
@@ -169,38 +134,38 @@ class Crew:
                 self._lose_silent(still_open, began_s)
                 continue
             if timeout_s is not None and now_s >= began_s + timeout_s:
-                if self._hear(0.0):
+                if self._receive(0.0):
                     continue
                 raise StepTimeoutError(
-                    f"step is not done after {timeout_s} s: {len(still_open)} answers are missing, and it goes on; "
-                    "wait for it again, or reset to give it up"
+                    f"step is not done after {timeout_s} s: {len(still_open)} answers are missing, and it continues; "
+                    "wait for it again, or reset to discard it"
                 )
-            self._hear(min(hang_s, np.inf if timeout_s is None else began_s + timeout_s) - now_s)
+            self._receive(min(hang_s, np.inf if timeout_s is None else began_s + timeout_s) - now_s)
 
     def replace(self, worker: Worker, why: str) -> None:
-        """Start a worker anew and have it make its environments, which nobody has reset yet.
+        """Replace a lost worker by a new process, which makes the same environments.
 
         Raises:
             EnvironmentFailedError: an environment could not be made again.
-            WorkerLostError: the new one was lost as well.
+            WorkerLostError: the new worker was lost too.
         """
-        worker.lose(why)
+        worker.mark_lost(why)
         self._make([worker])
-        self._share_slab([worker])
+        self._map_shared([worker])
 
-    def give_up(self) -> None:
-        """Want no answer to anything that was asked."""
+    def drop_requests(self) -> None:
+        """Discard all requests without an answer."""
         for worker in self.workers:
-            worker.give_up_requests()
+            worker.drop_requests()
 
     def close(self, timeout_s: float) -> list[EnvFailure]:
-        """End all workers within about ``timeout_s``: asked first, then told, then killed.
+        """End all workers within about ``timeout_s``: by a CLOSE request, then SIGTERM, then SIGKILL.
 
-        Gives what environments raised as they were closed.
+        Returns the errors that environments raised in ``close``.
         """
-        if not self.is_ours:
+        if not self.is_in_owner_process:
             return []
-        _crews.discard(self)
+        _pools.discard(self)
         deadline_s = monotonic() + timeout_s
         failures: list[EnvFailure] = []
         try:
@@ -218,63 +183,63 @@ class Crew:
                 worker.kill()
             self._block.close()
             with suppress(AttributeError):
-                del self.slab  # each mapping holds a file
+                del self.shared  # the mapping keeps a file open
         return failures
 
     def _make(self, workers: Sequence[Worker]) -> MadeEnvs:
         for worker in workers:
             worker.start()
             self._worker_of_file.update(dict.fromkeys(worker.files, worker))
-        answers = [pickle.loads(answer) for answer in self._asked_at_start(workers, Command.MAKE, b"")]
-        spaces = [EnvSpaces(*each) for told, _, _ in answers for each in told]
+        answers = [pickle.loads(answer) for answer in self._ask_at_start(workers, Command.MAKE, b"")]
+        spaces = [EnvSpaces(*each) for spaces_of_worker, _, _ in answers for each in spaces_of_worker]
         if len(workers) < len(self.workers):
             spaces.insert(0, self.made.spaces)
         check_equal_spaces(spaces)
         _, metadata, render_mode = answers[0]
         return MadeEnvs(spaces[0], batched_spaces(spaces[0], self.num_envs), metadata, render_mode)
 
-    def _share_slab(self, workers: Sequence[Worker]) -> None:
-        self._asked_at_start(workers, Command.MAP, pickled((self.made.spaces, self.num_envs)))
+    def _map_shared(self, workers: Sequence[Worker]) -> None:
+        self._ask_at_start(workers, Command.MAP, pickled((self.made.spaces, self.num_envs)))
 
-    def _asked_at_start(self, workers: Sequence[Worker], command: Command, payload: bytes) -> list[bytes]:
+    def _ask_at_start(self, workers: Sequence[Worker], command: Command, payload: bytes) -> list[bytes]:
         requests = [Request(worker, command, worker.numbers, payload) for worker in workers]
         usual_s, self.step_timeout_s = self.step_timeout_s, max(self.step_timeout_s, _START_TIMEOUT_S)
         try:
-            self.gather(requests)
+            self.wait_for(requests)
         finally:
             self.step_timeout_s = usual_s
         for request in requests:
             if request.lost is not None:
                 raise WorkerLostError(
-                    f"{request.lost} before it had made its environments: what it printed stands above; "
-                    "under spawn and forkserver a script starts with: if __name__ == '__main__'"
+                    f"{request.lost} before it had made its environments: see its output above; "
+                    "with spawn and forkserver a script needs: if __name__ == '__main__':"
                 )
             if request.failed:
-                raise failure_as_error(failure_of(request), "mend what makes it")
+                raise failure_as_error(failure_of(request), "correct the function that makes it")
         return [request.answer or b"" for request in requests]
 
     def _ask_to_close(self, deadline_s: float) -> list[Request]:
-        """Ask every worker that works; gives what was answered."""
-        self.give_up()
+        """Ask every working worker to close; return the answered requests."""
+        self.drop_requests()
         requests = [Request(each, Command.CLOSE, each.numbers, b"") for each in self.workers if each.lost is None]
         for request in requests:
-            request.worker.post(request)
+            request.worker.send(request)
         while any(request.is_open for request in requests) and (left_s := deadline_s - monotonic()) > 0:
-            self._hear(left_s)
+            self._receive(left_s)
         return [request for request in requests if request.answer is not None]
 
-    def _hear(self, timeout_s: float) -> bool:
-        """Wait for something to happen and take it in; tells whether anything did."""
-        numbers = self._waiting.ready(timeout_s)
+    def _receive(self, timeout_s: float) -> bool:
+        """Wait for messages and ended processes, and process them; return whether there were any."""
+        numbers = self._watcher.ready(timeout_s)
         for number in numbers:
             worker = self._worker_of_file[number]
             if worker.lost is not None:
                 continue
             if number == worker.socket_number:
                 worker.flush()
-                worker.hear()
+                worker.receive()
             else:
-                worker.note_death()
+                worker.mark_ended()
         return bool(numbers)
 
     def _next_hang_s(self, requests: Iterable[Request], began_s: float) -> float:
@@ -282,25 +247,25 @@ class Crew:
         return max(since_s + self.step_timeout_s, began_s + min(_GRACE_S, self.step_timeout_s))
 
     def _lose_silent(self, requests: Iterable[Request], began_s: float) -> None:
-        self.hear_all()
+        self.receive_all()
         for request in requests:
             if request.is_open and monotonic() >= self._next_hang_s([request], began_s):
-                request.worker.lose(f"gave no answer within {self.step_timeout_s} s")
+                request.worker.mark_lost(f"gave no answer within {self.step_timeout_s} s")
 
 
-_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+_pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    for crew in list(_crews):
-        crew.close(_CLOSE_AT_EXIT_S)
+    for pool in list(_pools):
+        pool.close(_CLOSE_AT_EXIT_S)
 
 
 atexit.register(_close_all)
 
 
 def failure_as_error(failure: EnvFailure, way_out: str) -> EnvironmentFailedError:
-    """Turn what an environment of a worker raised into an error, with the worker's traceback as its cause."""
+    """Return the error for an exception of an environment in a worker, with the worker's traceback as its cause."""
     error = EnvironmentFailedError(
         f"environment {failure.environment} raised {failure.kind} at {failure.doing}: {failure.message}; {way_out}",
         failure.environment,
@@ -311,5 +276,38 @@ def failure_as_error(failure: EnvFailure, way_out: str) -> EnvironmentFailedErro
 
 
 def failure_of(request: Request) -> EnvFailure:
-    """Read what went wrong with a request that failed."""
+    """Return the failure in the answer of a request."""
     return EnvFailure(*pickle.loads(request.answer or b""))
+
+
+def check_on_worker_lost(on_worker_lost: str) -> None:
+    """Raise ``InvalidSettingsError`` unless ``on_worker_lost`` is ``"raise"`` or ``"restart"``."""
+    if on_worker_lost not in ("raise", "restart"):
+        raise InvalidSettingsError(f"on_worker_lost is {on_worker_lost!r}: it must be 'raise' or 'restart'")
+
+
+def check_step_timeout(step_timeout: object) -> None:
+    """Raise ``InvalidSettingsError`` unless ``step_timeout`` is a number of seconds."""
+    rule = "it must be a number of seconds above 0; math.inf for no limit"
+    real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
+
+
+def checked_start_method(start_method: str | None) -> str:
+    """Return the start method of that name, or the default: ``forkserver`` if the system has it, else ``spawn``."""
+    methods = multiprocessing.get_all_start_methods()
+    if start_method is None:
+        return "forkserver" if "forkserver" in methods else "spawn"
+    if start_method not in methods:
+        raise InvalidSettingsError(
+            f"start_method is {start_method!r}: it must be one of this system's methods, {', '.join(methods)}"
+        )
+    return start_method
+
+
+def checked_num_workers(num_workers: int | None, num_envs: int) -> int:
+    """Return the number of workers; the default is one for each usable core, and no more than environments."""
+    if num_workers is None:
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(usable, num_envs)
+    rule = f"it must be from 1 to the number of environments, {num_envs}; None takes one for each usable core"
+    return whole_number("num_workers", num_workers, 1, num_envs, rule=rule)

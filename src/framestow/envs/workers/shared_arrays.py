@@ -1,4 +1,4 @@
-"""Memory that a parent shares with its workers: observations, actions, rewards, flags and numeric infos."""
+"""Arrays that a parent shares with its workers: observations, actions, rewards, flags and numeric infos."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from framestow.errors import InvalidStepError
 
 
 class SharedBlock:
-    """Memory that nothing can leave behind, whoever dies: no directory ever lists it.
+    """Shared memory without a name in any directory, so that no crash can leave it behind.
 
-    On Linux it is a ``memfd``, elsewhere on POSIX a temporary file that was deleted as it was made, on Windows a named
-    mapping that ends with its last holder. It travels to a worker among the arguments of its process, under any start
-    method, and may be given its size later: the spaces that decide the size are known only once a worker has made its
-    environments.
+    On Linux it is a ``memfd``, elsewhere on POSIX a deleted temporary file, on Windows a named mapping that ends with
+    its last user. Workers get it as a process argument, with any start method. Its size is set later, because only the
+    workers' environments tell their spaces.
     """
 
     def __init__(self) -> None:
@@ -38,18 +37,18 @@ class SharedBlock:
         self._file = -1 if sys.platform == "win32" else _unnamed_file(self._name)
 
     def grow(self, nbytes: int) -> None:
-        """Give it its size; done once, by the process that made it, before anyone maps it."""
+        """Set the size; the process that made the block calls this once, before any process maps it."""
         if self._file >= 0:
             os.ftruncate(self._file, nbytes)
 
-    def mapped(self, nbytes: int) -> mmap.mmap:
-        """Map all of it; the mapping lives as long as an array over it does."""
+    def map(self, nbytes: int) -> mmap.mmap:
+        """Map the block; the mapping lives while an array references it."""
         if sys.platform == "win32":
             return mmap.mmap(-1, nbytes, tagname=self._name)
         return mmap.mmap(self._file, nbytes)
 
     def close(self) -> None:
-        """Let go of the file; what is mapped stays."""
+        """Close the file; mappings stay valid."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -73,23 +72,23 @@ _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 
 
 class SpaceParts:
-    """The leaves of a space, nested in ``Dict`` and ``Tuple`` to any depth, in one order.
+    """The leaves of a space of nested ``Dict`` and ``Tuple``, in a fixed order.
 
-    Spaces that a user registered with Gymnasium's ``concatenate`` stay whole and are batched by it.
+    A space that a user registered with Gymnasium's ``concatenate`` is one leaf, which that function batches.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self.space = space
         self.arrays: list[gymnasium.Space[Any]] = []
-        """Spaces of the parts that are arrays of one shape and dtype."""
+        """Spaces of the parts that are arrays of a fixed shape and dtype."""
         self.others: list[gymnasium.Space[Any]] = []
-        """Spaces of the parts that are not: ``Text``, ``Sequence``, ``Graph``, ``OneOf`` and a user's own."""
+        """Spaces of the other parts: ``Text``, ``Sequence``, ``Graph``, ``OneOf`` and users' classes."""
         self._is_one_array = is_array_space(space)
         for leaf in _leaves(space):
             (self.arrays if is_array_space(leaf) else self.others).append(leaf)
 
     def split(self, observation: Any) -> tuple[list[Any], list[Any]]:
-        """Take an observation apart: its arrays, and its other parts."""
+        """Return the array parts and the other parts of an observation."""
         if self._is_one_array:
             return [observation], []
         arrays: list[Any] = []
@@ -97,12 +96,12 @@ class SpaceParts:
         _split(self.space, observation, arrays, others)
         return arrays, others
 
-    def joined(self, arrays: Sequence[Any], others: Sequence[Any]) -> Any:
-        """Put parts together, of one observation or of a batch."""
-        return arrays[0] if self._is_one_array else _joined(self.space, iter(arrays), iter(others))
+    def join(self, arrays: Sequence[Any], others: Sequence[Any]) -> Any:
+        """Combine parts to one observation or one batch."""
+        return arrays[0] if self._is_one_array else _join(self.space, iter(arrays), iter(others))
 
     def batched_others(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Batch the other parts of many observations, each as Gymnasium batches its space."""
+        """Batch the other parts of several observations as Gymnasium does."""
         batches = []
         for part, leaf in enumerate(self.others):
             empty: Any = create_empty_array(leaf, len(rows))
@@ -111,7 +110,7 @@ class SpaceParts:
 
 
 def is_array_space(space: gymnasium.Space[Any]) -> bool:
-    """Whether everything in ``space`` is an array of one shape and dtype, and Gymnasium batches it as one."""
+    """Return whether values of ``space`` are arrays of a fixed shape and dtype that Gymnasium stacks."""
     is_stacked = concatenate.dispatch(type(space)) is concatenate.dispatch(spaces.Box)
     return is_stacked and isinstance(space, _ARRAY_SPACES)
 
@@ -142,49 +141,49 @@ def _split(space: Any, observation: Any, arrays: list[Any], others: list[Any]) -
         (arrays if is_array_space(space) else others).append(observation)
 
 
-def _joined(space: Any, arrays: Iterator[Any], others: Iterator[Any]) -> Any:
+def _join(space: Any, arrays: Iterator[Any], others: Iterator[Any]) -> Any:
     if _is_nested(space, spaces.Dict):
-        return {key: _joined(each, arrays, others) for key, each in space.items()}
+        return {key: _join(each, arrays, others) for key, each in space.items()}
     if _is_nested(space, spaces.Tuple):
-        return tuple(_joined(each, arrays, others) for each in space.spaces)
+        return tuple(_join(each, arrays, others) for each in space.spaces)
     return next(arrays if is_array_space(space) else others)
 
 
-MOST_COLUMNS = 8
-"""Infos with more keys travel as messages."""
+MAX_COLUMNS = 8
+"""Infos with more keys are sent in messages."""
 
-_MARK = b"#"  # no pickle begins with it
+_MARK = b"#"  # no pickle begins with this byte
 _KINDS: dict[type, npt.DTypeLike] = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
 class Layout(NamedTuple):
-    """What the columns of one answer hold."""
+    """Keys and types of the info columns."""
 
     keys: tuple[str, ...]
     kinds: tuple[type, ...]
 
 
 class InfoColumns:
-    """Writes and reads the infos of environments whose keys are the same and whose values are plain numbers.
+    """Write and read infos in shared memory, if all have the same keys and only numbers as values.
 
-    That is ``int`` of 64 bits, ``float`` and ``bool``, and none of their subclasses; all other infos are refused and
-    have to be pickled. A worker writes the rows of its environments, and its answer tells the layout.
+    Numbers are ``int`` of 64 bits, ``float`` and ``bool``, without subclasses; other infos must be pickled. A worker
+    writes the rows of its environments, and sends the layout in its answer.
 
     Args:
-        slots: ``int64`` of ``(MOST_COLUMNS, num_envs)``, in shared memory.
+        slots: ``int64`` ``(MAX_COLUMNS, num_envs)``, in shared memory.
     """
 
     def __init__(self, slots: npt.NDArray[np.int64]) -> None:
         self._integers, self._floats = slots, slots.view(np.float64)
-        self._told: tuple[Layout, bytes] | None = None
+        self._last_layout: tuple[Layout, bytes] | None = None
 
     def write(self, numbers: Sequence[int], infos: Sequence[dict[str, Any]]) -> bytes | None:
-        """Write infos of environments ``numbers``; gives what tells their layout, or ``None`` where they do not fit."""
+        """Write the infos of environments ``numbers``; return the packed layout, or ``None`` if they do not fit."""
         keys, kinds = tuple(infos[0]), tuple(map(type, infos[0].values()))
-        if self._told is None or self._told[0] != (keys, kinds):
+        if self._last_layout is None or self._last_layout[0] != (keys, kinds):
             if not _fits(keys, kinds):
                 return None
-            self._told = Layout(keys, kinds), _MARK + pickle.dumps((keys, kinds))
+            self._last_layout = Layout(keys, kinds), _MARK + pickle.dumps((keys, kinds))
         if any(tuple(info) != keys or tuple(map(type, info.values())) != kinds for info in infos[1:]):
             return None
         try:
@@ -194,21 +193,21 @@ class InfoColumns:
                     rows[number] = info[key]
         except OverflowError:  # an integer of more than 64 bits
             return None
-        return self._told[1]
+        return self._last_layout[1]
 
-    def of_all(self, told: bytes) -> dict[str, Any]:
-        """Give the infos of all environments, whose layout is ``told``, in Gymnasium's form."""
+    def of_all(self, packed_layout: bytes) -> dict[str, Any]:
+        """Return the infos of all environments in Gymnasium's format; ``packed_layout`` is the packed layout."""
         infos: dict[str, Any] = {}
-        for column, (key, kind) in enumerate(zip(*layout_of(told), strict=True)):
+        for column, (key, kind) in enumerate(zip(*layout_of(packed_layout), strict=True)):
             rows = self._floats[column] if kind is float else self._integers[column]
             infos[key] = rows.astype(_KINDS[kind])
             mask = infos[f"_{key}"] = np.empty(len(rows), np.bool_)
             mask.fill(True)
         return infos
 
-    def of_each(self, told: bytes, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Give the infos of environments ``numbers``, whose layout is ``told``, as they gave them."""
-        keys, kinds = layout_of(told)
+    def of_each(self, packed_layout: bytes, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the info of each of the environments ``numbers``; ``packed_layout`` is the packed layout."""
+        keys, kinds = layout_of(packed_layout)
         columns = []
         for column, kind in enumerate(kinds):
             rows = self._floats[column] if kind is float else self._integers[column]
@@ -216,82 +215,82 @@ class InfoColumns:
         return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def is_layout(told: bytes) -> bool:
-    """Whether an answer tells a layout."""
-    return told[:1] == _MARK
+def is_layout(packed_layout: bytes) -> bool:
+    """Return whether an answer is a packed layout."""
+    return packed_layout[:1] == _MARK
 
 
 @lru_cache(maxsize=64)
-def layout_of(told: bytes) -> Layout:
-    """Read what `InfoColumns.write` gave."""
-    return Layout(*pickle.loads(told[len(_MARK) :]))
+def layout_of(packed_layout: bytes) -> Layout:
+    """Unpack the layout that `InfoColumns.write` returned."""
+    return Layout(*pickle.loads(packed_layout[len(_MARK) :]))
 
 
 def _fits(keys: tuple[Any, ...], kinds: tuple[type, ...]) -> bool:
     are_plain = all(kind in _KINDS for kind in kinds) and all(type(key) is str for key in keys)
-    if not are_plain or not 0 < len(keys) <= MOST_COLUMNS:
+    if not are_plain or not 0 < len(keys) <= MAX_COLUMNS:
         return False
-    # Gymnasium treats these in its own way: the mask of one key may be another, and final observations are objects.
+    # Gymnasium treats these keys specially: a key may be the mask of another, and final observations are objects.
     return "final_obs" not in keys and not {f"_{key}" for key in keys} & set(keys)
 
 
 _ALIGNMENT = 64  # bytes of a cache line
 
 
-class Slab:
-    """A row an environment in each array; parent and workers lay it out alike from the spaces.
+class SharedArrays:
+    """Arrays with a row for each environment, at the same places in the parent and in all workers.
 
-    Observations have two halves. A step writes the other half than the one before, so the last good observation of
-    an environment stays whole while the next is written, even by a worker that dies while it writes.
+    Observations have two buffers. A step writes the buffer that does not contain the last observation. So that one
+    stays intact, even if a worker dies while it writes.
 
     Args:
-        block: what it lies in; ``grow`` it to `slab_nbytes` first.
-        spaces: those of one environment.
-        num_envs: rows.
+        block: shared memory of at least `shared_nbytes`.
+        spaces: spaces of one environment.
+        num_envs: number of rows.
     """
 
     def __init__(self, block: SharedBlock, spaces: EnvSpaces, num_envs: int) -> None:
         self.parts = SpaceParts(spaces.observation_space)
-        arrays = _laid_out(block, spaces, num_envs)
+        arrays = _map_arrays(block, spaces, num_envs)
         self.rewards: npt.NDArray[np.float64] = arrays[0]
         self.terminated: npt.NDArray[np.bool_] = arrays[1]
         self.truncated: npt.NDArray[np.bool_] = arrays[2]
         self.infos = InfoColumns(arrays[3])
         num_parts = len(self.parts.arrays)
-        self.halves = (arrays[4 : 4 + num_parts], arrays[4 + num_parts : 4 + 2 * num_parts])
-        """Twice the array parts of the observations, ``(num_envs, *shape)`` each."""
+        self.observation_buffers = (arrays[4 : 4 + num_parts], arrays[4 + num_parts : 4 + 2 * num_parts])
+        """Two buffers with the array parts of the observations, ``(num_envs, *shape)`` each."""
         self.actions: npt.NDArray[Any] | None = arrays[-1] if is_array_space(spaces.action_space) else None
-        """Where actions are arrays; others travel with their messages."""
+        """Actions of an array space; ``None`` if actions are sent in messages."""
 
-    def write(self, half: int, number: int, observation: Any) -> list[Any]:
-        """Write the observation of environment ``number`` into a half; gives the parts that have no place in it.
+    def write(self, buffer: int, number: int, observation: Any) -> list[Any]:
+        """Write the observation of environment ``number`` into a buffer; return the parts that are no arrays.
 
         Raises:
-            InvalidStepError: a part has another shape or kind of dtype than its space; nothing of it is written.
+            InvalidStepError: a part has another shape or kind of dtype than its space; nothing is written.
         """
         arrays, others = self.parts.split(observation)
-        checked = [_checked(*each) for each in zip(arrays, self.parts.arrays, strict=True)]
-        for rows, array in zip(self.halves[half], checked, strict=True):
+        checked = [_as_part(*each) for each in zip(arrays, self.parts.arrays, strict=True)]
+        for rows, array in zip(self.observation_buffers[buffer], checked, strict=True):
             rows[number] = array
         return others
 
 
-def slab_nbytes(spaces: EnvSpaces, num_envs: int) -> int:
-    """Bytes that a slab of these environments takes."""
+def shared_nbytes(spaces: EnvSpaces, num_envs: int) -> int:
+    """Return the number of bytes of the `SharedArrays` of these environments."""
     return sum(_aligned(shape, dtype) for shape, dtype in _regions(spaces, num_envs))
 
 
 def _regions(spaces: EnvSpaces, num_envs: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     numbers: list[tuple[tuple[int, ...], Any]] = [((num_envs,), np.float64), ((num_envs,), np.bool_)]
-    numbers += [((num_envs,), np.bool_), ((MOST_COLUMNS, num_envs), np.int64)]
+    numbers += [((num_envs,), np.bool_), ((MAX_COLUMNS, num_envs), np.int64)]
     observation = [((num_envs, *_shape(part)), part.dtype) for part in SpaceParts(spaces.observation_space).arrays]
     action = spaces.action_space
     actions = [((num_envs, *_shape(action)), action.dtype)] if is_array_space(action) else []
     return [(shape, np.dtype(dtype)) for shape, dtype in [*numbers, *observation, *observation, *actions]]
 
 
-def _laid_out(block: SharedBlock, spaces: EnvSpaces, num_envs: int) -> list[npt.NDArray[Any]]:
-    memory = np.frombuffer(block.mapped(slab_nbytes(spaces, num_envs)), np.uint8)
+def _map_arrays(block: SharedBlock, spaces: EnvSpaces, num_envs: int) -> list[npt.NDArray[Any]]:
+    memory = np.frombuffer(block.map(shared_nbytes(spaces, num_envs)), np.uint8)
     arrays, offset = [], 0
     for shape, dtype in _regions(spaces, num_envs):
         taken = memory[offset : offset + prod(shape) * dtype.itemsize]
@@ -308,16 +307,16 @@ def _shape(space: Any) -> tuple[int, ...]:
     return tuple(space.shape or ())
 
 
-def _checked(given: Any, space: Any) -> npt.NDArray[Any]:
+def _as_part(given: Any, space: Any) -> npt.NDArray[Any]:
     array = np.asarray(given)
     if array.dtype == space.dtype and array.shape == space.shape:
         return array
     if array.shape != _shape(space):
         raise InvalidStepError(
-            f"observation has shape {array.shape}: {space} needs {_shape(space)}; mend the environment or its space"
+            f"observation has shape {array.shape}: {space} needs {_shape(space)}; correct the environment or its space"
         )
     if not np.can_cast(array.dtype, space.dtype, casting="same_kind"):
         raise InvalidStepError(
-            f"observation has dtype {array.dtype}: {space} needs {space.dtype}; mend the environment or its space"
+            f"observation has dtype {array.dtype}: {space} needs {space.dtype}; correct the environment or its space"
         )
     return array

@@ -1,4 +1,4 @@
-"""What a parent and its workers send each other, and how: a few raw bytes a step, pickles for the rest."""
+"""Messages between a parent and its workers: a few raw bytes for a step, pickles for all else."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
 
 class Factories:
-    """Travels among the arguments of a process: as it is under fork, pickled by value otherwise.
+    """Functions that make environments, as a process argument: unchanged with fork, else pickled by value.
 
-    It is read only when asked for, so that a function which cannot be read in the worker is an error that the worker
-    tells, and not the end of the worker.
+    `functions` unpickles them, not the start of the process. So a worker can report a function that cannot be
+    unpickled.
     """
 
     def __init__(self, functions: Sequence[EnvFactory]) -> None:
         self._functions: Sequence[EnvFactory] | bytes = functions
 
     def functions(self) -> Sequence[EnvFactory]:
-        """Give the functions, one an environment."""
+        """Return the functions, one for each environment."""
         if isinstance(self._functions, bytes):
             self._functions = pickle.loads(self._functions)
         return self._functions  # type: ignore[return-value]
@@ -41,7 +41,8 @@ class Factories:
             return cloudpickle.dumps(self._functions)  # type: ignore[no-any-return]
         except Exception as error:
             raise InvalidSettingsError(
-                f"env_fns cannot be pickled: {error}; make what they hold inside of them, or use start_method='fork'"
+                f"env_fns cannot be pickled: {error}; create their objects inside the functions, or use "
+                "start_method='fork'"
             ) from error
 
     def __setstate__(self, state: bytes) -> None:
@@ -54,7 +55,7 @@ _COUNT = struct.Struct("<H")
 
 
 class Command(IntEnum):
-    """What a worker can be asked."""
+    """Commands that a worker accepts."""
 
     MAKE = 0
     MAP = 1
@@ -69,13 +70,13 @@ class Command(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a request."""
+    """Outcome of a request."""
 
     DONE = 0
     FAILED = 1
 
 
-class Frame(NamedTuple):
+class Message(NamedTuple):
     """One message."""
 
     sequence: int
@@ -84,60 +85,60 @@ class Frame(NamedTuple):
 
 
 class StepOf(NamedTuple):
-    """How one environment is to be stepped."""
+    """Step of one environment."""
 
     number: int
-    """Which environment."""
+    """Number of the environment."""
     has_ended: bool
-    """Whether its episode had ended before this step."""
-    half: int
-    """Half of the slab that its observation goes to."""
+    """Whether its episode ended before this step."""
+    buffer: int
+    """Observation buffer to write, 0 or 1."""
 
 
 class EnvFailure(NamedTuple):
-    """What an environment raised in a worker, as text."""
+    """Exception of an environment in a worker, as text."""
 
     environment: int
     kind: str
     """Name of the exception's class."""
     doing: str
-    """What it was asked: ``action 3``, ``its reset``."""
+    """The call that raised: ``action 3``, ``its reset``."""
     message: str
     traceback: str
 
 
-def framed(sequence: int, kind: int, payload: bytes) -> bytes:
-    """Put a message into the bytes that travel."""
+def pack_message(sequence: int, kind: int, payload: bytes) -> bytes:
+    """Return the bytes of a message."""
     return _HEADER.pack(len(payload), sequence, kind) + payload
 
 
-def header_of(head: bytes) -> tuple[int, int, int]:
-    """Read a header: length of the payload, sequence number, kind."""
+def unpack_header(head: bytes) -> tuple[int, int, int]:
+    """Return the length of the payload, the sequence number and the kind of a message."""
     return _HEADER.unpack_from(head)
 
 
-def packed_steps(steps: Sequence[StepOf], actions: Sequence[Any] | None) -> bytes:
-    """Payload of a STEP: four bytes an environment; ``actions`` only where they do not lie in the slab."""
-    codes = [number << 2 | has_ended << 1 | half for number, has_ended, half in steps]
+def pack_steps(steps: Sequence[StepOf], actions: Sequence[Any] | None) -> bytes:
+    """Return the payload of a STEP: 4 bytes for each environment, and ``actions`` if they are not shared arrays."""
+    codes = [number << 2 | has_ended << 1 | buffer for number, has_ended, buffer in steps]
     head = struct.pack(f"<H{len(codes)}I", len(codes), *codes)
     return head if actions is None else head + pickled(actions)
 
 
-def unpacked_steps(payload: bytes) -> tuple[Sequence[StepOf], Sequence[Any] | None]:
-    """Read what `packed_steps` gave."""
+def unpack_steps(payload: bytes) -> tuple[Sequence[StepOf], Sequence[Any] | None]:
+    """Return the steps and actions in the payload of a STEP."""
     (count,) = _COUNT.unpack_from(payload)
     end = _COUNT.size + 4 * count
     return _steps_of(payload[:end]), pickle.loads(payload[end:]) if len(payload) > end else None
 
 
-@lru_cache(maxsize=16)  # nearly all steps of a run are asked for in the same two ways
+@lru_cache(maxsize=16)  # most steps of a run have one of two payloads
 def _steps_of(head: bytes) -> tuple[StepOf, ...]:
     codes = struct.unpack_from(f"<{(len(head) - _COUNT.size) // 4}I", head, _COUNT.size)
     return tuple(StepOf(code >> 2, bool(code >> 1 & 1), code & 1) for code in codes)
 
 
 def pickled(value: Any) -> bytes:
-    """Pickle anything, by reference to its module where that works, else by value."""
+    """Pickle a value, by reference to its module if possible, else by value."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:
@@ -145,38 +146,46 @@ def pickled(value: Any) -> bytes:
 
 
 _READ_NBYTES = 1 << 16
-_USUAL_NBYTES = 1 << 12  # more than a step's message: header and payload come with one call of the system
+_USUAL_NBYTES = 1 << 12  # larger than the message of a step, so that one system call reads it
 _LARGEST_READ_NBYTES = 1 << 22
 
 
 class ParentEnd:
-    """The parent's end: neither sending nor receiving ever waits.
+    """The parent's end of the socket, which never blocks.
 
-    An interrupt (Ctrl-C) at any moment loses and repeats nothing. What has been sent or received stands in lists that
-    a call from C extends: ``extend(map(socket.recv, ...))`` is one step of the interpreter, which looks for signals
-    only between steps. Everything else is one assignment, and may be done again.
+    An interrupt (Ctrl-C) at any point loses or repeats no message. ``extend(map(socket.recv, ...))`` appends the
+    received bytes within one bytecode instruction, and Python handles signals only between instructions. Every other
+    change is one assignment that may be repeated.
     """
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
-        self._outbox: tuple[memoryview, list[int], int] = (memoryview(b""), [], -1)  # bytes, sent of them, sequence
+        self._outbox: tuple[memoryview, list[int], int] = (
+            memoryview(b""),
+            [],
+            -1,
+        )  # bytes, numbers of sent bytes, sequence
         self._inbox: list[bytes] = []
 
     def fileno(self) -> int:
-        """Give the socket's number for the operating system."""
+        """Return the file descriptor of the socket."""
         return self._socket.fileno()
 
     def put(self, sequence: int, kind: int, payload: bytes) -> None:
-        """Take a message for sending; one whose sequence number is not above the last is there already."""
+        """Queue a message; ignore it if its sequence number shows that it is queued already."""
         rest, sent, last = self._outbox
         if sequence > last:
-            frame = framed(sequence, kind, payload)
+            frame = pack_message(sequence, kind, payload)
             unsent = rest[sum(sent) :]
             self._outbox = (memoryview(bytes(unsent) + frame if unsent else frame), [], sequence)
 
     def flush(self) -> bool:
-        """Send what the socket takes; tells whether nothing is left. Raises OSError where the other end is gone."""
+        """Send as much as possible; return whether all is sent.
+
+        Raises:
+            OSError: the other end is closed.
+        """
         while True:
             rest, sent, last = self._outbox
             if sent:
@@ -191,14 +200,15 @@ class ParentEnd:
 
     @property
     def has_unread(self) -> bool:
-        """Whether something has arrived that nobody took."""
+        """Whether received bytes are not processed yet."""
         return bool(self._inbox)
 
     def fill(self) -> bool:
-        """Receive what is there; tells whether more may be. Raises OSError where the other end is gone.
+        """Receive available bytes; return whether there may be more.
 
         Raises:
-            EOFError: the other end was closed, and all that it sent has been received.
+            EOFError: the other end is closed, and all its bytes are received.
+            OSError: the connection is broken.
         """
         missing = self._missing_nbytes() if self._inbox else 0
         wanted = min(max(_READ_NBYTES, missing), _LARGEST_READ_NBYTES)
@@ -210,18 +220,18 @@ class ParentEnd:
             raise EOFError
         return len(self._inbox[-1]) == wanted
 
-    def peek(self) -> Frame | None:
-        """Give the next message that has arrived whole, which stays until `drop`."""
+    def peek(self) -> Message | None:
+        """Return the next complete message, or ``None``; it stays queued until `drop`."""
         if not self._inbox or self._missing_nbytes() > 0:
             return None
         if len(self._inbox) > 1:
             self._inbox = [b"".join(self._inbox)]
-        length, sequence, kind = header_of(self._inbox[0])
-        return Frame(sequence, kind, self._inbox[0][HEADER_NBYTES : HEADER_NBYTES + length])
+        length, sequence, kind = unpack_header(self._inbox[0])
+        return Message(sequence, kind, self._inbox[0][HEADER_NBYTES : HEADER_NBYTES + length])
 
     def drop(self) -> None:
-        """Be done with the message that `peek` gave."""
-        length, _, _ = header_of(self._inbox[0])
+        """Remove the message that `peek` returned."""
+        length, _, _ = unpack_header(self._inbox[0])
         rest = self._inbox[0][HEADER_NBYTES + length :]
         self._inbox = [rest] if rest else []
 
@@ -230,34 +240,34 @@ class ParentEnd:
         self._socket.close()
 
     def _missing_nbytes(self) -> int:
-        there = sum(map(len, self._inbox))
-        if there < HEADER_NBYTES:
-            return HEADER_NBYTES - there
+        received = sum(map(len, self._inbox))
+        if received < HEADER_NBYTES:
+            return HEADER_NBYTES - received
         if len(self._inbox[0]) < HEADER_NBYTES:
             self._inbox = [b"".join(self._inbox)]
-        return HEADER_NBYTES + header_of(self._inbox[0])[0] - there
+        return HEADER_NBYTES + unpack_header(self._inbox[0])[0] - received
 
 
 class WorkerEnd:
-    """The worker's end, which waits."""
+    """The worker's end of the socket, which blocks."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(True)
         self._socket = end
         self._rest = b""
 
-    def receive(self) -> Frame:
+    def receive(self) -> Message:
         """Wait for the next message.
 
         Raises:
-            EOFError: the parent has closed its end.
+            EOFError: the parent closed its end.
         """
-        length, sequence, kind = header_of(self._read(HEADER_NBYTES))
-        return Frame(sequence, kind, self._read(length) if length else b"")
+        length, sequence, kind = unpack_header(self._read(HEADER_NBYTES))
+        return Message(sequence, kind, self._read(length) if length else b"")
 
     def send(self, sequence: int, kind: int, payload: bytes) -> None:
-        """Send a message. Raises OSError where the parent is gone."""
-        self._socket.sendall(framed(sequence, kind, payload))
+        """Send a message; raise ``OSError`` if the parent has ended."""
+        self._socket.sendall(pack_message(sequence, kind, payload))
 
     def _read(self, nbytes: int) -> bytes:
         received, chunks = self._rest, [self._rest]

@@ -1,4 +1,4 @@
-"""One worker as its parent sees it."""
+"""Start one worker process, send it requests, receive its answers and end it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs.workers.shared_arrays import SharedBlock
 from framestow.envs.workers.wire import Command, Factories, Outcome, ParentEnd
-from framestow.envs.workers.worker_process import WorkerArguments, keep_from_forks, process_handle, run_worker
+from framestow.envs.workers.worker_process import WorkerArguments, close_in_forks, process_handle, run_worker
 
-_LONGEST_S = 86_400.0  # of one wait, which is then begun anew: the system counts it in 32 bits of milliseconds
+_LONGEST_S = 86_400.0  # longest single wait: the system counts milliseconds in 32 bits
 
 
-class Waiting(Protocol):
-    """Waits until one of what it watches has something to tell."""
+class FileWatcher(Protocol):
+    """Wait for several files at once."""
 
     watches_processes: bool
-    """Whether it takes what tells the end of a process, and not sockets only."""
+    """Whether it accepts process handles, not only sockets."""
 
     def watch(self, number: int, wants_to_send: bool = False) -> None:
-        """Watch the file ``number``: for something to read, and for room to send where that is wanted."""
+        """Watch the file descriptor ``number`` for reading, and for sending if ``wants_to_send``."""
 
     def unwatch(self, number: int) -> None:
-        """Forget the file ``number``; one that is not watched is no error."""
+        """Stop watching a file descriptor; do nothing if it is not watched."""
 
     def ready(self, timeout_s: float | None) -> list[int]:
-        """Wait at most so long; gives the numbers of those with something to tell."""
+        """Wait up to ``timeout_s``; return the file descriptors that are ready."""
 
 
-class PollWaiting:
-    """By ``poll``."""
+class PollWatcher:
+    """Wait with ``poll``."""
 
     watches_processes = True
 
@@ -48,26 +48,26 @@ class PollWaiting:
         self._poll: Any = select.poll()
 
     def watch(self, number: int, wants_to_send: bool = False) -> None:
-        """Watch a file."""
+        """Watch a file descriptor."""
         self._poll.register(number, select.POLLIN | (select.POLLOUT if wants_to_send else 0))
 
     def unwatch(self, number: int) -> None:
-        """Forget a file."""
+        """Stop watching a file descriptor."""
         try:
             self._poll.unregister(number)
         except KeyError:
             return
 
     def ready(self, timeout_s: float | None) -> list[int]:
-        """Wait."""
+        """Wait up to ``timeout_s``; return the file descriptors that are ready."""
         timeout_ms = None if timeout_s is None else ceil(min(max(timeout_s, 0.0), _LONGEST_S) * 1000)
         return [number for number, _ in self._poll.poll(timeout_ms)]
 
 
-class SelectWaiting:
-    """By ``select``, where there is no ``poll``: on Windows, where it takes sockets only.
+class SelectWatcher:
+    """Wait with ``select`` on Windows, which has no ``poll``; sockets only.
 
-    The end of a process shows there by the end of its socket.
+    The end of a process is visible by the end of its socket.
     """
 
     watches_processes = False
@@ -80,31 +80,31 @@ class SelectWaiting:
         self._watched[number] = wants_to_send
 
     def unwatch(self, number: int) -> None:
-        """Forget a socket."""
+        """Stop watching a socket."""
         self._watched.pop(number, None)
 
     def ready(self, timeout_s: float | None) -> list[int]:
-        """Wait."""
+        """Wait up to ``timeout_s``; return the sockets that are ready."""
         senders = [number for number, wants_to_send in self._watched.items() if wants_to_send]
         at_most_s = None if timeout_s is None else min(max(timeout_s, 0.0), _LONGEST_S)
         to_read, to_send, _ = select.select(list(self._watched), senders, [], at_most_s)
         return list({*to_read, *to_send})
 
 
-def make_waiting() -> Waiting:
-    """Make the quickest kind that this system has."""
-    return PollWaiting() if hasattr(select, "poll") else SelectWaiting()
+def make_watcher() -> FileWatcher:
+    """Return a watcher with ``poll`` if the system has it, else with ``select``."""
+    return PollWatcher() if hasattr(select, "poll") else SelectWatcher()
 
 
-_AFTER_KILL_S = 2.0  # SIGKILL needs no one's consent; a process that survives it waits for its disk
+_AFTER_KILL_S = 2.0  # a process that survives SIGKILL so long waits for its disk
 
 
 class Request:
-    """Something a worker was asked, and what became of it: an answer, a failure, or the worker's loss."""
+    """A request to a worker and its outcome: an answer, a failure, or the loss of the worker."""
 
     __slots__ = (
-        *("worker", "command", "numbers", "payload", "halves"),
-        *("answer", "failed", "is_sent", "life", "lost", "sequence"),
+        *("worker", "command", "numbers", "payload", "buffers"),
+        *("answer", "failed", "is_sent", "generation", "lost", "sequence"),
     )
 
     def __init__(
@@ -113,43 +113,43 @@ class Request:
         command: Command,
         numbers: Sequence[int],
         payload: bytes,
-        halves: Sequence[int] = (),
+        buffers: Sequence[int] = (),
     ) -> None:
         self.worker, self.command, self.numbers, self.payload = worker, command, numbers, payload
-        self.halves = halves
-        """Where the observations of ``numbers`` are written to."""
-        self.sequence, self.life = worker.next_sequence(), worker.life
+        self.buffers = buffers
+        """Observation buffer of each of ``numbers``."""
+        self.sequence, self.generation = worker.next_sequence(), worker.generation
         self.answer: bytes | None = None
-        """Payload of the answer, also of one that tells a failure."""
+        """Payload of the answer or failure."""
         self.failed = False
         self.is_sent = False
-        """Whether all of it has left."""
+        """Whether all its bytes are sent."""
         self.lost: str | None = None
-        """Why the worker was lost before it answered."""
+        """Why the worker was lost before it answered; ``None`` if it was not."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it waits for its answer."""
+        """Whether the answer is still missing."""
         return self.answer is None and self.lost is None
 
     @property
-    def is_of_a_former_life(self) -> bool:
-        """Whether the worker was replaced since: what was answered happened, and what it led to is gone."""
-        return self.life != self.worker.life
+    def is_stale(self) -> bool:
+        """Whether the worker was replaced since; an answer is still valid, but its environments no longer exist."""
+        return self.generation != self.worker.generation
 
 
 class Worker:
-    """Starts a process, asks it, hears it and ends it; all it knows of environments is their numbers.
+    """A worker process; replaced by a new process if it is lost.
 
     Args:
-        number: which worker it is.
-        numbers: its environments.
-        factories: make them.
-        mode: what they do at an episode's end.
-        block: memory that is shared with the process.
-        context: how processes start.
+        number: number of the worker.
+        numbers: numbers of its environments.
+        factories: functions that make the environments.
+        mode: autoreset mode.
+        block: memory shared with the process.
+        context: start method of processes.
         daemon: as for `multiprocessing.Process`.
-        waiting: told which files to watch.
+        watcher: watches the files of the process.
     """
 
     def __init__(
@@ -161,36 +161,36 @@ class Worker:
         block: SharedBlock,
         context: BaseContext,
         daemon: bool,
-        waiting: Waiting,
+        watcher: FileWatcher,
     ) -> None:
         self.number, self.numbers = number, numbers
         self.lost: str | None = "it was never started"
-        """Why it is lost; ``None`` while it works."""
-        self.life = 0
-        """How many processes it has had."""
+        """Why the process is lost; ``None`` while it works."""
+        self.generation = 0
+        """Number of processes started so far."""
         self.waiting_since_s = 0.0
-        """When it was last heard, or asked if it had nothing to do before that; by `time.monotonic`."""
+        """Time of its last answer, or of the request after an idle time; by `time.monotonic`."""
         self._factories, self._mode, self._block = factories, mode, block
-        self._context, self._daemon, self._waiting = context, daemon, waiting
+        self._context, self._daemon, self._watcher = context, daemon, watcher
         self._sequence = 0
-        self._asked: deque[Request] = deque()
+        self._open_requests: deque[Request] = deque()
         self._end: ParentEnd | None = None
         self.socket_number = -1
-        self._waits_for_room = False  # in the socket, for what is left to send
-        self._lifeline: Any = None
+        self._has_unsent = False  # bytes that the socket did not accept yet
+        self._parent_pipe: Any = None
         self._process: Any = None
         self._handle: int | None = None
 
     def start(self) -> None:
-        """Start a process, which has yet to be asked to make its environments."""
+        """Start a process; a MAKE request then makes its environments."""
         self._process = None
         ours, theirs = socket.socketpair()
-        lifeline, self._lifeline = self._context.Pipe(duplex=False)
-        keep_from_forks(ours)
-        keep_from_forks(self._lifeline)
+        parent_pipe, self._parent_pipe = self._context.Pipe(duplex=False)
+        close_in_forks(ours)
+        close_in_forks(self._parent_pipe)
         self._end = ParentEnd(ours)
-        self.socket_number, self._waits_for_room = self._end.fileno(), False
-        arguments = WorkerArguments(self.numbers, self._factories, self._mode, self._block, theirs, lifeline)
+        self.socket_number, self._has_unsent = self._end.fileno(), False
+        arguments = WorkerArguments(self.numbers, self._factories, self._mode, self._block, theirs, parent_pipe)
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_worker, args=(arguments,), name=f"framestow-worker-{self.number}", daemon=self._daemon
         )
@@ -200,105 +200,105 @@ class Worker:
                 self._process = process
         finally:
             theirs.close()
-            lifeline.close()
+            parent_pipe.close()
         self.lost = None
-        self.life += 1
+        self.generation += 1
         self._handle = process_handle(process.pid)
         for number in self.files:
-            self._waiting.watch(number)
+            self._watcher.watch(number)
 
     @property
     def name(self) -> str:
-        """The worker with its environments, for messages."""
+        """Number of the worker and of its environments, for messages."""
         first, last = self.numbers[0], self.numbers[-1]
         envs = f"environment {first}" if first == last else f"environments {first} to {last}"
         return f"worker {self.number} ({envs})"
 
     @property
     def pid(self) -> int | None:
-        """Number of its process; ``None`` before there is one."""
+        """Process id; ``None`` while there is no process."""
         return None if self._process is None else self._process.pid
 
     @property
     def files(self) -> tuple[int, ...]:
-        """What to watch: the socket, and where the system can watch it the process."""
+        """File descriptors to watch: the socket, and the process handle if the system can watch it."""
         if self._end is None or self._process is None:
             return ()
         death = int(self._process.sentinel) if self._handle is None else self._handle
-        return (self.socket_number, death) if self._waiting.watches_processes else (self.socket_number,)
+        return (self.socket_number, death) if self._watcher.watches_processes else (self.socket_number,)
 
     def next_sequence(self) -> int:
-        """Number the next request."""
+        """Return the sequence number of the next request."""
         self._sequence += 1
         return self._sequence
 
-    def post(self, request: Request) -> None:
-        """Ask; once is enough, and a second time does nothing. The worker's loss stands in the request."""
+    def send(self, request: Request) -> None:
+        """Send a request, once; if the worker is lost, ``request.lost`` gives the reason."""
         if self._end is None or self.lost:
             request.lost = self.lost
             return
-        if request not in self._asked:
-            if not self._asked:
+        if request not in self._open_requests:
+            if not self._open_requests:
                 self.waiting_since_s = monotonic()
-            self._asked.append(request)
+            self._open_requests.append(request)
         self._end.put(request.sequence, request.command, request.payload)
         self.flush()
-        request.is_sent = not self._waits_for_room and not self.lost
+        request.is_sent = not self._has_unsent and not self.lost
 
     def flush(self) -> None:
-        """Send what is left to send, as far as the socket takes it."""
+        """Send unsent bytes, as many as the socket accepts."""
         if self._end is None or self.lost:
             return
         try:
-            waits_for_room = not self._end.flush()
+            has_unsent = not self._end.flush()
         except OSError:
-            self.note_death()
+            self.mark_ended()
             return
-        if waits_for_room != self._waits_for_room:
-            self._waiting.watch(self.socket_number, wants_to_send=waits_for_room)
-            self._waits_for_room = waits_for_room
+        if has_unsent != self._has_unsent:
+            self._watcher.watch(self.socket_number, wants_to_send=has_unsent)
+            self._has_unsent = has_unsent
 
-    def hear(self) -> None:
-        """Take in what has arrived; answers to requests that were given up are dropped."""
+    def receive(self) -> None:
+        """Process the received answers; answers to dropped requests are discarded."""
         if self._end is None or self.lost:
             return
         try:
             while self._end.fill():
-                self._take_answers()
-            self._take_answers()
+                self._process_answers()
+            self._process_answers()
         except (EOFError, OSError):
-            self._take_answers()
-            self.lose(self._cause_of_death())
+            self._process_answers()
+            self.mark_lost(self._cause_of_death())
 
-    def take_unread(self) -> None:
-        """Take answers that an interrupt left between their arrival and their being taken."""
+    def process_unread(self) -> None:
+        """Process answers that were received when an interrupt occurred."""
         if self._end is not None and self._end.has_unread:
-            self._take_answers()
+            self._process_answers()
 
-    def note_death(self) -> None:
-        """Take in what the process, which has ended, still said; then count it as lost."""
-        self.hear()
+    def mark_ended(self) -> None:
+        """Process the last answers of the ended process, then count it as lost."""
+        self.receive()
         if not self.lost:
-            self.lose(self._cause_of_death())
+            self.mark_lost(self._cause_of_death())
 
-    def give_up_requests(self) -> None:
-        """Want no answer to what was asked; answers that come all the same are dropped by their number."""
-        self._asked = deque()
+    def drop_requests(self) -> None:
+        """Drop all requests; their answers are discarded by sequence number."""
+        self._open_requests = deque()
 
-    def lose(self, why: str) -> None:
-        """End the process at once; whatever was asked stays without an answer."""
+    def mark_lost(self, why: str) -> None:
+        """Kill the process and mark all open requests as lost."""
         self.lost = f"{self.name} {why}"
         self.kill()
-        for request in self._asked:
+        for request in self._open_requests:
             request.lost = self.lost
-        self._asked = deque()
+        self._open_requests = deque()
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process is not None and bool(self._process.is_alive())
 
     def terminate(self) -> None:
-        """Ask the system to end the process, which may clean up."""
+        """Send SIGTERM to the process."""
         if self._process is not None:
             self._process.terminate()
 
@@ -308,18 +308,18 @@ class Worker:
             self._process.join(max(0.0, timeout_s))
 
     def kill(self) -> None:
-        """End the process at once and let go of all that belongs to it; more than once does no harm."""
+        """Kill the process and close its files; a second call does nothing."""
         self.lost = self.lost or f"{self.name} was closed"
         if self._process is not None:
             if self._process.is_alive():
                 self._process.kill()
             self._process.join(_AFTER_KILL_S)
-        self._let_go()
+        self._release()
         if self._process is not None and not self._process.is_alive():
             self._process.close()
             self._process = None
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._end is None:
             return
         self._unwatch()
@@ -327,31 +327,31 @@ class Worker:
             os.close(self._handle)
             self._handle = None
         self._end.close()
-        self._lifeline.close()
+        self._parent_pipe.close()
         self._end = None
 
     def _unwatch(self) -> None:
         for number in self.files:
-            self._waiting.unwatch(number)
+            self._watcher.unwatch(number)
 
-    def _take_answers(self) -> None:
+    def _process_answers(self) -> None:
         end = self._end
         while end is not None and (frame := end.peek()) is not None:
-            if self._asked and self._asked[0].sequence == frame.sequence:
-                request = self._asked[0]
+            if self._open_requests and self._open_requests[0].sequence == frame.sequence:
+                request = self._open_requests[0]
                 request.failed = frame.kind == Outcome.FAILED
                 request.answer = frame.payload
-                self._asked.popleft()
+                self._open_requests.popleft()
                 self.waiting_since_s = monotonic()
                 if request.command is Command.CLOSE:
-                    self._unwatch()  # its end from now on is no loss
+                    self._unwatch()  # from now on its end is expected
             end.drop()
 
     def _cause_of_death(self) -> str:
-        self._process.join(_AFTER_KILL_S)  # it has closed its end: it is ending
+        self._process.join(_AFTER_KILL_S)  # the process has closed its socket, so it is ending
         code = self._process.exitcode
         if code is None:
-            return "closed its end without a word"
+            return "closed its connection without an exit code"
         if code < 0:
             with suppress(ValueError):
                 return f"was killed by {signal.Signals(-code).name}"
@@ -360,10 +360,10 @@ class Worker:
 
 @contextmanager
 def _no_interrupts(context: BaseContext) -> Iterator[None]:
-    """Hold SIGINT back, so that it meets no process that does not yet ignore it.
+    """Block SIGINT while a process starts, because a new worker does not ignore it yet.
 
-    A process inherits what is held back, and a worker lets go of it. Not under forkserver: there the server, which may
-    be started now, would hold it back for good, and for everybody whose processes come from it.
+    The worker inherits the blocked signal and unblocks it. Not with forkserver: a server that starts now would block
+    SIGINT for ever, in all its processes.
     """
     if not hasattr(signal, "pthread_sigmask") or context.get_start_method() == "forkserver":
         yield

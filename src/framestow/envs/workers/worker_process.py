@@ -1,4 +1,4 @@
-"""What runs in a worker: it answers one message after another until it is told to close."""
+"""Run environments in a worker process: answer the parent's messages until it sends CLOSE or ends."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.autoreset import POLICIES
-from framestow.envs.vector.calls import EnvSpaces, words_of
+from framestow.envs.vector.calls import EnvSpaces, error_text
 from framestow.envs.vector.env_state import put_state
 from framestow.envs.vector.vector_state import env_entry
-from framestow.envs.workers.shared_arrays import SharedBlock, Slab
-from framestow.envs.workers.wire import Command, EnvFailure, Factories, Outcome, WorkerEnd, pickled, unpacked_steps
+from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock
+from framestow.envs.workers.wire import Command, EnvFailure, Factories, Outcome, WorkerEnd, pickled, unpack_steps
 from framestow.errors import IncompatibleError
 
-_LOOK_EVERY_S = 1.0
+_PARENT_CHECK_INTERVAL_S = 1.0
 
 
 class _Closable(Protocol):
@@ -39,11 +39,10 @@ class _Closable(Protocol):
 _parent_ends: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def keep_from_forks(end: _Closable) -> None:
-    """Have any process that is forked from this one close its copy of ``end`` at once.
+def close_in_forks(end: _Closable) -> None:
+    """Close ``end`` in every process that is forked from this one.
 
-    A worker sees the end of its parent by the other end of a pipe being closed. A later worker, or whatever else is
-    forked, would inherit that end and hold it open.
+    A worker notices the end of its parent by a closed pipe. A forked process would inherit the pipe and keep it open.
     """
     _parent_ends.add(end)
 
@@ -58,23 +57,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_parent_ends)
 
 
-def hang_on(lifeline: Connection) -> None:
-    """Have this process end when the other end of ``lifeline``, through which nothing is sent, closes.
+def die_with_parent(parent_pipe: Connection) -> None:
+    """End this process when the parent ends, which closes the other end of ``parent_pipe``.
 
-    A thread waits for that, and for the parent process itself. It needs Python's lock, which an environment that
-    hangs in C may never give back; so on Linux the kernel is told to send SIGKILL as well when the pipe closes (a
-    signal of the thread that made the process, PDEATHSIG, would come too early: when that thread ends).
+    A thread waits for the pipe and for the parent process. It needs the GIL, which an environment that hangs in C may
+    never release. So on Linux the kernel also sends SIGKILL when the pipe closes. PDEATHSIG would be too early: it is
+    sent when the thread that made the process ends.
     """
-    _ask_the_kernel(lifeline)
-    threading.Thread(target=_watch, args=(lifeline,), name="framestow-lifeline", daemon=True).start()
+    _kill_on_close(parent_pipe)
+    threading.Thread(target=_watch_parent, args=(parent_pipe,), name="framestow-parent-watch", daemon=True).start()
 
 
-def _ask_the_kernel(lifeline: Connection) -> None:
+def _kill_on_close(parent_pipe: Connection) -> None:
     try:
         import fcntl  # noqa: PLC0415  # POSIX only
         import signal  # noqa: PLC0415
 
-        number = lifeline.fileno()
+        number = parent_pipe.fileno()
         fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(number, fcntl.F_SETSIG, signal.SIGKILL)  # Linux only
         fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_ASYNC)
@@ -82,20 +81,20 @@ def _ask_the_kernel(lifeline: Connection) -> None:
         return
 
 
-def _watch(lifeline: Connection) -> None:
+def _watch_parent(parent_pipe: Connection) -> None:
     parent = multiprocessing.parent_process()
-    watched: list[Any] = [lifeline] if parent is None else [lifeline, parent.sentinel]
+    watched: list[Any] = [parent_pipe] if parent is None else [parent_pipe, parent.sentinel]
     process = None if parent is None or parent.pid is None else process_handle(parent.pid)
     if process is not None:
         watched.append(process)
     first_parent = os.getppid()
-    while not wait(watched, _LOOK_EVERY_S) and os.getppid() == first_parent:
+    while not wait(watched, _PARENT_CHECK_INTERVAL_S) and os.getppid() == first_parent:
         pass
     os._exit(1)
 
 
 def process_handle(pid: int) -> int | None:
-    """File that becomes readable when the process ends; ``None`` where the system has no such thing (Linux has)."""
+    """Return a file descriptor that becomes readable when the process ends; ``None`` if the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -103,7 +102,7 @@ def process_handle(pid: int) -> int | None:
 
 
 class EnvRaisedError(Exception):
-    """An environment raised; carries what the parent is to be told."""
+    """An environment raised; ``failure`` is the report for the parent."""
 
     def __init__(self, failure: EnvFailure) -> None:
         super().__init__(failure)
@@ -111,15 +110,15 @@ class EnvRaisedError(Exception):
 
 
 class EnvHost:
-    """Makes, steps and closes environments; ``numbers`` are theirs among those of all workers."""
+    """The environments of a worker; ``numbers`` are their numbers among those of all workers."""
 
     def __init__(self, numbers: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
         self._numbers, self._factories, self._policy, self._block = numbers, factories, POLICIES[mode], block
         self._envs: dict[int, gymnasium.Env[Any, Any]] = {}
-        self._slab: Slab | None = None
+        self._shared: SharedArrays | None = None
 
     def answer(self, command: int, payload: bytes) -> bytes:
-        """Do what a message asks; gives the payload of the answer.
+        """Execute a command and return the payload of the answer.
 
         Raises:
             EnvRaisedError: an environment raised.
@@ -127,63 +126,63 @@ class EnvHost:
         return _HANDLERS[Command(command)](self, payload)
 
     def make(self, payload: bytes) -> bytes:  # noqa: ARG002
-        """Make the environments; answers with their spaces, and the first one's metadata and render mode."""
-        with _telling(self._numbers[0], "the reading of its function"):
+        """Make the environments; return their spaces, and metadata and render mode of the first."""
+        with _ReportingErrors(self._numbers[0], "the reading of its function"):
             make_each = self._factories.functions()
         for number, make in zip(self._numbers, make_each, strict=True):
-            with _telling(number, "its making"):
+            with _ReportingErrors(number, "its construction"):
                 self._envs[number] = make()
         spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
         first = self._envs[self._numbers[0]]
         return pickled((spaces, dict(first.metadata), first.render_mode))
 
     def map(self, payload: bytes) -> bytes:
-        """Map the slab, which the parent has given its size."""
+        """Map the shared arrays, whose size the parent has set."""
         spaces, num_envs = pickle.loads(payload)
-        self._slab = Slab(self._block, spaces, num_envs)
+        self._shared = SharedArrays(self._block, spaces, num_envs)
         return b""
 
     def reset(self, payload: bytes) -> bytes:
-        """Reset environments; answers with their infos and the parts of observations that have no place in the slab."""
-        slab = self._mapped()
-        asked = pickle.loads(payload)
+        """Reset environments; return their infos, and the parts of observations that are no arrays."""
+        shared = self._mapped()
+        resets = pickle.loads(payload)
         infos, others = [], []
-        for number, seed, options, half in asked:
-            with _telling(number, "its reset"):
+        for number, seed, options, buffer in resets:
+            with _ReportingErrors(number, "its reset"):
                 observation, info = self._envs[number].reset(
                     seed=seed,
-                    options=None if options is None else dict(options),  # its own: it may pop from them
+                    options=None if options is None else dict(options),  # an environment may change its copy
                 )
-                others.append(slab.write(half, number, observation))
-            slab.rewards[number], slab.terminated[number], slab.truncated[number] = 0.0, False, False
+                others.append(shared.write(buffer, number, observation))
+            shared.rewards[number], shared.terminated[number], shared.truncated[number] = 0.0, False, False
             infos.append(info)
-        return self._told([number for number, *_ in asked], infos, others)
+        return self._packed([number for number, *_ in resets], infos, others)
 
     def step(self, payload: bytes) -> bytes:
-        """Step environments; answers as `reset` does."""
-        slab = self._mapped()
-        steps, actions = unpacked_steps(payload)
+        """Step environments; return the same as `reset`."""
+        shared = self._mapped()
+        steps, actions = unpack_steps(payload)
         infos, others = [], []
-        for place, (number, has_ended, half) in enumerate(steps):
-            action = _action(slab, number) if actions is None else actions[place]
+        for place, (number, has_ended, buffer) in enumerate(steps):
+            action = _action(shared, number) if actions is None else actions[place]
             try:
                 outcome = self._policy.step(self._envs[number], action, has_ended)
-                others.append(slab.write(half, number, outcome.observation))
+                others.append(shared.write(buffer, number, outcome.observation))
             except BaseException as error:
                 raise EnvRaisedError(_failure(number, f"action {action}", error)) from error
-            slab.rewards[number], slab.terminated[number], slab.truncated[number] = outcome[1:4]
+            shared.rewards[number], shared.terminated[number], shared.truncated[number] = outcome[1:4]
             infos.append(outcome.info)
-        return self._told([step.number for step in steps], infos, others)
+        return self._packed([step.number for step in steps], infos, others)
 
     def call(self, payload: bytes) -> bytes:
-        """Call a method of each environment, or read an attribute that is no method."""
+        """Call a method of each environment, or read an attribute."""
         numbers, name, arguments, keywords = pickle.loads(payload)
         answers = []
         for number in numbers:
-            with _telling(number, f"{name!r}"):
+            with _ReportingErrors(number, f"{name!r}"):
                 found = self._envs[number].get_wrapper_attr(name)
                 answers.append(found(*arguments, **keywords) if callable(found) else found)
-            with _telling(number, f"the answer to {name!r}, which has to be pickled to reach the caller,"):
+            with _ReportingErrors(number, f"the pickling of the result of {name!r}"):
                 answers[-1] = pickled(answers[-1])
         return pickled(answers)
 
@@ -191,7 +190,7 @@ class EnvHost:
         """Set an attribute of each environment."""
         numbers, name, values = pickle.loads(payload)
         for number, value in zip(numbers, values, strict=True):
-            with _telling(number, f"the setting of {name!r}"):
+            with _ReportingErrors(number, f"the setting of {name!r}"):
                 self._envs[number].set_wrapper_attr(name, value)
         return b""
 
@@ -199,30 +198,30 @@ class EnvHost:
         """Render each environment."""
         pictures = []
         for number in pickle.loads(payload):
-            with _telling(number, "render"):
+            with _ReportingErrors(number, "render"):
                 pictures.append(self._envs[number].render())
         return pickled(pictures)
 
     def take_states(self, payload: bytes) -> bytes:
-        """Take what the state of a vector environment says of each environment."""
+        """Return the entry of each environment in the state of the vector environment."""
         entries = []
         for number in pickle.loads(payload):
-            with _telling(number, "the reading of its state"):
+            with _ReportingErrors(number, "the reading of its state"):
                 entries.append(env_entry(self._envs[number]))
         return pickled(entries)
 
     def put_states(self, payload: bytes) -> bytes:
-        """Put states back; answers with what the first environment says that refuses its own, if any does."""
+        """Restore states; return the message of the first one that does not fit, if any."""
         for number, state in pickle.loads(payload):
-            with _telling(number, "the taking of its state"):
+            with _ReportingErrors(number, "the loading of its state"):
                 try:
                     put_state(self._envs[number], state)
-                except IncompatibleError as refusal:
-                    return pickled([str(refusal)])
+                except IncompatibleError as error:
+                    return pickled([str(error)])
         return pickled([])
 
     def close(self, payload: bytes) -> bytes:  # noqa: ARG002
-        """Close every environment, also those after one that raises; answers with what they raised."""
+        """Close every environment; return the errors."""
         failures = []
         while self._envs:
             number, env = self._envs.popitem()
@@ -232,7 +231,7 @@ class EnvHost:
                 failures.append(_failure(number, "its close", error))
         return pickled(failures)
 
-    def _told(self, numbers: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
+    def _packed(self, numbers: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
         if not any(infos) and not any(others):
             return b""
         if not any(others) and (layout := self._mapped().infos.write(numbers, infos)) is not None:
@@ -241,14 +240,14 @@ class EnvHost:
             return pickled((infos, others))
         except Exception:
             for number, info in zip(numbers, infos, strict=True):
-                with _telling(number, f"its info {sorted(info)}, which has to be pickled to reach the caller,"):
+                with _ReportingErrors(number, f"the pickling of its info {sorted(info)}"):
                     pickled(info)
             raise
 
-    def _mapped(self) -> Slab:
-        if self._slab is None:
-            raise RuntimeError("the slab is not mapped")
-        return self._slab
+    def _mapped(self) -> SharedArrays:
+        if self._shared is None:
+            raise RuntimeError("the shared arrays are not mapped")
+        return self._shared
 
 
 _HANDLERS: dict[Command, Callable[[EnvHost, bytes], bytes]] = {
@@ -265,13 +264,13 @@ _HANDLERS: dict[Command, Callable[[EnvHost, bytes], bytes]] = {
 }
 
 
-def _action(slab: Slab, number: int) -> Any:
-    action = slab.actions[number]  # type: ignore[index]
-    return action.copy() if isinstance(action, np.ndarray) else action  # the next step writes into the same row
+def _action(shared: SharedArrays, number: int) -> Any:
+    action = shared.actions[number]  # type: ignore[index]
+    return action.copy() if isinstance(action, np.ndarray) else action  # the next step overwrites the row
 
 
-class _telling:  # noqa: N801
-    """Turns what an environment raises into what the parent is told of it."""
+class _ReportingErrors:
+    """Context manager that raises `EnvRaisedError` for an exception of an environment."""
 
     def __init__(self, number: int, doing: str) -> None:
         self._number, self._doing = number, doing
@@ -286,37 +285,37 @@ class _telling:  # noqa: N801
 
 def _failure(number: int, doing: str, error: BaseException) -> EnvFailure:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return EnvFailure(number, type(error).__name__, doing, words_of(error), text)
+    return EnvFailure(number, type(error).__name__, doing, error_text(error), text)
 
 
 class WorkerArguments(NamedTuple):
-    """What a worker process is started with."""
+    """Arguments of a worker process."""
 
     numbers: Sequence[int]
-    """Which environments are its own."""
+    """Numbers of its environments."""
     factories: Factories
     mode: AutoresetMode
     block: SharedBlock
     end: socket.socket
-    lifeline: Connection
+    parent_pipe: Connection
 
 
 def run_worker(arguments: WorkerArguments) -> None:
-    """Answer until CLOSE, or until the parent is gone."""
-    # Under fork the parent's garbage came along. To destroy it here may end the process: ALE's vector environment, for
-    # one, joins threads that only the parent has.
+    """Answer messages until CLOSE, or until the parent ends."""
+    # With fork the worker inherits the parent's garbage, whose destruction may end the process: ALE's vector
+    # environment joins threads that only the parent has.
     gc.freeze()
-    _take_no_signals()
-    hang_on(arguments.lifeline)
+    _reset_signals()
+    die_with_parent(arguments.parent_pipe)
     end = WorkerEnd(arguments.end)
     host = EnvHost(arguments.numbers, arguments.factories, arguments.mode, arguments.block)
-    with suppress(EOFError, OSError):  # the parent is gone: there is nobody to tell
-        while _answers_one(end, host):
+    with suppress(EOFError, OSError):  # the parent has ended
+        while _answer_one(end, host):
             pass
 
 
-def _answers_one(end: WorkerEnd, host: EnvHost) -> bool:
-    """Answer one message; tells whether another may come."""
+def _answer_one(end: WorkerEnd, host: EnvHost) -> bool:
+    """Answer one message; return False after CLOSE."""
     sequence, command, payload = end.receive()
     try:
         answer, outcome = host.answer(command, payload), Outcome.DONE
@@ -326,11 +325,8 @@ def _answers_one(end: WorkerEnd, host: EnvHost) -> bool:
     return command != Command.CLOSE
 
 
-def _take_no_signals() -> None:
-    """Leave Ctrl-C to the parent, and what the parent made of SIGTERM as well.
-
-    A terminal sends SIGINT to the whole group of processes; under fork the parent's own handlers came along.
-    """
+def _reset_signals() -> None:
+    """Ignore SIGINT, which a terminal sends to all processes of a group, and drop handlers inherited by fork."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Many environments in worker processes behind one vector environment."""
+"""Step environments in worker processes as one vector environment."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ from framestow.envs.vector.calls import (
     one_action_each,
     require_none_left_idle,
     split_options,
+    tile_images,
 )
-from framestow.envs.vector.calls import tiled as tile
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.vector_state import (
     ReadySteps,
-    begin_anew_without_state,
     check_vector_state,
     checked_env_ids,
+    restart_stateless_envs,
     vector_state,
 )
-from framestow.envs.workers.pool import Crew, OnWorkerLost, check_on_worker_lost, check_step_timeout, failure_as_error
+from framestow.envs.workers.pool import (
+    OnWorkerLost,
+    WorkerPool,
+    check_on_worker_lost,
+    check_step_timeout,
+    failure_as_error,
+)
 from framestow.envs.workers.stepping import Infos, Stepping
 from framestow.envs.workers.wire import Command, EnvFactory, pickled
 from framestow.envs.workers.worker import Request
@@ -43,50 +49,57 @@ VectorStep = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDAr
 
 
 class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
-    """Steps its environments in worker processes, and survives them.
+    """Vector environment that steps its environments in worker processes, and can replace crashed workers.
 
-    For the same seeds and actions it answers bit for bit as `SerialVectorEnv` does, in all three autoreset modes, for
-    any space that Gymnasium can batch and any split of the environments over the workers. Observations, actions,
-    rewards and flags lie in memory that all share; what is no array, and infos, travels as messages.
+    For the same seeds and actions the results equal those of `SerialVectorEnv` bit for bit, in every autoreset mode,
+    for all spaces that Gymnasium can batch, and for any number of workers. Observations, actions, rewards and flags
+    are in shared memory. Infos, and observations without a fixed shape, are sent in messages.
 
-    *Two ways to step.* ``step`` (or ``step_async`` and ``step_wait``) moves all together. ``send`` gives some of them
-    an action each and ``recv`` takes those that are done: one slow environment then holds nobody up. Between a
-    ``send`` and its ``recv`` the others may be sent, received and reset; ``step`` needs all answers taken.
+    *Stepping.* ``step`` (or ``step_async`` and ``step_wait``) steps all environments together. ``send`` starts a step
+    of some environments, and ``recv`` returns those that are done, so a slow environment does not delay the others.
+    Between ``send`` and ``recv`` other environments may be sent, received and reset. ``step`` needs all sent steps
+    received.
 
-    *Failure.* An environment that raises gives `EnvironmentFailedError` with its number, action and the worker's
-    traceback; only a reset of all goes on from there, as in one process. A worker that dies, or says nothing for
-    ``step_timeout`` seconds, is lost. With ``on_worker_lost="raise"`` the call raises `WorkerLostError`, and only
-    ``close`` works then. With ``"restart"`` a new process makes the same environments, a ``RuntimeWarning`` says so,
-    and their episodes count as truncated (`framestow.envs.workers.stepping.Stepping` has the table);
-    ``infos["episode_lost"]`` says why. The third loss of one worker without a completed step in between raises all the
-    same. What ``set_attr`` had set is not set in the new environments.
+    *Failures.* If an environment raises, the call raises `EnvironmentFailedError` with its number, its action and the
+    worker's traceback; then all environments need a reset. A worker that dies, or is silent for ``step_timeout``
+    seconds, is lost. With ``on_worker_lost="raise"`` the call raises `WorkerLostError`, and only ``close`` works
+    afterwards. With ``"restart"`` a new process makes the same environments, with a ``RuntimeWarning``. Their
+    episodes are truncated, and ``infos["episode_lost"]`` gives the reason (`framestow.envs.workers.stepping.Stepping`
+    has a table). A worker that is lost three times without a completed step raises `WorkerLostError` in any case.
+    Attributes set by ``set_attr`` are not set in the new environments.
 
-    *The end.* Ctrl-C reaches the caller only; a step that it interrupts stays in flight. Workers end with this object,
-    with the interpreter, and within seconds of this process being killed.
+    *Ending.* Ctrl-C interrupts the caller only; an interrupted step stays in flight. Workers end with this object,
+    with the interpreter, and within seconds after this process is killed.
 
-    Use it from one thread at a time, and in the process that made it.
+    Not thread-safe. Only the process that made it may use it.
 
     Args:
-        env_fns: makes the environments, called once each, in the workers; their spaces must be equal.
+        env_fns: functions that make the environments, each called once, in a worker; all environments must have equal
+            spaces.
         autoreset_mode: ``NEXT_STEP``, ``SAME_STEP`` or ``DISABLED``, or its value as a string.
-        num_workers: processes, 1 to ``len(env_fns)``; ``None`` takes as many as this process may use cores.
-        start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``; ``None`` takes ``"forkserver"`` where there is one.
-        step_timeout: seconds a worker may take for one answer before it counts as hung. Making environments, which
-            includes a new process's imports, is given 10 seconds at least.
-        on_worker_lost: ``"raise"`` or ``"restart"``.
-        seed: what the first reset takes when it is given none. The ``k``-th replacement of environment ``i`` is seeded
-            from ``SeedSequence(seed, spawn_key=(i, k))``.
-        daemon: as for `multiprocessing.Process`; an environment that starts processes itself needs ``False``.
+        num_workers: number of processes, 1 to ``len(env_fns)``; ``None`` takes one for each usable core.
+        start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``; ``None`` takes ``"forkserver"`` if available.
+        step_timeout: seconds without an answer after which a worker counts as hung. Making the environments may take
+            at least 10 seconds.
+        on_worker_lost: ``"raise"`` an error, or ``"restart"`` the worker.
+        seed: seed for the first reset without a seed. The ``k``-th replacement of environment ``i`` is seeded from
+            ``SeedSequence(seed, spawn_key=(i, k))``.
+        daemon: as for `multiprocessing.Process`; environments that start processes need ``False``.
 
     Raises:
-        InvalidSettingsError: settings that cannot work, or spaces that differ or cannot be batched.
+        InvalidSettingsError: invalid settings, unequal spaces, or spaces that Gymnasium cannot batch.
         EnvironmentFailedError: an environment could not be made.
-        WorkerLostError: a worker died before it had made its environments.
+        WorkerLostError: a worker died before it made its environments.
+
+    Example::
+
+        env = WorkerVectorEnv([make_my_env] * 8, num_workers=4, on_worker_lost="restart", seed=0)
+        observations, infos = env.reset()
     """
 
     copies_observations: bool = True
-    """Whether observations belong to the caller. Where set to false they are read-only views of the shared memory,
-    valid until the step or reset after the next one."""
+    """Whether observations are copies. If set to False, they are read-only views of the shared memory, valid until the
+    second step or reset after the current one."""
 
     def __init__(
         self,
@@ -100,13 +113,13 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         seed: int | None = None,
         daemon: bool = True,
     ) -> None:
-        self.closed = True  # until there is something to close
+        self.closed = True  # until the workers exist
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
         self._pending_seed = checked_seed(seed)
         check_step_timeout(step_timeout)
         check_on_worker_lost(on_worker_lost)
-        self._crew = Crew(
+        self._pool = WorkerPool(
             checked_factories(env_fns),
             mode,
             num_workers=num_workers,
@@ -114,37 +127,43 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             step_timeout_s=step_timeout,
             daemon=daemon,
         )
-        self._finalizer = weakref.finalize(self, self._crew.close, 1.0)
-        self._finalizer.atexit = False  # the crew sees to that itself, before multiprocessing does
-        self._stepping = Stepping(self._crew, mode, on_worker_lost, seed)
+        self._finalizer = weakref.finalize(self, self._pool.close, 1.0)
+        self._finalizer.atexit = False  # the pool has its own exit handler, which runs before multiprocessing's
+        self._stepping = Stepping(self._pool, mode, on_worker_lost, seed)
         self.closed = False
-        made = self._crew.made
-        self.num_envs = self._crew.num_envs
+        made = self._pool.made
+        self.num_envs = self._pool.num_envs
         self.single_observation_space, self.single_action_space = made.spaces
         self.observation_space, self.action_space = made.batched
         self.metadata = {**made.metadata, "autoreset_mode": mode}
         self.render_mode = made.render_mode
-        self._everyone = list(range(self.num_envs))
-        self._in_flight: tuple[list[Request], int] | None = None  # of a step of all, and its half of the slab
-        self._sent: dict[int, Request | None] = {}  # of those sent alone; None where nothing is to be asked
+        self._all_envs = list(range(self.num_envs))
+        self._in_flight: tuple[list[Request], int] | None = None  # step of all environments, and its buffer
+        self._sent: dict[int, Request | None] = {}  # steps begun by send; None if the worker has nothing to do
 
     @property
     def num_workers(self) -> int:
-        """How many processes there are."""
-        return len(self._crew.workers)
+        """Number of worker processes."""
+        return len(self._pool.workers)
 
     @property
     def worker_pids(self) -> tuple[int | None, ...]:
-        """Numbers of the processes, in the order of their environments."""
-        return tuple(worker.pid for worker in self._crew.workers)
+        """Process ids of the workers, in the order of their environments."""
+        return tuple(worker.pid for worker in self._pool.workers)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every environment, or in those of ``options["reset_mask"]``.
 
-        Returns the observations of all, the others' as they were, and the ``infos`` of those that were reset. A reset
-        of all gives up what is in flight.
+        A reset of all environments discards the steps in flight.
+
+        Returns:
+            The observations of all environments, and the ``infos`` of those that were reset.
+
+        Raises:
+            StepPendingError: a step of one of these environments is in flight.
+            EnvironmentFailedError, WorkerLostError: as ``step``.
         """
         self._require_working()
         mask, env_options = split_options(options, self.num_envs)
@@ -154,82 +173,87 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             seed = self._pending_seed
         seeds = seed_of_each(seed, self.num_envs)
         if mask.all():
-            self._give_up()
+            self._discard_in_flight()
         self._require_not_stepping()
         self._require_not_sent(numbers)
         if isinstance(seed, (int, np.integer)):
             self._stepping.lost.seed_from(int(seed))
         last = self._stepping.last
         in_lockstep = not self._sent
-        half = last.free_half_of_all() if in_lockstep else 0
+        buffer = last.common_free_buffer() if in_lockstep else 0
         infos = self._stepping.reset(
             numbers,
             [seeds[number] for number in numbers],
             env_options,
-            (lambda _: half) if in_lockstep else last.free_half,
+            (lambda _: buffer) if in_lockstep else last.free_buffer,
         )
         self._pending_seed = None
-        observations = self._of_all(half) if in_lockstep else last.of_some(np.arange(self.num_envs))
+        observations = self._of_all(buffer) if in_lockstep else last.of_some(np.arange(self.num_envs))
         return observations, self._batched_infos(infos, numbers, numbers, self.num_envs)
 
     def step(self, actions: Any) -> VectorStep:
-        """Step every environment with its action, all actions being checked before anything is sent.
+        """Step every environment with its action; all actions are checked before any environment steps.
+
+        Returns:
+            Observations, rewards ``float64`` ``(num_envs,)``, terminated, truncated and ``infos``.
 
         Raises:
-            InvalidStepError: too few or too many actions, one out of range, or an environment that waits for a reset.
-            StepPendingError: a step is in flight, or answers to ``send`` were not taken.
-            EnvironmentFailedError: an environment raised. Those of the other workers have made their step.
+            InvalidStepError: too few or too many actions, one out of range, or an environment that needs a reset.
+            StepPendingError: a step is in flight, or steps of ``send`` were not received.
+            EnvironmentFailedError: an environment raised; the environments of other workers have stepped.
             WorkerLostError: a worker was lost.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start to step every environment; ``step_wait`` ends it. Raises what ``step`` does before anything is sent."""
+        """Start a step of every environment; ``step_wait`` returns it. Invalid actions raise as in ``step``."""
         self._require_working()
         self._require_not_stepping()
-        self._require_not_sent(self._everyone)
-        self._require_running(self._everyone)
+        self._require_not_sent(self._all_envs)
+        self._require_running(self._all_envs)
         stepping = self._stepping
         each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
         self._policy.check(stepping.has_ended)
-        own = self._placed(self._everyone, each)
-        half = stepping.last.free_half_of_all()
-        requests = stepping.lockstep_requests(half, own)
-        self._in_flight = requests, half  # stands before the first is sent: an interrupt leaves a step to wait for
-        self._crew.ask(requests)
+        own = self._write_actions(self._all_envs, each)
+        buffer = stepping.last.common_free_buffer()
+        requests = stepping.lockstep_requests(buffer, own)
+        self._in_flight = requests, buffer  # set before sending, so that an interrupted step can be waited for
+        self._pool.send(requests)
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
-        """Wait for the step that ``step_async`` began and give what it led to.
+        """Wait for the step that ``step_async`` began and return what ``step`` returns.
 
         Raises:
-            NoStepPendingError: there is none.
-            StepTimeoutError: it is not done after ``timeout`` seconds; it goes on, and may be waited for again.
+            NoStepPendingError: no step is in flight.
+            StepTimeoutError: the step is not done after ``timeout`` seconds; it is still in flight.
             EnvironmentFailedError, WorkerLostError: as ``step``.
         """
         self._require_working()
         if self._in_flight is None:
-            raise NoStepPendingError("no step is in flight: step_wait ends one that step_async began; call that first")
-        requests, half = self._in_flight
-        self._crew.gather(requests, timeout_s=timeout)
-        told = self._stepping.settled_numbers(requests, half) or self._told_otherwise(requests, half)
+            raise NoStepPendingError(
+                "no step is in flight: step_wait() ends a step that step_async() began; call it first"
+            )
+        requests, buffer = self._in_flight
+        self._pool.wait_for(requests, timeout_s=timeout)
+        infos = self._stepping.finish_numeric_step(requests, buffer) or self._finish_step(requests, buffer)
         self._in_flight = None
-        slab = self._crew.slab
-        flags = slab.terminated.copy(), slab.truncated.copy()
-        return self._of_all(half), slab.rewards.copy(), *flags, told
+        shared = self._pool.shared
+        flags = shared.terminated.copy(), shared.truncated.copy()
+        return self._of_all(buffer), shared.rewards.copy(), *flags, infos
 
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
-        """Give the environments ``env_ids`` (all where ``None``) an action each; ``recv`` takes their steps.
+        """Start a step of the environments ``env_ids`` (``None`` for all); ``recv`` returns it.
 
-        ``actions`` is a batch of as many rows, in the order of ``env_ids``.
+        ``actions`` is a batch with a row for each of ``env_ids``, in this order.
 
         Raises:
-            InvalidStepError: numbers or actions that cannot be, or an environment that waits for a reset.
-            StepPendingError: a step is in flight, or one of them was sent and not received.
+            InvalidStepError: invalid numbers or actions, or an environment that needs a reset.
+            StepPendingError: a step of ``step_async``, or of one of these environments, is in flight.
         """
         self._require_working()
         self._require_not_stepping()
-        numbers = self._everyone if env_ids is None else checked_env_ids(env_ids, self.num_envs)
+        numbers = self._all_envs if env_ids is None else checked_env_ids(env_ids, self.num_envs)
         self._require_not_sent(numbers)
         self._require_running(numbers)
         batched = batch_space(self.single_action_space, len(numbers)) if env_ids is not None else self.action_space
@@ -238,67 +262,68 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         waits = np.zeros(self.num_envs, np.bool_)
         waits[numbers] = stepping.has_ended[numbers]
         self._policy.check(waits)
-        own = self._placed(numbers, each)
+        own = self._write_actions(numbers, each)
         sent: dict[int, Request | None] = {}
         for number in numbers:
-            half = stepping.last.free_half(number)
-            requests = stepping.step_requests(self._crew.worker_of[number], [number], [half], own)
+            buffer = stepping.last.free_buffer(number)
+            requests = stepping.step_requests(self._pool.worker_of[number], [number], [buffer], own)
             sent[number] = requests[0] if requests else None
         self._sent = {**self._sent, **sent}
-        self._crew.ask([request for request in sent.values() if request is not None])
+        self._pool.send([request for request in sent.values() if request is not None])
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
-        """Wait until ``min_envs`` of the environments that were sent are done, and take all that are.
+        """Wait until ``min_envs`` steps of ``send`` are done, and return all done steps.
 
-        Each of them may then be sent again. Their rows stand in the order of their numbers, and belong to the caller.
+        The rows are copies, in the order of the environment numbers. Each of these environments may be sent again.
 
         Raises:
-            NoStepPendingError: none was sent.
-            InvalidStepError: ``min_envs`` is below 1, or above the number of those that were sent.
-            StepTimeoutError: they are not done after ``timeout`` seconds; they go on.
+            NoStepPendingError: no step is in flight.
+            InvalidStepError: ``min_envs`` is below 1, or above the number of sent environments.
+            StepTimeoutError: the steps are not done after ``timeout`` seconds; they are still in flight.
             EnvironmentFailedError, WorkerLostError: as ``step``.
         """
         self._require_working()
         if not self._sent:
-            raise NoStepPendingError("no environment was sent: recv takes what send began; call that first", "recv")
+            raise NoStepPendingError("no step is in flight: recv() needs one that send() began; call it first", "recv")
         if not 1 <= min_envs <= len(self._sent):
             raise InvalidStepError(
-                f"min_envs is {min_envs}: {len(self._sent)} environments were sent; ask for 1 to so many"
+                f"min_envs is {min_envs}: it must be from 1 to the number of sent environments, {len(self._sent)}"
             )
         requests = [request for request in self._sent.values() if request is not None]
         at_once = len(self._sent) - len(requests)
-        self._crew.hear_all()
-        self._crew.gather(requests, max(0, min_envs - at_once), timeout)
+        self._pool.receive_all()
+        self._pool.wait_for(requests, max(0, min_envs - at_once), timeout)
         ready = sorted(number for number, request in self._sent.items() if request is None or not request.is_open)
         answered = [request for number in ready if (request := self._sent[number]) is not None]
         try:
-            infos = self._stepping.settled_steps(ready, answered, None)
+            infos = self._stepping.finish_steps(ready, answered, None)
         except EnvironmentFailedError:
-            self._give_up()
+            self._discard_in_flight()
             raise
         self._sent = {number: request for number, request in self._sent.items() if number not in infos}
-        slab, rows = self._crew.slab, np.array(ready, np.intp)
+        shared, rows = self._pool.shared, np.array(ready, np.intp)
         return ReadySteps(
             rows,
             self._stepping.last.of_some(rows),
-            slab.rewards[rows],
-            slab.terminated[rows],
-            slab.truncated[rows],
+            shared.rewards[rows],
+            shared.terminated[rows],
+            shared.truncated[rows],
             self._batched_infos(infos, ready, range(len(ready)), len(ready)),
         )
 
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
-        """One picture an environment, each what its ``render`` gives; ``tiled`` lays them out as one picture."""
-        pictures = tuple(self._asked_of_each(Command.RENDER, lambda numbers: numbers))
-        return tile(pictures) if tiled else pictures
+        """Return the result of each environment's ``render``; with ``tiled`` one image with all of them in a grid."""
+        pictures = tuple(self._ask_workers(Command.RENDER, lambda numbers: numbers))
+        return tile_images(pictures) if tiled else pictures
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call the method ``name`` of every environment, or read it where it is no method.
+        """Call the method ``name`` of every environment, or read the attribute ``name`` if it is no method.
 
         Raises:
-            EnvironmentFailedError: it raised, or its answer cannot be pickled; the environments go on.
+            EnvironmentFailedError: a call raised, or its result cannot be pickled; the environments can still be
+                stepped.
         """
-        answers = self._asked_of_each(Command.CALL, lambda numbers: (numbers, name, args, kwargs))
+        answers = self._ask_workers(Command.CALL, lambda numbers: (numbers, name, args, kwargs))
         return tuple(pickle.loads(each) for each in answers)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -306,96 +331,99 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of every environment: a list or tuple has one value each, anything else is set in all."""
+        """Set an attribute of every environment: a list or tuple has a value for each, any other value is for all."""
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
-            raise InvalidStepError(f"values are {len(each)}: {self.num_envs} environments need one each")
-        self._asked_of_each(Command.SET, lambda numbers: (numbers, name, [each[number] for number in numbers]))
+            raise InvalidStepError(f"there are {len(each)} values: {self.num_envs} environments need one each")
+        self._ask_workers(Command.SET, lambda numbers: (numbers, name, [each[number] for number in numbers]))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the future depends on, in plain values; `SerialVectorEnv` goes on from it as well.
+        """Return the state of all environments as plain values; a `SerialVectorEnv` can load it too.
 
-        Of an environment that has no state (`framestow.envs.vector.env_state` says which) it holds only why.
+        For an environment whose state cannot be read, the entry has only the reason
+        (`framestow.envs.vector.env_state.take_state` lists the readable types).
         """
-        entries = self._asked_of_each(Command.TAKE_STATES, lambda numbers: numbers)
+        entries = self._ask_workers(Command.TAKE_STATES, lambda numbers: numbers)
         stepping = self._stepping
         return vector_state(
             self._policy.mode,
             entries,
             has_ended=stepping.has_ended,
             needs_reset=stepping.needs_reset,
-            observations=[stepping.last.of(number) for number in self._everyone],
+            observations=[stepping.last.of(number) for number in self._all_envs],
             pending_seed=self._pending_seed,
             lost=stepping.lost,
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, in this or another process, here or in a `SerialVectorEnv`.
+        """Resume from a state of `state_dict`, also one of a `SerialVectorEnv` or of another process.
 
-        An environment without a state begins anew, and a ``UserWarning`` says so: the next step gives for it the last
-        observation, reward 0 and truncated, ``infos["episode_lost"]`` says why, and it is then reset as after any end.
+        An environment without a saved state restarts, with a ``UserWarning``. Its next step returns the last
+        observation, reward 0 and ``truncated``, and ``infos["episode_lost"]`` gives the reason. Then it is reset.
 
         Raises:
-            IncompatibleError: another number of environments, another mode, or a state that an environment refuses;
-                others may then have theirs, so that all need a reset to go on otherwise.
+            IncompatibleError: another number of environments, another mode, or a state that does not fit an
+                environment; all environments then need a reset.
         """
         self._require_working()
         check_vector_state(state, self._policy.mode, self.num_envs)
         self._require_not_stepping()
-        self._require_not_sent(self._everyone)
+        self._require_not_sent(self._all_envs)
         states = {number: entry["state"] for number, entry in enumerate(state["envs"]) if entry["state"] is not None}
         stepping = self._stepping
         stepping.needs_reset[:] = True
-        refusals = self._asked_of_each(
+        refusals = self._ask_workers(
             Command.PUT_STATES, lambda numbers: [(number, states[number]) for number in numbers if number in states]
         )
         if refusals:
             raise IncompatibleError(refusals[0])
         for number, observation in enumerate(state["observations"]):
-            stepping.last.put(number, observation)
+            stepping.last.restore(number, observation)
         stepping.has_ended, stepping.needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
         self._pending_seed = state["pending_seed"]
         stepping.lost.load_state_dict(state["lost"])
-        begin_anew_without_state(state, stepping.lost)
+        restart_stateless_envs(state, stepping.lost)
 
     def close_extras(self, timeout: float = 5.0, **kwargs: Any) -> None:  # noqa: ARG002
-        """Close the environments and end the workers, within about ``timeout`` seconds whatever they do.
+        """Close the environments and end the workers within about ``timeout`` seconds.
 
-        They are asked first, then told to end, then killed. Once closed it does nothing.
+        Workers get a request to close, then SIGTERM, then SIGKILL. A second call does nothing.
 
         Raises:
-            EnvironmentFailedError: an environment raised as it was closed; all workers have ended.
+            EnvironmentFailedError: an environment raised in its ``close``; all workers have ended.
         """
         self.closed = True
         self._finalizer.detach()
-        failures = self._crew.close(timeout)
-        del self._stepping  # it holds the shared memory
+        failures = self._pool.close(timeout)
+        del self._stepping  # it references the shared memory
         if failures:
             first = min(failures, key=lambda failure: failure.environment)
             raise failure_as_error(first, "all workers have ended")
 
-    def _asked_of_each(self, command: Command, payload_of: Callable[[list[int]], Any]) -> list[Any]:
-        """Ask each worker about its environments, and give the answers of all in order; empty where there are none."""
+    def _ask_workers(self, command: Command, payload_of: Callable[[list[int]], Any]) -> list[Any]:
+        """Send a command to each worker, and return the answers for all environments in order."""
         self._require_working()
         self._require_not_stepping()
-        self._require_not_sent(self._everyone)
+        self._require_not_sent(self._all_envs)
         requests = [
             Request(worker, command, worker.numbers, pickled(payload_of(list(worker.numbers))))
-            for worker in self._crew.workers
+            for worker in self._pool.workers
         ]
         return [each for answer in self._stepping.answers(requests) for each in answer or ()]
 
-    def _placed(self, numbers: Sequence[int], actions: Sequence[Any] | npt.NDArray[Any]) -> dict[int, Any] | None:
-        """Put actions into the slab; gives them back by environment where they have no place in it."""
-        rows = self._crew.slab.actions
+    def _write_actions(
+        self, numbers: Sequence[int], actions: Sequence[Any] | npt.NDArray[Any]
+    ) -> dict[int, Any] | None:
+        """Write actions into the shared arrays; return them by environment if their space is no array."""
+        rows = self._pool.shared.actions
         if rows is None:
             return dict(zip(numbers, actions, strict=True))
-        rows[slice(None) if numbers is self._everyone else numbers] = actions
+        rows[slice(None) if numbers is self._all_envs else numbers] = actions
         return None
 
-    def _of_all(self, half: int) -> Any:
+    def _of_all(self, buffer: int) -> Any:
         last = self._stepping.last
-        last.bring(self._everyone, half)
+        last.move_to_buffer(self._all_envs, buffer)
         return last.of_all(self.copies_observations)
 
     def _batched_infos(
@@ -404,43 +432,46 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         try:
             return batched_infos([infos[number] for number in numbers], rows, num_rows)
         except InvalidStepError:
-            self._stepping.needs_reset[:] = True  # the environments have moved, and nobody has seen how
-            self._give_up()
+            self._stepping.needs_reset[:] = True  # the environments have stepped, but the caller gets no result
+            self._discard_in_flight()
             raise
 
-    def _told_otherwise(self, requests: list[Request], half: int) -> dict[str, Any]:
+    def _finish_step(self, requests: list[Request], buffer: int) -> dict[str, Any]:
         try:
-            infos = self._stepping.settled_steps(self._everyone, requests, half)
+            infos = self._stepping.finish_steps(self._all_envs, requests, buffer)
         except EnvironmentFailedError:
             self._in_flight = None
             raise
-        return self._batched_infos(infos, self._everyone, self._everyone, self.num_envs)
+        return self._batched_infos(infos, self._all_envs, self._all_envs, self.num_envs)
 
-    def _give_up(self) -> None:
-        self._crew.give_up()
+    def _discard_in_flight(self) -> None:
+        self._pool.drop_requests()
         self._in_flight, self._sent = None, {}
 
     def _require_working(self) -> None:
         if self.closed:
-            raise ClosedError("vector environment is closed: its environments play no more; make a new one")
-        if not self._crew.is_ours:
-            raise ClosedError("vector environment belongs to the process that made it: this one was forked from it")
+            raise ClosedError("vector environment is closed: its environments cannot be used; make a new one")
+        if not self._pool.is_in_owner_process:
+            raise ClosedError(
+                "vector environment belongs to another process: this process was forked from it; make a new one here"
+            )
         if self._stepping.broken is not None:
             raise WorkerLostError(self._stepping.broken)
 
     def _require_not_stepping(self) -> None:
         if self._in_flight is not None:
-            raise StepPendingError("a step is in flight: it must be taken back first; call step_wait(), or reset()")
+            raise StepPendingError("a step is in flight: it must end first; call step_wait(), or reset()")
         if not self._sent:
-            self._crew.give_up()  # what an interrupted call may have left
+            self._pool.drop_requests()  # requests of an interrupted call
 
     def _require_not_sent(self, numbers: Sequence[int]) -> None:
         if self._sent and (pending := [number for number in numbers if number in self._sent]):
             raise StepPendingError(
-                f"environments {pending} were sent: their steps must be taken first; call recv(), or reset()", "recv"
+                f"steps of environments {pending} are in flight: they must be received first; call recv(), or reset()",
+                "recv",
             )
 
     def _require_running(self, numbers: Sequence[int]) -> None:
         needs_reset = self._stepping.needs_reset
         if needs_reset.any() and needs_reset[numbers].any():
-            raise InvalidStepError("environments have no running episode: they need one to be stepped; call reset()")
+            raise InvalidStepError("environments have no running episode: step() needs one; call reset()")

@@ -1,4 +1,4 @@
-"""Vector environments of workers that leave nothing behind, and a clock that ends a test which hangs."""
+"""Worker environments that must leave no process or memory, and a time limit for hanging tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``close`` returns within its bound whatever happened before, and leaves nothing."""
+"""``close`` returns within its timeout after any failure, and leaves no process or memory."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_others_are_closed_properly_beside_one_that_fails(make_workers, live
 
 
 @pytest.mark.parametrize("failing", [None, {2: Failure("sigkill", at=1)}])
-def test_every_call_to_a_closed_one_says_so(failing, make_workers):
+def test_every_call_to_a_closed_environment_raises(failing, make_workers):
     env = make_workers(failing)
     env.reset()
     env.close()

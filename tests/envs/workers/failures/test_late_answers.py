@@ -1,4 +1,4 @@
-"""An answer that comes too late is never taken for another one."""
+"""A late answer is never mistaken for another one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_after_a_step_that_was_not_waited_for_a_reset_answers_with_first_frames(
         assert rewards.tolist() == [step % 5] * 4
 
 
-def test_a_step_in_flight_that_is_left_by_an_interrupt_is_not_taken_for_the_next(make_workers):
+def test_an_interrupted_step_is_not_mistaken_for_the_next_one(make_workers):
     env = make_workers({1: Failure("slow", at=2, seconds=1.0)}, play=LONG)
     env.reset()
     env.step([1] * 4)
@@ -92,7 +92,7 @@ def test_a_step_in_flight_that_is_left_by_an_interrupt_is_not_taken_for_the_next
 
 
 def interrupt_in(seconds: float) -> None:
-    """Send this process what Ctrl-C sends; only this one, not its workers."""
+    """Send SIGINT to this process only, not to its workers."""
     main = threading.main_thread().ident
     timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGINT))
     timer.daemon = True
@@ -118,7 +118,7 @@ def test_answers_come_from_the_environments_that_are_ready_each_in_its_own_order
     assert max(steps) - min(steps) > 5, "nobody was waited for"
 
 
-def test_what_is_not_ready_in_time_stays_under_way(make_workers):
+def test_steps_that_time_out_stay_in_flight(make_workers):
     env = make_workers({1: Failure("slow", at=1, seconds=0.4)}, num_envs=2, num_workers=2, play=LONG)
     env.reset()
     env.send([3], [1])
@@ -147,7 +147,7 @@ def test_after_sent_steps_that_were_not_received_a_reset_answers_with_first_fram
     assert rewards.tolist() == [4, 3, 2, 1]
 
 
-def test_an_answer_just_before_a_worker_is_given_up_is_not_taken_from_the_dead(make_workers):
+def test_the_answer_of_a_worker_that_then_times_out_is_not_lost(make_workers):
     env = make_workers({1: Failure("slow", at=2, seconds=1.5)}, play=LONG, on_worker_lost="restart", step_timeout=0.6)
     env.reset()
     env.step([1] * 4)

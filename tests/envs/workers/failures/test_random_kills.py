@@ -1,4 +1,4 @@
-"""A long run in which workers are killed at random moments: it goes on, and its memory is what was answered."""
+"""A long run with workers killed at random stores exactly the received steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs import Recorder
 from framestow.replay.memory import ReplayMemory
-from oracles.answered_steps import LoggedWorkers, fill
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.failing_envs import NUM_ACTIONS, SHAPE, makers
 from oracles.list_memory import ListMemory
 from oracles.process_watch import end, eventually, logged_processes, still_running, still_there
+from oracles.recorded_results import LoggedWorkers, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
 
@@ -65,7 +65,7 @@ class Killer:
         ("spawn", AutoresetMode.NEXT_STEP, 300),
     ],
 )
-def test_a_run_goes_on_whenever_workers_are_killed_and_its_memory_is_what_was_answered(
+def test_a_run_survives_killed_workers_and_its_memory_stores_exactly_the_received_steps(
     start_method, mode, num_steps, lives
 ):
     vector = LoggedWorkers(

@@ -1,4 +1,4 @@
-"""Through Recorder and memory: no phantom step, every recorded one stays sampleable, nothing crosses a lost episode."""
+"""Lost workers and a Recorder: no false step, stored steps stay sampleable, no transition crosses a lost episode."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gymnasium.vector import AutoresetMode
 from framestow.envs import Recorder
 from framestow.errors import EnvironmentFailedError, InvalidStepError
 from framestow.replay.memory import ReplayMemory
-from oracles.answered_steps import LoggedWorkers, fill
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.failing_envs import NUM_ACTIONS, SHAPE, Failure, makers
 from oracles.list_memory import ListMemory
+from oracles.recorded_results import LoggedWorkers, fill
 from oracles.start_methods import every_start_method
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
@@ -29,7 +29,7 @@ FAILING = {
 
 @pytest.fixture
 def recorded(lives, make_workers):
-    """A recorder over logged workers and a small memory; what is left of them is looked at by ``make_workers``."""
+    """Return a recorder over logged workers and a small memory; ``make_workers`` checks for leftovers."""
     recorders = []
 
     def make(mode, failing, **settings) -> Recorder:
@@ -63,7 +63,7 @@ def run(recorder: Recorder, num_steps: int, *, in_background: bool = False, seed
 
 
 def compared(recorder: Recorder) -> dict[str, int]:
-    """Compare the memory with the oracle; gives the counts of real steps and lost episodes."""
+    """Compare the memory with the oracle; return the numbers of real steps and lost episodes."""
     oracle = ListMemory(CAPACITY, NUM_ENVS, stack=3, discount=0.9)
     counts = fill(oracle, recorder.env.log, recorder.autoreset_mode)
     assert_memory_is_what_the_oracle_holds(recorder.memory, oracle)
@@ -73,7 +73,7 @@ def compared(recorder: Recorder) -> dict[str, int]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("start_method", every_start_method())
 @pytest.mark.parametrize("in_background", [False, True])
-def test_a_memory_holds_every_step_that_was_answered_and_no_other(start_method, mode, in_background, recorded):
+def test_a_memory_stores_exactly_the_received_steps(start_method, mode, in_background, recorded):
     recorder = recorded(mode, FAILING, start_method=start_method)
 
     for num_steps in (5, 20, 60):
@@ -86,7 +86,7 @@ def test_a_memory_holds_every_step_that_was_answered_and_no_other(start_method, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_lost_episodes_are_told_through_the_recorder(mode, recorded):
+def test_the_recorder_passes_on_lost_episodes(mode, recorded):
     recorder = recorded(mode, {2: Failure("sigkill", at=2)})
     recorder.reset()
     recorder.step([0] * NUM_ENVS)
@@ -119,7 +119,7 @@ def test_a_memory_with_lost_episodes_survives_saving_and_loading(mode, recorded,
 
 @pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("kind", ["raise", "sigkill", "hang"])
-def test_what_was_recorded_before_an_error_stays_sampleable_and_a_reset_goes_on(kind, in_background, recorded):
+def test_transitions_stored_before_an_error_stay_sampleable_and_a_reset_continues(kind, in_background, recorded):
     recorder = recorded(AutoresetMode.NEXT_STEP, {2: Failure(kind, at=6)}, on_worker_lost="raise", step_timeout=0.7)
     with pytest.raises(EnvironmentFailedError):
         run(recorder, 50, in_background=in_background)
@@ -128,7 +128,7 @@ def test_what_was_recorded_before_an_error_stays_sampleable_and_a_reset_goes_on(
     assert recorder.memory.sample(32).observation.shape == (32, 3, *SHAPE)
 
 
-def test_a_reward_that_is_no_number_is_refused_by_the_memory_and_a_reset_goes_on(recorded):
+def test_the_memory_refuses_a_reward_that_is_no_number_and_a_reset_continues(recorded):
     recorder = recorded(AutoresetMode.NEXT_STEP, {2: Failure("nan_reward", at=3)})
     with pytest.raises(InvalidStepError, match=r"reward is nan at row 2"):
         run(recorder, 10)

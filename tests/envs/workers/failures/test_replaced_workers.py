@@ -1,4 +1,4 @@
-"""A lost worker is replaced: the others never notice, its episodes end where they were last seen, new ones begin."""
+"""A lost worker is replaced: its episodes are truncated at the last received frame, the others are unaffected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOST = {2, 3}  # the environments of the second worker
 
 
 def makes(make_workers, lives, mode, failing, **settings):
-    """A vector environment that replaces what it loses, after its reset, and what it must answer."""
+    """Return a vector environment that replaces lost workers, after its reset, and its oracle."""
     env = make_workers(failing, autoreset_mode=mode, on_worker_lost="restart", **settings)
     expected = ExpectedVector(plans(lives, env.num_envs, **(settings.get("play") or {})), mode, 3)
     frames, _ = env.reset()
@@ -70,7 +70,7 @@ def steps_until(expected: ExpectedVector, environment: int, real_steps: int) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_text_says_what_became_of_the_worker(mode, make_workers, lives):
+def test_the_message_gives_the_cause_of_the_loss(mode, make_workers, lives):
     env, expected = makes(make_workers, lives, mode, {2: Failure("sigkill", at=2)})
 
     answers = play(env, expected, 2, lost_in_step(2))
@@ -127,14 +127,14 @@ def test_a_worker_lost_where_an_environment_was_being_reset_loses_only_the_other
     assert [0, 0, 1, 1] == answers[1][-1]["life"].tolist()
 
 
-def test_a_worker_lost_in_the_reset_that_ends_a_step_loses_the_episode_whose_end_nobody_saw(make_workers, lives):
+def test_a_worker_lost_in_the_reset_of_a_step_loses_the_episode_of_that_step(make_workers, lives):
     failing = {2: Failure("sigkill", "reset", 2)}
     env, expected = makes(make_workers, lives, AutoresetMode.SAME_STEP, failing)
 
     play(env, expected, 20, lost_in_step(4))
 
 
-def test_a_worker_lost_in_a_masked_reset_is_told_in_the_next_step_where_episodes_were_running(make_workers, lives):
+def test_the_step_after_a_worker_was_lost_in_a_masked_reset_reports_its_running_episodes(make_workers, lives):
     mode = AutoresetMode.DISABLED
     env, expected = makes(make_workers, lives, mode, {2: Failure("sigkill", "reset", 2)})
     for _ in range(2):
@@ -185,7 +185,7 @@ def test_a_worker_lost_in_the_first_reset_is_replaced_and_nothing_is_lost(start_
 @pytest.mark.parametrize(
     ("kind", "place"), [("sigkill", "reset"), ("hang", "reset"), ("sigkill", "construct"), ("raise", "construct")]
 )
-def test_an_environment_that_never_lives_again_is_given_up_with_an_error(kind, place, make_workers):
+def test_an_environment_that_cannot_be_replaced_raises_an_error(kind, place, make_workers):
     always = tuple(range(1 if place == "construct" else 0, 100))
     env = make_workers(
         {2: Failure(kind, place, 1, lives=always), 3: Failure("sigkill", "step", 1)},

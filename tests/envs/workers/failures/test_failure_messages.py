@@ -1,4 +1,4 @@
-"""What the caller learns when an environment raises, dies or hangs in a worker, and how soon."""
+"""The caller learns soon, and with a clear message, that an environment raised, died or hangs in a worker."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def until_it_fails(env) -> EnvironmentFailedError:
 @pytest.mark.parametrize(
     ("kind", "start_method"), with_start_methods(RAISING, {"spawn": ["raise"], "forkserver": ["raise_unpicklable"]})
 )
-def test_what_an_environment_raises_arrives_with_its_number_its_action_and_where_it_was_raised(
-    kind, start_method, make_workers
-):
+def test_an_environments_error_has_its_number_its_action_and_the_traceback(kind, start_method, make_workers):
     env = make_workers({2: Failure(kind)}, start_method=start_method)
 
     error = until_it_fails(env)
@@ -60,7 +58,7 @@ def test_the_text_is_the_one_that_environments_in_one_process_give(make_workers,
 
     assert str(expected) == str(actual)
     assert str(expected) == (
-        "environment 2 raised RuntimeError at action 3: the wire is cut; reset all environments to go on"
+        "environment 2 raised RuntimeError at action 3: the wire is cut; reset all environments to continue"
     )
 
 
@@ -84,7 +82,9 @@ def test_a_first_observation_that_does_not_fit_is_the_environments_failure(kind,
 
 @pytest.mark.parametrize("on_worker_lost", ["raise", "restart"])
 @pytest.mark.parametrize("kind", ["raise", "raise_unpicklable", "wrong_shape"])
-def test_after_an_environment_raised_a_reset_goes_on_with_the_same_processes(kind, on_worker_lost, make_workers, lives):
+def test_after_an_error_of_an_environment_a_reset_continues_with_the_same_processes(
+    kind, on_worker_lost, make_workers, lives
+):
     env = make_workers({2: Failure(kind)}, on_worker_lost=on_worker_lost)
     until_it_fails(env)
 
@@ -100,7 +100,7 @@ def test_after_an_environment_raised_a_reset_goes_on_with_the_same_processes(kin
 
 @pytest.mark.parametrize("place", ["call", "render", "close"])
 @pytest.mark.parametrize("kind", ["raise", "system_exit"])
-def test_what_is_raised_in_any_other_call_names_its_environment(kind, place, make_workers):
+def test_an_error_in_any_other_call_names_its_environment(kind, place, make_workers):
     env = make_workers({2: Failure(kind, place, 1)})
     env.reset()
     calls = {"call": lambda: env.call("touch", 1), "render": env.render, "close": env.close}
@@ -117,7 +117,7 @@ def test_what_is_raised_in_any_other_call_names_its_environment(kind, place, mak
     ("kind", "start_method"),
     with_start_methods(["raise", "sigkill", "exit"], {"spawn": ["raise"], "forkserver": ["sigkill"]}),
 )
-def test_a_failure_in_construction_is_told_and_leaves_nothing(kind, start_method, make_workers, lives):
+def test_a_failure_in_construction_is_reported_and_leaves_no_process(kind, start_method, make_workers, lives):
     with pytest.raises(EnvironmentFailedError) as caught:
         make_workers({2: Failure(kind, "construct", 1)}, start_method=start_method)
 
@@ -131,7 +131,7 @@ def test_a_failure_in_construction_is_told_and_leaves_nothing(kind, start_method
 @pytest.mark.parametrize(
     ("kind", "start_method"), with_start_methods(DYING, {"spawn": ["sigkill"], "forkserver": ["sigkill", "exit"]})
 )
-def test_a_dead_worker_is_told_at_once_with_its_environments_and_what_ended_it(kind, start_method, make_workers):
+def test_a_dead_worker_is_reported_at_once_with_its_environments_and_the_cause(kind, start_method, make_workers):
     leaves_pipes_open = kind == "die_and_leave_a_child"
     env = make_workers({2: Failure(kind)}, start_method=start_method, step_timeout=2.0 if leaves_pipes_open else 60.0)
     env.reset()
@@ -150,7 +150,7 @@ def test_a_dead_worker_is_told_at_once_with_its_environments_and_what_ended_it(k
 @pytest.mark.parametrize(
     ("kind", "start_method"), with_start_methods(HANGING, {"spawn": ["hang_in_c"], "forkserver": ["hang_stubbornly"]})
 )
-def test_a_hanging_worker_is_told_when_its_time_is_over(kind, start_method, make_workers):
+def test_a_hanging_worker_is_reported_after_the_step_timeout(kind, start_method, make_workers):
     env = make_workers({2: Failure(kind)}, start_method=start_method, step_timeout=0.5)
     env.reset()
     env.step(ACTIONS)
@@ -167,7 +167,7 @@ def test_a_hanging_worker_is_told_when_its_time_is_over(kind, start_method, make
 
 @pytest.mark.parametrize("place", ["reset", "call", "render"])
 @pytest.mark.parametrize("kind", ["sigkill", "hang"])
-def test_a_worker_lost_in_any_other_call_is_told_too(kind, place, make_workers):
+def test_a_worker_lost_in_any_other_call_is_reported_too(kind, place, make_workers):
     env = make_workers({2: Failure(kind, place, 1)}, step_timeout=0.5 if kind == "hang" else 60.0)
     if place != "reset":
         env.reset()
@@ -181,7 +181,7 @@ def test_a_worker_lost_in_any_other_call_is_told_too(kind, place, make_workers):
 
 
 @pytest.mark.parametrize("kind", ["slow", "talk", "aliased"])
-def test_what_is_only_odd_is_no_failure(kind, make_workers, lives):
+def test_unusual_behaviour_is_no_failure(kind, make_workers, lives):
     failing = {2: Failure(kind), 0: Failure(kind, at=5)}
     env = make_workers(failing, autoreset_mode="SameStep", on_worker_lost="raise", step_timeout=5.0)
     expected = ExpectedVector(plans(lives, 4), env.metadata["autoreset_mode"], 3)

@@ -1,4 +1,4 @@
-"""Frames that the environment only lends are recorded from where they lie, and rightly."""
+"""Frames in arrays that the environment reuses are recorded exactly, without a copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def toy(mode=AutoresetMode.NEXT_STEP) -> ToyVector:
     return ToyVector(numbered_envs(LENGTHS, ENDINGS), mode)
 
 
-def test_the_environment_given_is_told_to_lend_and_one_behind_a_wrapper_is_not():
+def test_copies_of_observations_are_disabled_in_the_environment_but_not_behind_a_wrapper():
     direct, wrapped = toy(), toy()
 
     Recorder(direct, ListSink(3))
@@ -33,19 +33,19 @@ def test_the_environment_given_is_told_to_lend_and_one_behind_a_wrapper_is_not()
 
 
 class WatchfulSink(ListSink):
-    """Says of each call with all streams whether its frames lie in the environment's own arrays."""
+    """Record for each call with all streams whether its frames are in the environment's arrays."""
 
     def __init__(self, arrays):
         super().__init__(3)
-        self.arrays, self.are_lent = arrays, []
+        self.arrays, self.are_shared = arrays, []
 
     def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
         super().append(actions, rewards, terminated, truncated, frames, env_ids)
         if env_ids is None:
-            self.are_lent.append(np.shares_memory(frames, self.arrays))
+            self.are_shared.append(np.shares_memory(frames, self.arrays))
 
 
-def test_no_copy_is_made_between_the_lent_array_and_the_memory():
+def test_frames_are_recorded_from_the_shared_array_without_a_copy():
     vector = toy()
     sink = WatchfulSink(vector.arrays)
     recorder = Recorder(vector, sink)
@@ -53,13 +53,13 @@ def test_no_copy_is_made_between_the_lent_array_and_the_memory():
     for _ in range(20):
         recorder.step([1, 1, 1])
 
-    assert len(sink.are_lent) >= 3
-    assert all(sink.are_lent)
+    assert len(sink.are_shared) >= 3
+    assert all(sink.are_shared)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("in_halves", [False, True])
-def test_frames_recorded_out_of_an_array_that_changes_afterwards_are_right(mode, in_halves):
+@pytest.mark.parametrize("in_background", [False, True])
+def test_frames_are_recorded_exactly_from_an_array_that_changes_later(mode, in_background):
     vector = toy(mode)
     memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=3, seed=0)
     recorder = Recorder(vector, memory)
@@ -68,14 +68,14 @@ def test_frames_recorded_out_of_an_array_that_changes_afterwards_are_right(mode,
     for call in range(40):
         actions = [call % NUM_ACTIONS] * 3
         seen.append((observations, observations.copy()))
-        if in_halves:
+        if in_background:
             recorder.step_async(actions)
             observations, _, terminated, truncated, _ = recorder.step_wait()
         else:
             observations, _, terminated, truncated, _ = recorder.step(actions)
         if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
             observations, _ = recorder.reset(options={"reset_mask": terminated | truncated})
-        expected = [vector.shown[stream] for stream in range(3)]
+        expected = [vector.last_frames[stream] for stream in range(3)]
         assert np.array_equal(expected, observations[:, -1])
 
     assert_memory_is_what_the_oracle_holds(memory, memory.oracle)

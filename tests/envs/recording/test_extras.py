@@ -1,4 +1,4 @@
-"""Columns that are attached to a recorder are stored with the step that follows, whoever steps and however it ends."""
+"""Extras added to a recorder are stored with the next step, in every mode and kind of step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def recorder_with(mode=AutoresetMode.NEXT_STEP, *, extras=None, **settings) -> R
 
 
 def attach(recorder: Recorder, call: int, streams=(0, 1, 2)) -> np.ndarray:
-    """Attach what tells call and stream; gives actions that tell the call."""
+    """Add extras with the numbers of call and stream; return actions with the number of the call."""
     numbers = np.array([10 * call + stream for stream in streams])
     recorder.add_extras(number=numbers, noise=np.stack([numbers, -numbers], axis=1).astype(np.float32))
     numbers[:] = -1  # they are copied
@@ -54,15 +54,15 @@ def assert_each_step_has_its_own(recorder: Recorder) -> int:
     return len(numbers)
 
 
-@pytest.mark.parametrize("in_halves", [False, True])
+@pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("mode", MODES)
-def test_attached_columns_are_stored_with_the_next_step_in_every_mode(mode, in_halves):
+def test_extras_are_stored_with_the_next_step_in_every_mode(mode, in_background):
     recorder = recorder_with(mode)
     recorder.reset()
 
     for call in range(30):
         actions = attach(recorder, call)
-        if in_halves:
+        if in_background:
             recorder.step_async(actions)
             *_, terminated, truncated, _ = recorder.step_wait()
         else:
@@ -75,7 +75,7 @@ def test_attached_columns_are_stored_with_the_next_step_in_every_mode(mode, in_h
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_columns_of_steps_that_are_sent_come_back_to_them_in_any_order(mode):
+def test_extras_of_sent_steps_are_stored_with_them_in_any_order(mode):
     recorder = recorder_with(mode, sends=True)
     recorder.reset()
     calls, idle = np.zeros(3, int), [0, 1, 2]
@@ -102,7 +102,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("call", ["step", "step_async", "send"])
 @pytest.mark.parametrize(("attached", "message"), REFUSED)
-def test_a_step_whose_columns_would_be_refused_is_refused_before_the_environment_moves(attached, message, call):
+def test_a_step_with_invalid_extras_is_refused_before_any_environment_steps(attached, message, call):
     recorder = recorder_with(sends=call == "send")
     recorder.reset()
     envs = recorder.env.envs
@@ -121,7 +121,7 @@ def test_a_step_whose_columns_would_be_refused_is_refused_before_the_environment
     assert 3 == assert_each_step_has_its_own(recorder)
 
 
-def test_columns_are_attached_for_one_step_alone():
+def test_extras_are_for_one_step_only():
     recorder = recorder_with()
     recorder.reset()
     recorder.step(attach(recorder, 0))
@@ -133,7 +133,7 @@ def test_columns_are_attached_for_one_step_alone():
     assert 5 == assert_each_step_has_its_own(recorder)  # one of the second calls only reset
 
 
-def test_what_a_memory_does_not_keep_is_refused_by_name():
+def test_undeclared_extras_are_refused_by_name():
     recorder = recorder_with(extras={})
     recorder.reset()
     recorder.add_extras(log_prob=np.zeros(3))
@@ -143,11 +143,11 @@ def test_what_a_memory_does_not_keep_is_refused_by_name():
     recorder = Recorder(vector_env(), ListSink(3))
     recorder.reset()
     recorder.add_extras(log_prob=np.zeros(3))
-    with pytest.raises(InvalidStepError, match="extras have log_prob: the memory keeps none"):
+    with pytest.raises(InvalidStepError, match="extras have log_prob: the memory stores none"):
         recorder.step([1, 1, 1])
 
 
-def test_a_step_that_breaks_off_takes_its_columns_with_it():
+def test_an_interrupted_step_discards_its_extras():
     recorder = recorder_with(raises_at=2)
     recorder.reset()
     recorder.step(attach(recorder, 0))

@@ -1,4 +1,4 @@
-"""The memory that a recorder must have left, worked out from the answers of a vector environment alone."""
+"""Oracle of a recorder: derive the memory from the results of a vector environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oracles.list_memory import ListMemory
 
 
 class LoggedWorkers(WorkerVectorEnv):
-    """Keeps a copy of every answer that it gives."""
+    """Keep a copy of every result."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.log: list[tuple[Any, tuple | None, np.ndarray]] = []
@@ -37,20 +37,20 @@ class LoggedWorkers(WorkerVectorEnv):
 
 
 def fill(oracle: ListMemory, log: list[tuple[Any, Any, np.ndarray]], mode: AutoresetMode) -> dict[str, int]:
-    """Feed the oracle by the numbers in the frames: a step is real where they go on by one, whatever else was said.
+    """Fill the oracle from the numbers in the frames: a step is real if its step number increases by one.
 
-    Gives how many steps were real, and how many episodes were told as lost.
+    Returns the numbers of real steps and of reported lost episodes.
     """
     counts = {"real": 0, "lost": 0}
-    shown: dict[int, np.ndarray] = {}
+    last_frames: dict[int, np.ndarray] = {}
     for actions, answer, mask in log:
         for number in np.flatnonzero(mask).tolist():
             frame = answer[0][number]
             if actions is None:
                 _begin(oracle, number, frame)
             else:
-                _take_step(oracle, number, shown[number], actions, answer, mode, counts)
-            shown[number] = frame
+                _take_step(oracle, number, last_frames[number], actions, answer, mode, counts)
+            last_frames[number] = frame
     return counts
 
 
@@ -63,30 +63,30 @@ def _begin(oracle: ListMemory, number: int, frame: np.ndarray) -> None:
 def _take_step(oracle, number, before, actions, answer, mode, counts) -> None:
     frames, rewards, terminated, truncated, infos = answer
     frame, is_lost = frames[number], "episode_lost" in infos and infos["_episode_lost"][number]
-    is_final_told = "final_obs" in infos and infos["_final_obs"][number]
-    led_to = infos["final_obs"][number] if is_final_told else frame
-    was, now = place_of(before), place_of(led_to)
+    has_final_obs = "final_obs" in infos and infos["_final_obs"][number]
+    next_frame = infos["final_obs"][number] if has_final_obs else frame
+    was, now = place_of(before), place_of(next_frame)
     counts["lost"] += bool(is_lost)
     if now == was._replace(step=was.step + 1):
         assert not is_lost
         flags = [terminated[number]], [truncated[number]]
-        oracle.append([actions[number]], [rewards[number]], *flags, led_to[None], [number])
+        oracle.append([actions[number]], [rewards[number]], *flags, next_frame[None], [number])
         counts["real"] += 1
     elif is_lost:
-        assert now == was, "a lost episode shows what was seen last"
+        assert now == was, "a lost episode ends with its last received frame"
         assert (rewards[number], terminated[number], truncated[number]) == (0, False, True)
     else:
         assert mode is AutoresetMode.NEXT_STEP, f"environment {number} went from {was} to {now}"
         assert now.step == 0
     if now.step == 0 and now != was:
-        _begin(oracle, number, led_to)
-    elif is_final_told:
+        _begin(oracle, number, next_frame)
+    elif has_final_obs:
         assert mode is AutoresetMode.SAME_STEP
         _begin(oracle, number, frame)
 
 
 def fill_by_flags(oracle: ListMemory, log: list[tuple[Any, Any, np.ndarray]], mode: AutoresetMode) -> int:
-    """Feed the oracle by what the answers say, for frames that carry no number; gives how many episodes were lost."""
+    """Fill the oracle from flags and infos, for frames without numbers; return the number of lost episodes."""
     num_lost, has_ended = 0, np.zeros(len(log[0][2]), np.bool_)
     for actions, (frames, *others), mask in log:
         if actions is None:
@@ -100,9 +100,9 @@ def fill_by_flags(oracle: ListMemory, log: list[tuple[Any, Any, np.ndarray]], mo
         for number in range(len(frames)):
             is_over = mode is AutoresetMode.SAME_STEP and ended[number]
             if not (lost[number] or was_reset[number]):
-                led_to = infos["final_obs"][number] if is_over else frames[number]
+                next_frame = infos["final_obs"][number] if is_over else frames[number]
                 flags = [terminated[number]], [truncated[number]]
-                oracle.append([actions[number]], [rewards[number]], *flags, led_to[None], [number])
+                oracle.append([actions[number]], [rewards[number]], *flags, next_frame[None], [number])
             if is_over or was_reset[number]:
                 oracle.begin(frames[number][None], [number])
         num_lost, has_ended = num_lost + int(lost.sum()), ended

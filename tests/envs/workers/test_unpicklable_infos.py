@@ -1,4 +1,4 @@
-"""Infos that do not reach the caller: an error, and no step of which nobody has seen what it led to."""
+"""Infos that cannot be pickled raise an error, and all environments then need a reset."""
 
 from __future__ import annotations
 
@@ -50,15 +50,19 @@ def send_and_receive(env):
 
 @pytest.mark.parametrize("stepped", [step, send_and_receive])
 @pytest.mark.parametrize(
-    ("told", "error", "message"),
+    ("infos", "error", "message"),
     [
         (({"x": 3}, {"x": None}), InvalidStepError, "Gymnasium cannot batch them"),
-        (({}, {"x": Unreadable()}), EnvironmentFailedError, r"worker 1 \(environment 1\) told cannot be unpickled"),
+        (
+            ({}, {"x": Unreadable()}),
+            EnvironmentFailedError,
+            r"answer of worker 1 \(environment 1\) cannot be unpickled",
+        ),
     ],
     ids=["of several kinds", "unreadable"],
 )
-def test_a_step_whose_infos_cannot_be_told_goes_on_only_from_a_reset_of_all(stepped, told, error, message):
-    env = WorkerVectorEnv([partial(OddEnv, info) for info in told], num_workers=2, start_method="fork")
+def test_after_a_step_with_unpicklable_infos_all_environments_need_a_reset(stepped, infos, error, message):
+    env = WorkerVectorEnv([partial(OddEnv, info) for info in infos], num_workers=2, start_method="fork")
     env.reset()
     stepped(env)
 

@@ -1,4 +1,4 @@
-"""What two vector environments answer, compared to the last bit and type."""
+"""Compare the results of two vector environments bit for bit, with their types."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def assert_same(expected: Any, actual: Any, place: str = "") -> None:
 
 
 def play_alike(expected: Any, actual: Any, num_steps: int, seed: int = 0) -> None:
-    """Step two vector environments with the same actions, and demand the same answers to the last bit."""
+    """Step two vector environments with the same actions, and compare the results bit for bit."""
     space = expected.single_action_space
     space.seed(seed)
     for number in range(num_steps):

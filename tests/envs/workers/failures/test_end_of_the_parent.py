@@ -1,4 +1,4 @@
-"""The process that owns the workers ends: by SIGKILL, Ctrl-C, an error or without ``close``. Nothing outlives it."""
+"""Workers end with their parent: by SIGKILL, Ctrl-C, an error or without ``close``."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_when_the_parent_is_killed_its_workers_and_its_shared_memory_go_within_f
 
 
 @pytest.mark.parametrize("start_method", every_start_method(quick=START_METHODS))
-def test_ctrl_c_in_a_step_leaves_a_memory_to_save_and_sample_and_no_orphan(start_method, parent_that):
+def test_after_ctrl_c_in_a_step_the_memory_can_be_saved_and_sampled_and_no_process_is_left(start_method, parent_that):
     parent = parent_that("interrupt", start_method)
     time.sleep(0.3)
     parent.watch()
@@ -126,7 +126,7 @@ def test_ctrl_c_that_the_parent_only_takes_note_of_disturbs_no_worker(start_meth
 
 @pytest.mark.parametrize("start_method", every_start_method())
 @pytest.mark.parametrize(("ending", "code"), [("end", 0), ("exit", 3), ("raise", 1), ("abort", 5), ("forget", 0)])
-def test_a_parent_that_ends_without_close_leaves_nothing(ending, code, start_method, parent_that):
+def test_a_parent_that_ends_without_close_leaves_no_process_and_no_memory(ending, code, start_method, parent_that):
     parent = parent_that(ending, start_method)
 
     _, text = parent.process.communicate(timeout=30)
@@ -140,7 +140,7 @@ def test_a_parent_that_ends_without_close_leaves_nothing(ending, code, start_met
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_parent_that_a_signal_ends_leaves_nothing(number, parent_that):
+def test_a_parent_ended_by_a_signal_leaves_no_process_and_no_memory(number, parent_that):
     parent = parent_that("play", "fork")
 
     parent.process.send_signal(number)
