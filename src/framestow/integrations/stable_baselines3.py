@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.drop_in.paired_steps import several_steps
+from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.replay.batch import Batch
@@ -91,10 +91,10 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         ``env``: a ``VecNormalize`` whose statistics normalize what was drawn. Raises ``NothingToSampleError`` while
         there is nothing.
         """
-        return self._get_samples(self._drawn_rows(batch_size), env=env)
+        return self._get_samples(self._draw_rows(batch_size), env=env)
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        batch = self._drawn_batch(batch_inds)
+        batch = self._draw_batch(batch_inds)
         return self._samples(
             batch.observation,
             batch.action,
@@ -167,7 +167,7 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
         self.n_steps, self.gamma = n_steps, gamma
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        steps = several_steps(self._steps, self._drawn_indices(batch_inds), self.n_steps)
+        steps = steps_following(self._steps, self._draw_indices(batch_inds), self.n_steps)
         # In float32 and in this order, as Stable-Baselines3 does: another order gives other last bits.
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32).reshape(1, -1)
         discounted = self._normalize_reward(steps.rewards, env) * discounts * steps.is_step
@@ -282,7 +282,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         )
         for number in going_on.tolist():
             self._compute_episode_length(number)
-        self._steps.begin_anew()
+        self._steps.start_new_episodes()
 
 
 def _goal_strategy(strategy: Any) -> GoalSelectionStrategy:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from framestow.errors import MissingExtraError, UntestedVersionWarning
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:
@@ -25,8 +25,8 @@ def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:
             f'"framestow[{library}]"'
         ) from missing
     numbers, least, most = map(_numbers, (installed, oldest, newest))
-    if library not in _told and not (least <= numbers and numbers[: len(most)] <= most):
-        _told.add(library)
+    if library not in _warned and not (least <= numbers and numbers[: len(most)] <= most):
+        _warned.add(library)
         warnings.warn(
             f"{library} is {installed}: its drop-in was tested with {oldest} to {newest}; if batches look wrong, "
             "take one of those",

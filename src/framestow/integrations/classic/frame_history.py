@@ -122,15 +122,15 @@ class ReplayBuffer:
         ``frame``: ``(H, W, C)`` pixels or a vector, of the first one's shape; copied. Raises ``InvalidStepError``
         before anything is stored.
         """
-        new = self._as_kept(frame)[None]
+        new = self._as_stored(frame)[None]
         if self._memory is None:
             self._memory, self._frame_shape = self._make_memory(new.shape[1:]), new.shape[1:]
-        if self._settle_effect(self._memory, new):
+        if self._append_effect(self._memory, new):
             self._memory.begin(new)
         self._num_frames += 1
         return (self._num_frames - 1) % self.size
 
-    def _settle_effect(self, memory: ReplayMemory, following: npt.NDArray[Any]) -> bool:
+    def _append_effect(self, memory: ReplayMemory, following: npt.NDArray[Any]) -> bool:
         """Make a step of the newest frame's effect, which led to ``following``; whether an episode begins with that."""
         effect = self._effect
         if effect is None:
@@ -185,7 +185,7 @@ class ReplayBuffer:
                 + (f"the newest frame is in slot {newest}" if self._num_frames else "no frame was stored yet")
                 + "; store the effect of a frame before the next frame"
             )
-        last = None if last_frame is None else self._as_kept(last_frame)[None].copy()
+        last = None if last_frame is None else self._as_stored(last_frame)[None].copy()
         self._effect = Effect(_checked_action(action), _checked_reward(reward), bool(done), bool(truncated), last)
 
     def encode_recent_observation(self) -> npt.NDArray[Any]:
@@ -198,7 +198,7 @@ class ReplayBuffer:
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether ``batch_size`` different transitions can be drawn."""
-        return batch_size <= self._num_drawable
+        return batch_size <= self._num_sampleable
 
     def sample(
         self, batch_size: int
@@ -223,7 +223,7 @@ class ReplayBuffer:
         """
         if not self.can_sample(batch_size):
             raise NothingToSampleError(
-                f"batch_size is {batch_size}: the buffer has {self._num_drawable} transitions whose next frame was "
+                f"batch_size is {batch_size}: the buffer has {self._num_sampleable} transitions whose next frame was "
                 "stored; ask can_sample first"
             )
         newest = self._num_steps - 1
@@ -241,14 +241,14 @@ class ReplayBuffer:
         )
 
     @property
-    def _num_drawable(self) -> int:
+    def _num_sampleable(self) -> int:
         return min(self._num_steps, self.size)
 
     def _draw_unique(self, batch_size: int) -> list[int]:
         """Draw as the original does, one number at a time until all are different, in linear time."""
         draw_below = (self._generator or random).randint
         drawn: dict[int, None] = {}
-        last = self._num_drawable - 1
+        last = self._num_sampleable - 1
         while len(drawn) < batch_size:
             drawn[draw_below(0, last)] = None
         return list(drawn)
@@ -269,7 +269,7 @@ class ReplayBuffer:
     def _dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.lander else np.uint8)
 
-    def _as_kept(self, frame: npt.ArrayLike) -> npt.NDArray[Any]:
+    def _as_stored(self, frame: npt.ArrayLike) -> npt.NDArray[Any]:
         """Give ``frame`` in the buffer's dtype; floats may lose precision under ``lander``, nothing else is altered."""
         given = np.asarray(frame)
         if self._frame_shape is not None and given.shape != self._frame_shape:

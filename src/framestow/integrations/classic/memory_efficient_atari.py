@@ -21,8 +21,8 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.step_checks import LARGEST_REWARD
 
-Others: TypeAlias = "tuple[Any, ...]"
-Staged: TypeAlias = "tuple[Any, ...] | bytes"
+Extras: TypeAlias = "tuple[Any, ...]"
+EncodedExtras: TypeAlias = "tuple[Any, ...] | bytes"
 Form: TypeAlias = "tuple[tuple[str, type], ...] | None"
 """Keys and types of an info that is made of numbers alone; ``None`` where there is no info."""
 
@@ -30,7 +30,7 @@ DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}
 INT64 = np.iinfo(np.int64)
 
 
-class KeptOthers:
+class ExtraFields:
     """Keeps what follows ``s_next`` in a ring of ``capacity`` places.
 
     An info of Atari has the same few numbers at each step, 8 bytes each, where pickled bytes take 100 and a dict 300.
@@ -38,14 +38,14 @@ class KeptOthers:
     for instance, is pickled. Either comes back equal, and is a copy.
     """
 
-    def __init__(self, capacity: int, first: Others) -> None:
+    def __init__(self, capacity: int, first: Extras) -> None:
         self._has_form, self._form = _form_of(first)
         fields = [(f"number_{place}", DTYPES[kind]) for place, (_, kind) in enumerate(self._form or ())]
         self._numbers = np.zeros(capacity if fields else 0, fields or np.bool_)
         self._pickled: dict[int, bytes] = {}
         self._last_pickled = b""
 
-    def staged(self, others: Others) -> Staged:
+    def encode(self, others: Extras) -> EncodedExtras:
         """Give what ``put`` takes; ``InvalidStepError`` for what cannot be pickled."""
         has_form, form = _form_of(others)
         if has_form and self._has_form and form == self._form:
@@ -57,18 +57,18 @@ class KeptOthers:
                 f"what follows s_next cannot be pickled, {error}: it is kept as bytes; leave out what cannot"
             ) from error
 
-    def put(self, place: int, staged: Staged) -> None:
+    def put(self, place: int, encode: EncodedExtras) -> None:
         """Let ``place`` have it, instead of what it had."""
-        if isinstance(staged, bytes):
-            if staged != self._last_pickled:
-                self._last_pickled = staged  # where many are alike, one is kept
+        if isinstance(encode, bytes):
+            if encode != self._last_pickled:
+                self._last_pickled = encode  # where many are alike, one is kept
             self._pickled[place] = self._last_pickled
             return
         self._pickled.pop(place, None)
-        if staged:
-            self._numbers[place] = staged
+        if encode:
+            self._numbers[place] = encode
 
-    def at(self, place: int) -> Others:
+    def at(self, place: int) -> Extras:
         """Give what ``put`` was told for this place."""
         if place in self._pickled:
             return tuple(pickle.loads(self._pickled[place]))
@@ -78,7 +78,7 @@ class KeptOthers:
         return ({key: value for (key, _), value in zip(self._form, values, strict=True)},)
 
 
-def _form_of(others: Others) -> tuple[bool, Form]:
+def _form_of(others: Extras) -> tuple[bool, Form]:
     """Whether this is nothing at all or one info of plain numbers, and its keys and types.
 
     >>> _form_of(({"lives": 3},)), _form_of(()), _form_of(({"states": [1.0]},))
@@ -161,10 +161,10 @@ class MemoryEfficientAtariBuffer:
         self._steps: PairedSteps | None = None
         self._action = ActionSpec((), "int64")
         self._is_stacked = self._has_plain_actions = True
-        self._others = KeptOthers(capacity, ())
+        self._extras = ExtraFields(capacity, ())
         """What followed ``s_next``, of row R at ``R % capacity``."""
-        self._coming: Staged = ()
-        self._num_settled = 0
+        self._pending_extras: EncodedExtras = ()
+        self._num_stored_extras = 0
 
     @property
     def memory(self) -> ReplayMemory:
@@ -195,9 +195,9 @@ class MemoryEfficientAtariBuffer:
             raise InvalidStepError(f"non_terminal is {going_on}: it must be 0, where the episode ended, or 1")
         if len(self) == 0:
             self._prepare(observation.shape, a, tuple(others))
-        action, staged = self._checked_action(a), self._others.staged(tuple(others))
-        self._settle_others()
-        self._coming = staged
+        action, encode = self._checked_action(a), self._extras.encode(tuple(others))
+        self._store_pending_extras()
+        self._pending_extras = encode
         exact = np.array([reward])
         self._fed.add(
             observation[None],
@@ -208,15 +208,15 @@ class MemoryEfficientAtariBuffer:
             following[None],
             {"exact": exact},
         )
-        self._settle_others()
+        self._store_pending_extras()
 
-    def _settle_others(self) -> None:
+    def _store_pending_extras(self) -> None:
         """Keep what followed ``s_next`` of the newest row, unless it is: Ctrl-C may have come before it was."""
-        number = self._num_settled
+        number = self._num_stored_extras
         if self._fed.num_rows == number:
             return
-        self._others.put(number % self._capacity, self._coming)
-        self._num_settled = number + 1
+        self._extras.put(number % self._capacity, self._pending_extras)
+        self._num_stored_extras = number + 1
 
     def append_all(self, experiences: Sequence[Experience]) -> None:
         """Store several, oldest first."""
@@ -275,7 +275,7 @@ class MemoryEfficientAtariBuffer:
         return self._steps
 
     def _experiences(self, indices: npt.NDArray[np.int64]) -> list[Experience]:
-        self._settle_others()
+        self._store_pending_extras()
         steps, held = self._fed, len(self)
         wrong = indices[(indices < 0) | (indices >= held)]
         if wrong.size:
@@ -283,12 +283,12 @@ class MemoryEfficientAtariBuffer:
         rows = steps.oldest_row + indices
         batch = steps.memory.get(steps.indices(rows, 0))
         if self._is_stacked:
-            batch = steps.as_came(batch)
+            batch = steps.to_library(batch)
         for observations in (batch.observation, batch.next_observation):
             observations.flags.writeable = False
         actions = batch.action.tolist() if self._has_plain_actions else batch.action
         return [
-            (s, a, r, 0.0 if terminated else 1.0, s_next, *self._others.at(row % self._capacity))
+            (s, a, r, 0.0 if terminated else 1.0, s_next, *self._extras.at(row % self._capacity))
             for s, a, r, terminated, s_next, row in zip(
                 batch.observation,
                 actions,
@@ -302,7 +302,7 @@ class MemoryEfficientAtariBuffer:
 
     def _prepare(self, shape: tuple[int, ...], action: Any, others: tuple[Any, ...]) -> None:
         """Take the first experience's observation and action as what all others look like."""
-        self._others = KeptOthers(self._capacity, others)
+        self._extras = ExtraFields(self._capacity, others)
         first = np.asarray(action)
         self._has_plain_actions = isinstance(action, (int, float))
         self._action = ActionSpec(first.shape, first.dtype.name)

@@ -10,9 +10,9 @@ import torch
 
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.cleanrl.replay_buffer import own_tensor
-from framestow.integrations.drop_in.paired_steps import PairedSteps, several_steps
-from framestow.integrations.drop_in.row_buffer import MakeMemory, as_assigned
+from framestow.integrations.cleanrl.replay_buffer import copied_tensor
+from framestow.integrations.drop_in.paired_steps import PairedSteps, steps_following
+from framestow.integrations.drop_in.row_buffer import RowMemoryFactory, as_rows_of
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
@@ -32,18 +32,18 @@ class SettledSteps:
 
     def __init__(self, num_rows: int, num_envs: int, first_place: int = 0) -> None:
         self.num_slots, self._num_streams, self._first_place = num_rows * num_envs, num_envs, first_place
-        self._is_drawable = np.zeros(self.num_slots, bool)
+        self._is_sampleable = np.zeros(self.num_slots, bool)
         self.newest = np.full(num_envs, -1, np.int64)
         """Row of each stream's newest settled step; -1 before the first."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is known of each slot."""
-        return self._is_drawable.nbytes
+        return self._is_sampleable.nbytes
 
-    def settle(self, numbers: Indices, are_drawable: npt.NDArray[np.bool_]) -> None:
+    def settle(self, numbers: Indices, are_sampleable: npt.NDArray[np.bool_]) -> None:
         """Settle the next steps of any streams; broken off by an interrupt it may be called again."""
-        self._is_drawable[self.slots_for(numbers)] = are_drawable
+        self._is_sampleable[self.slots_for(numbers)] = are_sampleable
         rows, streams = np.divmod(numbers, self._num_streams)
         np.maximum.at(self.newest, streams, rows)
 
@@ -52,17 +52,17 @@ class SettledSteps:
         return (numbers - self._first_place) % self.num_slots
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(self._is_drawable))
+        return int(np.count_nonzero(self._is_sampleable))
 
     def indices_in(self, slots: Indices) -> Indices:
         """Give the numbers of the steps in ``slots``, -1 where there is none that may be drawn."""
         numbers = self._newest_in(slots)
-        return np.where(self._is_drawable[slots], numbers, -1)
+        return np.where(self._is_sampleable[slots], numbers, -1)
 
     def find_slots(self, indices: Indices) -> Indices:
         """Give the slots of steps, -1 for those that may not be drawn."""
         slots = self.slots_for(indices)
-        return np.where(self._is_drawable[slots] & (self._newest_in(slots) == indices), slots, -1)
+        return np.where(self._is_sampleable[slots] & (self._newest_in(slots) == indices), slots, -1)
 
     def slots_of(self, indices: Indices) -> Indices:
         """Give the slots of steps that may be drawn; ``IndexError`` for another one."""
@@ -77,7 +77,7 @@ class SettledSteps:
 
     def held_indices(self) -> Indices:
         """Give the numbers of all steps that may be drawn, ascending."""
-        return np.sort(self._newest_in(np.flatnonzero(self._is_drawable)))
+        return np.sort(self._newest_in(np.flatnonzero(self._is_sampleable)))
 
     def held_at(self, ranks: Indices) -> Indices:
         """Give the numbers of the steps of those ranks, 0 being the oldest."""
@@ -178,13 +178,16 @@ class PrioritizedReplayBuffer:
         self._frame = FrameSpec(tuple(obs_shape))
         # A transition is drawn until as many newer ones are complete, which the newest n_step - 1 steps are not. The
         # oldest step goes before the next one is there: one more is kept, in case Ctrl-C comes between.
-        make_memory = MakeMemory((num_rows + n_step) * num_envs, ACTIONS, num_envs, threads, storage)
+        make_memory = RowMemoryFactory((num_rows + n_step) * num_envs, ACTIONS, num_envs, threads, storage)
         self._steps = PairedSteps(make_memory, self._frame, frame_stack)
         # CleanRL's tree is a heap: its leaves, from left to right, begin with this one.
         num_leaves = num_rows * num_envs
         self._settled = SettledSteps(num_rows, num_envs, (1 << (num_leaves - 1).bit_length()) - num_leaves)
         self._sampler = Prioritized(alpha, beta, epsilon=eps)
-        self._num_rows_seen, self._untold = 0, np.empty(0, np.int64)  # slots that the sampler does not know of yet
+        self._num_rows_seen, self._pending_slots = (
+            0,
+            np.empty(0, np.int64),
+        )  # slots that the sampler does not know of yet
 
     @property
     def memory(self) -> ReplayMemory:
@@ -228,12 +231,12 @@ class PrioritizedReplayBuffer:
         num_envs = self.memory.num_envs
         terminated = _each("dones", done, num_envs).astype(bool)
         self._steps.add(
-            as_assigned(obs, num_envs, self._frame),
+            as_rows_of(obs, num_envs, self._frame),
             _each("actions", action, num_envs),
             _each("rewards", reward, num_envs),
             terminated,
             np.zeros(num_envs, bool),
-            as_assigned(next_obs, num_envs, self._frame),
+            as_rows_of(next_obs, num_envs, self._frame),
         )
         if self._num_rows_seen == self._steps.num_rows - 1:
             self._settle_newest_row(terminated)
@@ -253,7 +256,7 @@ class PrioritizedReplayBuffer:
         self._sampler.beta = float(self.beta)
         numbers, weights = self._sampler.draw(batch_size, self._settled, cast(np.random.Generator, _GlobalGenerator()))
         first = self._steps.indices(*np.divmod(numbers, self.memory.num_envs))
-        steps = several_steps(self._steps, first, self.n_step)
+        steps = steps_following(self._steps, first, self.n_step)
         returns = np.zeros(batch_size)
         for power, rewards in enumerate(steps.rewards.T.astype(np.float64)):  # another order gives other last bits
             returns += self.gamma**power * rewards
@@ -292,13 +295,13 @@ class PrioritizedReplayBuffer:
         """Find what can be drawn since one new row came: as ``_settle_rows`` does, in a quarter of the time."""
         num_envs, row = self.memory.num_envs, self._steps.num_rows - 1
         numbers: list[int] = []
-        are_drawable: list[bool] = []
+        are_sampleable: list[bool] = []
         for stream, (newest, first) in enumerate(zip(self._settled.newest, self._steps.episode_rows, strict=True)):
             last = row if terminated[stream] else row - self.n_step + 1
             for waiting in range(newest + 1, max(last + 1, first)):
                 numbers.append(waiting * num_envs + stream)
-                are_drawable.append(waiting >= first)
-        self._settle(np.array(numbers, np.int64), np.array(are_drawable, bool))
+                are_sampleable.append(waiting >= first)
+        self._settle(np.array(numbers, np.int64), np.array(are_sampleable, bool))
 
     def _settle_rows(self) -> None:
         """Find what can be drawn since new rows came, after an interrupt (Ctrl-C) all of it again."""
@@ -309,22 +312,22 @@ class PrioritizedReplayBuffer:
         waiting = [np.arange(newest + 1, newest_row + 1) for newest in self._settled.newest]
         rows, streams = np.concatenate(waiting), np.repeat(np.arange(num_envs), [len(some) for some in waiting])
         found = self.memory.steps_from(steps.indices(rows, streams), self.n_step)
-        is_drawable = (found.index[:, -1] >= 0) | found.terminated.any(axis=1)
+        is_sampleable = (found.index[:, -1] >= 0) | found.terminated.any(axis=1)
         # What else goes on to the newest row waits. The rest was cut off by a beginning, with too few rewards.
-        is_settled = is_drawable | (found.index.max(axis=1) < steps.indices(newest_row, streams))
-        self._settle((rows * num_envs + streams)[is_settled], is_drawable[is_settled])
+        is_settled = is_sampleable | (found.index.max(axis=1) < steps.indices(newest_row, streams))
+        self._settle((rows * num_envs + streams)[is_settled], is_sampleable[is_settled])
 
-    def _settle(self, numbers: npt.NDArray[np.int64], are_drawable: npt.NDArray[np.bool_]) -> None:
+    def _settle(self, numbers: npt.NDArray[np.int64], are_sampleable: npt.NDArray[np.bool_]) -> None:
         if len(numbers):
-            self._untold = np.concatenate([self._untold, self._settled.slots_for(numbers)])
-            self._settled.settle(numbers, are_drawable)
-        if len(self._untold):
-            self._sampler.slots_changed(self._untold, self._settled)
-            self._untold = self._untold[:0]
+            self._pending_slots = np.concatenate([self._pending_slots, self._settled.slots_for(numbers)])
+            self._settled.settle(numbers, are_sampleable)
+        if len(self._pending_slots):
+            self._sampler.slots_changed(self._pending_slots, self._settled)
+            self._pending_slots = self._pending_slots[:0]
         self._num_rows_seen = self._steps.num_rows
 
     def _tensor(self, array: Array) -> torch.Tensor:
-        return own_tensor(array, self.device)
+        return copied_tensor(array, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": self._sampler.state(self._settled)}

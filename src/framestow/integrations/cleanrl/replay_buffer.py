@@ -13,7 +13,7 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 
 
-def own_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
+def copied_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
     """Give a copy of ``array`` on ``device``.
 
     Both observations of a batch are views of the same frames, and a learner may write to its tensors.
@@ -104,7 +104,7 @@ class ReplayBuffer(RowBuffer):
 
         Raises ``NothingToSampleError`` while there is none.
         """
-        batch = self._drawn_batch(self._drawn_rows(batch_size))
+        batch = self._draw_batch(self._draw_rows(batch_size))
         return ReplayBufferSamples(
             map_arrays(self.to_torch, batch.observation),
             self.to_torch(self._as_library_actions(batch.action)),
@@ -115,7 +115,7 @@ class ReplayBuffer(RowBuffer):
 
     def to_torch(self, array: Array, copy: bool = True) -> torch.Tensor:
         """Give an array as a tensor on the device; without ``copy`` it may look at the array's own numbers."""
-        return own_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
+        return copied_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
 
 
 def _shape_of(space: Any) -> Any:

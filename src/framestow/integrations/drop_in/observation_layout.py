@@ -92,12 +92,12 @@ class Stacks(NamedTuple):
         split = observations.reshape(*shape[:at], self.depth, self.channels, *shape[at + 1 :])
         return np.moveaxis(split, at, 1)
 
-    def as_came(self, stacks: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_library(self, stacks: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Give stacks ``(n, depth, *frame)`` as observations ``(n, *shape)`` again: what ``stacks_first`` undoes.
 
         >>> stacks = Stacks(-1, 4, channels=3)
         >>> observations = np.arange(2 * 5 * 12).reshape(2, 5, 12)
-        >>> bool((stacks.as_came(stacks.stacks_first(observations)) == observations).all())
+        >>> bool((stacks.to_library(stacks.stacks_first(observations)) == observations).all())
         True
         """
         at = stacks.ndim - 1 if self.axis < 0 else self.axis + 1
@@ -184,11 +184,11 @@ class ObservationLayout:
         """Give the newest frame of each stack, ``(n, *frame)``, in the form that a memory takes."""
         return self._arranged([np.ascontiguousarray(part[:, -1]) for part in stacks])
 
-    def as_came(self, observations: Any) -> Any:
+    def to_library(self, observations: Any) -> Any:
         """Give a memory's observations, ``(n, depth, *frame)``, as the library's, ``(n, *shape)``."""
         parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
         came = tuple(
-            part[:, -1] if stacks is None else stacks.as_came(part)
+            part[:, -1] if stacks is None else stacks.to_library(part)
             for stacks, part in zip(self.stacks, parts, strict=True)
         )
         return self.spec.rebuilt(came) if isinstance(self.spec, ObservationSpec) else came[0]

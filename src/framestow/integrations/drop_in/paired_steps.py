@@ -78,7 +78,7 @@ class _Row(NamedTuple):
 
     number: int
     next_observations: Arrays
-    moves_on: npt.NDArray[np.bool_]
+    is_shifted: npt.NDArray[np.bool_]
 
 
 class StackedFeed:
@@ -103,7 +103,7 @@ class StackedFeed:
         self._is_known = np.zeros(memory.num_envs, bool)
         self.episode_rows = np.full(memory.num_envs, first_row, np.int64)
         """The row with which each stream's newest episode began, or will begin."""
-        self._next_episode_shown: npt.NDArray[np.uint8] | None = None
+        self._shows_next_episode: npt.NDArray[np.uint8] | None = None
         """A bit a step of the memory, where there was a next observation that began the next episode."""
 
     @property
@@ -121,19 +121,19 @@ class StackedFeed:
             self.layout.arrays_of(part, num_envs) for part in (step.observations, step.next_observations)
         )
         stacks, next_stacks = map(self.layout.stacks_of, (observations, next_observations))
-        begins, moves_on = ~self._goes_on(observations), self._moves_on(stacks, next_stacks)
-        if not (self._are_padded(stacks, begins) and self._are_padded(next_stacks, ~moves_on)):
+        begins, is_shifted = ~self._continues_episode(observations), self._is_shifted(stacks, next_stacks)
+        if not (self._are_padded(stacks, begins) and self._are_padded(next_stacks, ~is_shifted)):
             return False
         if begins.any():
             self._begin(observations, stacks, np.flatnonzero(begins))
-        self._append(step, next_stacks, _Row(self.num_rows, next_observations, moves_on))
+        self._append(step, next_stacks, _Row(self.num_rows, next_observations, is_shifted))
         return True
 
-    def begin_anew(self, streams: npt.NDArray[Any] | slice = slice(None)) -> None:
+    def start_new_episodes(self, streams: npt.NDArray[Any] | slice = slice(None)) -> None:
         """Let the next step of these streams, all by default, begin an episode, whatever its observation is."""
         self._is_known[streams] = False
 
-    def begin_anew_as(self, other: StackedFeed) -> None:
+    def copy_known_streams(self, other: StackedFeed) -> None:
         """Let the next step begin an episode in the streams where it does for ``other``."""
         self._is_known &= other._is_known
 
@@ -144,33 +144,33 @@ class StackedFeed:
 
     def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Give the transitions with these indices, ``(n,)``, observations as they came, ``(n, *shape)``."""
-        return self.as_came(self.memory.get(indices))
+        return self.to_library(self.memory.get(indices))
 
-    def as_came(self, batch: Batch) -> Batch:
+    def to_library(self, batch: Batch) -> Batch:
         """Give a batch of the memory with observations as they came."""
         next_observation = batch.next_observation
-        if self._next_episode_shown is not None:
+        if self._shows_next_episode is not None:
             next_observation = self._with_next_episodes(next_observation, batch.index)
         return replace(
             batch,
-            observation=self.layout.as_came(batch.observation),
-            next_observation=self.layout.as_came(next_observation),
+            observation=self.layout.to_library(batch.observation),
+            next_observation=self.layout.to_library(next_observation),
         )
 
-    def _goes_on(self, observations: Arrays) -> npt.NDArray[np.bool_]:
+    def _continues_episode(self, observations: Arrays) -> npt.NDArray[np.bool_]:
         """Which streams' observations are the next observations of the row before."""
-        goes_on = self.memory.open_episodes & self._is_known
+        continues = self.memory.open_episodes & self._is_known
         for part, newest in zip(observations, self._newest, strict=True):
-            goes_on &= equal_rows(part, newest)
-        return goes_on
+            continues &= equal_rows(part, newest)
+        return continues
 
-    def _moves_on(self, stacks: Arrays, next_stacks: Arrays) -> npt.NDArray[np.bool_]:
+    def _is_shifted(self, stacks: Arrays, next_stacks: Arrays) -> npt.NDArray[np.bool_]:
         """Which next observations are the observations moved on by a frame."""
-        moves_on = np.ones(self.memory.num_envs, bool)
+        is_shifted = np.ones(self.memory.num_envs, bool)
         if self.layout.depth > 1:
             for part, after in zip(stacks, next_stacks, strict=True):
-                moves_on &= equal_rows(part[:, 1:], after[:, :-1])
-        return moves_on
+                is_shifted &= equal_rows(part[:, 1:], after[:, :-1])
+        return is_shifted
 
     def _are_padded(self, stacks: Arrays, streams: npt.NDArray[np.bool_]) -> bool:
         """Whether the stacks of these streams are an episode's first observation as the memory would show it."""
@@ -190,41 +190,41 @@ class StackedFeed:
         frames = self.layout.newest_of(next_stacks)
         try:
             self.memory.append(step.actions, step.rewards, step.terminated, step.truncated, frames, extras=step.extras)
-            self._remember(row)
+            self._record_row(row)
         except InvalidStepError:
             raise
         except BaseException:  # Ctrl-C: a memory finishes the step that it has begun
             if self.first_row + num_steps_taken(self.memory) // self.memory.num_envs > row.number:
-                self._remember(row)
+                self._record_row(row)
             raise
 
-    def _remember(self, row: _Row) -> None:
+    def _record_row(self, row: _Row) -> None:
         """Note what the newest row was; the same however often it is called."""
         self._is_known[:] = False
         self.num_rows = row.number + 1
-        self._note_next_episodes(row)
+        self._mark_next_episodes(row)
         for newest, part in zip(self._newest, row.next_observations, strict=True):
             np.copyto(newest, part)
-        np.copyto(self._is_known, row.moves_on)  # elsewhere the next episode was shown, and has to begin
+        np.copyto(self._is_known, row.is_shifted)  # elsewhere the next episode was shown, and has to begin
 
-    def _note_next_episodes(self, row: _Row) -> None:
+    def _mark_next_episodes(self, row: _Row) -> None:
         """Keep for a row which next observations are first ones of the next episode."""
-        if self._next_episode_shown is None:
-            if row.moves_on.all():
+        if self._shows_next_episode is None:
+            if row.is_shifted.all():
                 return
-            self._next_episode_shown = np.zeros(-(-self.memory.capacity // 8), np.uint8)
+            self._shows_next_episode = np.zeros(-(-self.memory.capacity // 8), np.uint8)
         places = self.indices(row.number, np.arange(self.memory.num_envs)) % self.memory.capacity
-        if row.moves_on.all() and not self._next_episode_shown[places // 8].any():
+        if row.is_shifted.all() and not self._shows_next_episode[places // 8].any():
             return
         bits = np.left_shift(1, places % 8).astype(np.uint8)
-        np.bitwise_and.at(self._next_episode_shown, places // 8, ~bits)
-        np.bitwise_or.at(self._next_episode_shown, places // 8, bits * ~row.moves_on)
+        np.bitwise_and.at(self._shows_next_episode, places // 8, ~bits)
+        np.bitwise_or.at(self._shows_next_episode, places // 8, bits * ~row.is_shifted)
 
     def _with_next_episodes(self, next_observation: Any, indices: npt.NDArray[np.int64]) -> Any:
         """Put the first observation of the next episode where that came."""
-        assert self._next_episode_shown is not None
+        assert self._shows_next_episode is not None
         places = indices % self.memory.capacity
-        shows = np.flatnonzero(self._next_episode_shown[places // 8] >> (places % 8) & 1)
+        shows = np.flatnonzero(self._shows_next_episode[places // 8] >> (places % 8) & 1)
         return self.layout.padded_at(next_observation, shows) if shows.size else next_observation
 
     def __getstate__(self) -> dict[str, Any]:
@@ -275,7 +275,7 @@ class PairedSteps:
         self._layouts = list(layouts) or (
             layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack)
         )
-        self._feed = self._fed(self._layouts[0], 0)
+        self._feed = self._make_feed(self._layouts[0], 0)
 
     @property
     def memory(self) -> ReplayMemory:
@@ -319,7 +319,7 @@ class PairedSteps:
         """
         step = PairedStep(observations, actions, rewards, terminated, truncated, next_observations, extras)
         if not self._feed.add(step):
-            self._lay_out_anew(step)
+            self._change_layout(step)
 
     def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Give the memory's indices of the steps in these rows and streams, which broadcast."""
@@ -332,25 +332,25 @@ class PairedSteps:
         """
         return self._feed.transitions(indices)
 
-    def as_came(self, batch: Batch) -> Batch:
+    def to_library(self, batch: Batch) -> Batch:
         """Give a batch that the memory made with observations as they came."""
-        return self._feed.as_came(batch)
+        return self._feed.to_library(batch)
 
-    def begin_anew(self) -> None:
+    def start_new_episodes(self) -> None:
         """Let the next step of every stream begin an episode, whatever its observation is."""
-        self._feed.begin_anew()
+        self._feed.start_new_episodes()
 
-    def _fed(self, layout: ObservationLayout, first_row: int) -> StackedFeed:
+    def _make_feed(self, layout: ObservationLayout, first_row: int) -> StackedFeed:
         return StackedFeed(layout, self._make_memory(layout.frame_space, layout.depth, layout.padding), first_row)
 
-    def _lay_out_anew(self, step: PairedStep) -> None:
+    def _change_layout(self, step: PairedStep) -> None:
         """Take the first layout that explains this step and all that is held."""
         old = self._feed
         for layout in self._layouts[self._layouts.index(old.layout) + 1 :]:
-            feed = self._fed(layout, old.oldest_row)
-            if _take_over(old, feed) and feed.add(step):
+            feed = self._make_feed(layout, old.oldest_row)
+            if _copy_rows(old, feed) and feed.add(step):
                 if old.num_rows:
-                    _tell(old, layout)
+                    _log_rebuild(old, layout)
                 self._feed = feed
                 return
         raise InvalidStepError(
@@ -360,14 +360,14 @@ class PairedSteps:
         )
 
 
-def _tell(old: StackedFeed, layout: ObservationLayout) -> None:
+def _log_rebuild(old: StackedFeed, layout: ObservationLayout) -> None:
     """Log that memory is made anew: as a warning where it takes more bytes from now on."""
     level = logging.WARNING if layout.depth < old.layout.depth else logging.INFO
     message = "row %d is no stack of %d frames as those before it: memory made anew for stacks of %d, padding %s"
     _log.log(level, message, old.num_rows, old.layout.depth, layout.depth, layout.padding)
 
 
-def _take_over(old: StackedFeed, new: StackedFeed) -> bool:
+def _copy_rows(old: StackedFeed, new: StackedFeed) -> bool:
     """Feed ``new`` with all rows of ``old``; give ``False`` where its layout does not explain them."""
     num_envs = old.memory.num_envs
     for first in range(old.oldest_row, old.num_rows, ROWS_AT_ONCE):
@@ -376,7 +376,7 @@ def _take_over(old: StackedFeed, new: StackedFeed) -> bool:
         for row in range(len(rows)):
             if not new.add(_row_of(batch, slice(row * num_envs, (row + 1) * num_envs))):
                 return False
-    new.begin_anew_as(old)
+    new.copy_known_streams(old)
     return True
 
 
@@ -396,7 +396,7 @@ def _row_of(batch: Batch, at: slice) -> PairedStep:
     )
 
 
-class SeveralSteps(NamedTuple):
+class StepSequences(NamedTuple):
     """Up to ``length`` steps from each of ``B`` on: fewer where their episode ended before, or goes on to the newest.
 
     ====================  ===============  =======  ==============================================
@@ -419,19 +419,19 @@ class SeveralSteps(NamedTuple):
     terminated: npt.NDArray[np.bool_]
 
 
-def several_steps(steps: PairedSteps, first: npt.NDArray[np.int64], length: int) -> SeveralSteps:
+def steps_following(steps: PairedSteps, first: npt.NDArray[np.int64], length: int) -> StepSequences:
     """Look up what follows on the memory's indices ``first``, ``(B,)``, observations as they came."""
     if length == 1:
         one = steps.transitions(first)
         rewards = one.reward[:, None]
-        return SeveralSteps(
+        return StepSequences(
             one.observation, one.action, rewards, np.ones_like(rewards, bool), one.next_observation, one.terminated
         )
     held, count = steps.memory.steps_from(first, length), len(first)
     is_step = held.index >= 0
     last = held.index[np.arange(count), is_step.sum(axis=1) - 1]
     both = steps.transitions(np.concatenate([first, last]))
-    return SeveralSteps(
+    return StepSequences(
         map_arrays(lambda part: part[:count], both.observation),
         both.action[:count],
         held.reward,

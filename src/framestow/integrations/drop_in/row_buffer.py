@@ -22,7 +22,7 @@ from framestow.replay.memory import ReplayMemory
 Array = npt.NDArray[Any]
 
 
-def as_assigned(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
+def as_rows_of(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
     """Give ``observations`` as ``(num_envs, *frame)`` of its dtype, as NumPy would assign them to such an array.
 
     A number a stream may lack its axis. Raises ``InvalidStepError`` for a shape that does not fit, and for values that
@@ -59,7 +59,7 @@ MOST_BYTES = 2**30  # are unpacked at once
 Unpack = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[Any]]
 
 
-class HeldObservations:
+class RingObservations:
     """Reads as an array ``(rows, streams, *observation)`` that cannot be written to.
 
     Its first two axes take any index that NumPy takes; what is looked at is unpacked into a new array. Rows that hold
@@ -68,8 +68,8 @@ class HeldObservations:
     Raises ``InvalidSettingsError`` where more than a gibibyte would be unpacked at once.
     """
 
-    def __init__(self, unpack: Unpack, num_held: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._unpack, self._num_held, self.shape, self.dtype = unpack, num_held, shape, dtype
+    def __init__(self, unpack: Unpack, num_stored: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._unpack, self._num_held, self.shape, self.dtype = unpack, num_stored, shape, dtype
 
     @property
     def ndim(self) -> int:
@@ -129,7 +129,7 @@ class RingArrays:
         self.steps, self.num_rows = steps, num_rows
 
     @property
-    def num_held(self) -> int:
+    def num_stored(self) -> int:
         """How many rows of the ring hold something."""
         return min(self.steps.num_rows, self.num_rows)
 
@@ -139,7 +139,7 @@ class RingArrays:
         return self.steps.indices(newest - (newest - np.asarray(rows)) % self.num_rows, streams)
 
     def observations(self, name: str, frames: Any) -> Any:
-        """Give ``HeldObservations`` of ``"observation"`` or ``"next_observation"``, or a dict of them.
+        """Give ``RingObservations`` of ``"observation"`` or ``"next_observation"``, or a dict of them.
 
         ``frames``: a ``FrameSpec`` of whole observations, or a dict of such.
         """
@@ -151,14 +151,14 @@ class RingArrays:
         axes = self.num_rows, self.steps.memory.num_envs
         if isinstance(frames, dict):
             return {
-                key: HeldObservations(partial(unpacked, key=key), self.num_held, (*axes, *frame.shape), frame.dtype)
+                key: RingObservations(partial(unpacked, key=key), self.num_stored, (*axes, *frame.shape), frame.dtype)
                 for key, frame in frames.items()
             }
-        return HeldObservations(unpacked, self.num_held, (*axes, *frames.shape), frames.dtype)
+        return RingObservations(unpacked, self.num_stored, (*axes, *frames.shape), frames.dtype)
 
     def column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
         """Give a new array of what steps carry, by its name in ``HeldSteps``; ``shape``: of one step's."""
-        num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_held)
+        num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_stored)
         array = np.zeros((self.num_rows, num_envs, *shape), dtype)
         indices = self.indices(rows[:, None], np.arange(num_envs))
         if rows.size:
@@ -190,7 +190,7 @@ class Dones(npt.NDArray[np.float32]):
                 f"dones[{key!r}] is set to {value!r}: steps stay as they came; only of the newest row, "
                 f"{self.newest_row}, can be said that its episodes were cut"
             )
-        self.steps.begin_anew()
+        self.steps.start_new_episodes()
 
 
 class RowBuffer:
@@ -220,7 +220,7 @@ class RowBuffer:
         dtype = np.dtype(action_space.dtype)
         self._action_dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
         self._frames, self._frame_stack = _frames_of(observation_space, observation_shape), frame_stack
-        self._make_memory = MakeMemory(
+        self._make_memory = RowMemoryFactory(
             self.buffer_size * self.n_envs,
             _action_spec(action_space, self.action_dim, self._action_dtype),
             self.n_envs,
@@ -280,26 +280,26 @@ class RowBuffer:
             self._as_stored(next_obs),
         )
 
-    def _drawn_rows(self, batch_size: int) -> Array:
+    def _draw_rows(self, batch_size: int) -> Array:
         """Draw rows of the ring by ``np.random``, all equally likely.
 
         ``NothingToSampleError`` while there is none.
         """
-        num_held = min(self._num_rows, self.buffer_size)
-        if not num_held:
+        num_stored = min(self._num_rows, self.buffer_size)
+        if not num_stored:
             raise NothingToSampleError("the buffer holds no step: there is nothing to sample; add steps first")
         if self.optimize_memory_usage and self.full and self.buffer_size > 1:
             return np.asarray((np.random.randint(1, self.buffer_size, size=batch_size) + self.pos) % self.buffer_size)
-        return np.random.randint(0, num_held, size=batch_size)
+        return np.random.randint(0, num_stored, size=batch_size)
 
-    def _drawn_indices(self, rows: Array) -> npt.NDArray[np.int64]:
+    def _draw_indices(self, rows: Array) -> npt.NDArray[np.int64]:
         """Draw one environment for each of ``rows`` by ``np.random``, and give the memory's indices of their steps."""
         environments = np.random.randint(0, high=self.n_envs, size=(len(rows),))
         return self._arrays.indices(rows, environments)
 
-    def _drawn_batch(self, rows: Array) -> Batch:
+    def _draw_batch(self, rows: Array) -> Batch:
         """Draw one environment for each of ``rows`` by ``np.random``, and give their transitions."""
-        return self._steps.transitions(self._drawn_indices(rows))
+        return self._steps.transitions(self._draw_indices(rows))
 
     def _as_library_actions(self, action: Array) -> Array:
         """Give a batch's actions ``(batch, action_dim)``, of the dtype that the library keeps them in."""
@@ -349,12 +349,12 @@ class RowBuffer:
 
     def _as_stored(self, observations: Any) -> Any:
         if isinstance(self._frames, dict):
-            return {key: as_assigned(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
-        return as_assigned(observations, self.n_envs, self._frames)
+            return {key: as_rows_of(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
+        return as_rows_of(observations, self.n_envs, self._frames)
 
 
 @dataclass(frozen=True)
-class MakeMemory:
+class RowMemoryFactory:
     """Makes the memory of a buffer: what `PairedSteps` asks for, and can be pickled."""
 
     capacity: int

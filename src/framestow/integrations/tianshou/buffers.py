@@ -17,7 +17,7 @@ from tianshou.data import VectorReplayBuffer as TianshouVector
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.tianshou.observation_store import ObservationStore, Step
+from framestow.integrations.tianshou.observation_store import ObservationStore, ObservationStep
 from framestow.replay.memory import ReplayMemory
 
 
@@ -147,7 +147,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
             return cast(Added, super().add(batch, buffer_ids))  # refuses it
         streams, is_one = self._streams_that_step(buffer_ids)
-        step = Step(
+        step = ObservationStep(
             self._frames(batch.obs, is_one),
             self._frames(batch.get("obs_next"), is_one),
             *(np.asarray(batch[key], bool).reshape(len(streams)) for key in ("terminated", "truncated")),
@@ -213,7 +213,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         finally:
             buffer.stack_num = stack_num
         fields = {key: buffer._meta[key] for key in buffer._meta.get_keys() if key != "obs_next"}
-        indices: npt.NDArray[Any] = super().update(_Moved(slots, Batch({**fields, "obs": numbers})))
+        indices: npt.NDArray[Any] = super().update(_MovedSteps(slots, Batch({**fields, "obs": numbers})))
         return indices
 
     def set_batch(self, batch: Any) -> None:
@@ -239,7 +239,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         """
         if not self.memories or self._observations.had_nan:
             return bool(super().hasnull())
-        fields = _that_may_be_null(self._meta)
+        fields = _nullable_fields(self._meta)
         return bool(fields.get_keys()) and bool(fields[self.sample_indices(0)].hasnull())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         obs_next = obs_next if knows_next else None
         ends = [np.asarray(batch[key], bool) for key in ("terminated", "truncated")]
         steps = [np.s_[:]] if len(streams) > 1 else [np.s_[at : at + 1] for at in range(len(batch))]
-        added = [self._observations.add(streams, Step(obs, obs_next, *ends).of(step)) for step in steps]
+        added = [self._observations.add(streams, ObservationStep(obs, obs_next, *ends).of(step)) for step in steps]
         return np.concatenate(added)
 
     def _slots_of(self, index: slice) -> npt.NDArray[Any]:
@@ -348,7 +348,7 @@ class NumberedSlotsOfParts(NumberedSlots):
             self._set_batch_for_children()
 
 
-class _Moved:
+class _MovedSteps:
     """Steps on their way from one buffer to another, as Tianshou's ``update`` reads a buffer."""
 
     def __init__(self, slots: npt.NDArray[Any], meta: Batch) -> None:
@@ -361,11 +361,11 @@ class _Moved:
         return self._slots
 
 
-def _that_may_be_null(batch: Batch) -> Batch:
+def _nullable_fields(batch: Batch) -> Batch:
     """The arrays of a batch, and of those in it, that are not of integers or booleans."""
     fields = Batch()
     for key, value in batch.items():
-        kept = _that_may_be_null(value) if isinstance(value, Batch) else value
+        kept = _nullable_fields(value) if isinstance(value, Batch) else value
         has_none = not kept.get_keys() if isinstance(kept, Batch) else _is_of_integers(kept)
         if not has_none:
             fields.__dict__[key] = kept

@@ -24,7 +24,7 @@ Pair = tuple[Any, Any]
 """Observations and next observations: an array ``(n, ...)``, or dicts of them made like the observation."""
 
 
-class Step(NamedTuple):
+class ObservationStep(NamedTuple):
     """One step of some streams: observations ``(num_envs, *shape)``, the next ones perhaps not known."""
 
     observation: Any
@@ -32,18 +32,18 @@ class Step(NamedTuple):
     terminated: Flags
     truncated: Flags
 
-    def of(self, streams: Any) -> Step:
+    def of(self, streams: Any) -> ObservationStep:
         """The same step of some of its streams, copied."""
 
         def taken(part: Any) -> Any:
             return None if part is None else map_arrays(lambda array: array[streams].copy(), part)
 
-        return Step(taken(self[0]), taken(self[1]), taken(self[2]), taken(self[3]))
+        return ObservationStep(taken(self[0]), taken(self[1]), taken(self[2]), taken(self[3]))
 
 
 @dataclass(frozen=True)
-class LaneSettings:
-    """What a lane is made by: see ``ObservationStore``."""
+class StreamGroupSettings:
+    """What a group is made by: see ``ObservationStore``."""
 
     space: Any
     size: int
@@ -54,7 +54,7 @@ class LaneSettings:
     num_envs: int
 
     def __call__(self, space: Any, depth: int, padding: StackPadding) -> ReplayMemory:
-        """Make a memory of ``size`` steps of each stream; they have observations and flags alone."""
+        """Make a memory of ``size`` steps of each stream; they have observations and flags split_off."""
         return ReplayMemory(
             self.size * self.num_envs,
             space,
@@ -68,7 +68,7 @@ class LaneSettings:
         )
 
 
-class Lane:
+class StreamGroup:
     """Observations of streams that step together: in every step all of them, or none.
 
     A step of all of them is a *row*; rows are numbered from ``first_row``. Where ``settings.stack`` is more than 1 the
@@ -79,11 +79,11 @@ class Lane:
     """
 
     def __init__(
-        self, settings: LaneSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
+        self, settings: StreamGroupSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
     ) -> None:
         self._settings, self._first_row = settings, first_row
         self._steps = PairedSteps(settings, settings.space, layouts=_layouts(settings, first_layout))
-        self._waiting: Step | None = None
+        self._waiting: ObservationStep | None = None
 
     @property
     def memory(self) -> ReplayMemory:
@@ -100,10 +100,12 @@ class Lane:
         """Number of the oldest row that is held."""
         return self._first_row + self._steps.oldest_row
 
-    def add(self, step: Step) -> None:
+    def add(self, step: ObservationStep) -> None:
         """Store a row; raises ``InvalidStepError`` before it is stored."""
         if self._waiting is not None:
-            self._feed(self._waiting._replace(next_observation=self._following(self._waiting, step.observation)))
+            self._feed(
+                self._waiting._replace(next_observation=self._next_observation_of(self._waiting, step.observation))
+            )
             self._waiting = None
         if step.next_observation is None:
             self._waiting = step.of(np.s_[:])
@@ -113,36 +115,38 @@ class Lane:
     def pairs(self, rows: Indices, streams: Indices) -> Pair:
         """Give the observations and next observations of these rows and streams, ``(n,)`` each, all of them held."""
         if self._waiting is None or not (waits := rows == self.num_rows - 1).any():
-            return self._held_pairs(rows, streams)
-        shown = map_arrays(lambda part: part[streams[waits]], self._shown())
+            return self._stored_pairs(rows, streams)
+        shown = map_arrays(lambda part: part[streams[waits]], self._waiting_observation())
         if waits.all():
             return shown, shown
-        held = self._held_pairs(rows[~waits], streams[~waits])
+        held = self._stored_pairs(rows[~waits], streams[~waits])
         merged = [map_arrays(lambda now, part: _merged(waits, now, part), shown, each) for each in held]
         return merged[0], merged[1]
 
-    def alone(self, stream: int) -> Lane:
-        """Give a lane of its own to one of the streams, with all that it has here under the same numbers."""
+    def split_off(self, stream: int) -> StreamGroup:
+        """Give a group of its own to one of the streams, with all that it has here under the same numbers."""
         oldest = self._steps.oldest_row
         rows = np.arange(oldest, self._steps.num_rows)
-        lane = Lane(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
+        group = StreamGroup(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
         for first in range(0, len(rows), 64):
             indices = self._steps.indices(rows[first : first + 64], stream)
             batch = self.memory.get(indices)
-            lane._take(batch.observation, batch.next_observation, batch.terminated, batch.truncated, self)
-        lane._waiting = None if self._waiting is None else self._waiting.of([stream])
-        return lane
+            group._copy_steps(batch.observation, batch.next_observation, batch.terminated, batch.truncated, self)
+        group._waiting = None if self._waiting is None else self._waiting.of([stream])
+        return group
 
-    def _take(self, observation: Any, next_observation: Any, terminated: Flags, truncated: Flags, old: Lane) -> None:
-        """Store what another lane's memory gave of one stream, ``(n, stack, *frame)`` each."""
+    def _copy_steps(
+        self, observation: Any, next_observation: Any, terminated: Flags, truncated: Flags, old: StreamGroup
+    ) -> None:
+        """Store what another group's memory gave of one stream, ``(n, stack, *frame)`` each."""
         if not self._steps.num_rows:
-            self._take_history(observation, old)
-        came, came_next = map(old._steps.layout.as_came, (observation, next_observation))
+            self._copy_history(observation, old)
+        came, came_next = map(old._steps.layout.to_library, (observation, next_observation))
         for at in range(len(terminated)):
             one = np.s_[at : at + 1]
-            self._feed(Step(came, came_next, terminated, truncated).of(one))
+            self._feed(ObservationStep(came, came_next, terminated, truncated).of(one))
 
-    def _take_history(self, observation: Any, old: Lane) -> None:
+    def _copy_history(self, observation: Any, old: StreamGroup) -> None:
         """Store the frames before the first step that is taken over, as steps that nobody has a number of."""
         depth = old.memory.stack
         for shown in range(1, depth):
@@ -151,38 +155,40 @@ class Lane:
                 for n in (shown, shown + 1)
             ]
             ongoing = np.zeros(1, bool)
-            before, after = map(old._steps.layout.as_came, windows)
-            self._feed(Step(before, after, ongoing, ongoing))
+            before, after = map(old._steps.layout.to_library, windows)
+            self._feed(ObservationStep(before, after, ongoing, ongoing))
         self._first_row -= depth - 1
 
-    def _feed(self, step: Step) -> None:
+    def _feed(self, step: ObservationStep) -> None:
         nothing = np.zeros(self._settings.num_envs)
         self._steps.add(
             step.observation, nothing.astype(int), nothing, step.terminated, step.truncated, step.next_observation
         )
 
-    def _held_pairs(self, rows: Indices, streams: Indices) -> Pair:
+    def _stored_pairs(self, rows: Indices, streams: Indices) -> Pair:
         batch = self.memory.get(self._steps.indices(rows - self._first_row, streams))
         if self._settings.stack > 1:
             return batch.observation, batch.next_observation
         layout = self._steps.layout
-        return layout.as_came(batch.observation), layout.as_came(batch.next_observation)
+        return layout.to_library(batch.observation), layout.to_library(batch.next_observation)
 
-    def _following(self, waiting: Step, observation: Any) -> Any:
+    def _next_observation_of(self, waiting: ObservationStep, observation: Any) -> Any:
         """The next observation of each stream of a row that waited: the one that has come, unless its episode ended."""
         ended = waiting.terminated | waiting.truncated
         return map_arrays(
-            lambda own, next_: _merged(ended, own[ended], next_[~ended]), self._moved_on(waiting), observation
+            lambda own, next_: _merged(ended, own[ended], next_[~ended]),
+            self._repeat_newest_frame(waiting),
+            observation,
         )
 
-    def _moved_on(self, waiting: Step) -> Any:
+    def _repeat_newest_frame(self, waiting: ObservationStep) -> Any:
         """The observation moved on by its newest frame, which any layout can have for a next one."""
         layout = self._steps.layout
         stacks = layout.stacks_of(layout.arrays_of(waiting.observation, self._settings.num_envs))
         moved = [np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks]
-        return layout.as_came(layout.spec.arranged(moved) if isinstance(layout.spec, ObservationSpec) else moved[0])
+        return layout.to_library(layout.spec.arranged(moved) if isinstance(layout.spec, ObservationSpec) else moved[0])
 
-    def _shown(self) -> Any:
+    def _waiting_observation(self) -> Any:
         """The observation of the row that waits, of every stream."""
         assert self._waiting is not None
         came = self._waiting.observation
@@ -195,7 +201,7 @@ class Lane:
         )
 
 
-def _layouts(settings: LaneSettings, first: ObservationLayout | None) -> list[ObservationLayout]:
+def _layouts(settings: StreamGroupSettings, first: ObservationLayout | None) -> list[ObservationLayout]:
     """How observations may be stacks, in the order in which that is tried."""
     depth = 1 if settings.stack > 1 else settings.frame_stack
     layouts = list(layouts_to_try(settings.space) if depth is None else layouts_of_depth(settings.space, depth))
@@ -229,7 +235,7 @@ class ObservationStore:
     The steps of a stream are numbered from 1 on; 0 is no step, and its observations are zeros. What observations are,
     in shape and dtype, shows in the first one.
 
-    As long as all streams step together their observations are in one memory (``Lane``). Once some step without the
+    As long as all streams step together their observations are in one memory (``StreamGroup``). Once some step without the
     others, each stream goes on in a memory of its own, for no memory could hold the same number of steps of each.
 
     Arguments:
@@ -249,15 +255,15 @@ class ObservationStore:
             )
         self.sizes = tuple(sizes)
         nothing = FrameSpec((1,))
-        self._settings = LaneSettings(nothing, max(sizes), stack, frame_stack, threads, storage, len(sizes))
+        self._settings = StreamGroupSettings(nothing, max(sizes), stack, frame_stack, threads, storage, len(sizes))
         if max(sizes):
             self._settings(nothing, 1, "first_frame")  # refuses what cannot work, before anything comes
         self.clear()
 
     def clear(self) -> None:
         """Forget every step."""
-        self._together: Lane | None = None
-        self._apart: dict[int, Lane] = {}
+        self._together: StreamGroup | None = None
+        self._apart: dict[int, StreamGroup] = {}
         self._form: Any = None
         self.knows_next = True
         """Whether every step came with its next observation."""
@@ -278,15 +284,15 @@ class ObservationStore:
         """Frames of an observation where single frames come."""
         return self._settings.stack
 
-    def add(self, streams: Sequence[int], step: Step) -> Numbers:
+    def add(self, streams: Sequence[int], step: ObservationStep) -> Numbers:
         """Store a step of some streams, each at most once, and give their numbers.
 
         Raises ``InvalidStepError`` before anything is stored.
         """
         step = self._checked(step)
-        self._make_lanes(streams)
+        self._make_groups(streams)
         self.knows_next &= step.next_observation is not None
-        map_arrays(self._look_for_nan, tuple(part for part in step[:2] if part is not None))
+        map_arrays(self._note_nan, tuple(part for part in step[:2] if part is not None))
         if self._together is not None:
             order = np.argsort(streams)
             self._together.add(step if (np.diff(order) == 1).all() else step.of(order))
@@ -307,59 +313,59 @@ class ObservationStore:
         if is_usual and self._together is not None and (rows >= self._together.oldest_row).all():
             pair = self._together.pairs(rows, streams)
         else:
-            pair = self._scattered(rows, streams)
-        return self._given(pair[0], stack), self._given(pair[1], stack)
+            pair = self._gather_pairs(rows, streams)
+        return self._as_requested(pair[0], stack), self._as_requested(pair[1], stack)
 
-    def _given(self, came: Any, stack: int) -> Any:
+    def _as_requested(self, came: Any, stack: int) -> Any:
         """Observations in the caller's order of keys, numbers without an axis, stacks as deep as was asked.
 
         Arrays of their own, in C order: those of the memory share frames, and are lent again.
         """
         if self.stack > 1:
             came = map_arrays(lambda part: part[:, -1] if stack == 1 else part[:, -stack:], came)
-        return _arranged_as(self._form, map_arrays(lambda part: np.array(part, order="C"), came))
+        return _in_form(self._form, map_arrays(lambda part: np.array(part, order="C"), came))
 
-    def _scattered(self, rows: Indices, streams: Indices) -> Pair:
-        """What the lanes have of these steps, each at its place; zeros for those that are none, or gone."""
-        lanes = self._apart if self._together is None else {0: self._together}
-        lane_of, stream_in_lane = (streams, 0 * streams) if self._together is None else (0 * streams, streams)
+    def _gather_pairs(self, rows: Indices, streams: Indices) -> Pair:
+        """What the groups have of these steps, each at its place; zeros for those that are none, or gone."""
+        groups = self._apart if self._together is None else {0: self._together}
+        group_of, stream_in_group = (streams, 0 * streams) if self._together is None else (0 * streams, streams)
         pair: list[Any] = []
-        for stream, lane in lanes.items():
-            here = np.flatnonzero((lane_of == stream) & (rows >= lane.oldest_row))
+        for stream, group in groups.items():
+            here = np.flatnonzero((group_of == stream) & (rows >= group.oldest_row))
             for at in np.split(here, range(ROWS_AT_ONCE, len(here), ROWS_AT_ONCE)):
-                parts = lane.pairs(rows[at], stream_in_lane[at])
+                parts = group.pairs(rows[at], stream_in_group[at])
                 pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
                 for which, part in enumerate(parts):
                     map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
-    def _make_lanes(self, streams: Sequence[int]) -> None:
-        """Have one lane as long as all streams step together, and then one for each stream that steps."""
+    def _make_groups(self, streams: Sequence[int]) -> None:
+        """Have one group as long as all streams step together, and then one for each stream that steps."""
         if len(set(streams)) == len(self.sizes) and len(set(self.sizes)) == 1 and not self._apart:
             if self._together is None:
-                self._together = Lane(self._settings)
+                self._together = StreamGroup(self._settings)
             return
         if self._together is not None:
-            self._apart = {stream: self._together.alone(stream) for stream in range(len(self.sizes))}
+            self._apart = {stream: self._together.split_off(stream) for stream in range(len(self.sizes))}
             self._together = None
         for stream in streams:
             if stream not in self._apart:
-                self._apart[stream] = Lane(replace(self._settings, num_envs=1, size=self.sizes[stream]))
+                self._apart[stream] = StreamGroup(replace(self._settings, num_envs=1, size=self.sizes[stream]))
 
-    def _checked(self, step: Step) -> Step:
+    def _checked(self, step: ObservationStep) -> ObservationStep:
         """Give the step with arrays ``(n, *shape)`` of numbers, all made as the first ones were."""
         arrays = [None if part is None else map_arrays(_array_of_numbers, part) for part in step[:2]]
         forms = [map_arrays(lambda part: part[:0], part) for part in arrays if part is not None]
         form = forms[0] if self._form is None else self._form
         for came in forms:
-            _check_form(came, form)
+            _check_same_form(came, form)
         if self._form is None:
             self._settings = replace(self._settings, space=map_arrays(_frame_spec, form))
             self._form = form
         taken = [None if part is None else map_arrays(_with_axis, part) for part in arrays]
-        return Step(taken[0], taken[1], step.terminated, step.truncated)
+        return ObservationStep(taken[0], taken[1], step.terminated, step.truncated)
 
-    def _look_for_nan(self, part: npt.NDArray[Any]) -> None:
+    def _note_nan(self, part: npt.NDArray[Any]) -> None:
         self.had_nan |= part.dtype.kind == "f" and bool(np.isnan(part).any())
 
 
@@ -387,7 +393,7 @@ def _frame_spec(part: npt.NDArray[Any]) -> FrameSpec:
     return FrameSpec(part.shape[1:] or (1,), part.dtype, is_scaled=is_picture and part.dtype in SCALED_DTYPES)
 
 
-def _check_form(came: Any, form: Any) -> None:
+def _check_same_form(came: Any, form: Any) -> None:
     told, kept = (map_arrays(lambda part: f"{part.dtype}{list(part.shape[1:])}", each) for each in (came, form))
     if told != kept:
         raise InvalidStepError(
@@ -396,8 +402,8 @@ def _check_form(came: Any, form: Any) -> None:
         )
 
 
-def _arranged_as(form: Any, came: Any) -> Any:
+def _in_form(form: Any, came: Any) -> Any:
     """Give ``came`` with the keys in the order of ``form``, and numbers as they came, without an axis of their own."""
     if isinstance(form, Mapping):
-        return {key: _arranged_as(part, came[key]) for key, part in form.items()}
+        return {key: _in_form(part, came[key]) for key, part in form.items()}
     return came if form.ndim > 1 else came[..., 0]

@@ -83,7 +83,7 @@ def order_of(shape: tuple[int, ...], is_time_first: bool) -> tuple[Indices, Indi
     return rows, np.where(steps == 0, NONE, numbers - 1), 1
 
 
-def streams_for(steps: StepBatch) -> int:
+def num_streams_for(steps: StepBatch) -> int:
     """Give twice as many streams as the first steps have environments, that one may begin while another goes on."""
     most = max(steps.width, len(np.unique(steps.rows)), len(np.unique(steps.trajectories)))
     return max(FEWEST_STREAMS, 2 * most)
@@ -141,7 +141,7 @@ class PixelLayout:
         spec = self.given.spec
         return spec.flattened(observations) if isinstance(spec, ObservationSpec) else [observations]
 
-    def are_moved_on(self, seen: Arrays, seen_next: Arrays) -> bool:
+    def are_shifted(self, seen: Arrays, seen_next: Arrays) -> bool:
         """Whether every next stack is its stack moved on by a frame; of single frames it is what stacking makes it."""
         if self.taken.depth == 1:
             return True
@@ -150,7 +150,7 @@ class PixelLayout:
         )
 
 
-def layouts_that_may_be(space: Any, frame_stack: int | None, padding: StackPadding, dim: int) -> list[PixelLayout]:
+def possible_layouts(space: Any, frame_stack: int | None, padding: StackPadding, dim: int) -> list[PixelLayout]:
     """Give the layouts to try, the most frugal first; the last fits whatever comes.
 
     ``frame_stack``: how many single frames to stack along ``dim``; ``None`` where what comes is given back as it is.
@@ -161,7 +161,7 @@ def layouts_that_may_be(space: Any, frame_stack: int | None, padding: StackPaddi
         stacks = tuple(_stacks_of_frames(leaf.shape, frame_stack, dim) for leaf in spec.leaf_frames)
         return [PixelLayout(whole, ObservationLayout(spec, frame_stack, padding, stacks))]
     layouts = []
-    for depth in _depths_that_may_be(spec):
+    for depth in _possible_depths(spec):
         with suppress(InvalidSettingsError):  # another key is no stack of as many
             layouts += layouts_of_depth(spec, depth)
     return [PixelLayout(layout, layout) for layout in [*layouts, whole]]
@@ -173,7 +173,7 @@ def spec_of_frames(frames: npt.NDArray[Any]) -> FrameSpec:
     return FrameSpec(frames.shape[1:], frames.dtype, is_scaled)
 
 
-def _depths_that_may_be(spec: AnySpec) -> list[int]:
+def _possible_depths(spec: AnySpec) -> list[int]:
     """Depths of grey and of RGB stacks, by the channels of the pictures of three axes or more, the deepest first."""
     depths = set()
     for shape in (leaf.shape for leaf in spec.leaf_frames if len(leaf.shape) > 2):

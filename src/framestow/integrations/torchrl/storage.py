@@ -27,7 +27,7 @@ from framestow.errors import (
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
-from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, layouts_that_may_be, streams_for
+from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, possible_layouts, num_streams_for
 from framestow.replay.memory import ReplayMemory
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -104,13 +104,13 @@ class StoredPixels:
 
     def packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Give the same, none of it unpacked before it is looked at."""
-        nothing = [torch.from_numpy(part) for part in self.steps.nothing_given()]
+        nothing = [torch.from_numpy(part) for part in self.steps.no_pixels()]
         return {
             key: PackedPixels(partial(self._read_key, key), numbers, part)
             for key, part in zip(self.keys.all_keys, 2 * nothing, strict=True)
         }
 
-    def are_those(self, data: TensorDictBase, numbers: torch.Tensor) -> bool:
+    def equal_stored(self, data: TensorDictBase, numbers: torch.Tensor) -> bool:
         """Whether the pixels in ``data``, if it has any, are those of the steps with these indices."""
         given = {key: data.get(key, None) for key in self.keys.all_keys}
         if all(pixels is None for pixels in given.values()):
@@ -131,7 +131,7 @@ STATE = "framestow.json"
 BYTES_AT_ONCE = 1 << 20
 
 
-class PackedStorage(Protocol):
+class PixelStorage(Protocol):
     """A storage whose pixels are in a memory."""
 
     threads: int
@@ -150,7 +150,7 @@ class PackedStorage(Protocol):
 class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
     """Saves the pixels packed, in a folder ``memory`` beside TorchRL's own files, and checks every byte of both."""
 
-    def dumps(self, storage: PackedStorage, path: str | Path) -> None:
+    def dumps(self, storage: PixelStorage, path: str | Path) -> None:
         """Write the storage into the folder ``path``, which takes what the memory takes and the other keys whole."""
         folder = Path(path)
         super().dumps(storage, folder)
@@ -158,7 +158,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         state = {"storage": storage.saved_state(), "checksums": _checksums(folder)}
         (folder / STATE).write_text(json.dumps(state))
 
-    def loads(self, storage: PackedStorage, path: str | Path) -> None:
+    def loads(self, storage: PixelStorage, path: str | Path) -> None:
         """Read what ``dumps`` wrote.
 
         Raises ``DamagedDataError`` for bytes that are not what was written, ``IncompatibleError`` for a storage of
@@ -181,14 +181,14 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         raise InvalidSettingsError(f"{hook} would change what is loaded: pixels are saved packed; leave the hook out")
 
 
-def state_of(storage: PackedStorage) -> dict[str, Any]:
+def state_of(storage: PixelStorage) -> dict[str, Any]:
     """Give the pixels for a ``state_dict``: text and tensors."""
     files = memory_to_bytes(storage.memory)
     tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
     return {"state": json.dumps(storage.saved_state()), MEMORY: tensors}
 
 
-def restore_state(storage: PackedStorage, state: dict[str, Any]) -> None:
+def restore_state(storage: PixelStorage, state: dict[str, Any]) -> None:
     """Put back what ``state_of`` gave."""
     files = {name: tensor.cpu().numpy().tobytes() for name, tensor in state[MEMORY].items()}
     storage.restore_state(json.loads(state["state"]), memory_from_bytes(files, storage.threads))
@@ -301,7 +301,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
 
         Raises ``NothingToSampleError`` before the first step.
         """
-        return self._held_pixels().steps.memory
+        return self._stored_pixels().steps.memory
 
     def set(self, cursor: Index, data: Any, *, set_cursor: bool = True) -> None:
         """Write ``data`` at ``cursor``, the place that comes next; with ``set_cursor=False`` all but the pixels."""
@@ -309,7 +309,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         if not isinstance(steps, TensorDictBase):
             raise InvalidStepError(f"a step is a {type(data).__name__}: it has to be a TensorDict; give one")
         if not set_cursor:
-            self._write_beside(cursor, steps)
+            self._write_other_keys(cursor, steps)
             return
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
@@ -319,7 +319,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             self._set_next(cursor, steps, batch, size)
         except BaseException:
             self._len = length
-            self._take_back(len(batch))
+            self._rewind_writers(len(batch))
             raise
         self._next_cell = (int(cells[-1]) + 1) % size
 
@@ -327,15 +327,15 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         keys = PixelKeys.found_in(batch, self._asked_keys) if self._pixels is None else self._pixels.keys
         step_batch = keys.steps_of(batch, self.ndim > 1)
         if self._pixels is None:
-            self._pixels = self._made_pixels(keys, size * batch.batch_size[1:].numel(), streams_for(step_batch))
-        going = self._pixels.steps.checked(step_batch)
+            self._pixels = self._make_pixels(keys, size * batch.batch_size[1:].numel(), num_streams_for(step_batch))
+        continues = self._pixels.steps.checked(step_batch)
 
         beside = steps.exclude(*keys.all_keys).set(STEP, torch.full(steps.batch_size, NONE, dtype=torch.int64))
         super().set(cursor, beside)
-        indices = self._pixels.steps.add(step_batch, going)
+        indices = self._pixels.steps.add(step_batch, continues)
         self._storage[STEP][cursor] = torch.from_numpy(indices).reshape(steps.batch_size).to(self.device)
 
-    def _take_back(self, num_cells: int) -> None:
+    def _rewind_writers(self, num_cells: int) -> None:
         """Let the writers, which move before they write, write steps that were refused anew at the same place."""
         for buffer in self._attached_entities:
             writer = getattr(buffer, "_writer", None)
@@ -348,7 +348,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         steps = super().get(index)
         if steps is self._storage:  # a TensorDict gives itself where all of it is asked for
             steps = steps.copy()
-        numbers, pixels = steps.pop(STEP), self._held_pixels()
+        numbers, pixels = steps.pop(STEP), self._stored_pixels()
         is_range = isinstance(index, slice) or (isinstance(index, tuple) and all(isinstance(i, slice) for i in index))
         for key, part in (pixels.packed(numbers) if is_range else pixels.read(numbers)).items():
             steps.set(key, part)
@@ -370,14 +370,14 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         return {
             "settings": self._settings(),
             "next_cell": self._next_cell,
-            "pixels": self._held_pixels().state(),
+            "pixels": self._stored_pixels().state(),
         }
 
     def restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
         """Take over what ``saved_state`` gave, with its memory; ``IncompatibleError`` where settings differ."""
         check_same(self._settings(), state["settings"])
         saved = state["pixels"]
-        pixels = self._made_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
+        pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
         pixels.steps.restore(saved["steps"], memory)
         self._pixels, self._next_cell = pixels, state["next_cell"]
 
@@ -415,13 +415,13 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             self._pixels.steps.clear()
             self._storage[STEP].fill_(NONE)
 
-    def _held_pixels(self) -> StoredPixels:
+    def _stored_pixels(self) -> StoredPixels:
         if self._pixels is None:
             raise NothingToSampleError("no step came yet: a memory is made for the first; extend the buffer first")
         return self._pixels
 
-    def _made_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
-        layouts = layouts_that_may_be(keys.space, self._frame_stack, self._padding, self._dim)
+    def _make_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
+        layouts = possible_layouts(keys.space, self._frame_stack, self._padding, self._dim)
         return StoredPixels(keys, PixelSteps(layouts, num_steps, num_envs, self._make_memory, self._renumber))
 
     def _make_memory(self, capacity: int, space: Any, stack: int, padding: StackPadding, num_envs: int) -> ReplayMemory:
@@ -455,14 +455,14 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             )
         return cells
 
-    def _write_beside(self, cursor: Index, steps: TensorDictBase) -> None:
+    def _write_other_keys(self, cursor: Index, steps: TensorDictBase) -> None:
         """Write the keys that are no pixels; pixels have to be those that are there."""
-        pixels = self._held_pixels()
+        pixels = self._stored_pixels()
         try:
             numbers = super().get(cursor)[STEP]
         except IndexError:  # nothing is there yet
             numbers = None
-        if numbers is None or not pixels.are_those(steps, numbers):
+        if numbers is None or not pixels.equal_stored(steps, numbers):
             raise InvalidStepError(
                 f"other pixels come for the places {cursor}: pixels are packed with their neighbours and stay as they "
                 "came; write the other keys alone, or extend the buffer"
