@@ -175,7 +175,7 @@ def test_a_stack_that_was_told_and_is_none_is_refused_before_it_is_stored():
     play.step(steps)
     play.stacks[1] = [play.frame() for _ in range(4)]
     with pytest.raises(
-        InvalidStepError, match=r"row 1: the observations are not stacks of 4 frames.*leave frame_stack"
+        InvalidStepError, match=r"row 1: the observations must be stacks of 4 frames.*remove frame_stack"
     ):
         play.step(steps)
     assert_gives_back(steps, play.rows)

@@ -12,7 +12,7 @@ from framestow.integrations.tested_versions import warn_of_untested_version
 
 @pytest.fixture(autouse=True)
 def nobody_was_told(monkeypatch):
-    monkeypatch.setattr(tested_versions, "_told", set())
+    monkeypatch.setattr(tested_versions, "_warned", set())
 
 
 @pytest.mark.parametrize(("oldest", "newest"), [("999.0", "999.1"), ("0.1", "0.9")])

@@ -268,21 +268,21 @@ def test_grey_frames_lie_in_memory_as_pytorch_wants_them():
 @pytest.mark.parametrize(
     ("refused", "message"),
     [
-        (lambda buffer: buffer.store_effect(0, 0, 0.0, False), r"idx is 0: the newest frame is in slot 1; store the"),
-        (lambda buffer: buffer.store_effect(1, 0.5, 0.0, False), r"action is 0.5: it must be one integer of 32 bits"),
-        (lambda buffer: buffer.store_effect(1, 2**31, 0.0, False), r"action is 2147483648: it must be one integer"),
+        (lambda buffer: buffer.store_effect(0, 0, 0.0, False), r"idx is 0: the newest frame is in slot 1; call store_effect"),
+        (lambda buffer: buffer.store_effect(1, 0.5, 0.0, False), r"action is 0.5: it must be one 32-bit integer"),
+        (lambda buffer: buffer.store_effect(1, 2**31, 0.0, False), r"action is 2147483648: it must be one 32-bit integer"),
         (lambda buffer: buffer.store_effect(1, 0, np.nan, False), r"reward is nan: it must be one number, finite"),
         (
             lambda buffer: buffer.store_frame(np.zeros((2, 2, 2), np.uint8)),
-            r"frame has shape \(2, 2, 2\): this buffer's",
+            r"frame has shape \(2, 2, 2\): it must be \(2, 2, 1\)",
         ),
         (
             lambda buffer: buffer.store_frame(np.ones((2, 2, 1)) / 2),
-            r"frame has dtype float64: this buffer keeps uint8",
+            r"frame has dtype float64: this buffer stores uint8",
         ),
         (
             lambda buffer: buffer.store_frame(np.full((2, 2, 1), 256)),
-            r"give pixels of 0 to 255, or make the buffer with",
+            r"give integer pixels from 0 to 255, or create the buffer with",
         ),
     ],
 )
@@ -304,7 +304,7 @@ def test_nothing_can_be_had_of_an_empty_buffer():
     assert not buffer.can_sample(1)
     with pytest.raises(NothingToSampleError, match="batch_size is 1: the buffer has 0 transitions whose next frame"):
         buffer.sample(1)
-    with pytest.raises(NothingToSampleError, match="the buffer holds no frame"):
+    with pytest.raises(NothingToSampleError, match="the buffer is empty"):
         buffer.encode_recent_observation()
     with pytest.raises(InvalidStepError, match="idx is 0: no frame was stored yet"):
         buffer.store_effect(0, 0, 0.0, False)

@@ -59,7 +59,7 @@ def test_batches_of_every_kind_of_script_equal_theirs_bit_for_bit(seed, script, 
     play = PlayOfSpaces(seed, *SPACES[script], num_envs, stack=4)
     arguments = (7 * num_envs + num_envs // 2, *SPACES[script], "cpu", num_envs, False, handles_timeouts)
     theirs, ours = buffers.ReplayBuffer(*arguments), ReplayBuffer(*arguments)
-    with pytest.raises(NothingToSampleError, match="the buffer holds no step"):
+    with pytest.raises(NothingToSampleError, match="the buffer is empty"):
         ours.sample(1)
     for _ in range(num_rows):
         step = play.step()

@@ -248,9 +248,9 @@ def test_what_is_kept_of_many_environments_is_shared_and_holds_no_other():
 
 
 REFUSED = [
-    (partial(FrameStack, NumberedEnv(), 0), "stack_size is 0: it must be a whole number, at least 1; take 4"),
-    (partial(FrameStack, NumberedEnv(), 2.5), "stack_size is 2.5: it must be a whole number, at least 1; take 4"),
-    (partial(FrameStack, NumberedEnv(), True), "stack_size is True: it must be a whole number, at least 1; take 4"),
+    (partial(FrameStack, NumberedEnv(), 0), "stack_size is 0: it must be at least 1; give 4"),
+    (partial(FrameStack, NumberedEnv(), 2.5), "stack_size is 2.5: it must be a whole number; it must be at least 1; give 4"),
+    (partial(FrameStack, NumberedEnv(), True), "stack_size is True: it must be a whole number; it must be at least 1; give 4"),
     (
         partial(FrameStack, NumberedEnv(), 4, padding_type="zeros"),
         "padding_type is 'zeros': it must be 'reset', 'zero' or an observation of Box(0, 255, (2, 3), uint8)",
@@ -264,8 +264,8 @@ REFUSED = [
         "observation space Text(1, 5, charset=",
     ),
     (partial(FrameStack, RandomEnv(Discrete(3), 0), 4, axis="channels"), "observation space Discrete(3) with axis="),
-    (partial(FrameStack, SyncVectorEnv([NumberedEnv]), 4), "env is SyncVectorEnv(num_envs=1): it is many environments"),
-    (partial(VectorFrameStack, NumberedEnv(), 4), "env is <NumberedEnv instance>: it is no vector environment; take"),
+    (partial(FrameStack, SyncVectorEnv([NumberedEnv]), 4), "env is SyncVectorEnv(num_envs=1): a vector environment"),
+    (partial(VectorFrameStack, NumberedEnv(), 4), "env is <NumberedEnv instance>: not a vector environment; use"),
 ]
 
 
@@ -291,7 +291,7 @@ def test_what_is_not_as_the_space_says_is_refused_and_never_cast(lie):
     env = FrameStack(env, 3)
     env.reset()
 
-    message = f"observation is {lie.dtype} of shape {lie.shape}: the observation space says uint8 of shape (2, 3); "
+    message = f"observation is {lie.dtype} of shape {lie.shape}: the observation space requires uint8 of shape (2, 3); "
     with pytest.raises(InvalidStepError, match=f"^{re.escape(message)}correct the environment"):
         env.step(0)
 
@@ -300,7 +300,7 @@ def test_what_is_not_as_the_space_says_is_refused_and_never_cast(lie):
 def test_a_step_before_the_first_reset_is_refused_before_anything_is_stepped(make):
     env = make()
 
-    with pytest.raises(InvalidStepError, match=r": a step needs one running; call reset\(\)$"):
+    with pytest.raises(InvalidStepError, match=r": step needs (an open episode|open episodes); call reset\(\) first$"):
         env.step([0, 0])
 
     env.reset()

@@ -239,17 +239,17 @@ def test_pickled_in_mid_episode_it_goes_on_where_it_was():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({0: stacks_of(1, 1, 1)}, r"observations have shape \(1, 3, 2, 2\): the observation space says"),
+        ({0: stacks_of(1, 1, 1)}, r"observations have shape \(1, 3, 2, 2\): the observation space requires"),
         (
             {0: np.full((2, 2, 2), 0.3)},
-            r"s has dtype float64: they are uint8, float32, or other floats that are k / 255",
+            r"s has dtype float64: it must be uint8, float32, or floats of the form k / 255",
         ),
-        ({4: np.zeros((2, 2, 2), np.int64)}, "s_next has dtype int64: they are uint8"),
-        ({1: 0.5}, r"a has shape \(\) and dtype float64: actions are numbers, of shape \(\) and dtype int64"),
+        ({4: np.zeros((2, 2, 2), np.int64)}, "s_next has dtype int64: it must be uint8"),
+        ({1: 0.5}, r"a has shape \(\) and dtype float64: it must have shape \(\) and dtype int64"),
         ({2: [1.0, 2.0]}, r"r is \[1.0, 2.0\]: it must be one number"),
         ({2: np.nan}, "reward is nan"),
-        ({3: 0.5}, "non_terminal is 0.5: it must be 0, where the episode ended, or 1"),
-        ({5: lambda: 0}, "what follows s_next cannot be pickled, .*: it is kept as bytes; leave out what cannot"),
+        ({3: 0.5}, "non_terminal is 0.5: it must be 0 \\(the episode ended\\) or 1"),
+        ({5: lambda: 0}, r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove such objects"),
     ],
 )
 def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(changed, message):
@@ -264,18 +264,18 @@ def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(chang
 
 def test_what_is_not_there_cannot_be_had():
     buffer = MemoryEfficientAtariBuffer(5, 2)
-    with pytest.raises(NothingToSampleError, match="the buffer holds no experience"):
+    with pytest.raises(NothingToSampleError, match="the buffer is empty"):
         buffer[0]
     with pytest.raises(InvalidStepError, match="experience has 4 parts"):
         buffer.append((stacks_of(1, 1), 0, 0.0, 1.0))
     buffer.append((stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2)))
     for index in (-1, 1):
-        with pytest.raises(NothingToSampleError, match=f"index is {index}: the buffer holds experiences 0 to 0"):
+        with pytest.raises(NothingToSampleError, match=f"index is {index}: it must be from 0 to 0; check len"):
             buffer[index]
-    with pytest.raises(ValueError, match="num_samples is 2: the buffer has 1 experiences that 0 others follow"):
+    with pytest.raises(ValueError, match="num_samples is 2: the buffer has 1 experiences with 0 following ones"):
         buffer.sample(2)
     for indices, num_steps in (([], 1), ([0], 0)):
-        with pytest.raises(InvalidSettingsError, match="both must be at least 1"):
+        with pytest.raises(InvalidSettingsError, match="both numbers must be at least 1"):
             buffer.sample_indices(indices, num_steps)
     with pytest.raises(InvalidSettingsError, match="capacity is 0 and stacked_frames 4"):
         MemoryEfficientAtariBuffer(0)

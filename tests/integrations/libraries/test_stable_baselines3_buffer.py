@@ -198,7 +198,7 @@ print(type(model.replay_buffer).__name__, model.replay_buffer.size())
 class TestRefusals:
     def test_an_empty_buffer(self):
         with pytest.raises(
-            NothingToSampleError, match=r"^the buffer holds no step: there is nothing to sample; add st"
+            NothingToSampleError, match=r"^the buffer is empty: there is nothing to sample; add steps first$"
         ):
             filled(ReplayBuffer, 0).sample(4)
 
@@ -208,7 +208,7 @@ class TestRefusals:
             setattr(filled(ReplayBuffer, 2), name, value)
 
     def test_flags_of_the_past_cannot_be_set(self):
-        with pytest.raises(InvalidSettingsError, match=r"^dones\[0\] is set to True: steps stay as they came; "):
+        with pytest.raises(InvalidSettingsError, match=r"^dones\[0\] is set to True: stored steps cannot be changed; "):
             filled(ReplayBuffer, 2).dones[0] = True
 
     def test_arrays_cannot_be_written_to(self):
@@ -218,17 +218,17 @@ class TestRefusals:
     def test_unpacking_everything(self):
         space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
         buffer = ReplayBuffer(100_000, space, ACTIONS, "cpu")
-        with pytest.raises(InvalidSettingsError, match=r"^100000 observations have 2\.6 GiB unpacked: 1 GiB are unpac"):
+        with pytest.raises(InvalidSettingsError, match=r"^100000 observations have 2\.6 GiB unpacked: the limit is 1 GiB; "):
             np.asarray(buffer.observations)
 
     def test_a_part_of_observations(self):
         with pytest.raises(
-            InvalidSettingsError, match=r"^observations are looked up by 3 indices: they are unpacked wh"
+            InvalidSettingsError, match=r"^observations are indexed with 3 indices: the limit is 2, of rows and environments"
         ):
             filled(ReplayBuffer, 2).observations[:, 0, 3]
 
     def test_a_space_that_is_no_dict(self):
-        with pytest.raises(InvalidSettingsError, match=r"DictReplayBuffer takes a Dict; take ReplayBuffer$"):
+        with pytest.raises(InvalidSettingsError, match=r"DictReplayBuffer needs a Dict space; use ReplayBuffer$"):
             DictReplayBuffer(16, SPACE, ACTIONS)
 
     def test_a_return_of_no_step(self):
@@ -242,8 +242,8 @@ class TestRefusals:
                 np.zeros((2, 6, 5, 4), np.uint8),
                 r"^observations have shape \(2, 6, 5, 4\): those of 2 environments are ",
             ),
-            (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some are others as uint8"),
-            (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some are others as uint8"),
+            (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some values would change in uint8"),
+            (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some values would change in uint8"),
         ],
     )
     def test_an_observation_that_is_not_of_the_space(self, observation, message):

@@ -258,7 +258,7 @@ def test_pictures_take_a_tenth_of_what_they_take_in_the_library_s_own_buffer():
     [
         ({"n_sampled_goal": 4}, "n_sampled_goal is an argument of HerReplayBuffer"),
         ({"env": None, "goal_selection_strategy": "future"}, "env is an argument of HerReplayBuffer"),
-        ({"nsteps": 4}, "nsteps is no argument of"),
+        ({"nsteps": 4}, "nsteps is not an argument of"),
     ],
 )
 def test_an_argument_of_another_class_is_refused_with_the_class_to_take(kind, argument, way_out):
