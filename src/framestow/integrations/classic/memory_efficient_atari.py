@@ -193,8 +193,7 @@ class MemoryEfficientAtariBuffer:
         """
         if len(experience) < 5:
             raise InvalidStepError(
-                f"experience has {len(experience)} parts: it must have at least 5; give (s, a, r, non_terminal, s_next) "
-                "and perhaps info"
+                f"experience has {len(experience)} parts: it must have at least 5; give (s, a, r, non_terminal, s_next)"
             )
         s, a, r, non_terminal, s_next, *extras = experience
         observation, following = _as_float32("s", s), _as_float32("s_next", s_next)

@@ -114,7 +114,7 @@ class Stacks(NamedTuple):
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
 """One array per leaf of an observation, in the order of ``ObservationSpec``."""
 
-RGB = 3
+RGB_CHANNELS = 3
 WORD_BYTES = (8, 4, 2, 1)
 
 
@@ -224,7 +224,7 @@ def layouts_to_try(space: Any) -> list[ObservationLayout]:
     """
     pictures = [frame.shape for frame in _spec_of(space).leaf_frames if _is_picture(frame)]
     channels = pictures[0][_channel_axis(pictures[0])] if pictures else 1
-    depths = [channels, channels // RGB] if channels % RGB == 0 else [channels]
+    depths = [channels, channels // RGB_CHANNELS] if channels % RGB_CHANNELS == 0 else [channels]
     stacked = [layout for depth in depths if depth > 1 for layout in _layouts_of_depth(space, depth)]
     return [*stacked, ObservationLayout.of_depth(space, 1)]
 
