@@ -77,7 +77,7 @@ def test_breakout_goes_out_to_the_dqn_replay_layout_and_comes_in_again(breakout,
 
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
     assert ("Breakout",) == ReplayMemory.load(tmp_path / "again")._settings.labels
-    assert "no place in the layout for the frame after a terminal step" in exported
+    assert "the layout does not store the frame after a terminal step" in exported
     for told in (exported, imported):
         assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in told
         assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", told), told
@@ -233,7 +233,7 @@ def test_what_cannot_be_imported_is_refused_and_nothing_is_left(breakout, tmp_pa
     assert "take cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
     assert not (tmp_path / "out").exists()
     over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store"), "--cut-ends", "terminal"]
-    assert "nothing is written over" in refused(over, capsys)
+    assert "nothing is overwritten" in refused(over, capsys)
 
 
 def test_data_of_which_no_step_can_be_used_is_refused(tmp_path: Path, capsys):

@@ -116,11 +116,11 @@ def test_what_was_exported_comes_back(small_play: SmallPlay):
 
         replay = DqnReplay.open(Path(scratch) / "logs", padding=small_play.stack - 1, num_actions=6)
         memory = ReplayMemory(1000, replay.frame, 6, stack=small_play.stack, stack_padding="zeros", seed=0)
-        told = replay.import_into(memory)
+        transferred = replay.import_into(memory)
 
     whole = [episode for episode in play.memory.episodes() if episode.has_beginning or small_play.stack == 1]
     returned = list(memory.episodes())
-    assert len(whole) == len(returned) == told.episodes
+    assert len(whole) == len(returned) == transferred.episodes
     for before, after in zip(whole, returned, strict=True):
         np.testing.assert_array_equal(before.actions, after.actions)
         np.testing.assert_array_equal(before.rewards, after.rewards)
@@ -133,23 +133,23 @@ def test_cut_ends_come_back_with_their_true_last_frames(tmp_path: Path):
     play = SmallPlay(((5, "truncated"), (4, "cut"), (3, "terminated"))).recorded(stack_padding="zeros")
     export_dqn_replay(play.memory, tmp_path / "logs", cut_ends="new_checkpoint")
 
-    memory, told = imported(tmp_path / "logs", padding=3)
+    memory, transferred = imported(tmp_path / "logs", padding=3)
 
     first, second, third = memory.episodes()
     np.testing.assert_array_equal(play.episodes[0][0].frames, first.frames())
     np.testing.assert_array_equal(play.episodes[0][1].frames, second.frames())
     assert [False, False, True] == [episode.has_end for episode in (first, second, third)]
-    assert {NO_SUCCESSOR: 2} == told.left_out
+    assert {NO_SUCCESSOR: 2} == transferred.left_out
 
 
 def test_chosen_checkpoints_are_read_in_ascending_order(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=50)
 
-    memory, told = imported(log.folder, checkpoints=[2, 1], padding=3)
+    memory, transferred = imported(log.folder, checkpoints=[2, 1], padding=3)
 
     expected = whole_steps(log.added[49:149], at_reset=False)
     assert_holds(memory, log, expected)
-    assert sum(slot.step >= 0 for slot in log.added[49:149]) == len(expected) + sum(told.left_out.values())
+    assert sum(slot.step >= 0 for slot in log.added[49:149]) == len(expected) + sum(transferred.left_out.values())
 
 
 def test_the_blank_slots_before_episodes_are_counted_where_nobody_says_how_many(tmp_path: Path):
@@ -182,9 +182,9 @@ def test_black_frames_of_an_episode_that_nobody_saw_begin_are_not_its_beginning(
     log.add(bright, 1, 2.0, True, 6)
     log.log_at_the_end()
 
-    memory, told = imported(log.folder, padding=3)
+    memory, transferred = imported(log.folder, padding=3)
 
-    assert (1, {NO_BEGINNING: 6}) == (len(memory), told.left_out)
+    assert (1, {NO_BEGINNING: 6}) == (len(memory), transferred.left_out)
     assert [2.0] == memory.get([0]).reward.tolist()
 
 
@@ -193,11 +193,11 @@ def test_a_ring_that_is_half_overwritten_is_read_in_the_order_of_time(tmp_path: 
     log.capacity = 100
     log.log(len(log.added))
 
-    memory, told = imported(log.folder, padding=3)
+    memory, transferred = imported(log.folder, padding=3)
 
     expected = whole_steps(log.added[-100:], at_reset=False)
     assert_holds(memory, log, expected)
-    assert {NO_BEGINNING} == set(told.left_out)
+    assert {NO_BEGINNING} == set(transferred.left_out)
 
 
 def test_without_a_count_the_last_slot_is_left_alone(tmp_path: Path):
@@ -213,9 +213,9 @@ def test_without_a_count_the_last_slot_is_left_alone(tmp_path: Path):
 def test_a_capacity_below_what_is_there_keeps_the_newest(tmp_path: Path):
     log = logged(tmp_path, [10] * 4, capacity=100)
 
-    memory, told = imported(log.folder, capacity=7)
+    memory, transferred = imported(log.folder, capacity=7)
 
-    assert 40 == told.transitions
+    assert 40 == transferred.transitions
     assert list(range(33, 40)) == memory.get(memory.sampleable_indices()).reward.tolist()
 
 
@@ -230,7 +230,7 @@ def test_a_state_of_the_same_ring_later_on_is_refused_beside_it(tmp_path: Path):
     log.log(len(log.added))
     log.log(len(log.added) + 5)
 
-    with pytest.raises(InvalidSettingsError, match="checkpoints 0 and 1 are one ring at two times, 52 and 57 steps"):
+    with pytest.raises(InvalidSettingsError, match="checkpoints 0 and 1 are the same ring after 52 and 57 steps"):
         DqnReplay.open(tmp_path)
     assert 40 == len(imported(tmp_path, checkpoints=[0])[0])
 
@@ -256,14 +256,15 @@ def test_frames_are_not_all_in_memory_at_once(tmp_path: Path):
 
 def test_progress_counts_the_bytes_of_the_files(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=50)
-    replay, told = DqnReplay.open(log.folder), []
+    replay, transferred = DqnReplay.open(log.folder), []
 
     replay.import_into(
-        ReplayMemory(1000, replay.frame, replay.num_actions, seed=0), lambda done, total: told.append((done, total))
+        ReplayMemory(1000, replay.frame, replay.num_actions, seed=0),
+        lambda done, total: transferred.append((done, total)),
     )
 
-    assert sorted(told) == told
-    assert told[-1][0] == told[-1][1] >= replay.file_bytes
+    assert sorted(transferred) == transferred
+    assert transferred[-1][0] == transferred[-1][1] >= replay.file_bytes
 
 
 @pytest.mark.parametrize("element", ["observation", "action", "reward", "terminal", "add_count"])
@@ -290,7 +291,7 @@ def test_files_that_are_missing_are_named(tmp_path: Path):
     (tmp_path / "$store$_reward_ckpt.0.gz").unlink()
     with pytest.raises(InvalidSettingsError, match=re.escape("has no file $store$_reward_ckpt.0.gz")):
         DqnReplay.open(tmp_path)
-    with pytest.raises(InvalidSettingsError, match="there is no such folder"):
+    with pytest.raises(InvalidSettingsError, match="the folder does not exist"):
         DqnReplay.open(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidSettingsError, match="there is no checkpoint at all"):
@@ -302,7 +303,9 @@ def test_arrays_of_objects_are_not_unpickled(tmp_path: Path):
     with gzip.open(tmp_path / "$store$_action_ckpt.0.gz", "wb") as file:
         np.save(file, np.array([{"a": 1}] * 100, object), allow_pickle=True)
 
-    with pytest.raises(DamagedDataError, match=re.escape("$store$_action_ckpt.0.gz: it must be a NumPy array in gzip")):
+    with pytest.raises(
+        DamagedDataError, match=re.escape("$store$_action_ckpt.0.gz: it is not a complete NumPy array in gzip")
+    ):
         DqnReplay.open(tmp_path)
 
 

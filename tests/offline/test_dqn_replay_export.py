@@ -53,11 +53,11 @@ def test_dopamine_draws_every_transition_held_and_no_other(small_play: SmallPlay
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "replay_logs"
 
-        told = export_dqn_replay(play.memory, folder, cut_ends="new_checkpoint")
+        transferred = export_dqn_replay(play.memory, folder, cut_ends="new_checkpoint")
 
         assert_dopamine_draws_what_was_played(play, drawn_from(folder, small_play.stack))
-    assert (len(play.memory), len(play.held())) == (told.transitions, told.episodes)
-    assert {} == told.left_out
+    assert (len(play.memory), len(play.held())) == (transferred.transitions, transferred.episodes)
+    assert {} == transferred.left_out
 
 
 @settings(max_examples=8)
@@ -118,10 +118,10 @@ def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
     notes = export_dqn_replay(play.memory, tmp_path / "logs").notes
 
     assert [
-        "no place in the layout for the frame after a terminal step: 2 of them",
-        "no place in the layout for the flag of truncation: 1 of them",
-        "frames are (5, 3), not (84, 84): Dopamine must be told by observation_shape",
-        "this memory pads stacks by an episode's first frame, Dopamine by black ones",
+        "the layout does not store the frame after a terminal step: 2 frames",
+        "the layout has no truncation flag: 1 flags",
+        "frames are (5, 3), not (84, 84): set Dopamine's observation_shape",
+        "the memory pads stacks with an episode's first frame, Dopamine pads with black frames",
         "the steps of the 2 environments lie one after the other, without their numbers",
     ] == notes
 
@@ -129,7 +129,7 @@ def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
 def test_cut_episodes_are_refused_unless_it_is_said_what_becomes_of_them(tmp_path: Path):
     play = SmallPlay(((5, "truncated"), (4, "cut"), (3, "terminated"))).recorded()
 
-    message = "2 of 3 episodes were truncated or cut off: the layout can only say that an episode terminated"
+    message = "2 of 3 episodes were truncated or cut off: the layout only has a flag for termination"
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         export_dqn_replay(play.memory, tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
@@ -156,8 +156,8 @@ def nothing() -> ReplayMemory:
     [
         (floats, "frames have dtype float32"),
         (several_arrays, "observations are of eye, pose: the layout of the DQN Replay Dataset holds one array a frame"),
-        (box_actions, "the layout holds numbers from 0 on"),
-        (nothing, "the memory holds no transition"),
+        (box_actions, "the layout needs single numbers from 0 on"),
+        (nothing, "the memory has no transition"),
     ],
 )
 def test_a_memory_that_does_not_fit_the_layout_is_refused(
@@ -203,13 +203,13 @@ def test_columns_have_no_place_in_the_layout(tmp_path):
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8), extras={"log_prob": [-1.0]})
 
-    told = export_dqn_replay(memory, tmp_path / "logs")
+    transferred = export_dqn_replay(memory, tmp_path / "logs")
 
-    assert "no place in the layout for extras: log_prob float32" in told.notes
+    assert "the layout does not store extras: log_prob float32" in transferred.notes
 
 
 def test_actions_of_several_integers_have_no_place_in_the_layout(tmp_path):
     memory = ReplayMemory(10, FrameSpec((84, 84)), MultiDiscrete([2, 3]), stack=1)
 
-    with pytest.raises(InvalidSettingsError, match="the layout holds numbers from 0 on"):
+    with pytest.raises(InvalidSettingsError, match="the layout needs single numbers from 0 on"):
         export_dqn_replay(memory, tmp_path / "logs")

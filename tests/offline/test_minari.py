@@ -58,9 +58,9 @@ def imported(folder: Path | str, capacity: int = 1000, **choice) -> tuple[Replay
     memory = ReplayMemory(
         capacity, data.frame, data.action, stack=stack, stack_padding=data.stack_padding, seed=0, label=data.name
     )
-    told = data.import_into(memory)
+    transferred = data.import_into(memory)
     memory._check()
-    return memory, told
+    return memory, transferred
 
 
 def exported(play: RecordedPlay, root: Path, **description) -> Path:
@@ -89,10 +89,10 @@ def test_an_export_holds_every_episode_as_it_was_played(small_play: SmallPlay):
 def test_what_was_exported_comes_back_with_its_ends(small_play: SmallPlay):
     play = small_play.recorded()
     with tempfile.TemporaryDirectory() as scratch:
-        memory, told = imported(exported(play, Path(scratch)))
+        memory, transferred = imported(exported(play, Path(scratch)))
 
     before, after = list(play.memory.episodes()), list(memory.episodes())
-    assert (len(before), len(play.memory)) == (told.episodes, told.transitions)
+    assert (len(before), len(play.memory)) == (transferred.episodes, transferred.transitions)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one.frames(), other.frames())
         np.testing.assert_array_equal(one.actions, other.actions)
@@ -112,10 +112,10 @@ def test_pictures_are_exported_losslessly_where_minari_would_take_jpeg(tmp_path:
 def test_a_dataset_of_jpegs_is_told_of(tmp_path: Path):
     space = Box(0, 255, (84, 84), np.uint8)
 
-    _, told = imported(dataset(tmp_path / "lossy", [episode(space=space)], space))
+    _, transferred = imported(dataset(tmp_path / "lossy", [episode(space=space)], space))
     _, lossless = imported(dataset(tmp_path / "raw", [episode(space=space)], space, jpeg_encoding=False))
 
-    assert ["the dataset keeps its pictures as JPEG: they are not what the environment showed"] == told.notes
+    assert ["the dataset stores images as JPEG: they differ from the environment's frames"] == transferred.notes
     assert [] == lossless.notes
 
 
@@ -177,11 +177,11 @@ def test_both_flags_and_an_episode_with_neither_come_as_they_are(tmp_path: Path)
 def test_an_episode_that_goes_on_behind_its_end_is_parted_there(tmp_path: Path):
     made = episode(4, terminations=np.array([False, True, False, True]))
 
-    memory, told = imported(dataset(tmp_path / "made", [made]))
+    memory, transferred = imported(dataset(tmp_path / "made", [made]))
 
     first, second = memory.episodes()
-    assert (2, 4) == (told.episodes, told.transitions)
-    assert ["parted where a step ended them and they went on: 1 of the episodes"] == told.notes
+    assert (2, 4) == (transferred.episodes, transferred.transitions)
+    assert ["split because they continued after an end flag: 1 of the episodes"] == transferred.notes
     np.testing.assert_array_equal(made["observations"][:3], first.frames())
     np.testing.assert_array_equal(made["observations"][2:], second.frames())
 
@@ -207,8 +207,8 @@ def test_stacks_are_kept_as_single_frames_and_come_back_as_stacks(stacked_on: st
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ((5, 1), "episode 0: observation 5 is not the one before moved on by one frame"),
-        ((0, 1), "the first observation is its newest frame padded neither by that frame nor by zeros"),
+        ((5, 1), "episode 0: observation 5 is not the previous one shifted by one frame"),
+        ((0, 1), "the first observation is padded neither by its newest frame nor by zeros"),
     ],
 )
 def test_observations_that_only_look_like_stacks_are_refused(change: tuple[int, int], message: str, tmp_path: Path):
@@ -229,7 +229,7 @@ def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
         made.append(episode(3, seed, observations=np.stack([np.stack(padded[at : at + 4]) for at in range(4)])))
     folder = dataset(tmp_path / "made", made, Box(0, 255, (4, 5, 3), np.uint8))
 
-    with pytest.raises(InvalidSettingsError, match="episode 1: its first observation is not its newest frame padded"):
+    with pytest.raises(InvalidSettingsError, match="episode 1: its first observation is not padded by"):
         imported(folder, stacked_on="first_axis")
 
 
@@ -237,7 +237,7 @@ def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
     ("observations", "actions", "message"),
     [
         (Dict({"screen": PIXELS, "told": Text(5)}), Discrete(6), "observation_space['told'] is Text"),
-        (Discrete(16), Discrete(6), "a memory holds pictures or vectors, a Box, or, unstacked, a Dict or Tuple"),
+        (Discrete(16), Discrete(6), "they must be a Box, or, without stacked_on, a Dict or Tuple of boxes"),
         (PIXELS, Dict({"arm": Discrete(3)}), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
     ],
 )
@@ -255,7 +255,7 @@ def test_spaces_that_no_memory_takes_are_refused(observations, actions, message:
         (
             {"observations": np.full((4, 5, 3), 0.5)},
             InvalidSettingsError,
-            "episode 0: observations are float64, which its space's uint8 does not hold",
+            "episode 0: observations are float64, and some would change in its space's uint8",
         ),
     ],
 )
@@ -282,15 +282,15 @@ def test_a_dataset_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert ["made/here-v0"] == list(minari.list_local_datasets())
     assert (4, ("ALE/Breakout-v5",)) == (len(memory), memory._settings.labels)
-    with pytest.raises(InvalidSettingsError, match="fetch it with: minari download made/nowhere-v0"):
+    with pytest.raises(InvalidSettingsError, match="download it with: minari download made/nowhere-v0"):
         MinariData.open("made/nowhere-v0")
 
 
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        (MinariDescription("no version"), "dataset_id is 'no version': Minari takes names such as"),
-        (MinariDescription("no/version"), "dataset_id is 'no/version': Minari takes names such as"),
+        (MinariDescription("no version"), "dataset_id is 'no version': Minari does not accept it"),
+        (MinariDescription("no/version"), "dataset_id is 'no/version': Minari does not accept it"),
         (MinariDescription("a-v0", "Nonsense-v0"), "environment is 'Nonsense-v0': Gymnasium does not know it"),
         (MinariDescription("a-v0", data_format="zip"), "data_format is 'zip'"),
     ],
@@ -359,9 +359,9 @@ def test_columns_and_actions_of_several_integers_are_exported(data_format: str, 
         memory.append([[step % 3, step % 5 - 2]], [0.0], [step == 6], [False], frames[step + 1], extras=extra)
 
     description = MinariDescription("made/here-v0", data_format=data_format)
-    (told,) = export_minari(memory, tmp_path / "made/here-v0", description).notes
+    (transferred,) = export_minari(memory, tmp_path / "made/here-v0", description).notes
 
-    assert told.endswith("zeros beside an episode's last: log_prob float32, state float64 2")
+    assert transferred.endswith("with zeros beside an episode's last observation: log_prob float32, state float64 2")
     (data,) = minari.MinariDataset(tmp_path / "made/here-v0/data")
     assert np.float32 == data.infos["log_prob"].dtype
     np.testing.assert_array_equal([*-np.arange(7), 0], data.infos["log_prob"])
@@ -392,12 +392,12 @@ def test_observations_of_several_arrays_come_and_go_as_they_are(tmp_path: Path):
     }
     made = dataset(tmp_path / "made", [episode(7) | {"observations": frames}], space)
 
-    memory, told = imported(made)
+    memory, transferred = imported(made)
     export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
     (data,) = minari.MinariDataset(tmp_path / "made/here-v0/data")
 
-    assert (7, 1) == (told.transitions, told.episodes)
+    assert (7, 1) == (transferred.transitions, transferred.episodes)
     np.testing.assert_equal(frames, next(memory.episodes()).frames())
     np.testing.assert_equal(frames, data.observations)
-    with pytest.raises(InvalidSettingsError, match="or, unstacked, a Dict or Tuple of them"):
+    with pytest.raises(InvalidSettingsError, match="without stacked_on, a Dict or Tuple of boxes"):
         MinariData.open(made, stacked_on="first_axis")

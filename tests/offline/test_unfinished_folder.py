@@ -94,7 +94,7 @@ def test_what_a_killed_process_left_is_no_whole_folder_and_goes_with_the_next_on
 def test_nothing_is_written_over(tmp_path: Path):
     (tmp_path / "final").mkdir()
 
-    message = f"{tmp_path / 'final'}: something is there already, and nothing is written over; give another folder"
+    message = f"{tmp_path / 'final'}: the path exists, and nothing is overwritten; use another folder"
     with pytest.raises(InvalidSettingsError, match=re.escape(message)), unfinished_folder(tmp_path / "final"):
         pass
 

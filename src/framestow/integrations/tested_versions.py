@@ -16,7 +16,8 @@ def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:
 
     Arguments:
         library: name on PyPI.
-        oldest, newest: versions such as ``"2.9"`` or ``"2.9.2"``. ``newest="2.9"`` includes 2.9.7.
+        oldest: oldest tested version, such as ``"2.7"`` or ``"2.7.1"``.
+        newest: newest tested version; ``"2.9"`` includes 2.9.7.
 
     Raises ``MissingExtraError`` if the library is not installed.
     """

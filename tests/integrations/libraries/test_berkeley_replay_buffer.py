@@ -268,9 +268,15 @@ def test_grey_frames_lie_in_memory_as_pytorch_wants_them():
 @pytest.mark.parametrize(
     ("refused", "message"),
     [
-        (lambda buffer: buffer.store_effect(0, 0, 0.0, False), r"idx is 0: the newest frame is in slot 1; call store_effect"),
+        (
+            lambda buffer: buffer.store_effect(0, 0, 0.0, False),
+            r"idx is 0: the newest frame is in slot 1; call store_effect",
+        ),
         (lambda buffer: buffer.store_effect(1, 0.5, 0.0, False), r"action is 0.5: it must be one 32-bit integer"),
-        (lambda buffer: buffer.store_effect(1, 2**31, 0.0, False), r"action is 2147483648: it must be one 32-bit integer"),
+        (
+            lambda buffer: buffer.store_effect(1, 2**31, 0.0, False),
+            r"action is 2147483648: it must be one 32-bit integer",
+        ),
         (lambda buffer: buffer.store_effect(1, 0, np.nan, False), r"reward is nan: it must be one number, finite"),
         (
             lambda buffer: buffer.store_frame(np.zeros((2, 2, 2), np.uint8)),

@@ -249,8 +249,14 @@ def test_what_is_kept_of_many_environments_is_shared_and_holds_no_other():
 
 REFUSED = [
     (partial(FrameStack, NumberedEnv(), 0), "stack_size is 0: it must be at least 1; give 4"),
-    (partial(FrameStack, NumberedEnv(), 2.5), "stack_size is 2.5: it must be a whole number; it must be at least 1; give 4"),
-    (partial(FrameStack, NumberedEnv(), True), "stack_size is True: it must be a whole number; it must be at least 1; give 4"),
+    (
+        partial(FrameStack, NumberedEnv(), 2.5),
+        "stack_size is 2.5: it must be a whole number; it must be at least 1; give 4",
+    ),
+    (
+        partial(FrameStack, NumberedEnv(), True),
+        "stack_size is True: it must be a whole number; it must be at least 1; give 4",
+    ),
     (
         partial(FrameStack, NumberedEnv(), 4, padding_type="zeros"),
         "padding_type is 'zeros': it must be 'reset', 'zero' or an observation of Box(0, 255, (2, 3), uint8)",

@@ -249,7 +249,10 @@ def test_pickled_in_mid_episode_it_goes_on_where_it_was():
         ({2: [1.0, 2.0]}, r"r is \[1.0, 2.0\]: it must be one number"),
         ({2: np.nan}, "reward is nan"),
         ({3: 0.5}, "non_terminal is 0.5: it must be 0 \\(the episode ended\\) or 1"),
-        ({5: lambda: 0}, r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove such objects"),
+        (
+            {5: lambda: 0},
+            r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove such objects",
+        ),
     ],
 )
 def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(changed, message):

@@ -218,12 +218,15 @@ class TestRefusals:
     def test_unpacking_everything(self):
         space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
         buffer = ReplayBuffer(100_000, space, ACTIONS, "cpu")
-        with pytest.raises(InvalidSettingsError, match=r"^100000 observations have 2\.6 GiB unpacked: the limit is 1 GiB; "):
+        with pytest.raises(
+            InvalidSettingsError, match=r"^100000 observations have 2\.6 GiB unpacked: the limit is 1 GiB; "
+        ):
             np.asarray(buffer.observations)
 
     def test_a_part_of_observations(self):
         with pytest.raises(
-            InvalidSettingsError, match=r"^observations are indexed with 3 indices: the limit is 2, of rows and environments"
+            InvalidSettingsError,
+            match=r"^observations are indexed with 3 indices: the limit is 2, of rows and environments",
         ):
             filled(ReplayBuffer, 2).observations[:, 0, 3]
 
@@ -240,7 +243,7 @@ class TestRefusals:
         [
             (
                 np.zeros((2, 6, 5, 4), np.uint8),
-                r"^observations have shape \(2, 6, 5, 4\): those of 2 environments are ",
+                r"^observations have shape \(2, 6, 5, 4\): 2 environments have ",
             ),
             (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some values would change in uint8"),
             (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some values would change in uint8"),

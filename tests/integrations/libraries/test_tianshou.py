@@ -309,7 +309,7 @@ def test_a_trainer_that_looks_for_missing_values_unpacks_no_frame(monkeypatch):
     for _ in range(SIZE):
         both.add(np.arange(2))
     unpacked = []
-    monkeypatch.setattr(type(both.ours.memory), "transitions", lambda *asked: unpacked.append(asked))
+    monkeypatch.setattr(type(both.ours.memory), "get", lambda *args: unpacked.append(args))
 
     assert both.ours.hasnull() is both.theirs.hasnull() is False
     both.theirs.rew[3] = both.ours.rew[3] = np.nan
@@ -362,14 +362,14 @@ def test_what_cannot_work_is_refused_before_anything_is_stored():
     frames = numbered(2)
     step = {"act": [0, 0], "rew": [0.0, 0.0], "terminated": [False] * 2, "truncated": [False] * 2}
 
-    for observations, told in ((["a", "b"], "dtype"), (np.array([None, {}]), "dtype")):
-        with pytest.raises(InvalidStepError, match=told):
+    for observations, message in ((["a", "b"], "dtype"), (np.array([None, {}]), "dtype")):
+        with pytest.raises(InvalidStepError, match=message):
             ours.add(Batch(obs=observations, obs_next=observations, **step))
     with pytest.raises(AttributeError, match="terminated"):  # as Tianshou has it
         ours.add(Batch(act=[0, 0]))
     ours.add(Batch(obs=frames, obs_next=frames, **step))
     for other in (frames.astype(np.int64), numbered(2)[:, :1]):
-        with pytest.raises(InvalidStepError, match=re.escape("those before were uint8[2, 2]")):
+        with pytest.raises(InvalidStepError, match=re.escape("they must be uint8[2, 2], as the first ones")):
             ours.add(Batch(obs=other, obs_next=other, **step))
     assert len(ours) == 2
     assert len(ours.memory) == 2
@@ -386,7 +386,7 @@ def test_settings_that_cannot_work_are_refused():
         packed.VectorReplayBuffer(10, 0)
     with pytest.raises(InvalidSettingsError, match="there is none before the first step"):
         _ = packed.ReplayBuffer(10).memory
-    with pytest.raises(InvalidSettingsError, match="of the whole"):
+    with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
     with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num 0")):
         packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)

@@ -155,7 +155,7 @@ def test_a_changed_byte_and_other_settings_are_refused_when_a_buffer_is_loaded(t
     theirs, ours = both(frame_stack=4)
     extend(theirs, ours, play)
     ours.dumps(tmp_path)
-    with pytest.raises(IncompatibleError, match=r"^frame_stack is 3, it was 4 in what is loaded"):
+    with pytest.raises(IncompatibleError, match=r"^frame_stack is 3, but 4 in the saved storage"):
         buffer_of(FramestowStorage(SIZE, frame_stack=3)).loads(tmp_path)
     rewards = tmp_path / "storage" / "next" / "reward.memmap"
     content = bytearray(rewards.read_bytes())
@@ -180,7 +180,7 @@ def test_all_keys_but_the_pixels_can_be_written_anew():
 
     assert_equal(theirs[:], ours[:])
     data["pixels"] = data["pixels"] + 1
-    with pytest.raises(InvalidStepError, match=r"^other pixels come for the places"):
+    with pytest.raises(InvalidStepError, match=r"^new pixels are written to the positions"):
         ours[some] = data
     with pytest.raises(InvalidStepError, match="would write into packed pixels"):
         ours[:]["pixels"].zero_()
@@ -205,7 +205,9 @@ def test_refused_steps_leave_the_place_to_the_next_ones():
     theirs, ours = both(frame_stack=4)
     extend(theirs, ours, play)
     frames, stacks = play.batch(5)
-    with pytest.raises(InvalidStepError, match=re.escape("next.pixels is missing: every step takes what it began")):
+    with pytest.raises(
+        InvalidStepError, match=re.escape("next.pixels is missing: every step needs the pixels before and after")
+    ):
         ours.extend(frames.exclude(("next", "pixels")).reshape(-1))
     with pytest.raises(
         InvalidStepError, match=r"^pixels is uint8 of shape \(4, 5, 6\) a step: it was uint8 of shape \(1, 5, 6\)"
@@ -256,7 +258,7 @@ def test_what_pixels_cannot_be_packed_for_is_refused():
     frames["next", "reward"] = torch.arange(18.0).reshape(3, 6, 1).flip(1)
     by_value = TensorDictMaxValueWriter(rank_key=("next", "reward"))
     ranked = TensorDictReplayBuffer(storage=FramestowStorage(6), writer=by_value, batch_size=2)
-    with pytest.raises(InvalidStepError, match=r"^steps come for the places .* take a RoundRobinWriter"):
+    with pytest.raises(InvalidStepError, match=r"^steps are written to the positions .* use a RoundRobinWriter"):
         [ranked.extend(row.clone()) for row in frames]
     of_n_steps = buffer_of(FramestowStorage(SIZE, frame_stack=4), transform=MultiStepTransform(n_steps=3, gamma=0.9))
     with pytest.raises(InvalidStepError, match=r"^step 1 of trajectory 0: its pixels are not what the step before led"):
@@ -277,9 +279,9 @@ def test_what_reads_a_whole_storage_unpacks_only_what_it_looks_at(monkeypatch):
         assert_equal(expected, got)
     assert torch.equal(theirs["pixels"], ours["pixels"])
     reads = []
-    read = type(ours.storage.memory).transitions
+    read = type(ours.storage.memory).get
     monkeypatch.setattr(
-        type(ours.storage.memory), "transitions", lambda memory, indices: reads.append(indices) or read(memory, indices)
+        type(ours.storage.memory), "get", lambda memory, indices: reads.append(indices) or read(memory, indices)
     )
 
     slices = ReplayBuffer(storage=ours.storage, sampler=SliceSampler(num_slices=2, strict_length=False), batch_size=4)

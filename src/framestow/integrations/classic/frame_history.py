@@ -177,7 +177,8 @@ class ReplayBuffer:
 
         Arguments:
             idx: slot returned by the last ``store_frame``.
-            action, reward: one number each.
+            action: the action, one number.
+            reward: its reward, one number.
             done: whether the episode terminated.
             truncated: whether the episode was truncated; ignored if ``done``.
             last_frame: the frame after the last step of an episode. A truncated episode bootstraps from it. Without it,

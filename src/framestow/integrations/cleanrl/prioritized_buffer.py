@@ -238,10 +238,8 @@ class PrioritizedReplayBuffer:
     def add(self, obs: Array, action: Array, reward: Array, next_obs: Array, done: Array) -> None:
         """Store one step of each environment; all arrays are copied.
 
-        Arguments:
-            obs, next_obs: ``(num_envs, *obs_shape)``, or ``obs_shape`` for one environment. If the episode was
-                truncated, ``next_obs`` is its last observation.
-            done: whether the episode terminated.
+        ``obs`` and ``next_obs`` are ``(num_envs, *obs_shape)``, or ``obs_shape`` for one environment. If the episode
+        was truncated, ``next_obs`` is its last observation. ``done`` is true if the episode terminated.
         """
         num_envs = self.memory.num_envs
         terminated = _each("dones", done, num_envs).astype(bool)

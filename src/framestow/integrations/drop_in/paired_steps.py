@@ -276,6 +276,8 @@ class PairedSteps:
         """Create the memory.
 
         Arguments:
+            make_memory: creates the memory, also when it is rebuilt.
+            space: the observation space.
             frame_stack: frames per observation; ``None`` detects it.
             layouts: layouts to try instead, if the library defines how observations are stacked.
 

@@ -203,8 +203,8 @@ def check_same(ours: dict[str, Any], saved: dict[str, Any]) -> None:
     for name, value in ours.items():
         if saved.get(name) != value:
             raise IncompatibleError(
-                f"{name} is {value!r}, but {saved.get(name)!r} in the saved storage: settings must be equal; create the "
-                "storage with the saved settings"
+                f"{name} is {value!r}, but {saved.get(name)!r} in the saved storage: settings must be equal; create "
+                "the storage with the saved settings"
             )
 
 
@@ -244,7 +244,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
     Same as ``LazyTensorStorage``: the samples, bit for bit, and all samplers that draw storage positions. With
     ``frame_stack``, samples are stacked as if the environment had used ``CatFrames``.
 
-    Different: ``extend`` needs TensorDicts of single steps as collectors return them. They have pixels, the pixels after
+    Different: ``extend`` needs TensorDicts of single steps, as collectors return them: with pixels, the pixels after
     the step under ``("next", ...)``, including true last frames, and ``("next", "done")``.
 
     Arguments:
