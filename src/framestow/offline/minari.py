@@ -500,7 +500,8 @@ def _check_id(minari: Any, dataset_id: str) -> None:
         minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
     except (ValueError, TypeError) as error:  # TypeError for an id without a version
         raise InvalidSettingsError(
-            f"dataset_id is {dataset_id!r}: Minari does not accept it; give a name with a version, such as 'atari/breakout/mixed-v0'"
+            f"dataset_id is {dataset_id!r}: Minari does not accept it; give a name with a "
+            "version, such as 'atari/breakout/mixed-v0'"
         ) from error
 
 
