@@ -229,7 +229,7 @@ def test_what_cannot_be_imported_is_refused_and_nothing_is_left(breakout, tmp_pa
     play.memory.save(tmp_path / "store")
     to = ["--to", str(tmp_path / "out")]
 
-    assert "there is no such folder" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
+    assert "the folder does not exist" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
     assert "take cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
     assert not (tmp_path / "out").exists()
     over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store"), "--cut-ends", "terminal"]

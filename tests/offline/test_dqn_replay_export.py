@@ -122,7 +122,7 @@ def test_information_that_the_layout_does_not_store_is_noted(tmp_path: Path):
         "the layout has no truncation flag: 1 flags",
         "frames are (5, 3), not (84, 84): set Dopamine's observation_shape",
         "the memory pads stacks with an episode's first frame, Dopamine pads with black frames",
-        "the steps of the 2 environments lie one after the other, without their numbers",
+        "the 2 environments follow one after the other, without their numbers",
     ] == notes
 
 
