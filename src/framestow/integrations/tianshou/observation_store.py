@@ -191,8 +191,9 @@ class StreamGroup:
         layout = self._steps.layout
         stacks = layout.stacks_of(layout.arrays_of(waiting.observation, self._settings.num_envs))
         shifted = [np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks]
-        is_nested = isinstance(layout.spec, ObservationSpec)
-        return layout.to_library(layout.spec.arranged(shifted) if is_nested else shifted[0])
+        if isinstance(layout.spec, ObservationSpec):
+            return layout.to_library(layout.spec.arranged(shifted))
+        return layout.to_library(shifted[0])
 
     def _waiting_observation(self) -> Any:
         """Return the observation of the waiting row, of every stream."""
