@@ -208,7 +208,7 @@ def test_the_next_steps_use_the_positions_of_refused_steps():
     with pytest.raises(InvalidStepError, match=re.escape("next.pixels is missing: every step needs the pixels")):
         ours.extend(frames.exclude(("next", "pixels")).reshape(-1))
     with pytest.raises(
-        InvalidStepError, match=r"^pixels is uint8 of shape \(4, 5, 6\) a step: it was uint8 of shape \(1, 5, 6\)"
+        InvalidStepError, match=r"^pixels is uint8 of shape \(4, 5, 6\) per step: it must be uint8 of shape \(1, 5, 6\)"
     ):
         ours.extend(stacks.reshape(-1).clone())
 
