@@ -390,7 +390,7 @@ def test_invalid_settings_are_refused():
         _ = packed.ReplayBuffer(10).memory
     with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
-    with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num 0")):
+    with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num is 0")):
         packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)
 
 
