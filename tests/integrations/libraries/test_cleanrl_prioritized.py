@@ -297,7 +297,7 @@ def test_ctrl_c_at_any_line_of_add_loses_and_changes_no_transition():
 
 
 def test_invalid_arguments_are_refused_by_name():
-    with pytest.raises(InvalidSettingsError, match="capacity is 4, num_envs 2 and n_step 3: each environment has at"):
+    with pytest.raises(InvalidSettingsError, match="capacity is 4, num_envs 2 and n_step 3: the capacity must be at"):
         buffer_of(4, 3, num_envs=2)
     ours, play = buffer_of(8, 1), Play(18)
     step = play.step()

@@ -162,7 +162,7 @@ def test_loading_refuses_damaged_bytes_and_other_settings(tmp_path):
     content[0] ^= 1
     rewards.write_bytes(content)
 
-    with pytest.raises(DamagedDataError, match=re.escape("reward.memmap is not what was saved")):
+    with pytest.raises(DamagedDataError, match=re.escape("reward.memmap is damaged or missing")):
         ours.loads(tmp_path)
     assert_equal(theirs[:], ours[:])
 
@@ -259,7 +259,9 @@ def test_unsupported_writers_and_settings_are_refused():
     with pytest.raises(InvalidStepError, match=r"^steps are written to the positions .* use a RoundRobinWriter"):
         [ranked.extend(row.clone()) for row in frames]
     of_n_steps = buffer_of(FramestowStorage(SIZE, frame_stack=4), transform=MultiStepTransform(n_steps=3, gamma=0.9))
-    with pytest.raises(InvalidStepError, match=r"^step 1 of trajectory 0: its pixels are not the next pixels of the step before"):
+    with pytest.raises(
+        InvalidStepError, match=r"^step 1 of trajectory 0: its pixels are not the next pixels of the step before"
+    ):
         of_n_steps.extend(frames.clone())
     with pytest.raises(InvalidSettingsError, match=r"^no pixels among .* compact_obs=False"):
         buffer_of(FramestowStorage(SIZE)).extend(frames.exclude(("next", "pixels")).reshape(-1))
