@@ -1,7 +1,7 @@
-"""Batches for JAX: as its arrays, through DLPack, prepared while the learner runs.
+"""Batches as JAX arrays, loaded on background threads.
 
-Needs the extra ``framestow[jax]``. docs/sampling.md has examples, and what to know of memory that is looked at without
-a copy.
+Needs the extra ``framestow[jax]``. On the CPU, arrays are shared through DLPack instead of copied. docs/sampling.md has
+examples, and the rules for shared arrays.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = ["BatchLoader", "JaxBatch", "JaxSequenceBatch", "SequenceLoader", "to_
 
 @dataclasses.dataclass(frozen=True)
 class JaxBatch:
-    """A :class:`~framestow.replay.batch.Batch` as JAX arrays, of the same shapes and of the dtypes that JAX has.
+    """A :class:`~framestow.replay.batch.Batch` as JAX arrays of the same shapes.
 
-    Unless ``jax_enable_x64`` is set that is none of 64 bits: actions are ``int32`` then, ``float64`` is ``float32``.
-    ``index`` therefore stays a NumPy array, as ``memory.update_priorities`` wants it. Where the batch has dicts or
-    tuples of arrays, these are dicts and tuples.
+    Without ``jax_enable_x64``, JAX converts 64-bit dtypes to 32 bits: ``int64`` actions become ``int32``. ``index``
+    stays a NumPy array of ``int64``, for ``memory.update_priorities``. Dict and tuple observations become dicts and
+    tuples of arrays.
 
-    A pytree of all fields but ``index``, which is ``None`` within a function that is traced.
+    The batch is a pytree of all fields except ``index``, which is ``None`` inside a traced function.
     """
 
     observation: Any
@@ -66,9 +66,9 @@ class JaxBatch:
 
 @dataclasses.dataclass(frozen=True)
 class JaxSequenceBatch:
-    """A :class:`~framestow.replay.batch.SequenceBatch` as JAX arrays; all else is as for ``JaxBatch``.
+    """A :class:`~framestow.replay.batch.SequenceBatch` as JAX arrays; otherwise like ``JaxBatch``.
 
-    ``burn_in`` is no leaf: a function is traced for each.
+    ``burn_in`` is not a leaf of the pytree: functions are traced once for each value.
     """
 
     observation: Any
@@ -90,7 +90,7 @@ class JaxSequenceBatch:
 
     @property
     def learns(self) -> jax.Array:
-        """Steps that a loss is for, ``(B, L)``: ``mask`` without the first ``burn_in``."""
+        """Mask of the steps that contribute to the loss, ``(B, L)``: ``mask`` without the first ``burn_in`` steps."""
         return self.mask.at[:, : self.burn_in].set(False)
 
 
@@ -99,15 +99,15 @@ def _leaves(kind: type) -> tuple[str, ...]:
 
 
 def _register(kind: type) -> None:
-    """Make ``kind`` a pytree of all its fields but ``index`` and ``burn_in``."""
+    """Register ``kind`` as a pytree of all its fields except ``index`` and ``burn_in``."""
     names = _leaves(kind)
 
     def flatten(batch: Any) -> tuple[tuple[Any, ...], int | None]:
         return tuple(getattr(batch, name) for name in names), getattr(batch, "burn_in", None)
 
     def unflatten(burn_in: int | None, leaves: tuple[Any, ...]) -> Any:
-        aside = {} if burn_in is None else {"burn_in": burn_in}
-        return kind(index=None, **aside, **dict(zip(names, leaves, strict=True)))
+        static = {} if burn_in is None else {"burn_in": burn_in}
+        return kind(index=None, **static, **dict(zip(names, leaves, strict=True)))
 
     jax.tree_util.register_pytree_node(kind, flatten, unflatten)
 
@@ -125,12 +125,13 @@ def to_jax(batch: SequenceBatch, device: jax.Device | None = None) -> JaxSequenc
 
 
 def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> JaxBatch | JaxSequenceBatch:
-    """Bring ``batch`` to ``device``, JAX's default one by default.
+    """Return ``batch`` as JAX arrays on ``device``, by default JAX's default device.
 
-    On the CPU an array that lies as JAX lays its own (C-contiguous, at a multiple of 64 bytes) is looked at through
-    DLPack, not copied, and lent for as long as JAX looks at it, computations under way included; any other is copied
-    once. Do not write to the batch's arrays afterwards: JAX counts on its arrays never to change. To another device
-    each array is copied asynchronously; what is computed with it waits for that.
+    CPU: C-contiguous arrays that are aligned to 64 bytes are shared through DLPack; others are copied once. Do not
+    write to the batch's arrays afterwards, because JAX expects its arrays never to change. The memory does not reuse a
+    shared array while JAX references it.
+
+    Other devices: each array is copied asynchronously, and computations wait for the copy.
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory
@@ -154,20 +155,22 @@ Loaded = TypeVar("Loaded")
 
 
 class Loader(Generic[Loaded]):
-    """What loaders of transitions and of sequences have in common."""
+    """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(self, draw: Callable[[], Pending[Any]], device: jax.Device | None, ahead: int, threads: int) -> None:
-        self._batches: BatchesAhead[Any, Loaded] = BatchesAhead(draw, partial(_arrived, device=device), ahead, threads)
+        self._batches: BatchesAhead[Any, Loaded] = BatchesAhead(
+            draw, partial(_to_jax_and_wait, device=device), ahead, threads
+        )
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Loaded:
-        """Give the next batch, and wait for it where it is not prepared yet."""
+        """Return the next batch; wait for it if it is not ready."""
         return next(self._batches)
 
     def close(self) -> None:
-        """End the threads, once each has finished the batch it is at; closing again does nothing."""
+        """Stop the threads after their current batch. Closing twice is allowed."""
         self._batches.close()
 
     def __enter__(self) -> Self:
@@ -178,7 +181,7 @@ class Loader(Generic[Loaded]):
 
 
 class BatchLoader(Loader[JaxBatch]):
-    """An endless iterator over a memory's batches as JAX arrays, the next of which are prepared on threads.
+    """Endless iterator over a memory's batches as JAX arrays; threads prepare the next batches.
 
     ::
 
@@ -186,10 +189,16 @@ class BatchLoader(Loader[JaxBatch]):
             for batch in loader:
                 parameters, td_error = train_step(parameters, batch)
 
-    ``device``: where the arrays are to be, JAX's default by default. All else is as for the loader of
-    ``framestow.torch``: batch k is drawn in the calling thread when batch k - ``ahead`` is asked for, so
-    the same program gives the same batches whatever the ``threads`` do; ``draw`` may draw something
-    else. A batch is handed over when it is on the device.
+    Arguments:
+        memory: the ``ReplayMemory`` to sample from. You may add to it and sample it at the same time.
+        batch_size: number of transitions per batch.
+        device: where the arrays are created; by default JAX's default device.
+        ahead: number of batches that are drawn before you ask for them.
+        threads: number of threads that unpack batches, one batch each.
+        draw: called with ``batch_size`` instead of drawing from the memory (docs/sampling.md).
+
+    Batches are drawn in the calling thread, ``ahead`` calls before they are returned. So the same program gives the
+    same batches for any number of threads. ``next`` returns a batch when it is on the device.
     """
 
     def __init__(
@@ -207,7 +216,7 @@ class BatchLoader(Loader[JaxBatch]):
 
 
 class SequenceLoader(Loader[JaxSequenceBatch]):
-    """The same for what ``memory.sample_sequences`` gives, with its arguments."""
+    """Endless iterator over batches of sequences; takes the arguments of ``memory.sample_sequences``."""
 
     def __init__(
         self,
@@ -227,15 +236,15 @@ class SequenceLoader(Loader[JaxSequenceBatch]):
         super().__init__(partial(asked, batch_size, length), device, ahead, threads)
 
 
-def _arrived(batch: Batch | SequenceBatch, device: jax.Device | None) -> Any:
-    """``to_jax``, for a thread that may wait until all of it is on the device."""
+def _to_jax_and_wait(batch: Batch | SequenceBatch, device: jax.Device | None) -> Any:
+    """Return ``batch`` as JAX arrays once all copies to the device are done."""
     arrays: Any = to_jax(checked_batch(batch), device)
     jax.block_until_ready(arrays)
     return arrays
 
 
 def _on_cpu(array: npt.NDArray[Any]) -> jax.Array:
-    if not array.flags.c_contiguous or not array.flags.writeable:  # NumPy exports nothing that is read-only
+    if not array.flags.c_contiguous or not array.flags.writeable:  # NumPy does not export read-only arrays
         compact = aligned_empty(array.shape, array.dtype)
         np.copyto(compact, array)
         array = compact

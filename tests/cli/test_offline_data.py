@@ -77,7 +77,7 @@ def test_breakout_is_exported_to_the_dqn_replay_layout_and_imported_again(breako
 
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
     assert ("Breakout",) == ReplayMemory.load(tmp_path / "again")._settings.labels
-    assert "no place in the layout for the frame after a terminal step" in exported
+    assert "the layout does not store the frame after a terminal step" in exported
     for output in (exported, imported):
         assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in output
         assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", output), output
@@ -233,11 +233,11 @@ def test_invalid_data_is_refused_and_no_folder_is_left(breakout, tmp_path: Path,
     play.memory.save(tmp_path / "store")
     to = ["--to", str(tmp_path / "out")]
 
-    assert "there is no such folder" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
+    assert "the folder does not exist" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
     assert "take cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
     assert not (tmp_path / "out").exists()
     over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store"), "--cut-ends", "terminal"]
-    assert "nothing is written over" in refused(over, capsys)
+    assert "nothing is overwritten" in refused(over, capsys)
 
 
 def test_data_without_a_complete_step_is_refused(tmp_path: Path, capsys):

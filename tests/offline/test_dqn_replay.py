@@ -1,4 +1,4 @@
-"""Imports of the DQN Replay Dataset's layout hold what was played, and say what they leave out."""
+"""Imports of the DQN Replay Dataset have the played transitions, and count skipped steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def imported(folder: Path, stack: int = 4, capacity: int | None = None, **choice
 
 
 def logged(folder: Path, lengths: list[int], capacity: int, seed: int = 0, *, is_finished: bool = True) -> DopamineLog:
-    """Play episodes of these lengths, each step of which has the number of the step as its reward."""
+    """Play episodes of these lengths; the reward of each step is its number."""
     log, rng, step = DopamineLog(folder, capacity, SHAPE), np.random.default_rng(seed), 0
     for length in lengths:
         for place in range(length):
@@ -52,7 +52,7 @@ def logged(folder: Path, lengths: list[int], capacity: int, seed: int = 0, *, is
 
 
 def whole_steps(slots: list[Slot], at_reset: bool) -> list[tuple[int, list[np.ndarray], np.ndarray | None]]:
-    """Of a stretch of slots: (step, frames of its episode so far, next frame) where both are there."""
+    """Return (step, frames of its episode so far, next frame) for the slots where both exist."""
     found, episode, has_begun = [], [], at_reset
     for slot, following in itertools.zip_longest(slots, slots[1:]):
         if slot.step >= 0 and has_begun:
@@ -65,7 +65,7 @@ def whole_steps(slots: list[Slot], at_reset: bool) -> list[tuple[int, list[np.nd
 
 
 def stretches_of(log: DopamineLog) -> list[tuple[int, int]]:
-    """Slots that are there after all logs, put together where one goes on where the last one ended."""
+    """Return the slots of all logs, joined where a log directly follows the previous one."""
     joined: list[tuple[int, int]] = []
     for first, stop in log.logged:
         goes_on = bool(joined) and joined[-1][1] == first
@@ -75,7 +75,7 @@ def stretches_of(log: DopamineLog) -> list[tuple[int, int]]:
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=14), st.integers(9, 60), st.integers(0, 99))
-def test_all_rings_of_a_run_together_hold_every_step_that_has_a_beginning_and_a_successor(lengths, capacity, seed):
+def test_all_rings_of_a_run_together_give_every_step_with_a_beginning_and_a_next_frame(lengths, capacity, seed):
     with tempfile.TemporaryDirectory() as scratch:
         log = logged(Path(scratch), lengths, capacity, seed)
 
@@ -84,7 +84,7 @@ def test_all_rings_of_a_run_together_hold_every_step_that_has_a_beginning_and_a_
         expected = [
             step for first, stop in stretches_of(log) for step in whole_steps(log.added[first:stop], first == 0)
         ]
-        # The last ring does not say what it follows on: its beginning is known only where blank slots show one.
+        # The last ring does not directly follow another one: only blank slots mark a beginning.
         last_ring = log.added[len(log.added) // capacity * capacity :]
         begins_blank = [slot.step < 0 for slot in last_ring[:3]] == [True] * 3
         expected += whole_steps(last_ring, begins_blank)
@@ -109,18 +109,18 @@ def assert_holds(memory: ReplayMemory, log: DopamineLog, expected: list) -> None
 
 @settings(max_examples=12)
 @given(small_plays(max_streams=1, ends=("terminated",)))
-def test_what_was_exported_comes_back(small_play: SmallPlay):
+def test_an_export_can_be_imported_again(small_play: SmallPlay):
     play = small_play.recorded(stack_padding="zeros")
     with tempfile.TemporaryDirectory() as scratch:
         export_dqn_replay(play.memory, Path(scratch) / "logs")
 
         replay = DqnReplay.open(Path(scratch) / "logs", padding=small_play.stack - 1, num_actions=6)
         memory = ReplayMemory(1000, replay.frame, 6, stack=small_play.stack, stack_padding="zeros", seed=0)
-        told = replay.import_into(memory)
+        transferred = replay.import_into(memory)
 
     whole = [episode for episode in play.memory.episodes() if episode.has_beginning or small_play.stack == 1]
     returned = list(memory.episodes())
-    assert len(whole) == len(returned) == told.episodes
+    assert len(whole) == len(returned) == transferred.episodes
     for before, after in zip(whole, returned, strict=True):
         np.testing.assert_array_equal(before.actions, after.actions)
         np.testing.assert_array_equal(before.rewards, after.rewards)
@@ -129,30 +129,30 @@ def test_what_was_exported_comes_back(small_play: SmallPlay):
         assert not after.frames()[-1].any()
 
 
-def test_cut_ends_come_back_with_their_true_last_frames(tmp_path: Path):
+def test_cut_off_episodes_are_imported_with_their_true_last_frames(tmp_path: Path):
     play = SmallPlay(((5, "truncated"), (4, "cut"), (3, "terminated"))).recorded(stack_padding="zeros")
     export_dqn_replay(play.memory, tmp_path / "logs", cut_ends="new_checkpoint")
 
-    memory, told = imported(tmp_path / "logs", padding=3)
+    memory, transferred = imported(tmp_path / "logs", padding=3)
 
     first, second, third = memory.episodes()
     np.testing.assert_array_equal(play.episodes[0][0].frames, first.frames())
     np.testing.assert_array_equal(play.episodes[0][1].frames, second.frames())
     assert [False, False, True] == [episode.has_end for episode in (first, second, third)]
-    assert {NO_SUCCESSOR: 2} == told.left_out
+    assert {NO_SUCCESSOR: 2} == transferred.left_out
 
 
-def test_chosen_checkpoints_are_read_in_ascending_order(tmp_path: Path):
+def test_selected_checkpoints_are_read_in_ascending_order(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=50)
 
-    memory, told = imported(log.folder, checkpoints=[2, 1], padding=3)
+    memory, transferred = imported(log.folder, checkpoints=[2, 1], padding=3)
 
     expected = whole_steps(log.added[49:149], at_reset=False)
     assert_holds(memory, log, expected)
-    assert sum(slot.step >= 0 for slot in log.added[49:149]) == len(expected) + sum(told.left_out.values())
+    assert sum(slot.step >= 0 for slot in log.added[49:149]) == len(expected) + sum(transferred.left_out.values())
 
 
-def test_the_blank_slots_before_episodes_are_counted_where_nobody_says_how_many(tmp_path: Path):
+def test_blank_slots_before_episodes_are_detected(tmp_path: Path):
     assert 3 == DqnReplay.open(logged(tmp_path / "dopamine", [10] * 3, 20).folder).padding
     without = DopamineLog(tmp_path / "without", 20, SHAPE, stack=1)
     for step in range(15):
@@ -161,7 +161,7 @@ def test_the_blank_slots_before_episodes_are_counted_where_nobody_says_how_many(
     assert 0 == DqnReplay.open(without.folder).padding
 
 
-def test_black_first_frames_are_not_taken_for_blank_slots(tmp_path: Path):
+def test_black_first_frames_are_not_counted_as_blank_slots(tmp_path: Path):
     log = DopamineLog(tmp_path, 100, SHAPE)
     for step in range(30):
         is_black = step in (0, 1, 12)
@@ -174,7 +174,7 @@ def test_black_first_frames_are_not_taken_for_blank_slots(tmp_path: Path):
     assert 30 == len(memory)
 
 
-def test_black_frames_of_an_episode_that_nobody_saw_begin_are_not_its_beginning(tmp_path: Path):
+def test_black_frames_inside_an_episode_are_not_its_beginning(tmp_path: Path):
     log = DopamineLog(tmp_path, 100, SHAPE)
     bright, black = np.full(SHAPE, 9, np.uint8), np.zeros(SHAPE, np.uint8)
     frames = [bright, black, black, black, bright, bright]
@@ -182,25 +182,25 @@ def test_black_frames_of_an_episode_that_nobody_saw_begin_are_not_its_beginning(
     log.add(bright, 1, 2.0, True, 6)
     log.log_at_the_end()
 
-    memory, told = imported(log.folder, padding=3)
+    memory, transferred = imported(log.folder, padding=3)
 
-    assert (1, {NO_BEGINNING: 6}) == (len(memory), told.left_out)
+    assert (1, {NO_BEGINNING: 6}) == (len(memory), transferred.left_out)
     assert [2.0] == memory.get([0]).reward.tolist()
 
 
-def test_a_ring_that_is_half_overwritten_is_read_in_the_order_of_time(tmp_path: Path):
+def test_a_partly_overwritten_ring_is_read_in_the_order_of_time(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=1000, is_finished=False)
     log.capacity = 100
     log.log(len(log.added))
 
-    memory, told = imported(log.folder, padding=3)
+    memory, transferred = imported(log.folder, padding=3)
 
     expected = whole_steps(log.added[-100:], at_reset=False)
     assert_holds(memory, log, expected)
-    assert {NO_BEGINNING} == set(told.left_out)
+    assert {NO_BEGINNING} == set(transferred.left_out)
 
 
-def test_without_a_count_the_last_slot_is_left_alone(tmp_path: Path):
+def test_without_add_count_the_last_slot_is_ignored(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=50)
     for path in tmp_path.glob("add_count*"):
         path.unlink()
@@ -210,27 +210,27 @@ def test_without_a_count_the_last_slot_is_left_alone(tmp_path: Path):
     assert_holds(memory, log, whole_steps(log.added[:49], at_reset=True))
 
 
-def test_a_capacity_below_what_is_there_keeps_the_newest(tmp_path: Path):
+def test_a_smaller_capacity_keeps_the_newest_steps(tmp_path: Path):
     log = logged(tmp_path, [10] * 4, capacity=100)
 
-    memory, told = imported(log.folder, capacity=7)
+    memory, transferred = imported(log.folder, capacity=7)
 
-    assert 40 == told.transitions
+    assert 40 == transferred.transitions
     assert list(range(33, 40)) == memory.get(memory.sampleable_indices()).reward.tolist()
 
 
-def test_the_folder_above_the_logs_will_do(tmp_path: Path):
+def test_the_parent_folder_of_the_logs_can_be_given(tmp_path: Path):
     logged(tmp_path / "1" / "replay_logs", [10], capacity=100)
 
     assert 10 == len(imported(tmp_path / "1")[0])
 
 
-def test_a_state_of_the_same_ring_later_on_is_refused_beside_it(tmp_path: Path):
+def test_two_states_of_the_same_ring_are_refused(tmp_path: Path):
     log = logged(tmp_path, [10] * 4, capacity=1000, is_finished=False)
     log.log(len(log.added))
     log.log(len(log.added) + 5)
 
-    with pytest.raises(InvalidSettingsError, match="checkpoints 0 and 1 are one ring at two times, 52 and 57 steps"):
+    with pytest.raises(InvalidSettingsError, match="checkpoints 0 and 1 are the same ring after 52 and 57 steps"):
         DqnReplay.open(tmp_path)
     assert 40 == len(imported(tmp_path, checkpoints=[0])[0])
 
@@ -256,22 +256,23 @@ def test_frames_are_not_all_in_memory_at_once(tmp_path: Path):
 
 def test_progress_counts_the_bytes_of_the_files(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=50)
-    replay, told = DqnReplay.open(log.folder), []
+    replay, progress = DqnReplay.open(log.folder), []
 
     replay.import_into(
-        ReplayMemory(1000, replay.frame, replay.num_actions, seed=0), lambda done, total: told.append((done, total))
+        ReplayMemory(1000, replay.frame, replay.num_actions, seed=0),
+        lambda done, total: progress.append((done, total)),
     )
 
-    assert sorted(told) == told
-    assert told[-1][0] == told[-1][1] >= replay.file_bytes
+    assert sorted(progress) == progress
+    assert progress[-1][0] == progress[-1][1] >= replay.file_bytes
 
 
 @pytest.mark.parametrize("element", ["observation", "action", "reward", "terminal", "add_count"])
-def test_a_flipped_or_missing_byte_is_found_and_the_file_named(element: str, tmp_path: Path):
+def test_a_flipped_or_missing_byte_is_detected_and_the_file_named(element: str, tmp_path: Path):
     logged(tmp_path / "whole", [10] * 3, capacity=100)
     [file] = (tmp_path / "whole").glob(f"*{element}*")
     whole = file.read_bytes()
-    for place in range(10, len(whole), max(1, len(whole) // 8)):  # behind gzip's own header, which has a time in it
+    for place in range(10, len(whole), max(1, len(whole) // 8)):  # after gzip's header, which has a time
         flipped = bytearray(whole)
         flipped[place] ^= 0x10
         for damaged in (bytes(flipped), whole[:place]):
@@ -283,14 +284,14 @@ def test_a_flipped_or_missing_byte_is_found_and_the_file_named(element: str, tmp
                 imported(tmp_path / "damaged")
 
 
-def test_files_that_are_missing_are_named(tmp_path: Path):
+def test_missing_files_are_named(tmp_path: Path):
     logged(tmp_path, [10] * 3, capacity=100)
     with pytest.raises(InvalidSettingsError, match=re.escape("there is no checkpoint 5")):
         DqnReplay.open(tmp_path, [5])
     (tmp_path / "$store$_reward_ckpt.0.gz").unlink()
     with pytest.raises(InvalidSettingsError, match=re.escape("has no file $store$_reward_ckpt.0.gz")):
         DqnReplay.open(tmp_path)
-    with pytest.raises(InvalidSettingsError, match="there is no such folder"):
+    with pytest.raises(InvalidSettingsError, match="the folder does not exist"):
         DqnReplay.open(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidSettingsError, match="there is no checkpoint at all"):
@@ -302,7 +303,7 @@ def test_arrays_of_objects_are_not_unpickled(tmp_path: Path):
     with gzip.open(tmp_path / "$store$_action_ckpt.0.gz", "wb") as file:
         np.save(file, np.array([{"a": 1}] * 100, object), allow_pickle=True)
 
-    with pytest.raises(DamagedDataError, match=re.escape("$store$_action_ckpt.0.gz: it must be a NumPy array in gzip")):
+    with pytest.raises(DamagedDataError, match=re.escape("$store$_action_ckpt.0.gz: it is not a complete NumPy array")):
         DqnReplay.open(tmp_path)
 
 

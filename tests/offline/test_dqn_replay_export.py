@@ -1,4 +1,4 @@
-"""What is exported in the layout of the DQN Replay Dataset is what Dopamine's replay memory would draw from it."""
+"""Dopamine's replay memory samples the exported transitions."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def assert_dopamine_draws_what_was_played(play: RecordedPlay, drawn: list[Drawn]
 
 @settings(max_examples=15)
 @given(small_plays())
-def test_dopamine_draws_every_transition_held_and_no_other(small_play: SmallPlay):
+def test_dopamine_samples_exactly_the_stored_transitions(small_play: SmallPlay):
     play = small_play.recorded()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "replay_logs"
 
-        told = export_dqn_replay(play.memory, folder, cut_ends="new_checkpoint")
+        transferred = export_dqn_replay(play.memory, folder, cut_ends="new_checkpoint")
 
         assert_dopamine_draws_what_was_played(play, drawn_from(folder, small_play.stack))
-    assert (len(play.memory), len(play.held())) == (told.transitions, told.episodes)
-    assert {} == told.left_out
+    assert (len(play.memory), len(play.held())) == (transferred.transitions, transferred.episodes)
+    assert {} == transferred.left_out
 
 
 @settings(max_examples=8)
@@ -73,8 +73,8 @@ def test_cut_ends_can_be_marked_as_terminal_as_dopamine_does(small_play: SmallPl
 
 
 @pytest.mark.parametrize("stack", [1, 4])
-def test_dopamine_draws_what_a_memory_with_holes_holds(stack: int, tmp_path: Path):
-    play = holed_play(stack, seed=23)  # a whole episode is followed by one whose beginning has left
+def test_dopamine_samples_the_stored_transitions_of_a_memory_with_holes(stack: int, tmp_path: Path):
+    play = holed_play(stack, seed=23)  # a complete episode, then one with an evicted beginning
     played = {
         int(reward): (episode, step) for episode in play.episodes[0] for step, reward in enumerate(episode.rewards)
     }
@@ -102,7 +102,7 @@ def test_a_checkpoint_ends_before_it_has_too_many_slots(tmp_path: Path):
     assert_dopamine_draws_what_was_played(play, drawn_from(tmp_path / "logs", 4))
 
 
-def test_the_same_memory_makes_the_same_bytes(tmp_path: Path):
+def test_the_same_memory_gives_the_same_bytes(tmp_path: Path):
     memory = SmallPlay(((5, "terminated"),)).recorded().memory
 
     export_dqn_replay(memory, tmp_path / "one")
@@ -112,24 +112,24 @@ def test_the_same_memory_makes_the_same_bytes(tmp_path: Path):
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
 
 
-def test_what_the_layout_cannot_hold_is_told(tmp_path: Path):
+def test_information_that_the_layout_does_not_store_is_noted(tmp_path: Path):
     play = SmallPlay(((5, "terminated"), (4, "terminated"), (3, "truncated")), num_envs=2).recorded()
 
     notes = export_dqn_replay(play.memory, tmp_path / "logs").notes
 
     assert [
-        "no place in the layout for the frame after a terminal step: 2 of them",
-        "no place in the layout for the flag of truncation: 1 of them",
-        "frames are (5, 3), not (84, 84): Dopamine must be told by observation_shape",
-        "this memory pads stacks by an episode's first frame, Dopamine by black ones",
-        "the steps of the 2 environments lie one after the other, without their numbers",
+        "the layout does not store the frame after a terminal step: 2 frames",
+        "the layout has no truncation flag: 1 flags",
+        "frames are (5, 3), not (84, 84): set Dopamine's observation_shape",
+        "the memory pads stacks with an episode's first frame, Dopamine pads with black frames",
+        "the 2 environments follow one after the other, without their numbers",
     ] == notes
 
 
-def test_cut_episodes_are_refused_unless_it_is_said_what_becomes_of_them(tmp_path: Path):
+def test_cut_off_episodes_are_refused_without_cut_ends(tmp_path: Path):
     play = SmallPlay(((5, "truncated"), (4, "cut"), (3, "terminated"))).recorded()
 
-    message = "2 of 3 episodes were truncated or cut off: the layout can only say that an episode terminated"
+    message = "2 of 3 episodes were truncated or cut off: the layout only has a flag for termination"
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         export_dqn_replay(play.memory, tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
@@ -155,12 +155,9 @@ def nothing() -> ReplayMemory:
     ("make_memory", "message"),
     [
         (floats, "frames have dtype float32"),
-        (
-            several_arrays,
-            "observations are of eye, pose: the layout of the DQN Replay Dataset holds one array per frame",
-        ),
-        (box_actions, "the layout holds numbers from 0 on"),
-        (nothing, "the memory holds no transition"),
+        (several_arrays, "observations are of eye, pose: the layout of the DQN Replay Dataset holds one array a frame"),
+        (box_actions, "the layout needs single numbers from 0 on"),
+        (nothing, "the memory has no transition"),
     ],
 )
 def test_a_memory_that_does_not_fit_the_layout_is_refused(
@@ -182,14 +179,14 @@ def test_a_memory_that_does_not_fit_the_layout_is_refused(
         ({"compression_level": 10}, "compression_level is 10"),
     ],
 )
-def test_an_option_that_cannot_work_is_refused(option: dict, message: str, tmp_path: Path):
+def test_an_invalid_option_is_refused(option: dict, message: str, tmp_path: Path):
     memory = SmallPlay(((2, "cut"),)).recorded().memory
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         export_dqn_replay(memory, tmp_path / "logs", **option)
 
 
-def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
+def test_a_failed_export_leaves_nothing(tmp_path: Path):
     def fail(done: int, total: int) -> None:
         raise OSError(f"disk is full after {done} of {total}")
 
@@ -201,18 +198,18 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
     assert [] == list(tmp_path.iterdir())
 
 
-def test_columns_have_no_place_in_the_layout(tmp_path):
+def test_extras_are_not_exported_and_noted(tmp_path):
     memory = ReplayMemory(10, FrameSpec((84, 84)), 4, stack=1, extras={"log_prob": np.float32})
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8), extras={"log_prob": [-1.0]})
 
-    told = export_dqn_replay(memory, tmp_path / "logs")
+    transferred = export_dqn_replay(memory, tmp_path / "logs")
 
-    assert "no place in the layout for extras: log_prob float32" in told.notes
+    assert "the layout does not store extras: log_prob float32" in transferred.notes
 
 
-def test_actions_of_several_integers_have_no_place_in_the_layout(tmp_path):
+def test_actions_of_several_integers_are_refused(tmp_path):
     memory = ReplayMemory(10, FrameSpec((84, 84)), MultiDiscrete([2, 3]), stack=1)
 
-    with pytest.raises(InvalidSettingsError, match="the layout holds numbers from 0 on"):
+    with pytest.raises(InvalidSettingsError, match="the layout needs single numbers from 0 on"):
         export_dqn_replay(memory, tmp_path / "logs")

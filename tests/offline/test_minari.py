@@ -1,4 +1,4 @@
-"""Minari datasets come into a memory as they are, and go out of one losslessly."""
+"""Minari datasets are imported and exported without loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PIXELS = Box(0, 255, (5, 3), np.uint8)
 
 
 def dataset(folder: Path, episodes: list[dict], observations: Box = PIXELS, actions=None, **settings) -> Path:
-    """Make a dataset with Minari alone."""
+    """Create a dataset with Minari only."""
     storage = MinariStorage.new(folder, observations, Discrete(6) if actions is None else actions, **settings)
     storage.update_metadata({"dataset_id": "made/by-minari-v0", "minari_version": minari.__version__})
     storage.update_episodes(EpisodeBuffer(**episode) for episode in episodes)
@@ -58,9 +58,9 @@ def imported(folder: Path | str, capacity: int = 1000, **choice) -> tuple[Replay
     memory = ReplayMemory(
         capacity, data.frame, data.action, stack=stack, stack_padding=data.stack_padding, seed=0, label=data.name
     )
-    told = data.import_into(memory)
+    transferred = data.import_into(memory)
     memory._check()
-    return memory, told
+    return memory, transferred
 
 
 def exported(play: RecordedPlay, root: Path, **description) -> Path:
@@ -70,7 +70,7 @@ def exported(play: RecordedPlay, root: Path, **description) -> Path:
 
 @settings(max_examples=12)
 @given(small_plays())
-def test_an_export_holds_every_episode_as_it_was_played(small_play: SmallPlay):
+def test_an_export_has_every_episode_as_played(small_play: SmallPlay):
     play = small_play.recorded()
     with tempfile.TemporaryDirectory() as scratch:
         found = list(minari.MinariDataset(exported(play, Path(scratch)) / "data"))
@@ -86,13 +86,13 @@ def test_an_export_holds_every_episode_as_it_was_played(small_play: SmallPlay):
 
 @settings(max_examples=12)
 @given(small_plays())
-def test_what_was_exported_comes_back_with_its_ends(small_play: SmallPlay):
+def test_an_export_can_be_imported_again_with_its_end_flags(small_play: SmallPlay):
     play = small_play.recorded()
     with tempfile.TemporaryDirectory() as scratch:
-        memory, told = imported(exported(play, Path(scratch)))
+        memory, transferred = imported(exported(play, Path(scratch)))
 
     before, after = list(play.memory.episodes()), list(memory.episodes())
-    assert (len(before), len(play.memory)) == (told.episodes, told.transitions)
+    assert (len(before), len(play.memory)) == (transferred.episodes, transferred.transitions)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one.frames(), other.frames())
         np.testing.assert_array_equal(one.actions, other.actions)
@@ -101,7 +101,7 @@ def test_what_was_exported_comes_back_with_its_ends(small_play: SmallPlay):
         np.testing.assert_array_equal(one.truncated, other.truncated)
 
 
-def test_pictures_are_exported_losslessly_where_minari_would_take_jpeg(tmp_path: Path):
+def test_images_are_exported_losslessly_and_not_as_jpeg(tmp_path: Path):
     play = SmallPlay(((4, "terminated"),)).recorded(FrameSpec((84, 84)))
 
     [data] = minari.MinariDataset(exported(play, tmp_path) / "data")
@@ -109,17 +109,17 @@ def test_pictures_are_exported_losslessly_where_minari_would_take_jpeg(tmp_path:
     np.testing.assert_array_equal(play.episodes[0][0].frames, data.observations)
 
 
-def test_a_dataset_of_jpegs_is_told_of(tmp_path: Path):
+def test_jpeg_images_are_noted(tmp_path: Path):
     space = Box(0, 255, (84, 84), np.uint8)
 
-    _, told = imported(dataset(tmp_path / "lossy", [episode(space=space)], space))
+    _, transferred = imported(dataset(tmp_path / "lossy", [episode(space=space)], space))
     _, lossless = imported(dataset(tmp_path / "raw", [episode(space=space)], space, jpeg_encoding=False))
 
-    assert ["the dataset keeps its pictures as JPEG: they are not what the environment showed"] == told.notes
+    assert ["the dataset stores images as JPEG: they differ from the environment's frames"] == transferred.notes
     assert [] == lossless.notes
 
 
-def test_a_dataset_of_jpegs_in_a_dict_is_told_of(tmp_path: Path):
+def test_jpeg_images_in_a_dict_are_noted(tmp_path: Path):
     picture = Box(0, 255, (32, 32, 3), np.uint8)
     frames = {"screen": np.zeros((4, 32, 32, 3), np.uint8), "pose": np.zeros((4, 2), np.float32)}
     space = Dict({"screen": picture, "pose": Box(-1, 1, (2,), np.float32)})
@@ -129,7 +129,7 @@ def test_a_dataset_of_jpegs_in_a_dict_is_told_of(tmp_path: Path):
 
 
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
-def test_other_formats_of_minari_name_what_they_need_or_work(data_format: str, tmp_path: Path):
+def test_other_formats_of_minari_work_or_name_the_missing_package(data_format: str, tmp_path: Path):
     play = SmallPlay(((3, "terminated"), (2, "cut"))).recorded()
     if find_spec("pyarrow") is None:
         with pytest.raises(MissingExtraError, match=re.escape('pip install "minari[arrow]"')):
@@ -139,7 +139,7 @@ def test_other_formats_of_minari_name_what_they_need_or_work(data_format: str, t
         assert [[False] * 3, [False] * 2] == [episode.truncated.tolist() for episode in memory.episodes()]
 
 
-def test_vectors_and_continuous_actions_come_and_go(tmp_path: Path):
+def test_vectors_and_continuous_actions_are_exported_and_imported(tmp_path: Path):
     space, actions = Box(-np.inf, np.inf, (7,), np.float32), Box(-1, 1, (2,), np.float32)
     made = episode(5, space=space, actions=np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32))
 
@@ -156,7 +156,7 @@ def test_vectors_and_continuous_actions_come_and_go(tmp_path: Path):
     [FrameSpec((4, 4), np.float32, is_scaled=True), FrameSpec((3, 4), bool), FrameSpec((6,), np.int16)],
     ids=["scaled", "bool", "int16"],
 )
-def test_frames_of_other_kinds_come_and_go(frame: FrameSpec, tmp_path: Path):
+def test_frames_of_other_kinds_are_exported_and_imported(frame: FrameSpec, tmp_path: Path):
     play = SmallPlay(((5, "terminated"),)).recorded(frame)
 
     memory, _ = imported(exported(play, tmp_path))
@@ -165,7 +165,7 @@ def test_frames_of_other_kinds_come_and_go(frame: FrameSpec, tmp_path: Path):
     np.testing.assert_array_equal(next(play.memory.episodes()).frames(), next(memory.episodes()).frames())
 
 
-def test_both_flags_and_an_episode_with_neither_come_as_they_are(tmp_path: Path):
+def test_both_end_flags_and_an_episode_without_one_are_imported(tmp_path: Path):
     ends = [(True, False), (False, True), (True, True), (False, False), (True, False)]
     episodes = [episode(seed=seed, terminated=one, truncated=other) for seed, (one, other) in enumerate(ends)]
 
@@ -174,21 +174,21 @@ def test_both_flags_and_an_episode_with_neither_come_as_they_are(tmp_path: Path)
     assert ends == [(bool(held.terminated[-1]), bool(held.truncated[-1])) for held in memory.episodes()]
 
 
-def test_an_episode_that_goes_on_behind_its_end_is_parted_there(tmp_path: Path):
+def test_an_episode_that_continues_after_an_end_flag_is_split_there(tmp_path: Path):
     made = episode(4, terminations=np.array([False, True, False, True]))
 
-    memory, told = imported(dataset(tmp_path / "made", [made]))
+    memory, transferred = imported(dataset(tmp_path / "made", [made]))
 
     first, second = memory.episodes()
-    assert (2, 4) == (told.episodes, told.transitions)
-    assert ["parted where a step ended them and they went on: 1 of the episodes"] == told.notes
+    assert (2, 4) == (transferred.episodes, transferred.transitions)
+    assert ["split because they continued after an end flag: 1 of the episodes"] == transferred.notes
     np.testing.assert_array_equal(made["observations"][:3], first.frames())
     np.testing.assert_array_equal(made["observations"][2:], second.frames())
 
 
 @pytest.mark.parametrize("padding", ["first_frame", "zeros"])
 @pytest.mark.parametrize("stacked_on", ["first_axis", "last_axis"])
-def test_stacks_are_kept_as_single_frames_and_come_back_as_stacks(stacked_on: str, padding: str, tmp_path: Path):
+def test_stacks_are_stored_as_single_frames_and_sampled_as_stacks(stacked_on: str, padding: str, tmp_path: Path):
     frames = episode(9)["observations"]
     black = frames[0] if padding == "first_frame" else np.zeros_like(frames[0])
     axis = 0 if stacked_on == "first_axis" else -1
@@ -207,11 +207,11 @@ def test_stacks_are_kept_as_single_frames_and_come_back_as_stacks(stacked_on: st
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ((5, 1), "episode 0: observation 5 is not the one before moved on by one frame"),
-        ((0, 1), "the first observation is its newest frame padded neither by that frame nor by zeros"),
+        ((5, 1), "episode 0: observation 5 is not the previous one shifted by one frame"),
+        ((0, 1), "the first observation is padded neither by its newest frame nor by zeros"),
     ],
 )
-def test_observations_that_only_look_like_stacks_are_refused(change: tuple[int, int], message: str, tmp_path: Path):
+def test_observations_that_are_not_stacks_are_refused(change: tuple[int, int], message: str, tmp_path: Path):
     frames = list(episode(9)["observations"])
     stacks = np.stack([np.stack(([frames[0]] * 3 + frames)[at : at + 4]) for at in range(10)])
     stacks[change] += 1
@@ -229,7 +229,7 @@ def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
         made.append(episode(3, seed, observations=np.stack([np.stack(padded[at : at + 4]) for at in range(4)])))
     folder = dataset(tmp_path / "made", made, Box(0, 255, (4, 5, 3), np.uint8))
 
-    with pytest.raises(InvalidSettingsError, match="episode 1: its first observation is not its newest frame padded"):
+    with pytest.raises(InvalidSettingsError, match="episode 1: its first observation is not padded by"):
         imported(folder, stacked_on="first_axis")
 
 
@@ -237,11 +237,11 @@ def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
     ("observations", "actions", "message"),
     [
         (Dict({"screen": PIXELS, "told": Text(5)}), Discrete(6), "observation_space['told'] is Text"),
-        (Discrete(16), Discrete(6), "a memory holds pictures or vectors, a Box, or, unstacked, a Dict or Tuple"),
+        (Discrete(16), Discrete(6), "they must be a Box, or, without stacked_on, a Dict or Tuple of boxes"),
         (PIXELS, Dict({"arm": Discrete(3)}), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
     ],
 )
-def test_spaces_that_no_memory_takes_are_refused(observations, actions, message: str, tmp_path: Path):
+def test_unsupported_spaces_are_refused(observations, actions, message: str, tmp_path: Path):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         MinariData.open(dataset(tmp_path / "made", [], observations, actions))
 
@@ -255,18 +255,18 @@ def test_spaces_that_no_memory_takes_are_refused(observations, actions, message:
         (
             {"observations": np.full((4, 5, 3), 0.5)},
             InvalidSettingsError,
-            "episode 0: observations are float64, which its space's uint8 does not hold",
+            "episode 0: observations are float64, and some would change in its space's uint8",
         ),
     ],
 )
-def test_an_episode_that_cannot_be_stored_as_it_is_is_named(changes: dict, error: type, message: str, tmp_path: Path):
+def test_an_episode_that_cannot_be_stored_exactly_is_named(changes: dict, error: type, message: str, tmp_path: Path):
     folder = dataset(tmp_path / "made", [episode(**changes)])
 
     with pytest.raises(error, match=re.escape(message)):
         imported(folder)
 
 
-def test_a_wider_type_in_the_files_is_taken_where_it_changes_no_value(tmp_path: Path):
+def test_a_wider_dtype_is_accepted_if_no_value_changes(tmp_path: Path):
     made = episode()
 
     memory, _ = imported(dataset(tmp_path / "made", [made | {"observations": made["observations"].astype(np.float64)}]))
@@ -282,27 +282,27 @@ def test_a_dataset_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert ["made/here-v0"] == list(minari.list_local_datasets())
     assert (4, ("ALE/Breakout-v5",)) == (len(memory), memory._settings.labels)
-    with pytest.raises(InvalidSettingsError, match="fetch it with: minari download made/nowhere-v0"):
+    with pytest.raises(InvalidSettingsError, match="download it with: minari download made/nowhere-v0"):
         MinariData.open("made/nowhere-v0")
 
 
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        (MinariDescription("no version"), "dataset_id is 'no version': Minari takes names such as"),
-        (MinariDescription("no/version"), "dataset_id is 'no/version': Minari takes names such as"),
+        (MinariDescription("no version"), "dataset_id is 'no version': Minari does not accept it"),
+        (MinariDescription("no/version"), "dataset_id is 'no/version': Minari does not accept it"),
         (MinariDescription("a-v0", "Nonsense-v0"), "environment is 'Nonsense-v0': Gymnasium does not know it"),
         (MinariDescription("a-v0", data_format="zip"), "data_format is 'zip'"),
     ],
 )
-def test_a_description_that_cannot_be_is_refused(description: MinariDescription, message: str, tmp_path: Path):
+def test_an_invalid_description_is_refused(description: MinariDescription, message: str, tmp_path: Path):
     memory = SmallPlay(((4, "terminated"),)).recorded().memory
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         export_minari(memory, tmp_path / "out", description)
 
 
-def test_an_export_to_a_relative_path_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_export_to_a_relative_path_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     play = SmallPlay(((4, "terminated"),)).recorded()
     monkeypatch.chdir(tmp_path)
 
@@ -313,7 +313,7 @@ def test_an_export_to_a_relative_path_lies_there(tmp_path: Path, monkeypatch: py
     np.testing.assert_array_equal(next(play.memory.episodes()).frames(), next(memory.episodes()).frames())
 
 
-def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
+def test_a_failed_export_leaves_nothing(tmp_path: Path):
     def fail(done: int, total: int) -> None:
         raise OSError(f"disk is full after {done} of {total}")
 
@@ -349,7 +349,7 @@ def test_without_minari_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize("data_format", ["hdf5", *(["arrow", "parquet"] if find_spec("pyarrow") else [])])
-def test_columns_and_actions_of_several_integers_are_exported(data_format: str, tmp_path: Path):
+def test_extras_and_actions_of_several_integers_are_exported(data_format: str, tmp_path: Path):
     space, frames = MultiDiscrete([3, 5], start=[0, -2]), np.arange(8, dtype=np.uint8).reshape(8, 1, 1)
     extras = {"log_prob": np.float32, "state": (np.float64, (2,))}
     memory = ReplayMemory(100, FrameSpec((1,)), space, stack=1, extras=extras)
@@ -359,9 +359,9 @@ def test_columns_and_actions_of_several_integers_are_exported(data_format: str, 
         memory.append([[step % 3, step % 5 - 2]], [0.0], [step == 6], [False], frames[step + 1], extras=extra)
 
     description = MinariDescription("made/here-v0", data_format=data_format)
-    (told,) = export_minari(memory, tmp_path / "made/here-v0", description).notes
+    (transferred,) = export_minari(memory, tmp_path / "made/here-v0", description).notes
 
-    assert told.endswith("zeros beside an episode's last: log_prob float32, state float64 2")
+    assert transferred.endswith("with zeros beside an episode's last observation: log_prob float32, state float64 2")
     (data,) = minari.MinariDataset(tmp_path / "made/here-v0/data")
     assert np.float32 == data.infos["log_prob"].dtype
     np.testing.assert_array_equal([*-np.arange(7), 0], data.infos["log_prob"])
@@ -371,7 +371,7 @@ def test_columns_and_actions_of_several_integers_are_exported(data_format: str, 
     np.testing.assert_array_equal(memory.get(range(7)).action, back.get(range(7)).action)
 
 
-def test_binary_actions_come_and_go(tmp_path: Path):
+def test_binary_actions_are_exported_and_imported(tmp_path: Path):
     memory = ReplayMemory(100, FrameSpec((1,)), MultiBinary(3), stack=1)
     memory.begin(np.zeros((1, 1), np.uint8))
     memory.append([[0, 1, 1]], [0.0], [True], [False], np.ones((1, 1), np.uint8))
@@ -383,7 +383,7 @@ def test_binary_actions_come_and_go(tmp_path: Path):
     assert [[0, 1, 1]] == back.sample(1).action.tolist()
 
 
-def test_observations_of_several_arrays_come_and_go_as_they_are(tmp_path: Path):
+def test_observations_of_several_arrays_are_exported_and_imported(tmp_path: Path):
     space = Dict({"screen": PIXELS, "arm": Tuple([Box(-1, 1, (3,), np.float32), Discrete(4)])})
     rng = np.random.default_rng(0)
     frames = {
@@ -392,12 +392,12 @@ def test_observations_of_several_arrays_come_and_go_as_they_are(tmp_path: Path):
     }
     made = dataset(tmp_path / "made", [episode(7) | {"observations": frames}], space)
 
-    memory, told = imported(made)
+    memory, transferred = imported(made)
     export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
     (data,) = minari.MinariDataset(tmp_path / "made/here-v0/data")
 
-    assert (7, 1) == (told.transitions, told.episodes)
+    assert (7, 1) == (transferred.transitions, transferred.episodes)
     np.testing.assert_equal(frames, next(memory.episodes()).frames())
     np.testing.assert_equal(frames, data.observations)
-    with pytest.raises(InvalidSettingsError, match="or, unstacked, a Dict or Tuple of them"):
+    with pytest.raises(InvalidSettingsError, match="without stacked_on, a Dict or Tuple of boxes"):
         MinariData.open(made, stacked_on="first_axis")

@@ -1,4 +1,4 @@
-"""What is being made is at its place whole or not at all."""
+"""A new folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(folder: Path) -> None:
     (folder / "below" / "whole").write_text("whole")
 
 
-def test_a_folder_is_there_when_it_is_whole(tmp_path: Path):
+def test_a_folder_appears_when_it_is_complete(tmp_path: Path):
     final = tmp_path / "deep" / "final"
 
     with unfinished_folder(final) as folder:
@@ -41,7 +41,7 @@ def test_a_folder_is_there_when_it_is_whole(tmp_path: Path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_nothing_is_left_of_what_failed(error: type[BaseException], tmp_path: Path):
+def test_nothing_remains_after_a_failure(error: type[BaseException], tmp_path: Path):
     def fail() -> None:
         with unfinished_folder(tmp_path / "deep" / "final") as folder:
             fill(folder)
@@ -53,7 +53,7 @@ def test_nothing_is_left_of_what_failed(error: type[BaseException], tmp_path: Pa
     assert [] == list(tmp_path.iterdir())
 
 
-def test_a_folder_above_that_others_filled_stays_after_a_failure(tmp_path: Path):
+def test_a_parent_folder_that_others_filled_remains_after_a_failure(tmp_path: Path):
     def fail() -> None:
         with unfinished_folder(tmp_path / "shared" / "deep" / "final") as folder:
             fill(folder)
@@ -67,7 +67,7 @@ def test_a_folder_above_that_others_filled_stays_after_a_failure(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["final", "./final", "final/", "deep/../final"])
-def test_a_relative_path_counts_from_where_the_call_began(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_relative_path_is_resolved_at_the_call(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "deep").mkdir()
     monkeypatch.chdir(tmp_path)
 
@@ -79,7 +79,7 @@ def test_a_relative_path_counts_from_where_the_call_began(name: str, tmp_path: P
     assert "whole" == (tmp_path / "final" / "below" / "whole").read_text()
 
 
-def test_what_a_killed_process_left_is_no_whole_folder_and_goes_with_the_next_one(tmp_path: Path):
+def test_the_next_call_removes_the_remains_of_a_killed_process(tmp_path: Path):
     final = tmp_path / "final"
     subprocess.run([sys.executable, "-c", WRITES_AND_DIES, str(final)], check=False)
     assert not final.exists()
@@ -91,15 +91,15 @@ def test_what_a_killed_process_left_is_no_whole_folder_and_goes_with_the_next_on
     assert ["below"] == [path.name for path in final.iterdir()]
 
 
-def test_nothing_is_written_over(tmp_path: Path):
+def test_an_existing_path_is_not_overwritten(tmp_path: Path):
     (tmp_path / "final").mkdir()
 
-    message = f"{tmp_path / 'final'}: something is there already, and nothing is written over; give another folder"
+    message = f"{tmp_path / 'final'}: the path exists, and nothing is overwritten; use another folder"
     with pytest.raises(InvalidSettingsError, match=re.escape(message)), unfinished_folder(tmp_path / "final"):
         pass
 
 
-def test_two_do_not_make_the_same_folder_at_once(tmp_path: Path):
+def test_two_processes_cannot_write_the_same_folder(tmp_path: Path):
     with unfinished_folder(tmp_path / "final") as folder:
         fill(folder)
 

@@ -18,7 +18,7 @@ CAPACITY = 1_000_000
 
 @dataclass
 class Slot:
-    """What Dopamine keeps of a step; ``step`` is the number of the play's step, -1 for a blank one."""
+    """A slot of Dopamine's memory; ``step`` is the number of the played step, -1 for a blank slot."""
 
     observation: np.ndarray
     action: int
@@ -28,7 +28,7 @@ class Slot:
 
 
 class DopamineLog:
-    """Fills a ring and writes it out as the DQN Replay Dataset was written."""
+    """Fills a ring and writes it like the DQN Replay Dataset."""
 
     def __init__(self, folder: Path, capacity: int, shape: tuple[int, ...], stack: int = 4) -> None:
         self.folder, self.capacity, self.shape, self.stack = folder, capacity, shape, stack
@@ -71,7 +71,7 @@ class DopamineLog:
 
 @dataclass
 class Drawn:
-    """A transition as Dopamine would draw it, stacks ``(stack, *frame)``."""
+    """A transition as sampled by Dopamine, with stacks ``(stack, *frame)``."""
 
     state: np.ndarray
     action: int
@@ -81,7 +81,7 @@ class Drawn:
 
 
 class DopamineReader:
-    """Loads one checkpoint as Dopamine's `load` does, and gives every transition that it may draw, in order."""
+    """Loads one checkpoint like Dopamine's ``load`` and returns all sampleable transitions in order."""
 
     def __init__(self, folder: Path, number: int, stack: int) -> None:
         self.stack = stack

@@ -1,4 +1,4 @@
-"""What the LazyFrames of OpenAI Baselines and of Gymnasium before 1.0 answer, as their documentation tells it."""
+"""The LazyFrames of OpenAI Baselines and of Gymnasium before 1.0, by their documentation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class BaselinesLazyFrames:
-    """Joined along the last axis; the first look at it leaves the whole array behind, and drops the frames."""
+    """Joined along the last axis; the first conversion keeps the whole array and drops the frames."""
 
     def __init__(self, frames):
         self.frames, self.joined = list(frames), None
@@ -34,7 +34,7 @@ class BaselinesLazyFrames:
 
 
 class GymnasiumLazyFrames:
-    """Stacked on a new first axis; a number gives a frame, a slice a stack of frames."""
+    """Stacked along a new first axis; an index returns a frame, a slice a stack of frames."""
 
     def __init__(self, frames):
         self.frames = list(frames)

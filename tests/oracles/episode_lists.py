@@ -1,4 +1,4 @@
-"""What was played, episode by episode in plain lists: what exports must write and imports must find."""
+"""Played episodes in plain lists: the expected content of exports and imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from framestow.replay.memory import ReplayMemory
 
 @dataclass
 class PlainEpisode:
-    """``frames`` are one more than the steps; ``indices`` are the transitions' numbers over all streams."""
+    """``frames`` has one entry more than there are steps; ``indices`` are the memory's transition indices."""
 
     stream: int
     frames: list[np.ndarray]
@@ -23,7 +23,7 @@ class PlainEpisode:
 
 
 class RecordedPlay:
-    """Feeds a memory and keeps all that it was fed."""
+    """Appends to a memory and records everything."""
 
     def __init__(self, memory: ReplayMemory) -> None:
         self.memory, self.num_steps = memory, 0
@@ -51,7 +51,7 @@ class RecordedPlay:
         return self.memory.observations()
 
     def held(self) -> list[tuple[PlainEpisode, int]]:
-        """The episodes of which the memory must hold something, stream by stream, and the first step held of each."""
+        """Return the episodes with stored steps, stream by stream, and the first stored step of each."""
         oldest = max(0, self.num_steps - self.memory.capacity)
         found = []
         for episodes in self.episodes:

@@ -1,4 +1,4 @@
-"""Goal environments whose achieved goals tell (stream, episode, step), and what a memory holds of such a play."""
+"""Goal environments whose achieved goals encode (stream, episode, step)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPACE = {"achieved_goal": GOAL, "desired_goal": GOAL, "observation": FrameSpec((
 
 
 class GoalPlay:
-    """Plays episodes of random lengths, and keeps how long each is: ``lengths[stream][episode]`` steps so far."""
+    """Plays episodes of random lengths; ``lengths[stream][episode]`` counts their steps so far."""
 
     def __init__(self, num_envs: int = 2, capacity: int = 1000, *, longest: int = 12, seed: int = 0, **settings):
         self.memory = ReplayMemory(capacity, SPACE, 4, **{"stack": 1, "num_envs": num_envs, "seed": 5} | settings)
@@ -35,7 +35,7 @@ class GoalPlay:
         self.memory.begin(self.frames(stream), [stream])
 
     def play(self, num_steps: int, **extras) -> GoalPlay:
-        """Step each stream so often; a third of the episodes terminates, a third is truncated, a third cut off."""
+        """Step each stream ``num_steps`` times; a third of the episodes each is terminated, truncated or cut off."""
         for _ in range(num_steps):
             for stream, lengths in enumerate(self.lengths):
                 if not self.left[stream]:

@@ -1,4 +1,4 @@
-"""Berkeley's ReplayBuffer as it is published, and what it should have given, in a list that nothing leaves."""
+"""Berkeley's published ReplayBuffer, and its correct results, in a list without eviction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Effect = tuple[int, float, bool]
 
 
 class PlainFrameHistory:
-    """The published ring: a slot a frame, and a step's effect beside its frame; what nobody stored is 0."""
+    """The published ring: one slot per frame with its effect; missing effects are 0."""
 
     def __init__(self, size: int, history: int) -> None:
         self.size, self.history, self.num_frames = size, history, 0
@@ -72,7 +72,7 @@ class PlainFrameHistory:
 
 
 class ListedFrames:
-    """Every frame with its effect, and where episodes begin: what each transition is, by the number of its step."""
+    """All frames, effects and starts of episodes: the true transition of each step number."""
 
     def __init__(self, history: int) -> None:
         self.history = history
@@ -90,7 +90,7 @@ class ListedFrames:
         self.effects[-1] = (action, reward, done, truncated, last_frame)
 
     def stack(self, number: int, further: np.ndarray | None = None) -> np.ndarray:
-        """The observation at frame ``number``, or the one that ``further`` makes of it."""
+        """Return the observation at frame ``number``, or the next one with ``further``."""
         if self.frames[0].ndim == 1:
             return self.frames[number] if further is None else further
         first = number
@@ -101,7 +101,7 @@ class ListedFrames:
 
     @property
     def steps(self) -> list[int]:
-        """Numbers of the frames whose steps are known whole, and whose next frame was stored."""
+        """Return the numbers of complete steps whose next frame is stored."""
         known = []
         for number, effect in enumerate(self.effects[:-1]):
             if effect is not None and not (effect[3] and not effect[2] and effect[4] is None):
@@ -114,7 +114,7 @@ class ListedFrames:
             after = self.stack(number, last_frame)
         elif done and last_frame is not None:
             after = concatenated([last_frame], self.history)
-        else:  # behind done, the next episode's first
+        else:  # after done: the next episode's first frame
             after = self.stack(number + 1) if not done else concatenated([self.frames[number + 1]], self.history)
         return self.stack(number), action, np.float32(reward), after, np.float32(done)
 

@@ -1,4 +1,4 @@
-"""Small random plays for property tests of exports and imports, as Hypothesis draws them."""
+"""Small random plays for property tests of exports and imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, 
 
 @dataclass(frozen=True)
 class SmallPlay:
-    """Episodes as (length, how it ends), played in turn by ``num_envs`` streams into ``capacity`` places."""
+    """Episodes as (length, end), played in turn by ``num_envs`` streams into a memory of ``capacity``."""
 
     episodes: tuple[tuple[int, str], ...]
     num_envs: int = 1
@@ -58,7 +58,7 @@ class SmallPlay:
 
 
 def small_plays(max_streams: int = 3, ends: tuple[str, ...] = tuple(ENDS)) -> st.SearchStrategy[SmallPlay]:
-    """A few short episodes, into memories that hold all of them or let the oldest go."""
+    """Draw a few short episodes, for memories that store all of them or evict the oldest."""
     episodes = st.lists(st.tuples(st.integers(1, 9), st.sampled_from(ends)), min_size=1, max_size=7).map(tuple)
     return st.builds(
         SmallPlay,

@@ -1,4 +1,4 @@
-"""A loader's tensors are the batches that the memory would have given."""
+"""A loader returns the batches of ``sample`` as tensors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_loader_gives_what_sample_gives_in_the_same_order(device, threads):
             assert_same(to_tensors(sampled.sample(32), CPU), batch)
 
 
-def test_batches_that_are_kept_stay_as_they_are_while_others_come():
+def test_a_kept_batch_is_not_overwritten_by_later_batches():
     sampled = filled()
     expected = [to_tensors(sampled.sample(32), CPU) for _ in range(20)]
 
@@ -73,7 +73,7 @@ def test_batches_that_are_kept_stay_as_they_are_while_others_come():
         assert_same(*batches)
 
 
-def test_steps_that_come_after_a_batch_was_drawn_are_not_in_it():
+def test_steps_added_after_the_draw_are_not_in_the_batch():
     memory = filled(30)
     with BatchLoader(memory, 32, ahead=2) as loader:
         newest = memory.sampleable_indices()[-1]
@@ -131,7 +131,7 @@ def on_cpu(value: object) -> object:
     return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
-def test_what_cannot_be_a_sequence_is_refused_where_it_is_drawn():
+def test_invalid_sequence_settings_are_refused_at_the_draw():
     with SequenceLoader(filled(), 8, 0) as loader, pytest.raises(InvalidSettingsError, match="length is 0"):
         next(loader)
 
@@ -154,13 +154,13 @@ def test_a_loader_ends_with_its_block():
         ({"threads": 0}, "threads is 0: at least 1 thread prepares batches; give 1"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):
+def test_invalid_loader_settings_are_refused(settings, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         BatchLoader(filled(), **({"batch_size": 8} | settings))
 
 
 class UnpacksTo:
-    """Drawn like a batch, and none."""
+    """A draw that unpacks to ``given``."""
 
     def __init__(self, given) -> None:
         self.given, self.is_stopped = given, False
@@ -176,7 +176,7 @@ class UnpacksTo:
 
 
 @pytest.mark.parametrize("given", [None, 7, "batch", {}])
-def test_a_draw_that_gives_no_batch_is_named_and_the_loader_can_be_closed(given):
+def test_a_draw_that_returns_no_pending_batch_is_refused_and_the_loader_can_be_closed(given):
     loader = BatchLoader(filled(), 8, draw=lambda _: given)
 
     for _ in range(2):
@@ -187,7 +187,7 @@ def test_a_draw_that_gives_no_batch_is_named_and_the_loader_can_be_closed(given)
     assert [] == list(loader)
 
 
-def test_a_draw_that_unpacks_to_no_batch_is_named_and_the_loader_can_be_closed():
+def test_a_draw_that_unpacks_to_no_batch_is_refused_and_the_loader_can_be_closed():
     drawn = []
 
     def draw(_):
@@ -203,7 +203,7 @@ def test_a_draw_that_unpacks_to_no_batch_is_named_and_the_loader_can_be_closed()
     assert [False, True, True] == [one.is_stopped for one in drawn]
 
 
-def test_a_memory_is_not_drawn_from_wrongly_where_a_draw_fails_once():
+def test_a_failed_draw_does_not_disturb_the_next_ones():
     memory, calls = filled(), []
 
     def draw(batch_size):
@@ -222,14 +222,14 @@ def test_a_memory_is_not_drawn_from_wrongly_where_a_draw_fails_once():
         ({"batch_size": 2.0}, "batch_size is 2.0: it must be a whole number, write 2; a batch has at least 1"),
         ({"batch_size": "a"}, "batch_size is 'a': it must be a whole number; a batch has at least 1 transition"),
         ({"ahead": 1.5}, "ahead is 1.5: it must be a whole number; at least 1 batch is prepared ahead"),
-        ({"threads": True}, "threads is True: it must be a whole number; at least 1 thread prepares batches"),
-        ({"device": "gpu"}, "device is 'gpu': PyTorch knows no such device: "),
-        ({"device": 1.5}, "device is 1.5: PyTorch knows no such device: "),
+        ({"threads": True}, "threads is True: it must be a whole number; batches are prepared on at least 1 thread"),
+        ({"device": "gpu"}, "device is 'gpu': PyTorch does not know this device: "),
+        ({"device": 1.5}, "device is 1.5: PyTorch does not know this device: "),
         ({"pin_memory": "yes"}, "pin_memory is 'yes': it must be True or False"),
         ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory._draw_"),
-        ({"memory": None}, "memory is None: it must be a ReplayMemory; give one"),
+        ({"memory": None}, "memory is None: batches are drawn from a ReplayMemory; give one"),
     ],
 )
-def test_what_is_no_setting_of_a_loader_is_refused_by_name(settings, message):
+def test_wrong_loader_settings_are_refused_by_name(settings, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         BatchLoader(**({"memory": filled(), "batch_size": 8} | settings))

@@ -1,4 +1,4 @@
-"""Batches of Dict and Tuple observations as tensors: by key what the memory gives."""
+"""Batches of Dict and Tuple observations become dicts and tuples of tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def as_arrays(tensors: Any) -> Any:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_every_array_of_a_batch_becomes_a_tensor_where_it_stood(device):
+def test_every_array_of_a_nested_batch_becomes_a_tensor(device):
     batch = filled().sample(16)
 
     tensors = to_tensors(batch, device)

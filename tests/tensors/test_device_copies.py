@@ -1,4 +1,4 @@
-"""Batches are whole when they are handed over, however late the device copies them."""
+"""Received batches are complete, even if the device copies them late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.torch.batch_loader import CopiesAhead, CudaUploads, Sent
+from framestow.torch.batch_loader import CopiesAhead, CudaUploads, SentBatch
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 UNWRITTEN = 0xAB
@@ -22,11 +22,11 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"
 class LateUpload:
     def __init__(self, device: LateDevice, staging: torch.Tensor) -> None:
         self._device, self._staging = device, staging
-        self.piece = torch.full((len(staging),), UNWRITTEN, dtype=torch.uint8)
+        self.on_device = torch.full((len(staging),), UNWRITTEN, dtype=torch.uint8)
         self.has_been_read = False
 
     def read(self) -> None:
-        self.piece.copy_(self._staging)
+        self.on_device.copy_(self._staging)
         self.has_been_read = True
 
     def is_done(self) -> bool:
@@ -36,12 +36,12 @@ class LateUpload:
         self._device.copy_until(self)
         self._device.num_waits += 1
 
-    def await_on_device(self) -> None:
+    def make_stream_wait(self) -> None:
         self._device.copy_until(self)
 
 
 class LateDevice:
-    """Copies on the CPU, in order, and not before it is told to: a CUDA device that is as slow as it may be."""
+    """A simulated CUDA device: it copies on the CPU, in order, and only when ``copy`` is called."""
 
     def __init__(self) -> None:
         self._queue: deque[LateUpload] = deque()
@@ -100,7 +100,7 @@ def assert_same(batch: Batch, tensors: TensorBatch) -> None:
             assert expected.dtype == actual.dtype
 
 
-def test_nothing_is_on_the_device_before_it_copies_and_all_when_it_is_handed_over():
+def test_a_received_batch_is_complete_on_the_device():
     device = LateDevice()
     copies = CopiesAhead(device, num_buffers=4)
 
@@ -110,7 +110,7 @@ def test_nothing_is_on_the_device_before_it_copies_and_all_when_it_is_handed_ove
     assert_same(batch_of(0), copies.receive(sent))
 
 
-def test_each_frame_of_a_sequence_travels_once_and_its_stacks_are_whole():
+def test_each_frame_of_a_sequence_is_copied_once_and_its_stacks_are_complete():
     memory = ReplayMemory(100, FrameSpec((12, 16)), 4, stack=4, seed=0)
     memory.begin(np.zeros((1, 12, 16), np.uint8))
     for step in range(100):
@@ -126,8 +126,8 @@ def test_each_frame_of_a_sequence_travels_once_and_its_stacks_are_whole():
 
     assert_same(batch, tensors)
     assert 2 == tensors.burn_in
-    num_frames = len(sent.upload.piece) / (12 * 16)
-    assert 8 * (30 + 4) <= num_frames < 8 * (30 + 4) + 30  # and what is no frame; as stacks it were 1,920
+    num_frames = len(sent.upload.on_device) / (12 * 16)
+    assert 8 * (30 + 4) <= num_frames < 8 * (30 + 4) + 30  # plus the other fields; as stacks it would be 1,920
 
 
 def test_the_index_stays_on_the_cpu():
@@ -139,22 +139,22 @@ def test_the_index_stays_on_the_cpu():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_buffer_is_not_written_again_before_the_device_has_read_it(seed):
+def test_a_buffer_is_not_reused_before_the_device_has_read_it(seed):
     random = np.random.default_rng(seed)
     device = LateDevice()
     copies = CopiesAhead(device, num_buffers=4)
-    under_way: deque[tuple[int, Sent]] = deque()
+    pending: deque[tuple[int, SentBatch]] = deque()
     sizes = random.integers(1, 9, 40)
 
     for number in range(40):
-        under_way.append((number, copies.send(batch_of(number, sizes[number]))))
+        pending.append((number, copies.send(batch_of(number, sizes[number]))))
         device.copy(random.integers(3))
-        while len(under_way) > random.integers(6):
-            sent_number, sent = under_way.popleft()
+        while len(pending) > random.integers(6):
+            sent_number, sent = pending.popleft()
             assert_same(batch_of(sent_number, sizes[sent_number]), copies.receive(sent))
 
 
-def test_no_more_buffers_are_made_than_were_allowed_and_none_while_one_is_idle():
+def test_at_most_num_buffers_are_created_and_none_while_one_is_idle():
     patient, prompt = LateDevice(), LateDevice()
     for device, num_copies in ((patient, 0), (prompt, 1)):
         copies = CopiesAhead(device, num_buffers=3)
@@ -198,7 +198,7 @@ def test_to_tensors_keeps_dicts_tuples_and_columns():
 
 @pytest.mark.gpu
 @CUDA
-def test_batches_arrive_on_a_gpu_whole_however_many_are_on_their_way():
+def test_batches_arrive_complete_on_a_gpu_for_any_number_ahead():
     copies = CopiesAhead(CudaUploads(torch.device("cuda", 0), pin_memory=True), num_buffers=4)
     busy = torch.randn(4000, 4000, device="cuda")
     sent = [(number, copies.send(batch_of(number, 500))) for number in range(20)]
@@ -213,13 +213,13 @@ def test_batches_arrive_on_a_gpu_whole_however_many_are_on_their_way():
 
 @pytest.mark.gpu
 @CUDA
-def test_a_batch_that_is_dropped_is_still_whole_for_what_was_queued_before():
+def test_a_dropped_batch_stays_valid_for_kernels_queued_before():
     copies = CopiesAhead(CudaUploads(torch.device("cuda", 0), pin_memory=True), num_buffers=2)
     busy = torch.randn(4000, 4000, device="cuda")
     sums = []
     for number in range(30):
         tensors = copies.receive(copies.send(batch_of(number, 500)))
-        busy = busy @ busy / busy.norm()  # the sum below waits for it, and the next copies do not
+        busy = busy @ busy / busy.norm()  # the sum below waits for this, the next copies do not
         sums.append(tensors.observation["camera"].long().sum() + (busy.sum() * 0).long())
         del tensors
 

@@ -1,4 +1,4 @@
-"""Batches as JAX arrays are the batches, and what JAX looks at is not used again meanwhile."""
+"""Batches as JAX arrays have the batch's values, and arrays that JAX references are not reused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_batch_becomes_jax_arrays_of_the_same_values():
     assert np.float32 == arrays.reward.dtype
 
 
-def test_the_index_stays_as_it_is_since_jax_has_no_64_bits():
+def test_the_index_stays_a_numpy_array_of_64_bits():
     batch = filled().sample(4)
 
     assert to_jax(batch).index is batch.index
@@ -93,7 +93,7 @@ def test_dicts_tuples_and_columns_keep_their_form():
     np.testing.assert_array_equal(np.arange(4.0), arrays.extras["log_prob"])
 
 
-def test_a_lent_array_is_looked_at_without_a_copy_and_lent_to_nobody_else_meanwhile():
+def test_a_pooled_array_is_shared_without_a_copy_and_not_reused_meanwhile():
     pool = OutputPool(max_buffers=2)
     windows = pool.take((32, 5, 84, 84))
     windows[...] = 7
@@ -109,10 +109,10 @@ def test_a_lent_array_is_looked_at_without_a_copy_and_lent_to_nobody_else_meanwh
     assert (np.asarray(array) == 7).all()
     del array
     gc.collect()
-    assert place in {address(lent) for lent in [pool.take((32, 5, 84, 84)), pool.take((32, 5, 84, 84))]}
+    assert place in {address(array) for array in [pool.take((32, 5, 84, 84)), pool.take((32, 5, 84, 84))]}
 
 
-def test_a_lent_array_is_lent_to_nobody_else_while_a_computation_runs_that_nobody_waits_for():
+def test_a_pooled_array_is_not_reused_while_an_asynchronous_computation_reads_it():
     pool = OutputPool(max_buffers=1)
     matrix = pool.take((700, 700), np.float32)
     matrix[...] = 1 / 700
@@ -126,12 +126,12 @@ def test_a_lent_array_is_lent_to_nobody_else_while_a_computation_runs_that_nobod
     expected = float(to_a_power(jax.numpy.from_dlpack(matrix.copy())))
     result = to_a_power(jax.numpy.from_dlpack(matrix))
     del matrix
-    pool.take((700, 700), np.float32)[...] = 3  # which is other memory unless the computation has ended
+    pool.take((700, 700), np.float32)[...] = 3  # another buffer, unless the computation is done
 
     assert expected == pytest.approx(float(result), rel=1e-5)
 
 
-def test_halves_of_one_lent_array_are_looked_at_without_a_copy():
+def test_two_views_of_one_pooled_array_are_shared_without_a_copy():
     frames = OutputPool().take((64, 4, 84, 84))
     batch = filled().sample(32)
     parts = {name: getattr(batch, name) for name in FIELDS if "observation" not in name}
@@ -150,7 +150,7 @@ def test_read_only_arrays_are_copied():
     assert_same(batch, to_jax(batch))
 
 
-def test_a_batch_goes_into_a_function_that_is_traced_and_maps_as_a_tree():
+def test_a_batch_can_be_passed_to_a_traced_function_and_is_a_pytree():
     batch = filled().sample(32)
     indices = []
 
@@ -168,7 +168,7 @@ def test_a_batch_goes_into_a_function_that_is_traced_and_maps_as_a_tree():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_loader_gives_what_sample_gives_in_the_same_order_and_what_is_kept_stays(threads):
+def test_a_loader_gives_what_sample_gives_in_the_same_order_and_kept_batches_stay(threads):
     sampled, kept = filled(), []
 
     with BatchLoader(filled(), 32, threads=threads) as loader:
@@ -220,7 +220,7 @@ def test_an_empty_batch_is_refused():
         BatchLoader(filled(), 0)
 
 
-def test_the_example_of_the_docs_runs_and_prints_what_stands_there(capsys):
+def test_the_example_of_the_docs_prints_its_documented_output(capsys):
     page = (Path(__file__).parents[2] / "docs/sampling.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     [example] = [block for block in blocks if "framestow.jax" in block]

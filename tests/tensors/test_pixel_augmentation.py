@@ -1,4 +1,4 @@
-"""Augmented pixels are those that plain NumPy makes, whatever their dtype and whatever axes they have."""
+"""Augmented pixels equal those of plain NumPy, for every dtype and axis order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def padded(row: np.ndarray, pad: int) -> np.ndarray:
 
 
 def places_of(part: np.ndarray, whole: np.ndarray) -> list[tuple[int, int]]:
-    """Every place, row and column, at which all pictures of ``part`` lie in ``whole``."""
+    """Return every row and column at which all images of ``part`` match ``whole``."""
     height, width = part.shape[-2:]
     spare_rows, spare_columns = whole.shape[-2] - height, whole.shape[-1] - width
     return [
@@ -65,7 +65,7 @@ def places_of(part: np.ndarray, whole: np.ndarray) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "int16", "float16"])
-def test_a_shifted_row_is_the_row_padded_by_its_edges_and_cropped_all_its_frames_alike(layout, dtype):
+def test_all_frames_of_a_shifted_row_are_edge_padded_and_cropped_alike(layout, dtype):
     shape, channels_last = layout
     pixels = pixels_of(shape, dtype)
 
@@ -82,7 +82,7 @@ def test_a_shifted_row_is_the_row_padded_by_its_edges_and_cropped_all_its_frames
     assert len({place for places in found for place in places}) > 20
 
 
-def test_every_shift_is_as_likely_as_any_other():
+def test_all_shifts_are_equally_likely():
     picture = torch.arange(25.0).view(1, 1, 5, 5).expand(18_000, 1, 5, 5)
 
     shifted = RandomShift(1, generator())(picture)[:, 0, 2, 2].long()
@@ -92,7 +92,7 @@ def test_every_shift_is_as_likely_as_any_other():
     assert ((counts - 2000) ** 2 / 2000).sum() < 26.1  # chi-square of 8 degrees, p = 0.001
 
 
-def test_the_same_seed_shifts_alike_and_the_next_call_differently():
+def test_the_same_seed_gives_the_same_shifts_and_each_call_new_ones():
     observation, next_observation = torch.from_numpy(pixels_of((2, 64, 3, HEIGHT, WIDTH), "uint8"))
     shift, again = RandomShift(4, generator(3)), RandomShift(4, generator(3))
 
@@ -103,7 +103,7 @@ def test_the_same_seed_shifts_alike_and_the_next_call_differently():
     assert not torch.equal(shift(next_observation), RandomShift(4, generator(3))(next_observation))
 
 
-def test_without_a_generator_torchs_own_decides():
+def test_without_a_generator_torchs_default_generator_is_used():
     pixels = torch.from_numpy(pixels_of((8, 3, HEIGHT, WIDTH), "uint8"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
@@ -114,7 +114,7 @@ def test_without_a_generator_torchs_own_decides():
     assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
 
-def test_views_of_shared_frames_are_shifted_and_stay_as_they_are():
+def test_shifting_views_of_shared_frames_does_not_change_them():
     frames = pixels_of((8, 5, HEIGHT, WIDTH), "uint8")
     before = frames.copy()
     tensor = torch.from_numpy(frames)
@@ -126,7 +126,7 @@ def test_views_of_shared_frames_are_shifted_and_stay_as_they_are():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_random_crop_is_a_part_of_its_row_from_anywhere(layout, dtype):
+def test_random_crops_come_from_any_position_of_their_row(layout, dtype):
     shape, channels_last = layout
     pixels = pixels_of(shape, dtype)
 
@@ -151,7 +151,7 @@ def test_a_center_crop_is_the_middle_and_a_view(layout):
     assert np.shares_memory(pixels, cropped.numpy())
 
 
-def test_a_crop_of_the_whole_is_the_whole():
+def test_a_crop_of_full_size_changes_nothing():
     pixels = torch.from_numpy(pixels_of((4, 3, HEIGHT, WIDTH), "uint8"))
 
     assert torch.equal(pixels, RandomCrop(HEIGHT, WIDTH, generator())(pixels))
@@ -179,7 +179,7 @@ def test_intensity_multiplies_a_row_by_one_number_near_one(layout, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_flipped_row_is_mirrored_whole_and_as_many_are_as_the_probability_says(layout, dtype):
+def test_flipped_rows_are_mirrored_completely_and_as_often_as_the_probability(layout, dtype):
     shape, channels_last = layout
     pixels = pixels_of((400, *shape[1:]), dtype)
 
@@ -193,7 +193,7 @@ def test_a_flipped_row_is_mirrored_whole_and_as_many_are_as_the_probability_says
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_cutout_fills_one_box_a_row_of_any_size_at_any_place(layout, dtype):
+def test_cutout_fills_one_box_per_row_of_any_size_at_any_position(layout, dtype):
     shape, channels_last = layout
     pixels = pixels_of((150, *shape[1:]), dtype)
     pixels[pixels == 7] = 0
@@ -233,30 +233,30 @@ def test_scaled_pixels_are_what_numpy_divides(dtype, numpy_dtype):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomShift(-1), "pad is -1: pictures are shifted by 0 pixels or more; give 4, as DrQ does"),
+        (lambda: RandomShift(-1), "pad is -1: images are shifted by 0 pixels or more; DrQ uses 4"),
         (
             lambda: HorizontalFlip(1.5),
-            "probability is 1.5: it is between 0 and 1; give 0.1, as DrQ does",
+            "probability is 1.5: it must be between 0 and 1; DrQ uses 0.1",
         ),
         (
             lambda: Cutout(5, 4),
-            "smallest is 5 and largest 4: a box has sides of 0 pixels or more, the smallest first; give 10 and 30, as "
-            "RAD does",
+            "smallest is 5 and largest 4: 0 <= smallest <= largest (pixels); RAD uses 10 and 30",
         ),
         (
             lambda: CenterCrop(12, 3)(torch.zeros(2, 3, 11, 13)),
-            "pixels are 11 by 13: a part of 12 by 3 does not fit; take a smaller one",
+            "pixels are 11 by 13: a crop or box of 12 by 3 does not fit; use a smaller size",
         ),
         (
             lambda: RandomShift()(torch.zeros(11, 13)),
-            "pixels have the shape (11, 13): they must be (batch, ..., height, width); add the axis",
+            "pixels have shape (11, 13): the shape must be (batch, ..., height, width); add the missing axis",
         ),
         (
             lambda: RandomShift(channels_last=True)(torch.zeros(2, 11, 13)),
-            "pixels have the shape (2, 11, 13): they must be (batch, ..., height, width, channels); add the axis",
+            "pixels have shape (2, 11, 13): the shape must be (batch, ..., height, width, channels); add the missing "
+            "axis",
         ),
     ],
 )
-def test_what_cannot_work_is_refused(make, message):
+def test_invalid_augmentation_settings_are_refused(make, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         make()

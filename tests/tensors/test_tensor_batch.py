@@ -1,4 +1,4 @@
-"""A batch becomes tensors without a copy on the CPU, and with the same bytes anywhere."""
+"""A batch becomes tensors of the same values, without a copy on the CPU."""
 
 import gc
 
@@ -56,7 +56,7 @@ def test_on_the_cpu_nothing_is_copied() -> None:
         assert np.shares_memory(getattr(batch, name), getattr(tensors, name).numpy()), name
 
 
-def test_a_read_only_batch_is_copied_and_stays_as_it_is() -> None:
+def test_a_read_only_batch_is_copied_and_not_changed() -> None:
     windows = _numbered_windows()
     windows.flags.writeable = False
     batch = _batch(windows)
@@ -67,7 +67,7 @@ def test_a_read_only_batch_is_copied_and_stays_as_it_is() -> None:
     np.testing.assert_array_equal(_numbered_windows(), windows)
 
 
-def test_a_recycled_output_is_not_used_again_while_a_tensor_looks_at_it() -> None:
+def test_an_output_array_is_not_reused_while_a_tensor_references_it() -> None:
     pool = OutputPool()
     windows = pool.take((6, 5, 3, 3))
     windows[...] = _numbered_windows()
@@ -83,7 +83,7 @@ def test_a_recycled_output_is_not_used_again_while_a_tensor_looks_at_it() -> Non
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_batch_arrives_on_the_gpu_as_it_was() -> None:
+def test_a_batch_arrives_unchanged_on_the_gpu() -> None:
     batch = _batch(_numbered_windows())
 
     tensors = to_tensors(batch, torch.device("cuda"))

@@ -1,1 +1,1 @@
-"""Other people's formats and interfaces: one file a library, and rooms for what several of them share."""
+"""Drop-in buffers and wrappers for other libraries: one module or package per library."""

@@ -1,20 +1,20 @@
-"""Frame stacks for Gymnasium that share their frames: ``FrameStack``, ``VectorFrameStack``, and what they give.
+"""Frame-stacking wrappers for Gymnasium whose observations share frames: ``FrameStack`` and ``VectorFrameStack``.
 
-Needs the extra ``framestow[gymnasium]``. Tested with Gymnasium 1.1 to 1.4; a version outside warns once.
+Needs the extra ``framestow[gymnasium]``. Tested with Gymnasium 1.1 to 1.4; other versions give a warning.
 
 =====================================================  =================================================
-before                                                 here
+before                                                 after
 =====================================================  =================================================
 Gymnasium >= 1.0: ``FrameStackObservation(env, 4)``    ``FrameStack(env, 4)``
-the same with ``padding_type="zero"``, or an array     the same
+the same with ``padding_type="zero"`` or an array      the same
 Gymnasium < 1.0: ``FrameStack(env, num_stack=4)``      ``FrameStack(env, 4)``
-the same with ``lz4_compress=True``                    none: put the frames into a ``ReplayMemory``
+the same with ``lz4_compress=True``                    none: store the frames in a ``ReplayMemory``
 Baselines: ``FrameStack(env, k)``                      ``FrameStack(env, k, axis="channels")``
-a vector environment, for which there was none         ``VectorFrameStack(env, 4)``
+vector environments: none                              ``VectorFrameStack(env, 4)``
 =====================================================  =================================================
 
-Observations equal those of the wrapper before, at every step. A million of them take 7.4 GB, however many were looked
-at; where the frames go into a ``ReplayMemory`` instead they take 50 to 400 MB (docs/libraries.md).
+Observations equal those of the old wrapper at every step. A million of them take 7.4 GB, even after conversion to
+arrays. In a ``ReplayMemory`` they take 50 to 400 MB (docs/libraries.md).
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDis
 
 
 class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """Shows the last ``stack_size`` frames of an environment as ``LazyFrames``.
+    """Observe the last ``stack_size`` frames of an environment as ``LazyFrames``.
 
-    What ``np.asarray(observation)`` gives is what Gymnasium's ``FrameStackObservation`` gives, at every step. Each
-    frame is copied once and never changes, also where the environment writes all its frames into one array: Gymnasium's
-    wrapper shows that array ``stack_size`` times over.
+    ``np.asarray(observation)`` equals the observation of Gymnasium's ``FrameStackObservation``. Different: each frame
+    is copied once. If an environment reuses one array for all its frames, Gymnasium's wrapper returns the newest frame
+    ``stack_size`` times, and this one the true frames.
 
     >>> import gymnasium
     >>> env = FrameStack(gymnasium.make("CartPole-v1"), 3)
@@ -73,16 +73,16 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
     array([0.018, 0.018, 0.018], dtype=float32)
 
     Arguments:
-        env: an environment whose observations are a ``Box``, ``Discrete``, ``MultiBinary`` or ``MultiDiscrete``, or a
-            ``Dict`` or ``Tuple`` of those: then observations are a dict or tuple of ``LazyFrames``.
-        stack_size: frames an observation, at least 1.
-        padding_type: what stands before an episode's first frame: ``"reset"`` that frame again, ``"zero"`` the value of
-            the space that is nearest to zero, or an observation of your own.
-        axis: ``"first"`` stacks along a new first axis, ``"last"`` along a new last one, ``"channels"`` joins along the
-            frames' own last one, as Baselines does: of (84, 84, 1) come (84, 84, 4).
+        env: an environment with observations of a ``Box``, ``Discrete``, ``MultiBinary`` or ``MultiDiscrete`` space, or
+            of a ``Dict`` or ``Tuple`` of these. Dict and Tuple observations become dicts and tuples of ``LazyFrames``.
+        stack_size: frames per observation, at least 1.
+        padding_type: padding before an episode's first frame: ``"reset"`` repeats that frame, ``"zero"`` uses the
+            space's value nearest to zero, or an observation of the space.
+        axis: ``"first"`` stacks along a new first axis, ``"last"`` along a new last axis, ``"channels"`` concatenates
+            along the existing last axis, as Baselines does: (84, 84, 1) becomes (84, 84, 4).
 
-    Raises ``InvalidSettingsError`` for what cannot be stacked so, and ``InvalidStepError`` where the environment shows
-    something of another shape or dtype than its space says.
+    Raises ``InvalidSettingsError`` if the space cannot be stacked like this, and ``InvalidStepError`` if an observation
+    has another shape or dtype than the space.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         axis: StackAxis = "first",
     ) -> None:
         if isinstance(env, VectorEnv):
-            raise InvalidSettingsError(f"env is {env}: it is many environments; take VectorFrameStack(env, stack_size)")
+            raise InvalidSettingsError(f"env is {env}: a vector environment; use VectorFrameStack(env, stack_size)")
         gymnasium.utils.RecordConstructorArgs.__init__(
             self, stack_size=stack_size, padding_type=padding_type, axis=axis
         )
@@ -102,40 +102,40 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         self.observation_space = stacked_space(env.observation_space, stack_size, axis)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
         self._recent = recent_frames(env.observation_space, stack_size, padding_type, axis)
-        self._has_begun = False
+        self._is_reset = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; gives the padded first observation."""
+        """Reset the environment and return the padded first observation."""
         frame, info = self.env.reset(seed=seed, options=options)
-        kept = map_arrays(RecentFrames.kept, self._recent, frame)
-        self._has_begun = True
-        return map_arrays(RecentFrames.begin, self._recent, kept), info
+        copied = map_arrays(RecentFrames.copied, self._recent, frame)
+        self._is_reset = True
+        return map_arrays(RecentFrames.begin, self._recent, copied), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment; all but the observation is as the environment gives it."""
-        if not self._has_begun:
-            raise InvalidStepError(f"{self} has no episode: a step needs one running; call reset()")
+        """Step the environment; only the observation is replaced."""
+        if not self._is_reset:
+            raise InvalidStepError(f"{self} was not reset: step needs an open episode; call reset() first")
         frame, reward, terminated, truncated, info = self.env.step(action)
-        kept = map_arrays(RecentFrames.kept, self._recent, frame)
-        return map_arrays(RecentFrames.append, self._recent, kept), reward, terminated, truncated, info
+        copied = map_arrays(RecentFrames.copied, self._recent, frame)
+        return map_arrays(RecentFrames.append, self._recent, copied), reward, terminated, truncated, info
 
 
-class VectorFrameStack(VectorWrapper):  # which has no type parameters in Gymnasium 1.1
-    """Shows the last ``stack_size`` frames of each environment of a vector environment, as ``LazyFramesBatch``.
+class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters in Gymnasium 1.1
+    """Observe the last ``stack_size`` frames of each environment of a vector environment, as ``LazyFramesBatch``.
 
-    ``observations[i]`` is the ``LazyFrames`` of environment ``i``, to be kept; ``np.asarray(observations)`` the array
-    ``(num_envs, stack_size, *frame)``. Row by row they are what a ``FrameStack`` around each environment shows, in all
-    three modes of autoreset:
+    ``observations[i]`` is the ``LazyFrames`` of environment ``i``. ``np.asarray(observations)`` is the array
+    ``(num_envs, stack_size, *frame)``. Each row equals the observation of a ``FrameStack`` around that environment, in
+    all three autoreset modes:
 
-    ===============  =======================================================  ==============================
-    mode             where an episode ends, the observation                   the next episode begins
-    ===============  =======================================================  ==============================
-    ``NEXT_STEP``    ends in the true last frame                              with the step after that
-    ``SAME_STEP``    is the next episode's first one; ``infos["final_obs"]``  at once
-                     has the ``LazyFrames`` that end in the true last frame
-    ``DISABLED``     ends in the true last frame                              with ``reset`` and its mask;
-                                                                              the others' stacks stay
-    ===============  =======================================================  ==============================
+    ===============  =======================================================  ============================
+    mode             observation at the end of an episode                     start of the next episode
+    ===============  =======================================================  ============================
+    ``NEXT_STEP``    its newest frame is the true last frame                  at the next step
+    ``SAME_STEP``    first observation of the next episode; the               at the same step
+                     ``LazyFrames`` of the true last frame are in
+                     ``infos["final_obs"]``
+    ``DISABLED``     its newest frame is the true last frame                  at ``reset`` with a mask
+    ===============  =======================================================  ============================
 
     >>> import gymnasium
     >>> env = VectorFrameStack(gymnasium.make_vec("CartPole-v1", num_envs=2), 3)
@@ -143,8 +143,8 @@ class VectorFrameStack(VectorWrapper):  # which has no type parameters in Gymnas
     >>> observations, np.asarray(observations[1]).shape, env.single_observation_space.shape
     (LazyFramesBatch(shape=(2, 3, 4), dtype=float32), (3, 4), (3, 4))
 
-    ``autoreset_mode``: ``None`` reads it off the environment. The other arguments and what is raised are as for
-    ``FrameStack``; framestow's own vector environments lend it their frames, which it copies, once each.
+    ``autoreset_mode``: ``None`` reads the mode from the environment's metadata. The other arguments and errors are
+    those of ``FrameStack``.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class VectorFrameStack(VectorWrapper):  # which has no type parameters in Gymnas
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         if not isinstance(env, VectorEnv):
-            raise InvalidSettingsError(f"env is {env}: it is no vector environment; take FrameStack(env, stack_size)")
+            raise InvalidSettingsError(f"env is {env}: not a vector environment; use FrameStack(env, stack_size)")
         super().__init__(env)
         frame_space = env.single_observation_space
         self.single_observation_space = stacked_space(frame_space, stack_size, axis)
@@ -165,75 +165,73 @@ class VectorFrameStack(VectorWrapper):  # which has no type parameters in Gymnas
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
         self._streams = StreamsOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
         self._record = RECORDINGS[find_mode(declared_mode(env) if autoreset_mode is None else autoreset_mode)]
-        self._has_ended, self._has_begun = np.zeros(env.num_envs, np.bool_), np.zeros(env.num_envs, np.bool_)
+        self._has_ended, self._is_reset = np.zeros(env.num_envs, np.bool_), np.zeros(env.num_envs, np.bool_)
         disable_observation_copies(env)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those of ``options["reset_mask"]``; gives the observations of all."""
-        own_options = None if options is None else dict(options)  # Gymnasium's environments take the mask out of it
-        mask = np.ones(self.num_envs, np.bool_) if not options else np.array(options.get("reset_mask", self._all()))
-        frames, infos = self.env.reset(seed=seed, options=own_options)  # type: ignore[arg-type]
+        """Reset all environments, or those of ``options["reset_mask"]``; return the observations of all."""
+        copied_options = None if options is None else dict(options)  # Gymnasium's environments remove the mask
+        everywhere = np.ones(self.num_envs, np.bool_)
+        mask = np.array(options.get("reset_mask", everywhere)) if options else everywhere
+        frames, infos = self.env.reset(seed=seed, options=copied_options)  # type: ignore[arg-type]
         self._streams.begin(map_arrays(lambda rows: rows[mask], frames), np.flatnonzero(mask))
-        self._has_ended[mask], self._has_begun[mask] = False, True
+        self._has_ended[mask], self._is_reset[mask] = False, True
         return self._streams.observations(), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments; all but the observations and ``final_obs`` is as they give it."""
-        if not self._has_begun.all():
-            idle = np.flatnonzero(~self._has_begun).tolist()
-            raise InvalidStepError(f"environments {idle} have no episode: a step needs one running; call reset()")
+        """Step all environments; only the observations and ``final_obs`` are replaced."""
+        if not self._is_reset.all():
+            idle = np.flatnonzero(~self._is_reset).tolist()
+            raise InvalidStepError(f"environments {idle} were not reset: step needs open episodes; call reset() first")
         frames, rewards, terminated, truncated, infos = self.env.step(actions)
-        nothing = np.empty(self.num_envs)  # of actions, which nobody keeps here
-        rows = SteppedRows(np.arange(self.num_envs), True, nothing, frames, rewards, terminated, truncated, infos)
+        no_actions = np.empty(self.num_envs)  # actions are not stored
+        rows = SteppedRows(np.arange(self.num_envs), True, no_actions, frames, rewards, terminated, truncated, infos)
         infos = self._record(self._streams, rows, self._has_ended)
         return self._streams.observations(), rewards, terminated, truncated, infos
 
-    def _all(self) -> npt.NDArray[np.bool_]:
-        return np.ones(self.num_envs, np.bool_)
-
 
 class RecentFrames:
-    """The last frames of one array of an environment's observations, each copied once and shared from then on."""
+    """The last frames of one array of an environment's observations; each is copied once and then shared."""
 
     def __init__(self, space: Any, stack_size: int, padding: Any, axis: StackAxis) -> None:
-        """``padding``: what stands before an episode's first frame; ``None`` repeats that frame."""
+        """``padding``: frame before an episode's first frame; ``None`` repeats the first frame."""
         self._shape, self._dtype, self._axis = tuple(space.shape), np.dtype(space.dtype), axis
         self._frames: tuple[npt.NDArray[Any], ...] = ()
         self._num_padded = stack_size - 1
-        self._padding = None if padding is None else self.kept(padding)
+        self._padding = None if padding is None else self.copied(padding)
 
-    def kept(self, frame: Any) -> npt.NDArray[Any]:
-        """Copy ``frame`` and make the copy read-only; ``InvalidStepError`` if it is not as the space says."""
+    def copied(self, frame: Any) -> npt.NDArray[Any]:
+        """Return a read-only copy of ``frame``; raise ``InvalidStepError`` if it does not match the space."""
         array = np.asarray(frame)
         if array.shape != self._shape or not np.can_cast(array.dtype, self._dtype, "same_kind"):
             raise InvalidStepError(
-                f"observation is {array.dtype} of shape {array.shape}: the observation space says {self._dtype} of "
-                f"shape {self._shape}; correct the environment, or its space"
+                f"observation is {array.dtype} of shape {array.shape}: the observation space requires {self._dtype} of "
+                f"shape {self._shape}; correct the environment or its space"
             )
-        own = np.array(array, self._dtype)
-        own.flags.writeable = False
-        return own
+        copied = np.array(array, self._dtype)
+        copied.flags.writeable = False
+        return copied
 
     def begin(self, frame: npt.NDArray[Any]) -> LazyFrames:
-        """Begin an episode with ``frame``, which `kept` has given; gives the observation."""
+        """Start an episode with ``frame``, a result of ``copied``; return the observation."""
         self._frames = ((frame if self._padding is None else self._padding),) * self._num_padded + (frame,)
         return self.observation
 
     def append(self, frame: npt.NDArray[Any]) -> LazyFrames:
-        """Go on with ``frame``, which `kept` has given; gives the observation."""
+        """Add ``frame``, a result of ``copied``; return the observation."""
         self._frames = (*self._frames[1:], frame)
         return self.observation
 
     @property
     def observation(self) -> LazyFrames:
-        """The last frames."""
+        """The observation: the last frames."""
         return LazyFrames(self._frames, self._axis)
 
 
 class StreamsOfFrames:
-    """The last frames of each environment of a vector environment: `step_recording` feeds it in place of a memory."""
+    """The last frames of each environment of a vector environment. ``step_recording`` uses it like a memory."""
 
     def __init__(self, space: Any, num_envs: int, stack_size: int, padding_type: Any, axis: StackAxis) -> None:
         trees = [recent_frames(space, stack_size, padding_type, axis) for _ in range(num_envs)]
@@ -241,7 +239,7 @@ class StreamsOfFrames:
         self._num_streams, self.stack = num_envs, stack_size
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
-        """Begin an episode on each of ``env_ids``, all where ``None``, with its row of ``frames``."""
+        """Start an episode in each of ``env_ids``, by default all, with its row of ``frames``."""
         self._each(RecentFrames.begin, frames, env_ids)
 
     def append(
@@ -257,24 +255,24 @@ class StreamsOfFrames:
         self._each(RecentFrames.append, frames, env_ids)
 
     def observations(self) -> Any:
-        """What each environment shows: a ``LazyFramesBatch``, or a dict or tuple of them."""
+        """Return the observations of all environments: a ``LazyFramesBatch``, or a dict or tuple of them."""
         return map_arrays(lambda recent: LazyFramesBatch(one.observation for one in recent), self._streams)
 
     def _each(self, change: Any, frames: Any, streams: Sequence[int] | npt.NDArray[np.integer[Any]] | None) -> None:
         numbers = range(self._num_streams) if streams is None else streams
 
-        def kept_rows(recent: list[RecentFrames], rows: Any) -> list[npt.NDArray[Any]]:
-            return [recent[number].kept(row) for number, row in zip(numbers, rows, strict=True)]
+        def copied_rows(recent: list[RecentFrames], rows: Any) -> list[npt.NDArray[Any]]:
+            return [recent[number].copied(row) for number, row in zip(numbers, rows, strict=True)]
 
         def change_each(recent: list[RecentFrames], rows: list[npt.NDArray[Any]]) -> None:
             for number, row in zip(numbers, rows, strict=True):
                 change(recent[number], row)
 
-        map_arrays(change_each, self._streams, map_arrays(kept_rows, self._streams, frames))
+        map_arrays(change_each, self._streams, map_arrays(copied_rows, self._streams, frames))
 
 
 def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxis) -> Any:
-    """Make a ``RecentFrames`` for each array of observations of ``space``, in the form of the observation."""
+    """Return one ``RecentFrames`` per array of an observation of ``space``, in the structure of the observation."""
     if isinstance(padding_type, str) and padding_type in ("reset", "zero"):
         padding = create_zero_array(space)
     elif isinstance(padding_type, str) or padding_type not in space:
@@ -284,20 +282,20 @@ def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxi
     else:
         padding = padding_type
 
-    def made(space: Any, padding: Any) -> Any:
+    def recent(space: Any, padding: Any) -> Any:
         if isinstance(space, spaces.Dict):
-            return {key: made(part, padding[key]) for key, part in space.spaces.items()}
+            return {key: recent(part, padding[key]) for key, part in space.spaces.items()}
         if isinstance(space, spaces.Tuple):
-            return tuple(map(made, space.spaces, padding))
+            return tuple(map(recent, space.spaces, padding))
         repeats_first = isinstance(padding_type, str) and padding_type == "reset"
         return RecentFrames(space, stack_size, None if repeats_first else padding, axis)
 
-    return made(space, padding)
+    return recent(space, padding)
 
 
 def stacked_space(space: gymnasium.Space[Any], stack_size: int, axis: StackAxis) -> gymnasium.Space[Any]:
-    """Make the space of ``stack_size`` frames of ``space``; along the first axis it is Gymnasium's."""
-    stack_size = whole_number("stack_size", stack_size, 1, rule="it must be at least 1; take 4")
+    """Return the space of stacks of ``stack_size`` frames of ``space``."""
+    stack_size = whole_number("stack_size", stack_size, 1, rule="it must be at least 1; give 4")
     one_of("axis", axis, STACK_AXES)
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: stacked_space(part, stack_size, axis) for key, part in space.spaces.items()})
@@ -309,6 +307,6 @@ def stacked_space(space: gymnasium.Space[Any], stack_size: int, axis: StackAxis)
         low, high = (np.asarray(LazyFrames([bound] * stack_size, axis)) for bound in (space.low, space.high))
         return spaces.Box(low, high, dtype=space.dtype.type)
     raise InvalidSettingsError(
-        f"observation space {space} with axis={axis!r}: frames of a Box are stacked, with axis='first' those of a "
-        "Discrete, MultiBinary or MultiDiscrete too, and Dicts and Tuples of them; convert it in a wrapper"
+        f"observation space {space} with axis={axis!r}: only Box spaces can be stacked, and with axis='first' also "
+        "Discrete, MultiBinary and MultiDiscrete, and Dicts and Tuples of these; convert it in a wrapper"
     )

@@ -1,12 +1,16 @@
-"""Replay buffers for Stable-Baselines3, in about a hundredth of the memory; tested with its versions 2.7 to 2.9.
+"""Replay buffers for Stable-Baselines3 that need about a hundredth of the memory. Tested with versions 2.7 to 2.9.
 
-``DQN("CnnPolicy", env, replay_buffer_class=ReplayBuffer)`` is all that changes: with the same seed it learns the same
-weights, bit for bit. docs/libraries.md has figures, and what behaves better.
+::
+
+    DQN("CnnPolicy", env)                                    # before
+    DQN("CnnPolicy", env, replay_buffer_class=ReplayBuffer)  # after
+
+With the same seed, the agent learns the same weights, bit for bit. docs/libraries.md has measurements and differences.
 
 =====================  ==========================================================================================
-``ReplayBuffer``       for any off-policy algorithm, of arrays or Dict observations, any number of environments
-``DictReplayBuffer``   the same, and an instance of Stable-Baselines3's class of that name
-``NStepReplayBuffer``  returns of several steps; give it ``replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}``
+``ReplayBuffer``       for all off-policy algorithms, array or Dict observations, any number of environments
+``DictReplayBuffer``   the same, as a subclass of Stable-Baselines3's ``DictReplayBuffer``
+``NStepReplayBuffer``  n-step returns: ``replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}``
 ``HerReplayBuffer``    hindsight goals, for environments with ``achieved_goal`` and ``desired_goal``
 =====================  ==========================================================================================
 """
@@ -22,14 +26,14 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.drop_in.paired_steps import several_steps
+from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.replay.batch import Batch
 
 warn_of_untested_version("stable-baselines3", "2.7", "2.9")
 
-import torch  # noqa: E402 -- behind the check that names the extra
+import torch  # noqa: E402 -- after the check that names the extra
 from gymnasium import spaces  # noqa: E402
 from stable_baselines3.common import buffers  # noqa: E402
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples  # noqa: E402
@@ -47,19 +51,28 @@ _ARGUMENTS_OF = {
 
 
 class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a library without types
-    """What ``DQN``, ``SAC``, ``TD3`` and their like take as ``replay_buffer_class``.
+    """Replay buffer for ``DQN``, ``SAC``, ``TD3`` and the other off-policy algorithms, with packed observations.
 
-    The arguments up to ``handle_timeout_termination`` are Stable-Baselines3's, and so are shapes, dtypes and devices of
-    what is sampled, and the indices that ``np.random`` draws. ``optimize_memory_usage`` decides about these indices
-    alone (where it is set, the oldest row of a full buffer is not drawn): every frame is kept once either way, and
-    every next observation is the true one. So it goes together with ``handle_timeout_termination``.
+    ::
 
-    ``frame_stack``: frames of an observation; ``None`` finds out. ``threads``: how many unpack a batch.
-    ``storage``: ``"packed"``, or ``"raw"`` for frames as they are, each once.
+        DQN("CnnPolicy", env, buffer_size=1_000_000, replay_buffer_class=ReplayBuffer)
 
-    Raises ``InvalidSettingsError`` for what cannot work and for arguments of other classes. Raises
-    ``InvalidStepError``, before it is stored, for a step that breaks a rule of the memory's: a reward that is not
-    finite, an action that is not of its space, an observation that would change when it is cast.
+    Same as Stable-Baselines3's ``ReplayBuffer``: the arguments up to ``handle_timeout_termination``, the indices drawn
+    by ``np.random``, and the shapes, dtypes and devices of samples.
+
+    Different: each frame is stored once, and every next observation is the true one. ``optimize_memory_usage`` only
+    affects the drawn indices (the oldest row of a full buffer is not drawn). You may combine it with
+    ``handle_timeout_termination``.
+
+    Arguments:
+        frame_stack: frames per observation; ``None`` detects it.
+        threads: number of threads that unpack a batch.
+        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+
+    Raises:
+        InvalidSettingsError: invalid settings, or arguments of another buffer class.
+        InvalidStepError: ``add`` was given a reward that is not finite, an action outside its space, or an observation
+            that would change when cast. Nothing is stored.
     """
 
     def __init__(
@@ -78,23 +91,22 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         **others: Any,
     ) -> None:
         _refuse(others, type(self).__name__)
-        # Past the parent that makes arrays, to the one that reads the arguments.
+        # Skip the parent that allocates arrays.
         super(buffers.ReplayBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs)
         self.buffer_size = max(buffer_size // n_envs, 1)
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self._lay_out(observation_space, self.obs_shape, action_space, frame_stack, threads, storage)
+        self._init_rows(observation_space, self.obs_shape, action_space, frame_stack, threads, storage)
 
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        """Draw ``batch_size`` transitions by ``np.random``: a row, all equally likely, then one of its environments.
+        """Sample ``batch_size`` transitions with ``np.random``: uniform rows, then uniform environments.
 
-        ``env``: a ``VecNormalize`` whose statistics normalize what was drawn. Raises ``NothingToSampleError`` while
-        there is nothing.
+        ``env``: a ``VecNormalize`` that normalizes the samples. Raises ``NothingToSampleError`` if the buffer is empty.
         """
-        return self._get_samples(self._drawn_rows(batch_size), env=env)
+        return self._get_samples(self._draw_rows(batch_size), env=env)
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        batch = self._drawn_batch(batch_inds)
+        batch = self._draw_batch(batch_inds)
         return self._samples(
             batch.observation,
             batch.action,
@@ -114,7 +126,7 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         env: Any,
         discounts: Array | None = None,
     ) -> ReplayBufferSamples | DictReplayBufferSamples:
-        """Give tensors, as Stable-Baselines3 makes them, of arrays that are nobody else's."""
+        """Return arrays as Stable-Baselines3's samples. The arrays must not be shared, except the observations."""
         kind = DictReplayBufferSamples if isinstance(observation, dict) else ReplayBufferSamples
         return kind(
             observations=self._observation_tensors(observation, env),
@@ -131,44 +143,49 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
 
     @staticmethod
     def _own(tensor: torch.Tensor, is_copy: bool) -> torch.Tensor:
-        # Both observations are views of the same frames, but a learner may write to its tensors, and look at them with
-        # ``.view``: so each is copied, once (70 of 185 µs for 32 stacks of four frames).
+        # Both observations are views of the same frames. A learner may write to its tensors or call ``.view``, so each
+        # is copied once (70 of 185 µs for 32 stacks of four frames).
         if is_copy or tensor.device.type != "cpu":
             return tensor.contiguous()
         return tensor.clone(memory_format=torch.contiguous_format)
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[misc]  # a library without types
-    """A `ReplayBuffer` of Dict observations that is an instance of Stable-Baselines3's ``DictReplayBuffer`` too.
+    """A `ReplayBuffer` for Dict observations that is also a subclass of Stable-Baselines3's ``DictReplayBuffer``.
 
-    Raises ``InvalidSettingsError`` for any other observation space.
+    Raises ``InvalidSettingsError`` if the observation space is not a ``Dict``.
     """
 
     def __init__(self, buffer_size: int, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
         if not isinstance(observation_space, spaces.Dict):
             raise InvalidSettingsError(
-                f"observation_space is {observation_space}: DictReplayBuffer takes a Dict; take ReplayBuffer"
+                f"observation_space is {observation_space}: DictReplayBuffer needs a Dict space; use ReplayBuffer"
             )
         super().__init__(buffer_size, observation_space, *args, **kwargs)
 
 
 class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignore[misc]  # a library without types
-    """A `ReplayBuffer` whose rewards are returns of ``n_steps`` steps, with their ``discounts``.
+    """A `ReplayBuffer` whose rewards are n-step returns, with their ``discounts``.
 
-    What is sampled is bit for bit that of Stable-Baselines3's class, which it is an instance of: returns are summed in
-    ``float32`` as there. It takes Dict observations and ``optimize_memory_usage`` too. No return goes on behind a reset
-    that no flag told, such as that of a second ``learn``.
+    ::
+
+        DQN("CnnPolicy", env, replay_buffer_class=NStepReplayBuffer, replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99})
+
+    Same as Stable-Baselines3's class: the samples, bit for bit (returns are summed in ``float32``).
+
+    Different: Dict observations and ``optimize_memory_usage`` are supported. A return never crosses a reset without a
+    flag, for example the reset of a second ``learn``.
     """
 
     def __init__(self, *args: Any, n_steps: int = 3, gamma: float = 0.99, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if n_steps < 1:
-            raise InvalidSettingsError(f"n_steps is {n_steps}: a return has at least the step's own reward; give 1")
+            raise InvalidSettingsError(f"n_steps is {n_steps}: it must be at least 1; the default is 3")
         self.n_steps, self.gamma = n_steps, gamma
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        steps = several_steps(self._steps, self._drawn_indices(batch_inds), self.n_steps)
-        # In float32 and in this order, as Stable-Baselines3 does: another order gives other last bits.
+        steps = steps_following(self._steps, self._draw_indices(batch_inds), self.n_steps)
+        # Same dtype and order as Stable-Baselines3, for equal last bits.
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32).reshape(1, -1)
         discounted = self._normalize_reward(steps.rewards, env) * discounts * steps.is_step
         return self._samples(
@@ -183,11 +200,12 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
 
 
 class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # type: ignore[misc]  # as above
-    """Hindsight experience replay: some transitions get a goal that their episode reached later.
+    """Hindsight experience replay: replaces the goal of some transitions by one that their episode reached later.
 
-    An instance of Stable-Baselines3's class, with its arguments, and of our `DictReplayBuffer`. It draws, relabels and
-    calls ``compute_reward`` as there: batches are equal to the last bit. `truncate_last_trajectory` changes no flag:
-    the last step bootstraps from its own next observation, with ``handle_timeout_termination=False`` too.
+    Same as Stable-Baselines3's class: arguments, draws, calls of ``compute_reward`` and batches, bit for bit.
+
+    Different: ``truncate_last_trajectory`` changes no flag. The last step bootstraps from its true next observation,
+    also with ``handle_timeout_termination=False``.
     """
 
     def __init__(
@@ -208,7 +226,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         threads: int = 1,
         storage: str = "packed",
     ) -> None:
-        # Past the library's constructor, which makes an empty dict a transition (some 150 bytes) whoever reads it.
+        # Skip the library's constructor, which allocates an empty dict of about 150 bytes per transition.
         super(her_replay_buffer.HerReplayBuffer, self).__init__(
             buffer_size,
             observation_space,
@@ -227,7 +245,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         self.infos = np.empty((self.buffer_size if copy_info_dict else 0, n_envs), object)
 
     def reset(self) -> None:
-        """Forget every step and every episode."""
+        """Remove all steps and episodes."""
         super().reset()
         shape = self.buffer_size, self.n_envs
         self.ep_start, self.ep_length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -242,20 +260,20 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
     ) -> DictReplayBufferSamples:
         if self.env is None:
             raise InvalidSettingsError(
-                "env is None: compute_reward of the environment gives rewards; call set_env(env)"
+                "env is None: the environment's compute_reward computes the rewards; call set_env(env)"
             )
         batch = self._batch_of(batch_indices, env_indices)
         goals = self._sample_goals(batch_indices, env_indices)
-        was: Any = batch.observation
-        led_to: Any = batch.next_observation
+        observation: Any = batch.observation
+        next_observation: Any = batch.next_observation
         infos: Any = [{} for _ in batch_indices]
         if self.copy_info_dict:
             infos = copy.deepcopy(self.infos[batch_indices, env_indices])
-        (rewards,) = self.env.env_method("compute_reward", led_to["achieved_goal"], goals, infos, indices=[0])
+        (rewards,) = self.env.env_method("compute_reward", next_observation["achieved_goal"], goals, infos, indices=[0])
         return self._hindsight_samples(
             batch,
-            {**was, "desired_goal": goals},
-            {**led_to, "desired_goal": goals},
+            {**observation, "desired_goal": goals},
+            {**next_observation, "desired_goal": goals},
             rewards.astype(np.float32),
             env,
         )
@@ -271,18 +289,18 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         return self._samples(observation, batch.action, next_observation, dones, rewards, env)
 
     def truncate_last_trajectory(self) -> None:
-        """Let episodes end that have not ended: they can be drawn, and the next step of each begins another one."""
-        going_on = np.flatnonzero(self._current_ep_start != self.pos)
-        if not going_on.size:
+        """End all open episodes: they become sampleable, and the next step of each environment starts a new one."""
+        open_envs = np.flatnonzero(self._current_ep_start != self.pos)
+        if not open_envs.size:
             return
         warnings.warn(
-            "The last trajectory in the replay buffer will be truncated. If its episode goes on, load the buffer with "
+            "The last trajectory in the replay buffer will be truncated. To continue its episode, load the buffer with "
             "truncate_last_traj=False",
             stacklevel=2,
         )
-        for number in going_on.tolist():
-            self._compute_episode_length(number)
-        self._steps.begin_anew()
+        for env_id in open_envs.tolist():
+            self._compute_episode_length(env_id)
+        self._steps.start_new_episodes()
 
 
 def _goal_strategy(strategy: Any) -> GoalSelectionStrategy:
@@ -295,9 +313,9 @@ def _goal_strategy(strategy: Any) -> GoalSelectionStrategy:
 
 
 def _refuse(arguments: dict[str, Any], class_name: str) -> None:
-    """Refuse arguments that a class does not take, by the name of the class that does."""
+    """Raise ``InvalidSettingsError`` for unknown arguments, naming the class that has them."""
     for name in arguments:
-        for taker, names in _ARGUMENTS_OF.items():
+        for owner, names in _ARGUMENTS_OF.items():
             if name in names:
-                raise InvalidSettingsError(f"{name} is an argument of {taker}, not of {class_name}: take {taker}")
-        raise InvalidSettingsError(f"{name} is no argument of {class_name}: leave it out")
+                raise InvalidSettingsError(f"{name} is an argument of {owner}, not of {class_name}: use {owner}")
+        raise InvalidSettingsError(f"{name} is not an argument of {class_name}: remove it")

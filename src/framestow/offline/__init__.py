@@ -1,15 +1,15 @@
-"""Datasets in the formats of other libraries, read into memories and written from them.
+"""Import datasets of other libraries into a memory, and export a memory as such a dataset.
 
 Minari needs the extra ``framestow[offline]``. docs/libraries.md has examples.
 
-======================  =====================================================================
-``MinariData``          a Minari dataset: ``import_into(memory)``
-``export_minari``       write a memory's episodes as a Minari dataset
-``MinariDescription``   id and metadata of the dataset that ``export_minari`` writes
-``DqnReplay``           the DQN Replay Dataset, of Dopamine's checkpoints: ``import_into(memory)``
-``export_dqn_replay``   write a memory in that layout
-``Transferred``         what an import or export returns: what was transferred, what was left out
-======================  =====================================================================
+======================  ===========================================================================
+``MinariData``          a Minari dataset: ``MinariData.open(folder).import_into(memory)``
+``export_minari``       writes a memory's episodes as a Minari dataset
+``MinariDescription``   id and metadata of a dataset written by ``export_minari``
+``DqnReplay``           the DQN Replay Dataset: ``DqnReplay.open(folder).import_into(memory)``
+``export_dqn_replay``   writes a memory in the layout of the DQN Replay Dataset
+``Transferred``         result of an import or export: counts, skipped steps and notes
+======================  ===========================================================================
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``name`` when it is first asked for."""
+    """Import ``name`` at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module 'framestow.offline' has no attribute {name!r}")
     value = getattr(import_module(f"framestow.offline.{_MODULES[name]}"), name)

@@ -1,4 +1,8 @@
-"""One checkpoint of Dopamine's replay memory, of which the DQN Replay Dataset is made: its files and their order."""
+"""Checkpoints of Dopamine's replay memory, the files of the DQN Replay Dataset.
+
+``GzipArrayReader`` and ``GzipArrayWriter`` read and write its gzipped arrays. ``Checkpoint`` reads one ring in the
+order of time.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +33,9 @@ DAMAGES = (gzip.BadGzipFile, EOFError, zlib.error, ValueError, TypeError)
 
 
 class GzipArrayReader:
-    """An array of ``numpy.save`` in a gzip file, read from its first item on.
+    """Reads an array of ``numpy.save`` in a gzip file from start to end, without pickle.
 
-    Nothing is unpickled. Raises ``DamagedDataError``, naming the file, for bytes that are no such array, ``OSError``
-    where the disk refuses.
+    Raises ``DamagedDataError`` if the file is not such an array, ``OSError`` if reading fails.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,11 +63,11 @@ class GzipArrayReader:
 
     @property
     def compressed_bytes_read(self) -> int:
-        """Bytes of the file that were read so far."""
+        """Number of bytes of the file read so far."""
         return self._file.tell()
 
     def read(self, count: int | None = None) -> npt.NDArray[Any]:
-        """Give the next ``count`` items, all that are left by default or where there are fewer, in a fresh array."""
+        """Return up to ``count`` next items in a new array; by default all remaining ones."""
         wanted = self._left if count is None else min(count, self._left)
         items = np.empty((wanted, *self.shape[1:]), self.dtype)
         view = items.view(np.uint8).reshape(-1).data
@@ -81,7 +84,7 @@ class GzipArrayReader:
         return items
 
     def skip(self, count: int) -> None:
-        """Go over the next ``count`` items."""
+        """Skip the next ``count`` items."""
         left = min(count, self._left) * self._item_bytes
         self._left -= min(count, self._left)
         try:
@@ -94,40 +97,38 @@ class GzipArrayReader:
             raise self._damaged(error) from error
 
     def finish(self) -> None:
-        """Read to the end, where the file's checksum is compared; raise ``DamagedDataError`` if it is another one."""
+        """Read to the end; raise ``DamagedDataError`` if the checksum is wrong or the file continues."""
         self.skip(self._left)
         try:
             rest = self._gzip.read(1)
         except DAMAGES as error:
             raise self._damaged(error) from error
         if rest:
-            raise self._damaged(ValueError(f"it goes on behind the array of shape {self.shape}"))
+            raise self._damaged(ValueError(f"it has more bytes than the array of shape {self.shape}"))
 
     def _read_header(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        # NumPy's own reader evaluates the header as Python, which fails in many ways where bytes are damaged.
+        # NumPy evaluates the header as Python, which fails in many ways for damaged bytes.
         start = self._gzip.read(8)
         if start[:6] != b"\x93NUMPY" or start[6:7] not in (b"\x01", b"\x02"):
-            raise ValueError(f"it begins with {start!r}")
+            raise ValueError(f"its first bytes are {start!r}")
         length = int.from_bytes(self._gzip.read(2 if start[6] == 1 else 4), "little")
         header = self._gzip.read(min(length, LONGEST_HEADER))
-        told = HEADER.fullmatch(header)
-        if told is None:
-            raise ValueError(f"its header reads {header!r}")
-        shape = tuple(int(side) for side in re.findall(rb"\d+", told["shape"]))
-        if told["fortran"] == b"True" and len(shape) > 1:
-            raise ValueError("it is in Fortran's order")
-        return shape, np.dtype(told["dtype"].decode())
+        fields = HEADER.fullmatch(header)
+        if fields is None:
+            raise ValueError(f"its header is {header!r}")
+        shape = tuple(int(side) for side in re.findall(rb"\d+", fields["shape"]))
+        if fields["fortran"] == b"True" and len(shape) > 1:
+            raise ValueError("it is in Fortran order")
+        return shape, np.dtype(fields["dtype"].decode())
 
     def _damaged(self, error: Exception) -> DamagedDataError:
-        return DamagedDataError(
-            f"{self.path}: it must be a NumPy array in gzip, whole, and is not: {error}; fetch it again"
-        )
+        return DamagedDataError(f"{self.path}: it is not a complete NumPy array in gzip: {error}; download it again")
 
 
 class GzipArrayWriter:
-    """Writes what ``GzipArrayReader`` and ``numpy.load`` read, some items at a time; the shape is known before.
+    """Writes a gzipped array of known shape, some items at a time, for ``GzipArrayReader`` and ``numpy.load``.
 
-    The same items make the same bytes: no time and no name is written.
+    Equal items give equal bytes: the file has no time and no name.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike, compression_level: int) -> None:
@@ -154,27 +155,27 @@ class GzipArrayWriter:
         finally:
             self._file.close()
         if kind is None and self._left:
-            raise AssertionError(f"{self._left} of the items announced were not written")
+            raise AssertionError(f"{self._left} of the announced items were not written")
 
     def write(self, items: npt.NDArray[Any]) -> None:
-        """Write the next ``items``, ``(n, *item)``, cast to the array's dtype where that keeps every value."""
+        """Write the next ``items``, ``(n, *item)``, cast to the array's dtype."""
         if items.shape[1:] != self._item_shape or len(items) > self._left:
-            raise AssertionError(f"items of shape {items.shape} where {self._left} of {self._item_shape} are to come")
+            raise AssertionError(f"items have shape {items.shape}, expected up to {self._left} of {self._item_shape}")
         self._gzip.write(np.ascontiguousarray(items, self._dtype).data)
         self._left -= len(items)
 
     def write_one(self, item: npt.ArrayLike) -> None:
-        """Write the whole of an array without axes."""
+        """Write the only value of an array without axes."""
         self._gzip.write(np.asarray(item, self._dtype).tobytes())
         self._left -= 1
 
 
 ELEMENTS = ("observation", "action", "reward", "terminal")
-SLOTS_AT_ONCE = 256  # frames that are in RAM together, a few times over while they are unpacked
+SLOTS_AT_ONCE = 256  # frames in RAM at once
 
 
 class Slots(NamedTuple):
-    """Some consecutive slots: a frame, what was done then, what that gave, and whether it ended the episode."""
+    """Consecutive slots: frames, the actions and rewards at these frames, and whether the episode ended there."""
 
     frames: npt.NDArray[Any]
     actions: npt.NDArray[Any]
@@ -184,15 +185,15 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The arrays of one ring of ``num_slots`` slots.
+    """One ring of ``num_slots`` slots, stored as arrays.
 
-    Dopamine's ``add_count`` says how many slots were ever written: it is where the next one goes, modulo the slots.
-    The dataset's rings were written out one slot before they were full, so that of the N-th one::
+    ``add_count`` is the number of slots ever written; modulo ``num_slots`` it is the next slot. The dataset's rings
+    were saved one slot before they were full. So ring N has::
 
-        slots      0 .. num_slots - 2      what was played then, in the order of time
-        slot       num_slots - 1           of ring 0: never written; of ring N: the last step of ring N - 1
+        slots 0 to num_slots - 2: its steps, in the order of time
+        slot num_slots - 1:       never written in ring 0; otherwise the last step of ring N - 1
 
-    Where ``add_count`` is not there (``None``), that is what is assumed, and the last slot is left alone.
+    If ``add_count`` is missing (``None``), this is assumed, and the last slot is ignored.
     """
 
     folder: Path
@@ -203,17 +204,17 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: Path, number: int) -> Checkpoint:
-        """Read what the headers say.
+        """Open checkpoint ``number`` and read the headers of its files.
 
-        Raises ``InvalidSettingsError`` where a file is missing, ``DamagedDataError`` where one is not as it must be.
+        Raises ``InvalidSettingsError`` if a file is missing, ``DamagedDataError`` if a header is invalid.
         """
         shapes, dtypes = {}, {}
         for element in ELEMENTS:
             path = file_of(folder, element, number)
             if not path.is_file():
                 raise InvalidSettingsError(
-                    f"{folder}: checkpoint {number} has no file {path.name}: a checkpoint is made of "
-                    f"{', '.join(ELEMENTS)}; fetch it, or choose other checkpoints"
+                    f"{folder}: checkpoint {number} has no file {path.name}: a checkpoint has the arrays "
+                    f"{', '.join(ELEMENTS)}; download it, or select other checkpoints"
                 )
             with GzipArrayReader(path) as array:
                 shapes[element], dtypes[element] = array.shape, array.dtype
@@ -226,16 +227,16 @@ class Checkpoint:
             or kinds["reward"] not in "fiu"
             or kinds["terminal"] not in "iub"
         ):
-            told = ", ".join(f"{name} {dtypes[name]} {shapes[name]}" for name in ELEMENTS)
+            found = ", ".join(f"{name} {dtypes[name]} {shapes[name]}" for name in ELEMENTS)
             raise DamagedDataError(
-                f"{folder}: checkpoint {number} has {told}: each has one entry a step; fetch it again"
+                f"{folder}: checkpoint {number} has {found}: each must have one entry per step; download it again"
             )
         frame = FrameSpec(shapes["observation"][1:], dtypes["observation"])
         return cls(folder, number, num_slots, frame, _add_count(folder, number))
 
     @property
     def spans(self) -> list[range]:
-        """The slots that hold steps, in the order of time: two spans where the ring has been overwritten partly."""
+        """The slots with steps in the order of time: two spans if the ring was partly overwritten."""
         if self.add_count is None:
             return [range(self.num_slots - 1)]
         if self.add_count < self.num_slots:
@@ -245,17 +246,17 @@ class Checkpoint:
 
     @property
     def begins_a_run(self) -> bool:
-        """Whether its first slot is the first that was ever written."""
+        """Whether its first step is the first step of the run."""
         return self.add_count is None or self.add_count <= self.num_slots
 
     def follows(self, other: Checkpoint) -> bool:
-        """Whether its first step comes right after the last one of ``other``."""
+        """Return whether its first step directly follows the last step of ``other``."""
         if self.add_count is None or other.add_count is None:
             return False
         return self.add_count - self.num_slots == other.add_count
 
     def overlaps(self, other: Checkpoint) -> bool:
-        """Whether it holds steps that ``other``, an older state of the same ring, holds too."""
+        """Return whether it shares steps with ``other``, an older state of the same ring."""
         if self.add_count is None or other.add_count is None or self.num_slots != other.num_slots:
             return False
         return 0 < self.add_count - other.add_count < self.num_slots
@@ -267,24 +268,24 @@ class Checkpoint:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of its arrays when Dopamine has loaded them: int32, float32 and uint8 beside each frame."""
+        """Bytes of its arrays in RAM, as loaded by Dopamine: each frame, int32, float32 and uint8."""
         return self.num_slots * (self.frame.nbytes + 4 + 4 + 1)
 
     @property
     def bytes_to_read(self) -> int:
-        """Bytes of files that ``slots`` reads: the frames of an overwritten ring are gone through twice."""
+        """Bytes of files that ``slots`` reads; the frames of an overwritten ring are read twice."""
         frame_bytes = file_of(self.folder, "observation", self.number).stat().st_size
         return self.file_bytes + (len(self.spans) - 1) * frame_bytes
 
     def column(self, element: str) -> npt.NDArray[Any]:
-        """Give all of ``action``, ``reward`` or ``terminal``, slot by slot."""
+        """Return the array ``action``, ``reward`` or ``terminal``, by slot."""
         with GzipArrayReader(file_of(self.folder, element, self.number)) as array:
             column = array.read()
             array.finish()
         return column.astype(np.bool_) if element == "terminal" else column
 
     def slots(self, progress: Progress) -> Iterator[Slots]:
-        """Give the steps in the order of time, ``SLOTS_AT_ONCE`` at a time; ``progress`` counts bytes of files."""
+        """Yield the steps in the order of time, ``SLOTS_AT_ONCE`` at a time; ``progress`` counts bytes of files."""
         actions, rewards, terminals = (self.column(element) for element in ELEMENTS[1:])
         total = self.bytes_to_read
         path = file_of(self.folder, "observation", self.number)
@@ -298,13 +299,13 @@ class Checkpoint:
                     some = frames.read(stop - start)
                     yield Slots(some, actions[start:stop], rewards[start:stop], terminals[start:stop])
                     progress(done + frames.compressed_bytes_read, total)
-                if number == 0:  # once: the checksum is that of the whole file
+                if number == 0:  # once, since the checksum covers the whole file
                     frames.finish()
             done += frame_bytes
         progress(total, total)
 
     def blank_slots_from(self, firsts: list[int]) -> list[int]:
-        """Count, for each of ``firsts`` in ascending order, how many slots from it on are blank: all zeros."""
+        """Return the number of consecutive blank (all-zero) slots from each of ``firsts`` on, which ascend."""
         actions, rewards, terminals = (self.column(element) for element in ELEMENTS[1:])
         is_blank = (actions == 0) & (rewards == 0) & ~terminals
         counts = []
@@ -323,17 +324,17 @@ class Checkpoint:
 
 
 def file_of(folder: Path, element: str, number: int) -> Path:
-    """Path of one of the arrays of checkpoint ``number``."""
+    """Return the path of an array of checkpoint ``number``."""
     return folder / f"$store$_{element}_ckpt.{number}.gz"
 
 
 def count_file_of(folder: Path, name: str, number: int) -> Path:
-    """Path of ``add_count`` or ``invalid_range`` of checkpoint ``number``."""
+    """Return the path of ``add_count`` or ``invalid_range`` of checkpoint ``number``."""
     return folder / f"{name}_ckpt.{number}.gz"
 
 
 def checkpoint_numbers(folder: Path) -> list[int]:
-    """Numbers of the checkpoints in ``folder``, in ascending order."""
+    """Return the numbers of the checkpoints in ``folder``, ascending."""
     pattern = re.compile(r"\$store\$_observation_ckpt\.(\d+)\.gz")
     found = (pattern.fullmatch(file.name) for file in folder.iterdir())
     return sorted(int(match[1]) for match in found if match)
@@ -346,7 +347,7 @@ def _add_count(folder: Path, number: int) -> int | None:
     with GzipArrayReader(path) as array:
         if array.shape not in ((), (1,)) or array.dtype.kind not in "iu":
             raise DamagedDataError(
-                f"{path}: it holds {array.dtype} of shape {array.shape}, not one number; fetch it again"
+                f"{path}: it has {array.dtype} of shape {array.shape}, but must be one integer; download it again"
             )
         count = int(array.read().reshape(-1)[0])
         array.finish()

@@ -1,4 +1,7 @@
-"""The DQN Replay Dataset (Agarwal et al. 2020) and other files of Dopamine, read and written."""
+"""Import and export of the DQN Replay Dataset (Agarwal et al. 2020), and of other Dopamine checkpoints.
+
+``DqnReplay`` imports, ``export_dqn_replay`` exports.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +34,33 @@ from framestow.offline.transfer import Progress, Transferred, no_progress, unfin
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 
-RESETS_LOOKED_AT = 8  # to see how many blank slots stand before an episode
-NO_BEGINNING = "steps of an episode whose beginning is not there"
-NO_SUCCESSOR = "last slots, whose next frame is not there"
+NUM_RESETS_INSPECTED = 8  # to detect the number of blank slots before an episode
+NO_BEGINNING = "steps of an episode whose beginning is missing"
+NO_SUCCESSOR = "last slots, whose next frame is missing"
 
 
 @dataclass(frozen=True)
 class DqnReplay:
     """Checkpoints in Dopamine's layout: ``$store$_observation_ckpt.N.gz``, and ``action``, ``reward``, ``terminal``.
 
-    Slot t of a checkpoint holds a frame, what was done then, what that gave, and whether it ended the episode; the
-    frame that it led to is slot t + 1's. So of one episode::
+    ::
+
+        data = DqnReplay.open("Pong/1/replay_logs")
+        transferred = data.import_into(memory)
+
+    Slot t has a frame, the action and reward at this frame, and whether the episode ended. Slot t + 1 has the next
+    frame. An episode looks like this::
 
         slots         blank  blank  blank   f0       f1     ...  fn                 blank ...
         transition                          f0->f1   f1->f2 ...  fn->a black frame
 
-    The blank ones, all zeros, ``padding`` of them, are Dopamine's stack before the first frame; they are no steps.
-    What the last step of a terminated episode led to was never written: a black frame stands there, as it does when
-    Dopamine draws that step, and the discount is 0, so that nothing is computed from it. The layout has no truncation:
-    Dopamine marked episodes that ran out of time as terminal, and so they stay here.
+    ``padding`` blank slots, all zeros, are Dopamine's padding of the first stack. They are not steps.
 
-    Checkpoints that follow on one another, as the dataset's do, go over without a seam (see ``Checkpoint``). Else what
-    stands before the first terminal is left out: the stacks that its steps were taken on are not known. Steps that
-    are left out are counted.
+    * The frame after a terminated episode is not in the dataset. The last transition gets a black frame, as in
+      Dopamine, and the discount 0.
+    * The layout has no truncation flag. Dopamine marks episodes that reached the time limit as terminal.
+    * Checkpoints that directly follow each other, as in the dataset, are joined without a gap. Otherwise the steps
+      before the first terminal are skipped and counted, because their stacks are unknown.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -68,24 +75,23 @@ class DqnReplay:
         padding: int | None = None,
         num_actions: int | None = None,
     ) -> DqnReplay:
-        """Look at the headers, the actions, and the first few resets.
+        """Open the checkpoints in ``folder``; read the headers, the actions, and the first few resets.
 
         Arguments:
-            folder: where the files are, or the one above its ``replay_logs``.
-            checkpoints: which to take, in ascending order; all by default.
-            padding: blank slots before an episode; ``None`` looks how many there are.
-            num_actions: size of the action space; ``None`` takes one more than the largest action.
+            folder: folder of the files, or the parent of its ``replay_logs``.
+            checkpoints: numbers of the checkpoints to import; by default all.
+            padding: blank slots before an episode; ``None`` detects it.
+            num_actions: size of the action space; ``None`` uses the largest action plus 1.
 
-        Raises ``InvalidSettingsError`` where files are missing or do not belong together, ``DamagedDataError`` where
-        one is not what was written.
+        Raises ``InvalidSettingsError`` if files are missing or inconsistent, ``DamagedDataError`` if a file is damaged.
         """
         found = _folder_of(Path(folder))
         numbers = checkpoint_numbers(found) if checkpoints is None else sorted(set(checkpoints))
         missing = [number for number in numbers if number not in checkpoint_numbers(found)]
         if missing or not numbers:
             raise InvalidSettingsError(
-                f"{found}: there is no checkpoint {missing[0] if missing else 'at all'}: there must be files named "
-                f"$store$_observation_ckpt.N.gz; there are those of {checkpoint_numbers(found)}"
+                f"{found}: there is no checkpoint {missing[0] if missing else 'at all'}: the files must be named "
+                f"$store$_observation_ckpt.N.gz; the folder has the checkpoints {checkpoint_numbers(found)}"
             )
         opened = tuple(Checkpoint.open(found, number) for number in numbers)
         _check_belong_together(opened)
@@ -103,7 +109,7 @@ class DqnReplay:
 
     @property
     def num_slots(self) -> int:
-        """Slots that hold steps: at least as many as there are transitions."""
+        """Number of slots with steps, an upper bound of the transitions."""
         return sum(len(span) for checkpoint in self.checkpoints for span in checkpoint.spans)
 
     @property
@@ -113,71 +119,70 @@ class DqnReplay:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes that the arrays take in RAM once they are loaded."""
+        """Bytes of the loaded arrays in RAM."""
         return sum(checkpoint.array_bytes for checkpoint in self.checkpoints)
 
     def import_into(self, memory: ReplayMemory, progress: Progress = no_progress) -> Transferred:
-        """Append everything to stream 0 of ``memory``; in RAM are some hundreds of frames and a checkpoint's columns.
+        """Append all transitions to environment 0 of ``memory``, with some hundreds of frames in RAM at a time.
 
         ``progress`` counts bytes of files. An episode that is open at the end stays open. Raises ``DamagedDataError``
-        for files that are not what was written, which is known when a file has been read to its end at the latest:
-        what was appended until then must be thrown away.
+        for a damaged file. Some damage is only detected at the end of the file; then discard the memory.
         """
-        feeder = _Feeder(memory, self.padding)
+        importer = _SlotImporter(memory, self.padding)
         total = sum(checkpoint.bytes_to_read for checkpoint in self.checkpoints)
         done = 0
         previous: Checkpoint | None = None
         for checkpoint in self.checkpoints:
             if previous is None or not checkpoint.follows(previous):
-                feeder.stop()
-                feeder.start(at_reset=checkpoint.begins_a_run)
+                importer.stop()
+                importer.start(at_reset=checkpoint.begins_a_run)
             for slots in checkpoint.slots(lambda read, _, before=done: progress(before + read, total)):  # type: ignore[misc]
-                feeder.feed(slots)
+                importer.feed(slots)
             previous, done = checkpoint, done + checkpoint.bytes_to_read
-        feeder.stop()
-        return feeder.transferred
+        importer.stop()
+        return importer.transferred
 
 
-class _Feeder:
-    """Takes slots one after the other and appends the transitions that they make."""
+class _SlotImporter:
+    """Converts slots to transitions and appends them to a memory."""
 
     def __init__(self, memory: ReplayMemory, padding: int) -> None:
         self.transferred = Transferred()
         self._memory, self._padding = memory, padding
-        self._blanks_to_come, self._is_lost, self._has_begun = 0, True, False
-        self._step: tuple[np.ndarray, np.ndarray] | None = None  # an action and reward that wait for the next frame
+        self._num_blanks_expected, self._is_lost, self._has_begun = 0, True, False
+        self._step: tuple[np.ndarray, np.ndarray] | None = None  # action and reward, until the next frame
         frame = only_frame(memory._settings.frame, "the DQN Replay Dataset has")
         self._black = np.zeros((1, *frame.shape), frame.dtype)
         self._no, self._yes, self._first = np.array([False]), np.array([True]), np.zeros(1, np.int32)
 
     def start(self, at_reset: bool) -> None:
-        """Expect an episode's beginning, or nothing until the next one."""
-        self._is_lost, self._blanks_to_come = not at_reset, self._padding
+        """Start a run of slots; unless it starts with a reset, skip slots up to the first terminal."""
+        self._is_lost, self._num_blanks_expected = not at_reset, self._padding
 
     def stop(self) -> None:
-        """Nothing follows on what came last."""
+        """End a run of slots; its last step has no next frame."""
         if self._step is not None:
             self.transferred.leave_out(NO_SUCCESSOR)
         self._step = None
 
     def feed(self, slots: Slots) -> None:
-        """Take the next slots."""
+        """Import the next slots of the run."""
         frames, actions = slots.frames, slots.actions.astype(np.int64)
         rewards, terminals = slots.rewards.astype(np.float32), slots.terminals.tolist()
         for at, is_terminal in enumerate(terminals):
             here = slice(at, at + 1)
-            if self._is_lost or (self._blanks_to_come and not self._take_blank(slots, at)):
+            if self._is_lost or (self._num_blanks_expected and not self._take_blank(slots, at)):
                 self.transferred.leave_out(NO_BEGINNING)
-            elif self._blanks_to_come:
-                self._blanks_to_come -= 1
+            elif self._num_blanks_expected:
+                self._num_blanks_expected -= 1
                 continue
             else:
                 self._take(frames[here], actions[here], rewards[here], is_terminal)
             if is_terminal:
-                self._is_lost, self._blanks_to_come = False, self._padding
+                self._is_lost, self._num_blanks_expected = False, self._padding
 
     def _take_blank(self, slots: Slots, at: int) -> bool:
-        """Whether the slot is blank, as must be; otherwise it is in the midst of an episode that nobody saw begin."""
+        """Return whether the slot is blank; if not, the run is inside an episode with an unknown start."""
         is_blank = not (slots.terminals[at] or slots.actions[at] or slots.rewards[at] or slots.frames[at].any())
         self._is_lost = not is_blank
         return is_blank
@@ -204,7 +209,7 @@ def _folder_of(folder: Path) -> Path:
     if folder.is_dir() and not checkpoint_numbers(folder) and below.is_dir():
         return below
     if not folder.is_dir():
-        raise InvalidSettingsError(f"{folder}: there is no such folder; give the one that holds the checkpoints' files")
+        raise InvalidSettingsError(f"{folder}: the folder does not exist; give the folder with the checkpoint files")
     return folder
 
 
@@ -213,19 +218,19 @@ def _check_belong_together(checkpoints: tuple[Checkpoint, ...]) -> None:
         if before.frame != after.frame:
             raise InvalidSettingsError(
                 f"checkpoint {after.number} has frames of {after.frame.shape} {after.frame.dtype}, checkpoint "
-                f"{before.number} of {before.frame.shape} {before.frame.dtype}: a memory holds one kind; choose some"
+                f"{before.number} of {before.frame.shape} {before.frame.dtype}: they must be equal; select others"
             )
         if after.overlaps(before):
             raise InvalidSettingsError(
-                f"checkpoints {before.number} and {after.number} are one ring at two times, {before.add_count} and "
-                f"{after.add_count} steps after its beginning: many steps would be there twice; choose one of them"
+                f"checkpoints {before.number} and {after.number} are the same ring after {before.add_count} and "
+                f"{after.add_count} steps: many steps would be imported twice; select one of them"
             )
 
 
 def _blank_slots_before_episodes(checkpoint: Checkpoint) -> int:
-    """The fewest blank slots that follow on a terminal: black first frames add to them, so not all tell the truth."""
+    """Return the smallest number of blank slots after a terminal; black first frames look like further ones."""
     written = checkpoint.spans[-1].stop
-    resets = (np.flatnonzero(checkpoint.column("terminal")[:written])[:RESETS_LOOKED_AT] + 1).tolist()
+    resets = (np.flatnonzero(checkpoint.column("terminal")[:written])[:NUM_RESETS_INSPECTED] + 1).tolist()
     counts = checkpoint.blank_slots_from([reset for reset in resets if reset < written])
     whole = [count for reset, count in zip(resets, counts, strict=False) if reset + count < written]
     if whole:
@@ -233,17 +238,17 @@ def _blank_slots_before_episodes(checkpoint: Checkpoint) -> int:
     return checkpoint.blank_slots_from([0])[0] if checkpoint.begins_a_run else 0
 
 
-SLOTS_OF_THE_DATASET = 1_000_000  # of each of its checkpoints
-HORIZON = 1  # steps that Dopamine's DQN looks ahead: the newest slots that it does not draw
+DATASET_SLOTS = 1_000_000  # slots per checkpoint of the dataset
+HORIZON = 1  # n-step of Dopamine's DQN: it does not sample so many of the newest slots
 
 CutEnds: TypeAlias = Literal["refuse", "terminal", "new_checkpoint"]
-"""What becomes of an episode that did not terminate and that something comes after: the layout has no word for it.
+"""How to export an episode that did not terminate and is followed by another one; the layout has no flag for it.
 
-==================  ==================================================================================================
-``refuse``          nothing is written: ``InvalidSettingsError`` says how many there are
-``terminal``        its last step is marked as terminal, as Dopamine itself does: its value is then that of its reward
-``new_checkpoint``  its last frame ends the checkpoint, and the next episode begins the next one: nothing is untrue
-==================  ==================================================================================================
+==================  =============================================================================================
+``refuse``          raise ``InvalidSettingsError`` with their number; nothing is written
+``terminal``        mark its last step as terminal, as Dopamine does; bootstrapping stops there
+``new_checkpoint``  end the checkpoint with its last frame; the next episode starts a new checkpoint; lossless
+==================  =============================================================================================
 """
 
 CUT_ENDS: tuple[CutEnds, ...] = get_args(CutEnds)
@@ -251,7 +256,7 @@ CUT_ENDS: tuple[CutEnds, ...] = get_args(CutEnds)
 
 @dataclass(frozen=True)
 class _Place:
-    """How an episode lies in a checkpoint: blank slots, frames from before it, its steps, slots behind it."""
+    """Position of an episode in a checkpoint: number of blank, history, step and last-frame slots."""
 
     checkpoint: int
     blank: int
@@ -271,27 +276,37 @@ def export_dqn_replay(
     folder: str | Path,
     *,
     cut_ends: CutEnds = "refuse",
-    slots_per_checkpoint: int = SLOTS_OF_THE_DATASET,
+    slots_per_checkpoint: int = DATASET_SLOTS,
     compression_level: int = 6,
     progress: Progress = no_progress,
 ) -> Transferred:
-    """Write what ``memory`` holds into ``folder``, which is made, as checkpoints 0, 1, ...; one stream after the other.
+    """Write the transitions of ``memory`` as Dopamine checkpoints 0, 1, ... into a new ``folder``.
 
-    ``folder`` exists once everything is written; after an error nothing of it does.
+    ::
 
-    A checkpoint is all that Dopamine's ``load`` wants: the four arrays, ``add_count`` and ``invalid_range``; ``stack -
-    1`` blank slots stand before each episode. A checkpoint ends where a stream ends, and where the next episode would
-    make it longer than ``slots_per_checkpoint``. An episode that is open or cut at its end has its true last frame in
-    a slot of its own, which Dopamine never draws. Where the memory has let go of an episode's beginning, the frames
-    that its first observation shows stand in the place of the blank slots, where Dopamine finds them.
+        export_dqn_replay(memory, "replay_logs", cut_ends="new_checkpoint")
 
-    What the layout cannot hold: the frame after a terminal step; truncation (``cut_ends``); stacks padded by the first
-    frame, since Dopamine's are padded by the blank slots; discount, indices, and which stream it was (``notes``).
-    ``progress`` counts bytes of frames. In RAM are some hundreds of frames and the longest episode's columns.
+    Environments follow one after the other. ``folder`` only appears when it is complete. The export needs RAM for some
+    hundreds of frames and the longest episode's other arrays.
 
-    Raises ``InvalidSettingsError``, before anything is written, for frames that are not of ``uint8``, actions that
-    are not counted, a memory without transitions, a ``folder`` that exists, or where ``cut_ends`` says so; ``OSError``
-    where the disk refuses.
+    A checkpoint has all files that Dopamine loads: four arrays, ``add_count`` and ``invalid_range``. ``stack - 1``
+    blank slots precede each episode; if an episode's beginning was evicted, the older frames of its first observation
+    take their place. The last frame of an open or cut-off episode gets a slot that Dopamine never samples. A checkpoint
+    ends with an environment, or before an episode that would exceed ``slots_per_checkpoint``.
+
+    Not exported: the frame after a terminal step, truncation flags (see ``cut_ends``), padding by the first frame
+    (Dopamine pads with blank slots), discounts, indices and environment numbers. ``Transferred.notes`` lists them.
+
+    Arguments:
+        memory: frames must be ``uint8``, and actions numbers from 0 on.
+        folder: must not exist.
+        cut_ends: how to export episodes that were truncated or cut off (``CutEnds``).
+        slots_per_checkpoint: maximum number of slots per checkpoint.
+        compression_level: of gzip, 0 to 9.
+        progress: called with bytes of frames done and in total.
+
+    Raises ``InvalidSettingsError``, before anything is written, for an unsuitable memory or folder or because of
+    ``cut_ends``; ``OSError`` if writing fails.
     """
     _check_fits(memory, cut_ends, slots_per_checkpoint, compression_level)
     places = _planned(memory, cut_ends, slots_per_checkpoint)
@@ -318,7 +333,7 @@ def export_dqn_replay(
 
 
 class _CheckpointWriter:
-    """Writes one checkpoint's files from its first slot to its last."""
+    """Writes the files of one checkpoint, slot by slot."""
 
     def __init__(self, folder: Path, number: int, num_slots: int, memory: ReplayMemory, compression_level: int) -> None:
         self.number = number
@@ -370,15 +385,15 @@ def _frames_of(place: _Place, episode: StoredEpisode, shape: tuple[int, ...]) ->
 
 
 def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int) -> list[_Place]:
-    """Say of each episode where it goes: a checkpoint's files begin with its number of slots."""
+    """Return the place of each episode; the files of a checkpoint start with its number of slots."""
     episodes = [_Outline.of(episode, memory.stack) for episode in memory.episodes()]
     if not episodes:
-        raise InvalidSettingsError("the memory holds no transition: there is nothing to export; append steps first")
+        raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
     places: list[_Place] = []
     checkpoint, filled, num_cut = 0, 0, 0
     for episode, following in itertools.zip_longest(episodes, episodes[1:]):
         is_last = following is None or following.stream != episode.stream
-        # Where the next one's beginning has left, nothing says that this is where the episode ended.
+        # If the beginning of the next episode was evicted, this episode may have continued.
         is_cut = not (episode.terminated or is_last) and following.has_beginning
         num_cut += is_cut
         is_terminal = episode.terminated or (is_cut and cut_ends == "terminal")
@@ -388,15 +403,15 @@ def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int)
         filled, checkpoint = (0, checkpoint + 1) if is_full else (filled, checkpoint)
     if num_cut and cut_ends == "refuse":
         raise InvalidSettingsError(
-            f"{num_cut} of {len(episodes)} episodes were truncated or cut off: the layout can only say that an episode "
-            "terminated; take cut_ends='terminal', as Dopamine does, or 'new_checkpoint', which keeps them as they are"
+            f"{num_cut} of {len(episodes)} episodes were truncated or cut off: the layout only has a flag for "
+            "termination; use cut_ends='terminal', as Dopamine does, or the lossless cut_ends='new_checkpoint'"
         )
     return places
 
 
 @dataclass(frozen=True)
 class _Outline:
-    """What the planning needs to know of an episode."""
+    """The properties of an episode that determine its place."""
 
     stream: int
     blank: int
@@ -427,8 +442,8 @@ class _Outline:
 
 
 def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compression_level: int) -> None:
-    """Write what Dopamine keeps beside the arrays: how many slots it wrote, and which of them it must not draw."""
-    cursor, capacity = num_slots, max(num_slots, SLOTS_OF_THE_DATASET)
+    """Write ``add_count``, the number of written slots, and ``invalid_range``, the slots that are never sampled."""
+    cursor, capacity = num_slots, max(num_slots, DATASET_SLOTS)
     undrawn = (np.arange(-HORIZON, stack) + cursor) % capacity
     with GzipArrayWriter(count_file_of(folder, "add_count", number), (), np.int64, compression_level) as array:
         array.write_one(num_slots)
@@ -440,10 +455,10 @@ def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compres
 def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, compression_level: int) -> None:
     frame, action = _frame_of(memory), memory._settings.action
     if frame.dtype != np.uint8:
-        raise InvalidSettingsError(f"frames have dtype {frame.dtype}: the layout holds uint8; export to Minari instead")
+        raise InvalidSettingsError(f"frames have dtype {frame.dtype}: the layout needs uint8; export to Minari instead")
     if action.shape or not action.is_counted or action.widest[0] < 0:
         raise InvalidSettingsError(
-            f"actions are {action}: the layout holds numbers from 0 on; export to Minari instead"
+            f"actions are {action}: the layout needs single numbers from 0 on; export to Minari instead"
         )
     one_of("cut_ends", cut_ends, CUT_ENDS)
     whole_number("slots_per_checkpoint", slots_per_checkpoint, 1, rule="it must be at least 1")
@@ -458,19 +473,19 @@ def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> lis
     settings, notes = memory._settings, []
     terminal = sum(place.is_terminal for place in places)
     if terminal:
-        notes.append(f"no place in the layout for the frame after a terminal step: {terminal:,} of them")
+        notes.append(f"the layout does not store the frame after a terminal step: {terminal:,} frames")
     truncated = sum(place.is_truncated for place in places)
     if truncated:
-        notes.append(f"no place in the layout for the flag of truncation: {truncated:,} of them")
+        notes.append(f"the layout has no truncation flag: {truncated:,} flags")
     if cut_ends == "terminal":
-        notes.append("episodes that were truncated or cut off, and that others follow, are marked as terminal")
+        notes.append("episodes that were truncated or cut off are marked as terminal if another episode follows")
     shape = _frame_of(memory).shape
     if shape != (84, 84):
-        notes.append(f"frames are {shape}, not (84, 84): Dopamine must be told by observation_shape")
+        notes.append(f"frames are {shape}, not (84, 84): set Dopamine's observation_shape")
     if memory.stack > 1 and settings.stack_padding == "first_frame":
-        notes.append("this memory pads stacks by an episode's first frame, Dopamine by black ones")
+        notes.append("the memory pads stacks with an episode's first frame, Dopamine pads with black frames")
     if memory.num_envs > 1:
-        notes.append(f"the steps of the {memory.num_envs} environments lie one after the other, without their numbers")
+        notes.append(f"the {memory.num_envs} environments follow one after the other, without their numbers")
     if settings.extras:
-        notes.append(f"no place in the layout for extras: {settings.extras.description}")
+        notes.append(f"the layout does not store extras: {settings.extras.description}")
     return notes

@@ -1,4 +1,4 @@
-"""Minari datasets (Farama Foundation): read into a memory, written from one."""
+"""Import and export of Minari datasets (Farama Foundation): ``MinariData`` and ``export_minari``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from framestow.replay.memory import ReplayMemory
 
 
 def load_minari() -> Any:
-    """Import Minari; raise ``MissingExtraError`` where it is not installed."""
+    """Import Minari; raise ``MissingExtraError`` if it is not installed."""
     try:
-        import minari  # noqa: PLC0415 -- it needs an extra, and takes a second
+        import minari  # noqa: PLC0415 -- needs an extra, and takes a second
         import minari.dataset.minari_storage  # noqa: PLC0415
     except ModuleNotFoundError as missing:
         raise MissingExtraError(
@@ -37,10 +37,10 @@ def load_minari() -> Any:
 
 
 def open_dataset(dataset: str | Path) -> Any:
-    """Open a ``minari.MinariDataset``: one by its folder, or by its id one that lies on this machine.
+    """Return the ``minari.MinariDataset`` of a folder, or of the id of a local dataset.
 
-    Raises ``InvalidSettingsError`` where there is none, ``MissingExtraError`` where what reads its files is not
-    installed, ``DamagedDataError`` where Minari cannot read it.
+    Raises ``InvalidSettingsError`` if there is none, ``MissingExtraError`` if a package for its file format is missing,
+    ``DamagedDataError`` if Minari cannot read it.
     """
     minari = load_minari()
     folder = _folder_of(Path(dataset))
@@ -48,29 +48,29 @@ def open_dataset(dataset: str | Path) -> Any:
         return minari.load_dataset(str(dataset)) if folder is None else minari.MinariDataset(folder)
     except FileNotFoundError as error:
         raise InvalidSettingsError(
-            f"{dataset}: there is no folder of that name with a Minari dataset, and no dataset of that id on this "
-            f"machine; fetch it with: minari download {dataset}"
+            f"{dataset}: there is no folder with a Minari dataset of this name, and no local dataset with this id; "
+            f"download it with: minari download {dataset}"
         ) from error
     except ImportError as missing:
         raise MissingExtraError(f"{dataset}: {missing}") from missing
     except (ValueError, KeyError, AssertionError) as error:
-        raise DamagedDataError(f"{dataset}: Minari cannot read it: {error}; fetch it again") from error
+        raise DamagedDataError(f"{dataset}: Minari cannot read it: {error}; download it again") from error
 
 
 def has_lossy_pictures(dataset: Any) -> bool:
-    """Whether Minari keeps pictures among the observations of an open dataset as JPEG, as it does by default."""
+    """Return whether the dataset stores image observations as JPEG, Minari's default."""
     is_image_space = load_minari().dataset.minari_storage.is_image_space
     spaces = _arrays_in(dataset.observation_space)
     return bool(dataset.storage.metadata.get("jpeg_encoding", True) and any(map(is_image_space, spaces)))
 
 
 def bytes_of_dataset(dataset: Any) -> int:
-    """Bytes of the files of an open dataset."""
+    """Return the bytes of the files of an open dataset."""
     return bytes_of_folder(Path(dataset.storage.data_path))
 
 
 def _arrays_in(space: Any) -> Iterator[Any]:
-    """The spaces of the arrays in ``space``, which may be a dict or tuple of others."""
+    """Yield the array spaces in ``space``, also in nested Dict and Tuple spaces."""
     parts = getattr(space, "spaces", None)
     if parts is None:
         yield space
@@ -86,7 +86,7 @@ def _folder_of(path: Path) -> Path | None:
     return None
 
 
-HAS_BEGINNING, HAS_END = "framestow_has_beginning", "framestow_has_end"  # what an export says of an episode
+HAS_BEGINNING, HAS_END = "framestow_has_beginning", "framestow_has_end"  # metadata of an exported episode
 
 
 class _Episode(NamedTuple):
@@ -100,19 +100,19 @@ class _Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class MinariData:
-    """A Minari dataset whose observations are pictures or vectors, or dicts and tuples of them, opened.
+    """An open Minari dataset.
 
-    Observations must be a ``Box``, or a ``Dict`` or ``Tuple`` that a memory takes, and actions a ``Discrete``,
-    ``MultiDiscrete``, ``MultiBinary`` or ``Box``. An episode of T steps has T + 1 observations there, so the true last
-    frame of every episode comes over, and both flags as they are. An episode with neither flag at its end is cut off by
-    the next one; one that goes on behind a flag is parted there. Rewards become ``float32``. Seeds, ids, options and
-    infos have no place in a memory.
+    ::
 
-    Arguments of ``open``:
-        dataset: the dataset's folder, or the id of one that lies on this machine.
-        stacked_on: whether observations are stacks of frames, and on which axis (see ``StackedOn``). The memory then
-            keeps single frames and stacks them again; that it makes the same observations is checked, each of them.
-        stack_padding: what those stacks are padded by; ``None`` looks at the first one.
+        data = MinariData.open("atari/breakout/expert-v0", stacked_on="first_axis")
+        transferred = data.import_into(memory)
+
+    Observations must be a ``Box``, or a ``Dict`` or ``Tuple`` of boxes. Actions must be a ``Discrete``,
+    ``MultiDiscrete``, ``MultiBinary`` or ``Box``.
+
+    Imported: the true last frames and both end flags. An episode without an end flag is cut off by the next one. An
+    episode that continues after an end flag is split there. Rewards become ``float32``. Not imported: seeds, ids,
+    options and infos.
     """
 
     dataset: Any
@@ -126,43 +126,49 @@ class MinariData:
     def open(
         cls, dataset: str | Path, stacked_on: StackedOn = "no", stack_padding: StackPadding | None = None
     ) -> MinariData:
-        """Read what the dataset says of itself, and its first observation if that is a stack.
+        """Open a dataset and read its metadata.
 
-        Raises ``InvalidSettingsError`` where there is no such dataset, or it has spaces that no memory takes,
-        ``MissingExtraError`` where Minari is not installed, ``DamagedDataError`` where it cannot be read.
+        Arguments:
+            dataset: folder of the dataset, or the id of a local one.
+            stacked_on: axis along which observations are stacks of frames (``StackedOn``). The memory then stores
+                single frames. The import checks that stacking them again restores every observation.
+            stack_padding: padding of these stacks; ``None`` detects it from the first observation.
+
+        Raises ``InvalidSettingsError`` if the dataset does not exist or has unsupported spaces, ``MissingExtraError``
+        if Minari is not installed, ``DamagedDataError`` if the dataset cannot be read.
         """
         opened = open_dataset(dataset)
         space = opened.observation_space
         stacks, frame = _kind_of(opened.id, space, stacked_on)
         action = ActionSpec.from_space(opened.action_space)
         if not opened.total_steps:
-            raise InvalidSettingsError(f"{opened.id}: it has no step: there is nothing to import")
+            raise InvalidSettingsError(f"{opened.id}: the dataset has no step: there is nothing to import")
         padding = stack_padding
         if padding is None:
             padding = "first_frame" if stacks is None else _padding(opened, stacks)
         notes = []
         if has_lossy_pictures(opened):
-            notes.append("the dataset keeps its pictures as JPEG: they are not what the environment showed")
+            notes.append("the dataset stores images as JPEG: they differ from the environment's frames")
         return cls(opened, frame, action, stacks, padding, tuple(notes))
 
     @property
     def name(self) -> str:
-        """Id of the environment, or of the dataset where it does not say that."""
+        """Id of the environment if known, or else of the dataset."""
         return str(self.dataset.id if self.dataset.env_spec is None else self.dataset.env_spec.id)
 
     @property
     def num_steps(self) -> int:
-        """Transitions in it."""
+        """Number of transitions."""
         return int(self.dataset.total_steps)
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of its files."""
+        """Bytes of the dataset's files."""
         return bytes_of_dataset(self.dataset)
 
     @property
     def array_bytes(self) -> int:
-        """Bytes that its arrays take in RAM once they are loaded: observations, actions, float64 rewards, flags."""
+        """Bytes of the loaded arrays in RAM: observations, actions, float64 rewards, flags."""
         observations = self.num_steps + int(self.dataset.total_episodes)
         depth = 1 if self.stacks is None else self.stacks.depth
         action = self.dataset.action_space
@@ -170,26 +176,29 @@ class MinariData:
         return int(observations * depth * self.frame.nbytes + self.num_steps * (action_bytes + 8 + 2))
 
     def import_into(self, memory: ReplayMemory, progress: Progress = no_progress) -> Transferred:
-        """Append every episode to stream 0 of ``memory``, one of them in RAM at a time.
+        """Append all episodes to environment 0 of ``memory``, with one episode in RAM at a time.
 
-        ``progress`` counts bytes of observations. Raises ``InvalidStepError``, naming the episode, for steps that no
-        memory takes, ``InvalidSettingsError`` for observations that are no such stacks as was said,
-        ``DamagedDataError`` for an episode that contradicts itself.
+        ``progress`` counts bytes of observations.
+
+        Raises:
+            InvalidStepError: the memory refused a step; the message names the episode.
+            InvalidSettingsError: observations are not stacks as given by ``stacked_on`` and ``stack_padding``.
+            DamagedDataError: an episode cannot be read or is inconsistent.
         """
         self._check_memory(memory)
         transferred = Transferred(notes=list(self.notes))
         total = (self.num_steps + int(self.dataset.total_episodes)) * self.frame.nbytes
-        done = num_parted = 0
+        done = num_split = 0
         for number in self.dataset.episode_indices.tolist():
             episode = self._read(number)
             try:
-                num_parted += _append(memory, episode, transferred)
+                num_split += _append(memory, episode, transferred)
             except InvalidStepError as error:
                 raise InvalidStepError(f"{self.dataset.id}: episode {number}: {error}") from error
             done += (len(episode.rewards) + 1) * self.frame.nbytes
             progress(done, total)
-        if num_parted:
-            transferred.notes.append(f"parted where a step ended them and they went on: {num_parted:,} of the episodes")
+        if num_split:
+            transferred.notes.append(f"split because they continued after an end flag: {num_split:,} of the episodes")
         return transferred
 
     def _check_memory(self, memory: ReplayMemory) -> None:
@@ -198,8 +207,8 @@ class MinariData:
         wanted, present = (self.stacks.depth, self.stack_padding), (memory.stack, memory._settings.stack_padding)
         if wanted != present:
             raise InvalidSettingsError(
-                f"the memory stacks {present[0]} frames padded by {present[1]!r}: this dataset's observations are "
-                f"{wanted[0]} padded by {wanted[1]!r}; make the memory alike"
+                f"the memory stacks {present[0]} frames padded by {present[1]!r}: the dataset's observations are "
+                f"stacks of {wanted[0]} padded by {wanted[1]!r}; create the memory with these"
             )
 
     def _read(self, number: int) -> _Episode:
@@ -208,29 +217,29 @@ class MinariData:
             data = next(self.dataset.iterate_episodes([number]))
             [metadata] = self.dataset.storage.get_episode_metadata([number])
         except (OSError, ValueError, KeyError, AssertionError) as error:
-            raise DamagedDataError(f"{where}: Minari cannot read it: {error}; fetch the dataset again") from error
+            raise DamagedDataError(f"{where}: Minari cannot read it: {error}; download the dataset again") from error
         observations = self._arrays(data.observations, where)
         counts = [len(part) - 1 for part in observations]
         lengths = [*counts, *map(len, (data.actions, data.rewards, data.terminations, data.truncations))]
         if len(set(lengths)) != 1 or not lengths[0]:
             raise DamagedDataError(
                 f"{where}: it has {counts[0] + 1} observations and {lengths[-4:]} actions, rewards and flags: "
-                "there must be one observation more than steps, and a step; fetch the dataset again"
+                "there must be at least 1 step, and 1 more observation than steps; download the dataset again"
             )
         terminated, truncated = (np.asarray(flags, np.bool_) for flags in (data.terminations, data.truncations))
-        if not metadata.get(HAS_END, True):  # an export ended it so, since Minari wants every episode to end
+        if not metadata.get(HAS_END, True):  # the export added this flag, because Minari requires an end
             truncated = truncated & False
         frames = self._frames(observations, metadata, where)
         return _Episode(number, frames, np.asarray(data.actions), np.asarray(data.rewards), terminated, truncated)
 
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
-        """The observations' arrays, one a leaf, in the dtypes of the space."""
+        """Return the observations as one array per leaf, in the dtypes of the space."""
         if isinstance(self.frame, FrameSpec):
             return [_as_dtype(np.asarray(observations), self.frame.dtype, where)]
         try:
             parts = zip(self.frame.leaves, self.frame.flattened(observations), strict=True)
         except InvalidStepError as error:
-            raise DamagedDataError(f"{where}: its observations are not those of its space: {error}") from error
+            raise DamagedDataError(f"{where}: its observations do not match its space: {error}") from error
         return [_as_dtype(np.asarray(part), leaf.frame.dtype, where + leaf.place) for leaf, part in parts]
 
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
@@ -242,14 +251,14 @@ class MinariData:
             return observations
         if metadata.get(HAS_BEGINNING, True) and self.stack_padding not in self.stacks.paddings_of(observations[0]):
             raise InvalidSettingsError(
-                f"{where}: its first observation is not its newest frame padded by {self.stack_padding!r}: a memory "
-                "would make another one of it; give the other stack_padding, or stacked_on='no'"
+                f"{where}: its first observation is not padded by {self.stack_padding!r}: a memory would return "
+                "another observation; use the other stack_padding, or stacked_on='no'"
             )
         return self.stacks.frames(observations, where)
 
 
 def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -> bool:
-    """Append an episode; say whether it went on behind one of its ends."""
+    """Append an episode; return whether it was split after an end flag."""
     first = np.zeros(1, np.int32)
     memory.begin(_rows(episode.frames, np.s_[:1]), first)
     last_step = len(episode.rewards) - 1
@@ -272,35 +281,35 @@ def _rows(frames: Any, rows: slice) -> Any:
 
 
 def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | None, AnySpec]:
-    """How observations of a space are stacked, and one frame of them."""
+    """Return the stacks of the space's observations, and the spec of one frame."""
     spec = observation_spec(space) if hasattr(space, "spaces") else None
     if spec is not None and stacked_on == "no":
         return None, spec
     if spec is not None or not (hasattr(space, "low") and hasattr(space, "high")):
         raise InvalidSettingsError(
-            f"{name}: observations are {space}: a memory holds pictures or vectors, a Box, or, unstacked, a Dict or "
-            "Tuple of them; map them to one"
+            f"{name}: observations are {space}: they must be a Box, or, without stacked_on, a Dict or Tuple of boxes; "
+            "convert the dataset"
         )
     stacks = Stacks.of_shape(space.shape, stacked_on)
     return stacks, FrameSpec.from_space(space if stacks is None else _frame_space(space, stacks))
 
 
 def _as_dtype(observations: npt.NDArray[Any], dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
-    """Give observations as the space has them, where that changes no value: files may hold a wider type."""
+    """Return observations in the space's dtype if that changes no value; files may have a wider dtype."""
     if observations.dtype == dtype:
         return observations
     with np.errstate(all="ignore"):
         cast = observations.astype(dtype)
     if not np.array_equal(cast, observations, equal_nan=observations.dtype.kind == "f"):
         raise InvalidSettingsError(
-            f"{where}: observations are {observations.dtype}, which its space's {dtype} does not hold: a memory never "
-            "rounds; correct the space of the dataset"
+            f"{where}: observations are {observations.dtype}, and some would change in its space's {dtype}: a memory "
+            "never rounds; correct the space of the dataset"
         )
     return cast
 
 
 def _frame_space(space: Any, stacks: Stacks) -> Any:
-    """What a memory reads of a space: that of the newest frame of a stack."""
+    """Return the space of the newest frame of a stack."""
     low, high = stacks.one_frame_of(space.low), stacks.one_frame_of(space.high)
     return SimpleNamespace(shape=low.shape, dtype=space.dtype, low=low, high=high)
 
@@ -310,8 +319,8 @@ def _padding(dataset: Any, stacks: Stacks) -> StackPadding:
     fitting = stacks.paddings_of(np.asarray(first.observations)[0])
     if not fitting:
         raise InvalidSettingsError(
-            f"{dataset.id}: the first observation is its newest frame padded neither by that frame nor by zeros: a "
-            "memory would make another one of it; take stacked_on='no'"
+            f"{dataset.id}: the first observation is padded neither by its newest frame nor by zeros: a memory would "
+            "return another observation; use stacked_on='no'"
         )
     return "first_frame" if "first_frame" in fitting else "zeros"
 
@@ -321,62 +330,72 @@ ENV_ID = "framestow_env_id"
 
 @dataclass(frozen=True)
 class MinariDescription:
-    """What a Minari dataset says of itself besides its data."""
+    """Id and metadata of an exported Minari dataset."""
 
     dataset_id: str
-    """``namespace/name-v0``; Minari finds it under that name."""
+    """Minari's id, such as ``namespace/name-v0``."""
 
     environment: str | None = None
-    """Gymnasium's id of the environment that it was recorded from, such as ALE/Breakout-v5."""
+    """Gymnasium id of the environment, such as ALE/Breakout-v5."""
 
     data_format: str = "hdf5"
-    """How Minari keeps it: hdf5, or arrow and parquet where pyarrow is installed."""
+    """File format: hdf5, or arrow or parquet, which need pyarrow."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Further entries as Minari names them: description, algorithm_name, author (a set), code_permalink, ..."""
+    """Further entries with Minari's names: description, algorithm_name, author (a set), code_permalink, ..."""
 
 
 def export_minari(
     memory: ReplayMemory, folder: str | Path, description: MinariDescription, progress: Progress = no_progress
 ) -> Transferred:
-    """Write every episode that ``memory`` holds into ``folder``, which is made: Minari's ``NAMESPACE/NAME-v0``.
+    """Write all episodes of ``memory`` as a Minari dataset into a new ``folder``.
 
-    ``folder`` exists once everything is written; after an error nothing of it does.
+    ::
 
-    Observations are single frames, T + 1 of an episode of T transitions, the true last one among them; losslessly,
-    where Minari by itself keeps pictures as JPEG. One episode after the other, stream by stream; in RAM is one episode.
-    Minari wants every episode to end: one that is open or cut off gets a truncation at its last step, and its metadata
-    says ``framestow_has_end`` false; one whose first steps have left says ``framestow_has_beginning`` false. Extra
-    extras lie in ``infos``, by name, each transition's beside the observation that it starts with, and zeros
-    beside an episode's last one, for infos have as many entries as observations.
-    ``progress`` counts bytes of frames.
+        export_minari(memory, "breakout/mine-v0", MinariDescription("breakout/mine-v0", "ALE/Breakout-v5"))
 
-    Raises ``InvalidSettingsError``, before anything is written, for an id that Minari does not take, an environment
-    that Gymnasium does not know, a memory without transitions, or a ``folder`` that exists; ``MissingExtraError``
-    without Minari or what its format needs.
+    Observations are single frames, stored without loss (Minari's default is JPEG). An episode of T transitions has
+    T + 1 of them, including the true last one. Environments follow one after the other; one episode is in RAM at a
+    time. ``folder`` only appears when it is complete.
+
+    Minari requires every episode to end. An open or cut-off episode gets a truncation at its last step and the metadata
+    ``framestow_has_end: false``. An episode whose first steps were evicted gets ``framestow_has_beginning: false``.
+    Extras are stored in ``infos``, each beside the observation before the step, and as zeros beside the last
+    observation.
+
+    Arguments:
+        memory: the memory to export.
+        folder: must not exist; Minari expects ``NAMESPACE/NAME-v0``.
+        description: id and metadata.
+        progress: called with bytes of frames done and in total.
+
+    Raises ``InvalidSettingsError``, before anything is written, for an invalid id, an unknown environment, an empty
+    memory or an existing ``folder``; ``MissingExtraError`` if Minari or a package for the file format is missing.
     """
     minari = load_minari()
     if not len(memory):
-        raise InvalidSettingsError("the memory holds no transition: there is nothing to export; append steps first")
+        raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
     _check_id(minari, description.dataset_id)
     env_spec = _env_spec(description.environment)
     transferred = Transferred(notes=_notes(memory))
-    told: list[dict[str, Any]] = []
+    episode_metadata: list[dict[str, Any]] = []
     total = sum(len(episode) + 1 for episode in memory.episodes()) * memory._settings.frame.nbytes
     with unfinished_folder(folder) as unfinished:
         storage = _new_storage(minari, unfinished, memory, description, env_spec)
         storage.update_metadata({"dataset_id": description.dataset_id, "minari_version": minari.__version__})
         if description.metadata:
             storage.update_metadata(description.metadata)
-        storage.update_episodes(_buffers(minari, memory, transferred, told, lambda done: progress(done, total)))
-        storage.update_episode_metadata(told)
+        storage.update_episodes(
+            _buffers(minari, memory, transferred, episode_metadata, lambda done: progress(done, total))
+        )
+        storage.update_episode_metadata(episode_metadata)
     return transferred
 
 
 def _buffers(
-    minari: Any, memory: ReplayMemory, transferred: Transferred, told: list[dict[str, Any]], progress: Any
+    minari: Any, memory: ReplayMemory, transferred: Transferred, episode_metadata: list[dict[str, Any]], progress: Any
 ) -> Iterator[Any]:
-    """Give each episode as Minari's buffer when it is asked for, and keep what its metadata will say."""
+    """Yield each episode as a Minari ``EpisodeBuffer``; append its metadata to ``episode_metadata``."""
     buffer_of = minari.data_collector.episode_buffer.EpisodeBuffer
     done = 0
     for episode in memory.episodes():
@@ -389,7 +408,9 @@ def _buffers(
             truncations=_truncations(episode),
             infos=_infos(episode),
         )
-        told.append({ENV_ID: episode.env_id, HAS_BEGINNING: episode.has_beginning, HAS_END: episode.has_end})
+        episode_metadata.append(
+            {ENV_ID: episode.env_id, HAS_BEGINNING: episode.has_beginning, HAS_END: episode.has_end}
+        )
         transferred.episodes += 1
         transferred.transitions += len(episode)
         done += (len(episode) + 1) * memory._settings.frame.nbytes
@@ -397,9 +418,9 @@ def _buffers(
 
 
 def _infos(episode: StoredEpisode) -> dict[str, Any] | None:
-    """Extras with one more entry, as Minari's infos have; None where there are none."""
+    """Return extras with one more entry, as Minari's infos need; ``None`` without extras."""
     padded = {name: np.concatenate([values, np.zeros_like(values[:1])]) for name, values in episode.extras.items()}
-    # Minari 0.5.4 cannot read an array with one axis again that it wrote as Arrow; a list of its numbers it can.
+    # Minari 0.5.4 cannot read back one-dimensional arrays from Arrow, but lists of numbers.
     return {name: list(values) if values.ndim == 1 else values for name, values in padded.items()} or None
 
 
@@ -477,9 +498,10 @@ def _action_space(action: ActionSpec) -> Any:
 def _check_id(minari: Any, dataset_id: str) -> None:
     try:
         minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
-    except (ValueError, TypeError) as error:  # a TypeError is what becomes of an id without a version
+    except (ValueError, TypeError) as error:  # TypeError for an id without a version
         raise InvalidSettingsError(
-            f"dataset_id is {dataset_id!r}: Minari takes names such as 'atari/breakout/mixed-v0', with a version"
+            f"dataset_id is {dataset_id!r}: Minari does not accept it; give a name with a "
+            "version, such as 'atari/breakout/mixed-v0'"
         ) from error
 
 
@@ -500,12 +522,10 @@ def _notes(memory: ReplayMemory) -> list[str]:
     notes = []
     if memory.stack > 1:
         notes.append(
-            f"observations are single frames: that the policy saw stacks of {memory.stack}, and how they were padded, "
-            "has no place in the dataset"
+            f"observations are single frames: the dataset does not store the policy's stacks of {memory.stack} frames "
+            "and their padding"
         )
     extras = memory._settings.extras
     if extras:
-        notes.append(
-            f"extras lie in infos beside the observations, zeros beside an episode's last: {extras.description}"
-        )
+        notes.append(f"extras are in infos, with zeros beside an episode's last observation: {extras.description}")
     return notes

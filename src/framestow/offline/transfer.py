@@ -1,4 +1,4 @@
-"""What an import or an export tells of itself."""
+"""Shared by imports and exports: their result, their progress, and a folder that appears only when complete."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from framestow.storage.files.file_system import DISK
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Is told how many bytes of how many are done, some times a second."""
+"""Called with the number of bytes done and in total, several times a second."""
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 @dataclass
 class Transferred:
-    """What went over, and what did not: filled while it goes.
+    """Result of an import or export.
 
-    ``left_out`` gives numbers of steps by the reason why they did not go over, ``notes`` what else the other side
-    cannot hold or did not tell, a sentence each.
+    ``left_out`` counts skipped steps by reason. ``notes`` lists other information that was lost, one sentence each.
     """
 
     transitions: int = 0
@@ -36,19 +35,20 @@ class Transferred:
     notes: list[str] = field(default_factory=list)
 
     def leave_out(self, reason: str, steps: int = 1) -> None:
-        """Count ``steps`` that did not go over for ``reason``."""
+        """Count ``steps`` skipped for ``reason``."""
         if steps:
             self.left_out[reason] = self.left_out.get(reason, 0) + steps
 
 
 @contextmanager
 def unfinished_folder(path: str | Path) -> Iterator[Path]:
-    """Give the absolute path of a folder to make and fill, which becomes ``path`` when the block ends without an error.
+    """Yield the path of a folder to create and fill; it becomes ``path`` when the block ends without an error.
 
-    By one rename, after every file of it is on the disk. Until then it lies in ``.NAME.unfinished`` beside ``path``.
-    After an error nothing is left, also of the folders above that this call made. What a killed process left is removed
-    by the next one that makes ``path``. Raises ``InvalidSettingsError`` if ``path`` exists, ``IncompatibleError`` while
-    another process makes it.
+    The folder is filled in ``.NAME.unfinished`` beside ``path``, synced to disk, and renamed. After an error it is
+    removed, with the parent folders that this call created. The next call for ``path`` removes the remains of a killed
+    process.
+
+    Raises ``InvalidSettingsError`` if ``path`` exists, ``IncompatibleError`` while another process writes it.
     """
     final = Path(path).resolve()
     _check_is_free(final)
@@ -57,7 +57,7 @@ def unfinished_folder(path: str | Path) -> Iterator[Path]:
     content = work / final.name
     try:
         DISK.make_folder(work)
-        with WriterLock(work / LOCK, str(final), "wait for it, or give another folder"):
+        with WriterLock(work / LOCK, str(final), "wait for it, or use another folder"):
             try:
                 _check_is_free(final)
                 if content.exists():
@@ -67,23 +67,23 @@ def unfinished_folder(path: str | Path) -> Iterator[Path]:
                 content.rename(final)
                 DISK.sync_folder(final.parent)
             finally:
-                shutil.rmtree(work, ignore_errors=True)  # on Windows the locked file stays until the next one
+                shutil.rmtree(work, ignore_errors=True)  # on Windows the locked file stays until the next call
     except BaseException:
-        with suppress(OSError):  # one that others have filled meanwhile stays, and those above it
+        with suppress(OSError):  # keep a folder that another process filled meanwhile
             for folder in made_above:
                 folder.rmdir()
         raise
 
 
 def bytes_of_folder(folder: Path) -> int:
-    """Bytes of all files in ``folder`` and below."""
+    """Return the bytes of all files in ``folder``, including subfolders."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _check_is_free(final: Path) -> None:
     if final.exists():
         raise InvalidSettingsError(
-            f"{final}: something is there already, and nothing is written over; give another folder, or remove it"
+            f"{final}: the path exists, and nothing is overwritten; use another folder, or remove it"
         )
 
 

@@ -1,17 +1,18 @@
-"""Batches for PyTorch: as tensors, prepared while the learner runs, scaled and augmented on its device.
+"""Batches as PyTorch tensors, loaded on background threads, and image augmentations.
 
 Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 
 =====================  ==========================================================================
-``BatchLoader``        batches as tensors on a device, prepared on threads ahead of the learner
-``SequenceLoader``     the same for sequences
-``to_tensors``         one batch as tensors: a ``TensorBatch``, without a copy on the CPU; of sequences too
-``scale_pixels``       ``uint8`` to floats from 0 to 1
-``RandomShift``        DrQ's augmentation
-``RandomCrop``         CURL's and RAD's; ``CenterCrop`` for acting
-``Intensity``          DrQ's
-``HorizontalFlip``     left for right
-``Cutout``             RAD's
+``BatchLoader``        iterates over batches of transitions as tensors; threads prepare the next ones
+``SequenceLoader``     iterates over batches of sequences as tensors
+``to_tensors``         converts one batch to a ``TensorBatch`` or ``TensorSequenceBatch``
+``scale_pixels``       converts ``uint8`` pixels to floats from 0 to 1
+``RandomShift``        shifts images at random, as DrQ does
+``RandomCrop``         crops images at random, as CURL and RAD do
+``CenterCrop``         crops the middle of images, to act with a ``RandomCrop`` learner
+``Intensity``          scales the brightness at random, as DrQ does
+``HorizontalFlip``     mirrors images at random
+``Cutout``             fills a random box, as RAD does
 =====================  ==========================================================================
 """
 

@@ -1,4 +1,8 @@
-"""Batches of tensors that are prepared while the learner runs."""
+"""Iterators over batches of tensors: threads prepare the next batches while the learner runs.
+
+``BatchLoader`` and ``SequenceLoader`` draw batches in the caller's thread. Background threads unpack them.
+To a CUDA device they are copied through pinned buffers on a separate stream (``CopiesAhead``).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ from framestow.torch.tensor_batch import (
     TensorBatch,
     TensorSequenceBatch,
     converted,
-    parcel_of,
     to_tensors,
+    transfer_buffer_of,
 )
 
 if TYPE_CHECKING:
@@ -33,78 +37,78 @@ if TYPE_CHECKING:
 
 
 class Upload(Protocol):
-    """A copy to the device, which goes on."""
+    """An asynchronous copy to the device."""
 
     @property
-    def piece(self) -> Tensor:
-        """Where it ends: uint8 on the device. Not to be looked at before ``await_on_device``."""
+    def on_device(self) -> Tensor:
+        """The copied bytes on the device, uint8. Call ``make_stream_wait`` before you read them."""
 
     def is_done(self) -> bool:
-        """Whether what it reads may be written again."""
+        """Return whether the source buffer may be written again."""
 
     def wait(self) -> None:
-        """Return once it is done. It waits for nothing but the copies before it."""
+        """Block the thread until this copy, and the copies queued before it, are done."""
 
-    def await_on_device(self) -> None:
-        """Let all that the calling thread queues on the device from now on come after the copy.
+    def make_stream_wait(self) -> None:
+        """Make the calling thread's device stream wait for the copy.
 
-        ``piece`` may then be dropped at any time: its memory is used again only after what was queued until then.
+        The device reuses the memory of ``on_device`` only after the work that the stream has queued by then.
         """
 
 
 class Uploads(Protocol):
-    """What is asked of a device that copies by itself: memory that it can read, and copies beside the learner."""
+    """A device that copies asynchronously: it makes readable buffers and queues copies."""
 
     def staging(self, num_bytes: int) -> Tensor:
-        """Make a buffer on the CPU, uint8, that the device can read."""
+        """Return a new uint8 buffer on the CPU that the device can read."""
 
     def start(self, staging: Tensor) -> Upload:
-        """Queue a copy of ``staging``, behind the copies before it and beside all else."""
+        """Queue a copy of ``staging``, after the copies queued before it."""
 
 
-class Sent(NamedTuple):
-    """A batch on its way, and what its tensors are views of."""
+class SentBatch(NamedTuple):
+    """A batch whose copy is queued, and that copy."""
 
     batch: AnyTensors
     upload: Upload
 
 
 class CopiesAhead:
-    """Sends batches through recycled buffers to a device that copies while the learner runs, and hands them over.
+    """Copies batches asynchronously to a device, through up to ``num_buffers`` reused buffers.
 
-    A buffer is written again once the copy that read it is done. There are ``num_buffers``, made when first needed;
-    where none is idle, a thread waits for the oldest copy, which waits for no one.
+    A buffer is written again when the copy that reads it is done. When all buffers are in use, ``send`` waits for the
+    oldest copy.
     """
 
     def __init__(self, uploads: Uploads, num_buffers: int) -> None:
         self._uploads = uploads
         self._lock = threading.Lock()
-        self._num_unmade = num_buffers
-        self._used: list[tuple[Tensor, Upload]] = []  # each with the copy that read it last, the oldest first
+        self._num_to_create = num_buffers
+        self._used: list[tuple[Tensor, Upload]] = []  # buffers with the last copy that reads them, oldest first
 
-    def send(self, batch: AnyBatch) -> Sent:
-        """Queue the copy of ``batch``, in any thread; when this returns, its arrays have been read."""
-        parcel = parcel_of(batch)
-        buffer = self._take(parcel.nbytes)
-        staging = buffer[: parcel.nbytes]
-        parcel.write_to(staging)
+    def send(self, batch: AnyBatch) -> SentBatch:
+        """Queue the copy of ``batch``. Any thread may call this; the batch's arrays are read before it returns."""
+        layout = transfer_buffer_of(batch)
+        buffer = self._take(layout.nbytes)
+        staging = buffer[: layout.nbytes]
+        layout.write_to(staging)
         upload = self._uploads.start(staging)
         with self._lock:
             self._used.append((buffer, upload))
-        return Sent(converted(batch, lambda array: parcel.find(array, upload.piece)), upload)
+        return SentBatch(converted(batch, lambda array: layout.find(array, upload.on_device)), upload)
 
-    def receive(self, sent: Sent) -> AnyTensors:
-        """Give a batch to the calling thread: what that queues from now on sees it whole."""
-        sent.upload.await_on_device()
+    def receive(self, sent: SentBatch) -> AnyTensors:
+        """Return the batch's tensors; the calling thread's stream waits for the copy."""
+        sent.upload.make_stream_wait()
         return sent.batch
 
     def _take(self, num_bytes: int) -> Tensor:
         with self._lock:
             is_first_idle = bool(self._used) and self._used[0][1].is_done()
-            if self._used and (is_first_idle or not self._num_unmade):
+            if self._used and (is_first_idle or not self._num_to_create):
                 buffer, upload = self._used.pop(0)
             else:
-                self._num_unmade = max(0, self._num_unmade - 1)
+                self._num_to_create = max(0, self._num_to_create - 1)
                 buffer, upload = self._uploads.staging(num_bytes), None
         if upload is not None:
             upload.wait()
@@ -112,67 +116,67 @@ class CopiesAhead:
 
 
 class ImmediateCopies:
-    """The same face for a device that copies at once, and for the CPU, where nothing is copied."""
+    """Same interface for devices that copy synchronously, and for the CPU, where nothing is copied."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def send(self, batch: AnyBatch) -> AnyTensors:
-        """Bring ``batch`` to the device."""
+        """Return ``batch`` as tensors on the device."""
         return to_tensors(batch, self._device)
 
     def receive(self, sent: AnyTensors) -> AnyTensors:
-        """Give it to the calling thread as it is."""
+        """Return ``sent`` unchanged."""
         return sent
 
 
 class CudaUpload:
-    """A copy on the stream of ``CudaUploads``."""
+    """A copy on the CUDA stream of ``CudaUploads``."""
 
-    def __init__(self, piece: Tensor, event: torch.cuda.Event) -> None:
-        self.piece, self._event = piece, event
+    def __init__(self, on_device: Tensor, event: torch.cuda.Event) -> None:
+        self.on_device, self._event = on_device, event
 
     def is_done(self) -> bool:
-        """Whether the stream has passed the copy."""
+        """Return whether the copy is done."""
         return bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
-        """Let the thread sleep until then."""
+        """Block the thread until the copy is done."""
         self._event.synchronize()
 
-    def await_on_device(self) -> None:
-        """Let the thread's current stream wait for the copy; the thread itself goes on."""
-        learner = torch.cuda.current_stream(self.piece.device)
+    def make_stream_wait(self) -> None:
+        """Make the thread's current CUDA stream wait for the copy, without blocking the thread."""
+        learner = torch.cuda.current_stream(self.on_device.device)
         learner.wait_event(self._event)
-        self.piece.record_stream(learner)  # it belongs to the copies' stream, which would use it again at once
+        self.on_device.record_stream(learner)  # or the copy stream would reuse the memory at once
 
 
 class CudaUploads:
-    """Copies to a CUDA device on a stream of their own."""
+    """Copies to a CUDA device on a separate CUDA stream."""
 
     def __init__(self, device: torch.device, pin_memory: bool) -> None:
         self._device, self._pin_memory = device, pin_memory
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def staging(self, num_bytes: int) -> Tensor:
-        """Make a buffer; from one that is not pinned, CUDA copies through one of its own, and the thread waits."""
+        """Return a new buffer. If it is not pinned, ``start`` blocks while CUDA copies it."""
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pin_memory)
 
     def start(self, staging: Tensor) -> CudaUpload:
-        """Queue a copy of ``staging``."""
+        """Queue a copy of ``staging`` and return it."""
         with torch.cuda.stream(self._stream):
-            piece = torch.empty(len(staging), dtype=torch.uint8, device=self._device)
-            piece.copy_(staging, non_blocking=True)
+            on_device = torch.empty(len(staging), dtype=torch.uint8, device=self._device)
+            on_device.copy_(staging, non_blocking=True)
             event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             event.record(self._stream)
-        return CudaUpload(piece, event)
+        return CudaUpload(on_device, event)
 
 
 Loaded = TypeVar("Loaded")
 
 
 class Loader(Generic[Loaded]):
-    """What loaders of transitions and of sequences have in common: ``BatchLoader`` says how they work."""
+    """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(
         self,
@@ -192,12 +196,12 @@ class Loader(Generic[Loaded]):
         return self
 
     def __next__(self) -> Loaded:
-        """Give the next batch, and wait for it where it is not prepared yet."""
+        """Return the next batch; wait for it if it is not ready."""
         loaded: Loaded = self._receive(next(self._batches))
         return loaded
 
     def close(self) -> None:
-        """End the threads, once each has finished the batch it is at; closing again does nothing."""
+        """Stop the threads after their current batch. Closing twice is allowed."""
         self._batches.close()
 
     def __enter__(self) -> Self:
@@ -208,7 +212,7 @@ class Loader(Generic[Loaded]):
 
 
 class BatchLoader(Loader[TensorBatch]):
-    """An endless iterator over a memory's batches as tensors, the next of which are prepared on threads.
+    """Endless iterator over a memory's batches as tensors; threads prepare the next batches.
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory
@@ -221,29 +225,31 @@ class BatchLoader(Loader[TensorBatch]):
     (torch.Size([32, 3, 2, 2]), tensor(0.5000))
 
     Arguments:
-        memory: what batches are drawn from; others may append to it and sample it meanwhile.
-        batch_size: what is drawn at a time.
-        device: where the tensors are to be; see ``TensorBatch``.
-        ahead: batches that are drawn before they are asked for.
-        threads: how many unpack, each a batch at a time. One keeps up with a learner that takes longer over a batch
-            than unpacking does.
-        pin_memory: for CUDA, whether the buffers that batches travel through are pinned, so that copies run beside the
-            learner. There are ``ahead`` + 2 of them, each as large as a batch.
-        draw: what draws instead of the memory: called with ``batch_size`` in the caller's thread, it returns an object
-            with ``unpack()``, called on a thread; ``redraw(error)``; and ``stop()`` (docs/sampling.md).
+        memory: the ``ReplayMemory`` to sample from. You may add to it and sample it at the same time.
+        batch_size: number of transitions per batch.
+        device: where the tensors are created.
+        ahead: number of batches that are drawn before you ask for them.
+        threads: number of threads that unpack batches, one batch each. One is enough if a learning step takes longer
+            than unpacking a batch.
+        pin_memory: CUDA only: copy through pinned buffers, so that copies run beside the learner. There are
+            ``ahead + 2`` buffers, each of the size of a batch.
+        draw: called with ``batch_size`` in the caller's thread instead of drawing from the memory. It returns an object
+            with ``unpack()``, ``redraw(error)`` and ``stop()`` (docs/sampling.md).
 
-    **What is drawn, and when**: batch k in the thread that asks, when that asks for batch k - ahead; the first call
-    draws batches 0 to ``ahead``. So the order of draws among steps, priorities and other draws is the program's own:
-    the same program gives the same batches, bit for bit, whatever the threads do, and without steps in between those
-    that ``sample`` gives. What came after a batch's draw, steps and priorities, is not seen in it.
+    **When batches are drawn.** The first ``next`` draws batches 0 to ``ahead``. Each further call that returns batch k
+    draws batch k + ``ahead``, in the caller's thread. So the same program gives the same batches, bit for bit, for any
+    number of threads. A batch contains no steps and no priorities that were added after its draw.
 
-    A batch is handed over when it is on the device, or, for CUDA, when the calling thread's current stream will wait
-    for it; on another stream, wait for that one. What goes wrong on a thread is raised when its batch is asked for:
-    ``DamagedSegmentError``, or what the device raises; the next call gives the next batch. ``NothingToSampleError``
-    comes from the draw. ``ForkedLoaderError`` is raised in a process that was forked since.
+    ``next`` returns a batch when it is on the device. On CUDA, the calling thread's current stream waits for the copy;
+    other streams must wait for that stream.
 
-    One thread at a time asks for batches. ``close``, or the end of a ``with`` block, ends the threads, as does dropping
-    the loader; from then on there are no more batches. docs/sampling.md has examples and figures.
+    Raises (from ``next``):
+        DamagedSegmentError: a batch could not be read. The next call returns the batch after it.
+        NothingToSampleError: the memory has no sampleable transition.
+        ForkedLoaderError: the process was forked after the loader was created.
+
+    Only one thread at a time may iterate. ``close`` or the end of a ``with`` block stops the threads and ends the
+    iteration.
     """
 
     def __init__(
@@ -262,10 +268,13 @@ class BatchLoader(Loader[TensorBatch]):
 
 
 class SequenceLoader(Loader[TensorSequenceBatch]):
-    """The same for sequences: what ``memory.sample_sequences`` gives, as tensors, prepared ahead.
+    """Endless iterator over batches of sequences as tensors; threads prepare the next batches.
 
-    ``batch_size``, ``length``, ``overlap``, ``burn_in`` and ``borders`` are those of ``sample_sequences``, all else is
-    as for ``BatchLoader``. To a CUDA device each frame of a sequence travels once, unless borders are crossed.
+    Arguments:
+        batch_size, length, overlap, burn_in, borders: as for ``memory.sample_sequences``.
+        memory, device, ahead, threads, pin_memory: as for ``BatchLoader``.
+
+    Each frame of a sequence is copied to the device once, unless ``borders="cross"``.
     """
 
     def __init__(
@@ -291,7 +300,7 @@ def _device(device: torch.device | str) -> torch.device:
     try:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise InvalidSettingsError(f"device is {device!r}: PyTorch knows no such device: {error}") from error
+        raise InvalidSettingsError(f"device is {device!r}: PyTorch does not know this device: {error}") from error
 
 
 def _sent(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:
@@ -301,6 +310,6 @@ def _sent(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:
 def _copies_to(device: torch.device, pin_memory: bool, ahead: int) -> CopiesAhead | ImmediateCopies:
     if device.type != "cuda":
         return ImmediateCopies(device)
-    if device.index is None:  # each thread has a current device of its own
+    if device.index is None:  # the current device differs between threads
         device = torch.device("cuda", torch.cuda.current_device())
     return CopiesAhead(CudaUploads(device, pin_memory), num_buffers=ahead + 2)

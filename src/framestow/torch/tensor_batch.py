@@ -1,4 +1,8 @@
-"""Batches as PyTorch tensors on the learner's device."""
+"""Batches as PyTorch tensors on the learner's device.
+
+``to_tensors`` converts a batch. On the CPU the tensors are views of the batch's arrays. For CUDA, ``TransferBuffer``
+packs all arrays of a batch into one buffer, so that they are copied in one piece.
+"""
 
 from __future__ import annotations
 
@@ -14,54 +18,56 @@ from torch import Tensor
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch, SequenceBatch
 
-_ALIGNMENT = 64  # bytes: enough for any load that a device makes, and for a dtype's own
+_ALIGNMENT = 64  # bytes, enough for every dtype and every load of a device
 
 
-class Parcel:
-    """Says where the arrays of a batch lie in one piece of memory, so that they travel to a device in one copy.
+class TransferBuffer:
+    """Layout of a batch's arrays in one buffer, so that one copy moves them to a device.
 
-    Arrays that look at one array travel as that, once: the frames that observation and next observation share, or the
-    frames of a sequence that its stacks overlap in. Each is found on the other side by its place and strides. ::
+    Views that share an array are copied as that array, once, and become views again on the device. Example::
 
-        frames (B, 5, H, W) ── observation frames[:, :-1], next observation frames[:, 1:]:  5 B pictures, not 8 B
+        frames (B, 5, H, W): observation = frames[:, :-1], next_observation = frames[:, 1:]  -> 5 B images, not 8 B
 
-    Keeps the arrays alive, and looks at them in ``write_to`` alone.
+    The buffer keeps the arrays alive. Only ``write_to`` reads them.
     """
 
     def __init__(self, arrays: Iterable[npt.NDArray[Any]]) -> None:
         self._arrays = list(arrays)
-        self._travelling_by_array = _travelling(self._arrays)
-        self._starts: dict[int, int] = {}  # by the id of what travels
-        self._travelling: list[npt.NDArray[Any]] = []
+        self._source_by_array = _choose_sources(self._arrays)
+        self._starts: dict[int, int] = {}  # first byte of each source, by its id
+        self._choose_sources: list[npt.NDArray[Any]] = []
         self.nbytes = 0
-        for travelling in self._travelling_by_array.values():
-            if id(travelling) not in self._starts:
-                self._starts[id(travelling)] = self.nbytes
-                self._travelling.append(travelling)
-                self.nbytes += _rounded_up(travelling.nbytes)
+        for source in self._source_by_array.values():
+            if id(source) not in self._starts:
+                self._starts[id(source)] = self.nbytes
+                self._choose_sources.append(source)
+                self.nbytes += _rounded_up(source.nbytes)
 
     def write_to(self, staging: Tensor) -> None:
-        """Copy the arrays into ``staging``: uint8 on the CPU, of at least ``nbytes``."""
-        piece: npt.NDArray[np.uint8] = staging.numpy()
-        for array in self._travelling:
+        """Copy the arrays into ``staging``, a uint8 CPU tensor of at least ``nbytes`` bytes."""
+        on_device: npt.NDArray[np.uint8] = staging.numpy()
+        for array in self._choose_sources:
             start = self._starts[id(array)]
-            np.copyto(piece[start : start + array.nbytes].view(array.dtype).reshape(array.shape), array)
+            np.copyto(on_device[start : start + array.nbytes].view(array.dtype).reshape(array.shape), array)
 
-    def find(self, array: npt.NDArray[Any], piece: Tensor) -> Tensor:
-        """Give the tensor of an array of this parcel: a view of ``piece``, uint8, which has what was written."""
-        travelling = self._travelling_by_array[id(array)]
-        start = self._starts[id(travelling)]
-        if travelling is array or not array.size:
+    def find(self, array: npt.NDArray[Any], on_device: Tensor) -> Tensor:
+        """Return the tensor of one of the arrays as a view of ``on_device``, a uint8 copy of the buffer."""
+        source = self._source_by_array[id(array)]
+        start = self._starts[id(source)]
+        if source is array or not array.size:
             num_bytes = array.nbytes if array.size else 0
-            return piece[start : start + num_bytes].view(_torch_dtype(array.dtype)).view(array.shape)
-        flat = piece[start : start + _rounded_up(travelling.nbytes)].view(_torch_dtype(array.dtype))
-        offset = (_address(array) - _address(travelling)) // array.itemsize
+            return on_device[start : start + num_bytes].view(_torch_dtype(array.dtype)).view(array.shape)
+        flat = on_device[start : start + _rounded_up(source.nbytes)].view(_torch_dtype(array.dtype))
+        offset = (_address(array) - _address(source)) // array.itemsize
         strides = [stride // array.itemsize for stride in array.strides]
         return flat.as_strided(array.shape, strides, flat.storage_offset() + offset)
 
 
-def _travelling(arrays: list[npt.NDArray[Any]]) -> dict[int, npt.NDArray[Any]]:
-    """Choose, for the id of each array, what travels: what it looks at, where that is hardly larger, or itself."""
+def _choose_sources(arrays: list[npt.NDArray[Any]]) -> dict[int, npt.NDArray[Any]]:
+    """Choose what is copied for each array, by id: the array that it is a view of if that is hardly larger, or itself.
+
+    A base is hardly larger if its views together have at least its bytes, up to the alignment.
+    """
     viewed_bytes: dict[int, int] = {}
     owners = [_owner(array) for array in arrays]
     for array, owner in zip(arrays, owners, strict=True):
@@ -73,7 +79,7 @@ def _travelling(arrays: list[npt.NDArray[Any]]) -> dict[int, npt.NDArray[Any]]:
 
 
 def _owner(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Follow views to the array that has the memory; strided views of NumPy have something else in between."""
+    """Return the array that owns the memory of ``array``; strided views have other objects in between."""
     owner, base = array, array.base
     while base is not None:
         if isinstance(base, np.ndarray):
@@ -83,7 +89,7 @@ def _owner(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _can_find(array: npt.NDArray[Any], owner: npt.NDArray[Any]) -> bool:
-    """Whether strides of whole elements, none backwards, find ``array`` in the bytes of ``owner``."""
+    """Return whether ``array`` is a view of ``owner`` with strides of whole elements, none negative."""
     distances = (_address(array) - _address(owner), *array.strides)
     return owner.flags.c_contiguous and all(step >= 0 and step % array.itemsize == 0 for step in distances)
 
@@ -103,12 +109,13 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 @dataclasses.dataclass(frozen=True)
 class TensorBatch:
-    """A :class:`~framestow.replay.batch.Batch` on a device; shapes and dtypes are those of the batch.
+    """A :class:`~framestow.replay.batch.Batch` as tensors on a device, with the same shapes and dtypes.
 
-    ``uint8`` pixels stay so: a quarter of the bytes to move, and the network scales them where they arrive. Where the
-    batch has dicts or tuples of arrays, these are dicts and tuples of tensors. ``index`` stays on the CPU, where
-    ``memory.update_priorities`` wants it. On the CPU the tensors look at the batch's own arrays, which stay as they are
-    for as long as a tensor looks at them. Treat the observations as read-only: they share their frames.
+    ``uint8`` pixels stay ``uint8``; scale them on the device (``scale_pixels``). Dict and tuple observations become
+    dicts and tuples of tensors. ``index`` stays on the CPU, for ``memory.update_priorities``.
+
+    Do not write to the observations: ``observation`` and ``next_observation`` share frames. On the CPU the tensors are
+    views of the batch's arrays, which are not reused while a tensor references them.
     """
 
     observation: Any
@@ -128,9 +135,9 @@ class TensorBatch:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSequenceBatch:
-    """A :class:`~framestow.replay.batch.SequenceBatch` on a device; all else is as for ``TensorBatch``.
+    """A :class:`~framestow.replay.batch.SequenceBatch` as tensors on a device; otherwise like ``TensorBatch``.
 
-    Stacks are views of the frames of their sequence, on the device too, where these have travelled once.
+    On the device, too, stacks are views of the frames of their sequence.
     """
 
     observation: Any
@@ -152,7 +159,7 @@ class TensorSequenceBatch:
 
     @property
     def learns(self) -> Tensor:
-        """Steps that a loss is for, ``(B, L)``: ``mask`` without the first ``burn_in``."""
+        """Mask of the steps that contribute to the loss, ``(B, L)``: ``mask`` without the first ``burn_in`` steps."""
         learns = self.mask.clone()
         learns[:, : self.burn_in] = False
         return learns
@@ -173,33 +180,32 @@ def to_tensors(batch: SequenceBatch, device: torch.device | str = "cpu") -> Tens
 
 
 def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensors:
-    """Bring ``batch`` to ``device``.
+    """Return ``batch`` as tensors on ``device``.
 
-    On the CPU nothing is copied. To a CUDA device all arrays go in one piece of pinned memory, which is copied
-    asynchronously on the current stream, so that the next batch can be drawn meanwhile; kernels queued after this call
-    see them whole.
+    CPU: nothing is copied. CUDA: the arrays are copied as one block of pinned memory, asynchronously on the current
+    stream. Kernels queued after this call see the complete batch.
     """
     device = torch.device(device)
     if device.type != "cuda":
         return converted(batch, lambda array: pixels_to_device(array, device))
-    parcel = parcel_of(batch)
-    # The caching host allocator keeps a pinned block from reuse until the copy that reads it is through.
-    staging = torch.empty(parcel.nbytes, dtype=torch.uint8, pin_memory=True)
-    parcel.write_to(staging)
-    piece = staging.to(device, non_blocking=True)
-    return converted(batch, lambda array: parcel.find(array, piece))
+    buffer = transfer_buffer_of(batch)
+    # The caching host allocator does not reuse a pinned block before the copy that reads it is done.
+    staging = torch.empty(buffer.nbytes, dtype=torch.uint8, pin_memory=True)
+    buffer.write_to(staging)
+    on_device = staging.to(device, non_blocking=True)
+    return converted(batch, lambda array: buffer.find(array, on_device))
 
 
-def parcel_of(batch: AnyBatch) -> Parcel:
-    """Give the parcel of what travels of ``batch``."""
+def transfer_buffer_of(batch: AnyBatch) -> TransferBuffer:
+    """Return the transfer buffer of the fields of ``batch`` that go to the device."""
     arrays: list[npt.NDArray[Any]] = []
     for name in _on_device(batch):
         map_arrays(arrays.append, getattr(batch, name))
-    return Parcel(arrays)
+    return TransferBuffer(arrays)
 
 
 def converted(batch: AnyBatch, convert: Callable[[npt.NDArray[Any]], Tensor]) -> AnyTensors:
-    """Make the tensors of ``batch`` by ``convert``, but for ``index``, which stays where it is."""
+    """Return ``batch`` as tensors made by ``convert``; ``index`` stays on the CPU."""
     fields = {name: map_arrays(convert, getattr(batch, name)) for name in _on_device(batch)}
     index = _on_cpu(batch.index)
     if isinstance(batch, SequenceBatch):
@@ -208,12 +214,12 @@ def converted(batch: AnyBatch, convert: Callable[[npt.NDArray[Any]], Tensor]) ->
 
 
 def _on_device(batch: AnyBatch) -> list[str]:
-    """The fields of a batch that travel to the device."""
+    """Return the names of the fields that are copied to the device."""
     return [name for name in vars(batch) if name not in NOT_ON_DEVICE]
 
 
 def pixels_to_device(observations: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Bring observations, of whatever dtype, to ``device``; on the CPU a view of them, not a copy."""
+    """Return observations of any dtype as a tensor on ``device``; on the CPU a view."""
     tensor = _on_cpu(observations)
     if device.type == "cpu":
         return tensor
@@ -223,5 +229,5 @@ def pixels_to_device(observations: npt.NDArray[Any], device: torch.device) -> Te
 
 
 def _on_cpu(array: npt.NDArray[Any]) -> Tensor:
-    # PyTorch has no read-only tensors and warns; a copy keeps the caller's promise to whoever locked the array.
+    # PyTorch has no read-only tensors, so a read-only array is copied.
     return torch.from_numpy(array if array.flags.writeable else array.copy())

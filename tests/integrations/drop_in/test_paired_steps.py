@@ -1,4 +1,4 @@
-"""Pairs of observations that come as a library gives them go into a memory, and come back as they came."""
+"""Pairs of observations from a library are stored in a memory and restored bit for bit."""
 
 import pickle
 from itertools import pairwise
@@ -27,7 +27,7 @@ def fed(space, num_envs=2, frame_stack=None, rows=ROWS):
 
 
 class StackedPlay:
-    """Streams of random frames of (2, 3), stacked and padded as a wrapper does; all rows that it gave, in a list."""
+    """Streams of random (2, 3) frames, stacked and padded as by a wrapper, with a list of all rows."""
 
     def __init__(self, generator, num_envs, depth, padding, axis):
         self.generator, self.depth, self.padding, self.axis = generator, depth, padding, axis
@@ -92,7 +92,7 @@ def assert_gives_back(steps, rows):
     shows_next_episode=st.booleans(),
     num_rows=st.integers(1, 3 * ROWS),
 )
-def test_whatever_the_stacks_are_every_row_that_is_held_comes_back(
+def test_every_stored_row_is_restored_for_any_stacks(
     seed, depth, padding, axis, is_end_told, shows_next_episode, num_rows
 ):
     play = StackedPlay(np.random.default_rng(seed), 2, depth, padding, axis)
@@ -112,7 +112,7 @@ def distinct_play(num_envs=2, depth=4, padding="first_frame", axis=0):
 
 @pytest.mark.parametrize("padding", ["first_frame", "zeros"])
 @pytest.mark.parametrize(("axis", "shape"), [(0, (4, 8, 9)), (-1, (8, 9, 4))])
-def test_stacks_are_kept_as_single_frames(padding, axis, shape):
+def test_stacks_are_stored_as_single_frames(padding, axis, shape):
     play, steps = distinct_play(padding=padding, axis=axis), fed(FrameSpec(shape))
     for _ in range(3 * ROWS):
         play.step(steps)
@@ -121,7 +121,7 @@ def test_stacks_are_kept_as_single_frames(padding, axis, shape):
     assert_gives_back(steps, play.rows)
 
 
-def test_an_end_that_nobody_told_is_found_and_crossed_by_no_window():
+def test_an_end_without_a_flag_is_detected_and_no_stack_crosses_it():
     play, steps = distinct_play(), fed(FrameSpec((4, 8, 9)))
     for _ in range(ROWS):
         play.step(steps, is_end_told=False)
@@ -136,7 +136,7 @@ def test_an_end_that_nobody_told_is_found_and_crossed_by_no_window():
 
 
 @pytest.mark.parametrize("padding", ["first_frame", "zeros"])
-def test_the_next_episode_shown_by_a_step_that_terminated_comes_back_and_costs_no_whole_stack(padding):
+def test_a_next_observation_from_the_next_episode_is_restored_without_storing_a_stack(padding):
     play, steps = distinct_play(padding=padding), fed(FrameSpec((4, 8, 9)))
     for _ in range(3 * ROWS):
         play.step(steps, shows_next_episode=True)
@@ -157,11 +157,11 @@ def transitions_between(rows):
     return [(number, rows[number + 1][0], rows[number][5]) for number in range(len(rows) - 1)]
 
 
-def test_a_memory_whose_steps_turn_out_otherwise_is_made_anew_with_all_that_it_holds():
+def test_a_memory_is_rebuilt_with_all_its_rows_if_a_step_contradicts_its_layout():
     play, steps = distinct_play(), fed(FrameSpec((4, 8, 9)))
     for _ in range(2 * ROWS):
         play.step(steps)
-    play.stacks[1] = [play.frame() for _ in range(4)]  # a stack that no padding explains
+    play.stacks[1] = [play.frame() for _ in range(4)]  # a stack that no padding matches
     assert steps.layout.depth == 4
     play.step(steps)
     assert steps.layout.depth == 1
@@ -170,12 +170,12 @@ def test_a_memory_whose_steps_turn_out_otherwise_is_made_anew_with_all_that_it_h
     assert_gives_back(steps, play.rows)
 
 
-def test_a_stack_that_was_told_and_is_none_is_refused_before_it_is_stored():
+def test_a_step_that_contradicts_frame_stack_is_refused_before_it_is_stored():
     play, steps = distinct_play(), fed(FrameSpec((4, 8, 9)), frame_stack=4)
     play.step(steps)
     play.stacks[1] = [play.frame() for _ in range(4)]
     with pytest.raises(
-        InvalidStepError, match=r"row 1: the observations are not stacks of 4 frames.*leave frame_stack"
+        InvalidStepError, match=r"row 1: the observations must be stacks of 4 frames.*remove frame_stack"
     ):
         play.step(steps)
     assert_gives_back(steps, play.rows)
@@ -188,7 +188,7 @@ def test_a_stack_that_does_not_divide_the_channels_is_refused():
         fed(FrameSpec((4, 8, 9)), frame_stack=3)
 
 
-def test_floats_are_told_apart_bit_for_bit():
+def test_floats_are_compared_bit_for_bit():
     steps = fed(FrameSpec((3,), np.float32), num_envs=1)
     rows = []
     observation = np.array([[np.nan, 0.0, 1.0]], np.float32)
@@ -197,7 +197,7 @@ def test_floats_are_told_apart_bit_for_bit():
         row = (observation, [1], [0.5], np.array([False]), np.array([False]), after)
         steps.add(*row)
         rows.append(row)
-        observation = np.abs(after)  # -0.0 becomes 0.0: another observation, so an episode begins
+        observation = np.abs(after)  # -0.0 becomes 0.0: another observation, so a new episode
     assert len(list(steps.memory.episodes())) == 2
     batch = steps.transitions(steps.indices([0, 1], 0))
     assert batch.next_observation.tobytes() == np.concatenate([row[5] for row in rows]).tobytes()
@@ -205,7 +205,7 @@ def test_floats_are_told_apart_bit_for_bit():
 
 @pytest.mark.parametrize("shows_next_episode", [False, True])
 @pytest.mark.parametrize("speed_shape", [(3,), (4,)])
-def test_a_dict_keeps_its_pictures_as_single_frames_and_comes_back_key_by_key(speed_shape, shows_next_episode):
+def test_images_of_a_dict_are_stored_as_single_frames_and_all_keys_are_restored(speed_shape, shows_next_episode):
     space = {"camera": FrameSpec((4, 8, 9)), "speed": FrameSpec(speed_shape, np.float32), "item": Discrete(5)}
     play, steps = distinct_play(), fed(space)
     speeds = iter(np.random.default_rng(3).normal(size=(1000, 2, *speed_shape)).astype(np.float32))
@@ -229,7 +229,7 @@ def test_a_dict_keeps_its_pictures_as_single_frames_and_comes_back_key_by_key(sp
                 np.testing.assert_array_equal(part[key], came[key])
 
 
-def test_a_dict_whose_arrays_are_all_stacks_is_kept_as_single_frames_of_each():
+def test_a_dict_of_stacks_is_stored_as_single_frames_of_each():
     play, steps = distinct_play(), fed({"camera": FrameSpec((4, 8, 9)), "depth": FrameSpec((4, 8, 9))})
     rows = []
     for _ in range(ROWS):
@@ -243,7 +243,7 @@ def test_a_dict_whose_arrays_are_all_stacks_is_kept_as_single_frames_of_each():
     np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
 
 
-def test_numbers_without_an_axis_are_kept_and_come_back_with_one():
+def test_numbers_without_an_axis_are_restored_with_one():
     steps = fed(Discrete(5))
     nobody = np.zeros(2, bool)
     steps.add(np.array([3, 1]), [0, 0], [0.0, 0.0], nobody, nobody, np.array([4, 2]))
@@ -252,12 +252,12 @@ def test_numbers_without_an_axis_are_kept_and_come_back_with_one():
     np.testing.assert_array_equal(batch.next_observation, [[4], [2]])
 
 
-def test_pixels_scaled_to_floats_are_still_known_as_such():
+def test_scaled_pixels_are_recognized():
     layout = ObservationLayout.of_depth(Box(0, 1, (4, 8, 9), np.float32), 4)
     assert layout.frame_space == FrameSpec((8, 9), np.float32, is_scaled=True)
 
 
-def test_stacks_of_scaled_pixels_are_kept_as_single_frames():
+def test_stacks_of_scaled_pixels_are_stored_as_single_frames():
     play, steps = distinct_play(), fed(FrameSpec((4, 8, 9), np.float32, is_scaled=True))
     frame = play.frame
     play.frame = lambda: frame() / np.float32(255)
@@ -269,7 +269,7 @@ def test_stacks_of_scaled_pixels_are_kept_as_single_frames():
     assert_gives_back(steps, play.rows)
 
 
-def test_black_first_frames_leave_the_padding_open_until_another_tells():
+def test_black_first_frames_do_not_determine_the_padding():
     play, steps = distinct_play(num_envs=2, padding="zeros"), fed(FrameSpec((4, 8, 9)))
     play.stacks = [[np.zeros((8, 9), np.uint8)] * 4] * 2
     play.step(steps)
@@ -280,7 +280,7 @@ def test_black_first_frames_leave_the_padding_open_until_another_tells():
     assert_gives_back(steps, play.rows)
 
 
-def test_colours_that_look_like_a_stack_of_greys_at_first_are_kept_as_colours():
+def test_colours_that_first_look_like_grey_stacks_are_stored_as_colours():
     steps, nobody = fed(FrameSpec((8, 9, 3)), num_envs=1), np.zeros(1, bool)
     black, red = np.zeros((1, 8, 9, 3), np.uint8), np.full((1, 8, 9, 3), [200, 1, 2], np.uint8)
     shown = [black, black, black, red, black]
@@ -299,13 +299,13 @@ class Recorded:
 
 
 class MemoryOfTen:
-    """A way to make a memory that can be pickled."""
+    """A picklable function that creates a memory."""
 
     def __call__(self, frame_space, stack, padding):
         return ReplayMemory(2 * ROWS, frame_space, 5, stack=stack, stack_padding=padding, num_envs=2, seed=0, threads=2)
 
 
-def test_pickled_in_mid_episode_it_goes_on_where_it_was():
+def test_a_buffer_pickled_in_mid_episode_resumes():
     play, steps = distinct_play(), PairedSteps(MemoryOfTen(), FrameSpec((4, 8, 9)))
     for _ in range(ROWS // 2):
         play.step(steps)

@@ -1,4 +1,4 @@
-"""A step that is refused or broken off leaves the pairs before it as they were, and those after it come back."""
+"""A refused or interrupted step changes no earlier pair, and later pairs are restored."""
 
 import signal
 
@@ -24,7 +24,7 @@ def fed(shape=(2, 5), dtype=np.uint8, frame_stack=None):
 
 
 class NumberedStacks:
-    """Rows of both streams whose frames are numbered, stacked two deep; every third begins an episode of stream 0."""
+    """Rows of two streams with numbered frames, stacks of two; every third starts an episode of stream 0."""
 
     def __init__(self):
         self.stacks = np.zeros((STREAMS, 2, 5), np.uint8)
@@ -64,7 +64,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("broken", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("frame_stack", [1, 2])
-def test_a_refused_step_changes_nothing_that_is_held_and_all_that_follows_comes_back(broken, frame_stack):
+def test_a_refused_step_changes_no_stored_row_and_later_rows_are_restored(broken, frame_stack):
     play, steps, rows = NumberedStacks(), fed(frame_stack=frame_stack), []
     for number in range(2 * ROWS):
         rows.append(play.row())
@@ -76,7 +76,7 @@ def test_a_refused_step_changes_nothing_that_is_held_and_all_that_follows_comes_
     assert_holds(steps, rows)
 
 
-def test_after_a_refused_beginning_a_step_that_goes_on_as_if_nothing_had_been_comes_back_as_it_came():
+def test_after_a_refused_first_step_the_old_episode_can_continue():
     play, steps = NumberedStacks(), fed(frame_stack=1)
     rows = [play.row(), play.row()]
     for row in rows:
@@ -90,7 +90,7 @@ def test_after_a_refused_beginning_a_step_that_goes_on_as_if_nothing_had_been_co
 
 
 @pytest.mark.parametrize("frame_stack", [1, 2])
-def test_ctrl_c_at_any_line_leaves_a_row_whole_or_away_and_the_next_one_goes_on_from_there(frame_stack):
+def test_ctrl_c_at_any_line_leaves_a_complete_row_or_none_and_the_next_row_continues(frame_stack):
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -114,14 +114,14 @@ def test_ctrl_c_at_any_line_leaves_a_row_whole_or_away_and_the_next_one_goes_on_
                 steps.add(*following)
                 rows.append(following)
             assert_holds(steps, rows)
-            assert len(list(steps.memory.episodes())) <= num_episodes + 1  # as the play has it: none is cut in two
+            assert len(list(steps.memory.episodes())) <= num_episodes + 1  # no episode is split
             steps.memory._check()
     finally:
         signal.signal(signal.SIGINT, before)
     assert {0, 1} == set(outcomes)
 
 
-def test_arrays_of_any_order_and_arrays_that_are_used_again_come_back_as_they_were():
+def test_arrays_of_any_order_and_reused_arrays_are_restored():
     play, steps, rows = NumberedStacks(), fed(), []
     reused = np.zeros((STREAMS, 2, 5), np.uint8)
     for number in range(ROWS):

@@ -1,4 +1,4 @@
-"""Whoever has a library of an untested version is told so, once."""
+"""An untested version of a library gives one warning."""
 
 import warnings
 
@@ -12,22 +12,22 @@ from framestow.integrations.tested_versions import warn_of_untested_version
 
 @pytest.fixture(autouse=True)
 def nobody_was_told(monkeypatch):
-    monkeypatch.setattr(tested_versions, "_told", set())
+    monkeypatch.setattr(tested_versions, "_warned", set())
 
 
 @pytest.mark.parametrize(("oldest", "newest"), [("999.0", "999.1"), ("0.1", "0.9")])
-def test_another_version_warns_once(oldest, newest):
+def test_an_untested_version_warns_once(oldest, newest):
     with pytest.warns(UntestedVersionWarning, match=rf"numpy is {np.__version__}: .* {oldest} to {newest}"):
         warn_of_untested_version("numpy", oldest, newest)
     warn_of_untested_version("numpy", oldest, newest)  # a second warning would be an error
 
 
-def test_a_version_in_between_says_nothing():
+def test_a_tested_version_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_untested_version("numpy", "1.24", np.__version__.partition(".")[0])
 
 
-def test_a_library_that_is_not_there_is_named_with_the_way_to_install_it():
+def test_a_missing_library_is_named_with_its_install_command():
     with pytest.raises(MissingExtraError, match=r"no-such-library is not installed.*framestow\[no-such-library\]"):
         warn_of_untested_version("no-such-library", "1", "2")

@@ -1,4 +1,4 @@
-"""Random play as CleanRL's scripts feed a buffer with it, and what rainbow_atari.py's own buffer makes of that."""
+"""Random steps as CleanRL's scripts add them, and the logic of rainbow_atari.py's buffer."""
 
 from collections import deque
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Step(NamedTuple):
-    """One step of each environment, ``truncations`` aside as ``rb.add`` of rainbow_atari.py takes it."""
+    """One step of each environment: the arguments of rainbow_atari.py's ``rb.add``, and ``truncations``."""
 
     obs: np.ndarray
     actions: np.ndarray

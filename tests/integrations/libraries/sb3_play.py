@@ -1,4 +1,4 @@
-"""Random play as Stable-Baselines3's algorithms feed a buffer with it, and its own buffers beside ours."""
+"""Random steps as Stable-Baselines3's algorithms add them, for its buffers and ours."""
 
 import copy
 
@@ -39,7 +39,7 @@ class Play:
         return self.stack > 1 and len(space.shape) == 3
 
     def channels(self, space):
-        """The axis of the channels, behind that of the environments."""
+        """The channel axis, counted with the axis of the environments."""
         return 1 if space.shape[0] < space.shape[-1] else 3
 
     def older(self, space, observations):
@@ -57,7 +57,7 @@ class Play:
         return np.array([self.action_space.sample() for _ in range(self.num_envs)])
 
     def step(self):
-        """Give the arguments of ``add``, as ``OffPolicyAlgorithm._store_transition`` makes them."""
+        """Return the arguments of ``add``, as in ``OffPolicyAlgorithm._store_transition``."""
         n = self.num_envs
         now = self.observations
         after = (
@@ -81,7 +81,7 @@ def _chosen(mask, fresh, after):
 
 
 def assert_equal_samples(theirs, ours, but=()):
-    """Fail unless all fields but those named are the same tensors: bit for bit, and of the same kind."""
+    """Check that all fields except the named ones are equal tensors, bit for bit."""
     assert type(theirs) is type(ours)
     for name, expected, actual in zip(theirs._fields, theirs, ours, strict=True):
         if name in but:

@@ -1,4 +1,4 @@
-"""The Berkeley course's ReplayBuffer: the same calls give what its own gives where that is right, and what is right."""
+"""The Berkeley course's ReplayBuffer: results equal the original's where that is right, and are correct elsewhere."""
 
 import pickle
 import random
@@ -17,7 +17,7 @@ FIELDS = ("observations", "actions", "rewards", "next observations", "done mask"
 
 
 class Play:
-    """Frames of one stream into a buffer, the published one and a list of everything, step by step."""
+    """Feeds the same frames to the buffer, the published buffer and a list of everything."""
 
     def __init__(self, size, history, shape=(3, 2, 1), seed=0, dtype=np.uint8):
         self.generator = np.random.default_rng(seed)
@@ -35,7 +35,7 @@ class Play:
         idx = self.buffer.store_frame(frame)
         assert idx == self.plain.store_frame(frame)
         self.listed.store_frame(frame)
-        frame[:] = 77  # an environment that uses its array again
+        frame[:] = 77  # the environment reuses its array
         return idx
 
     def step(self, mean_length=5.0, truncates=False, forgets=False):
@@ -67,7 +67,7 @@ def assert_equal_samples(expected, sample):
 
 
 def drawn_numbers(play, batch_size, seed):
-    """Which frames' steps the buffer draws, by its documented rule."""
+    """Return the frames whose steps the buffer samples, by its documented rule."""
     held = play.held()
     random.seed(seed)
     slots = {}
@@ -80,7 +80,7 @@ def drawn_numbers(play, batch_size, seed):
 
 
 def all_transitions(play):
-    """What the buffer gives when it is asked for all that it holds, and what it should give."""
+    """Return all transitions of the buffer, and the expected ones."""
     num_held = len(play.held())
     random.seed(1)
     sample = play.buffer.sample(num_held)
@@ -95,9 +95,7 @@ shapes = st.sampled_from([(3, 2, 1), (2, 2, 3), (2, 2, 5), (5,)])
 
 @settings(max_examples=40)
 @given(st.integers(0, 9_999), st.integers(1, 5), shapes, st.integers(3, 12), st.booleans())
-def test_until_the_ring_is_full_all_is_what_the_published_buffer_gives_to_the_draw(
-    seed, history, shape, size, is_float
-):
+def test_until_the_ring_is_full_results_and_draws_equal_the_published_buffers(seed, history, shape, size, is_float):
     play = Play(size, history, shape, seed, np.float32 if is_float else np.uint8)
     for step in range(size - 1):
         play.step()
@@ -114,7 +112,7 @@ def test_until_the_ring_is_full_all_is_what_the_published_buffer_gives_to_the_dr
 
 @settings(max_examples=60)
 @given(st.integers(0, 9_999), st.integers(1, 5), shapes, st.integers(1, 9), st.booleans(), st.booleans())
-def test_whatever_is_stored_every_transition_that_is_held_is_right(seed, history, shape, size, truncates, forgets):
+def test_every_stored_transition_is_correct(seed, history, shape, size, truncates, forgets):
     play = Play(size, history, shape, seed)
     for _ in range(3 * size + history):
         play.step(3.0, truncates, forgets)
@@ -126,7 +124,7 @@ def test_whatever_is_stored_every_transition_that_is_held_is_right(seed, history
             assert_equal_samples(*all_transitions(play))
 
 
-def test_between_a_frame_and_its_effect_the_policy_sees_the_frame_and_no_draw_has_it():
+def test_a_frame_without_an_effect_is_observed_but_not_sampled():
     play = Play(size=8, history=3)
     for _ in range(20):
         idx = play.show()
@@ -139,24 +137,24 @@ def test_between_a_frame_and_its_effect_the_policy_sees_the_frame_and_no_draw_ha
         play.listed.store_effect(1, 0.5, False)
 
 
-def test_at_the_seam_of_a_full_ring_the_published_buffer_is_wrong_and_this_one_is_right():
+def test_a_full_ring_stacks_frames_correctly_and_the_published_buffer_does_not():
     play = Play(size=8, history=3, seed=2)
     play.frame = iter(np.arange(1, 200, dtype=np.uint8)[:, None, None, None] + np.zeros((3, 2, 1), np.uint8)).__next__
     for _ in range(19):
         play.step(mean_length=1e9)
-    idx = play.show()  # frame 20 in slot 3, its effect to come
+    idx = play.show()  # frame 20 in slot 3, without an effect yet
 
     published = play.plain.transitions(list(range(7)))
     wrong = {
         slot
-        for slot, number in enumerate([17, 18, 19, 12, 13, 14, 15])  # whose effects lie in these slots
+        for slot, number in enumerate([17, 18, 19, 12, 13, 14, 15])  # the frames of the effects in these slots
         for expected, part in zip(play.listed.transition(number - 1), published, strict=True)
         if not np.array_equal(expected, part[slot])
     }
 
     assert idx == 3
-    assert published[0][3, 0, 0].tolist() == [18, 19, 20]  # with the action that frame 12 had
-    assert published[3][3, 0, 0].tolist() == [19, 20, 13]  # across the seam
+    assert published[0][3, 0, 0].tolist() == [18, 19, 20]  # with the action of frame 12
+    assert published[3][3, 0, 0].tolist() == [19, 20, 13]  # newest frames before the oldest
     assert published[0][4, 0, 0].tolist() == [19, 20, 13]
     assert wrong == {3, 4, 5}
     assert_equal_samples(*all_transitions(play))
@@ -164,7 +162,7 @@ def test_at_the_seam_of_a_full_ring_the_published_buffer_is_wrong_and_this_one_i
     assert held == [[n - 2, n - 1, n] for n in range(12, 20)]
 
 
-def test_all_that_is_held_is_drawn_equally_often_also_the_last_slot():
+def test_all_stored_transitions_are_sampled_equally_often_including_the_last_slot():
     buffer = ReplayBuffer(10, 2, seed=0)
     for number in range(33):
         buffer.store_effect(buffer.store_frame(np.full((1, 1, 1), number, np.uint8)), number, 0.0, number % 7 == 0)
@@ -177,12 +175,12 @@ def test_all_that_is_held_is_drawn_equally_often_also_the_last_slot():
     assert chi_square(counts[22:32]) < chi_square_bound(9)
 
 
-def test_a_truncated_episode_goes_on_from_its_last_frame_and_is_no_terminal():
+def test_a_truncated_episode_bootstraps_from_its_last_frame():
     buffer = ReplayBuffer(10, 2)
     frames = [np.full((1, 1, 1), number, np.uint8) for number in range(6)]
     buffer.store_effect(buffer.store_frame(frames[1]), 0, 1.0, False)
     buffer.store_effect(buffer.store_frame(frames[2]), 0, 2.0, False, truncated=True, last_frame=frames[3])
-    buffer.store_effect(buffer.store_frame(frames[4]), 0, 3.0, False, truncated=True)  # what it led to is not known
+    buffer.store_effect(buffer.store_frame(frames[4]), 0, 3.0, False, truncated=True)  # the next frame is unknown
     buffer.store_frame(frames[5])
 
     observations, _, rewards, next_observations, done_mask = buffer.sample(2)
@@ -195,7 +193,7 @@ def test_a_truncated_episode_goes_on_from_its_last_frame_and_is_no_terminal():
     assert buffer.encode_recent_observation()[0, 0].tolist() == [0, 5]
 
 
-def test_a_frame_whose_effect_never_came_is_no_transition_and_nothing_crosses_it():
+def test_a_frame_without_an_effect_is_not_a_transition_and_ends_its_episode():
     buffer = ReplayBuffer(10, 3)
     for number in (1, 2, 3, 4, 5):
         idx = buffer.store_frame(np.full((1, 1, 1), number, np.uint8))
@@ -206,7 +204,7 @@ def test_a_frame_whose_effect_never_came_is_no_transition_and_nothing_crosses_it
     assert not buffer.can_sample(4)
 
 
-def test_an_effect_that_is_stored_again_before_the_next_frame_takes_the_place_of_the_first():
+def test_a_second_effect_of_a_frame_replaces_the_first():
     buffer = ReplayBuffer(10, 1)
     idx = buffer.store_frame(np.zeros((1, 1, 1), np.uint8))
     buffer.store_effect(idx, 1, 1.0, True)
@@ -216,7 +214,7 @@ def test_an_effect_that_is_stored_again_before_the_next_frame_takes_the_place_of
     assert (actions[0], rewards[0], next_observations.item(), done_mask[0]) == (2, 2.0, 1, 0.0)
 
 
-def test_what_is_sampled_may_be_written_to():
+def test_samples_may_be_written_to():
     play = Play(size=6, history=2)
     for _ in range(15):
         play.step()
@@ -227,7 +225,7 @@ def test_what_is_sampled_may_be_written_to():
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 1), (3, 2, 3)])
-def test_a_sample_stays_as_it_is_while_others_are_drawn(shape):
+def test_a_sample_is_not_changed_by_later_samples(shape):
     play = Play(size=6, history=2, shape=shape)
     for _ in range(15):
         play.step()
@@ -239,7 +237,7 @@ def test_a_sample_stays_as_it_is_while_others_are_drawn(shape):
     assert_equal_samples(kept, sample)
 
 
-def test_pickled_between_a_frame_and_its_effect_it_goes_on_where_it_was():
+def test_a_buffer_pickled_between_a_frame_and_its_effect_resumes_there():
     play = Play(size=6, history=3, seed=5)
     play.buffer = ReplayBuffer(6, 3, seed=4)
     for _ in range(13):
@@ -256,7 +254,7 @@ def test_pickled_between_a_frame_and_its_effect_it_goes_on_where_it_was():
     assert_equal_samples(play.buffer.sample(6), again.sample(6))
 
 
-def test_grey_frames_lie_in_memory_as_pytorch_wants_them():
+def test_grey_frames_have_a_channels_first_memory_layout():
     play = Play(size=20, history=4, shape=(5, 6, 1))
     for _ in range(20):
         play.step()
@@ -268,28 +266,34 @@ def test_grey_frames_lie_in_memory_as_pytorch_wants_them():
 @pytest.mark.parametrize(
     ("refused", "message"),
     [
-        (lambda buffer: buffer.store_effect(0, 0, 0.0, False), r"idx is 0: the newest frame is in slot 1; store the"),
-        (lambda buffer: buffer.store_effect(1, 0.5, 0.0, False), r"action is 0.5: it must be one integer of 32 bits"),
-        (lambda buffer: buffer.store_effect(1, 2**31, 0.0, False), r"action is 2147483648: it must be one integer"),
+        (
+            lambda buffer: buffer.store_effect(0, 0, 0.0, False),
+            r"idx is 0: the newest frame is in slot 1; ",
+        ),
+        (lambda buffer: buffer.store_effect(1, 0.5, 0.0, False), r"action is 0.5: it must be one 32-bit integer"),
+        (
+            lambda buffer: buffer.store_effect(1, 2**31, 0.0, False),
+            r"action is 2147483648: it must be one 32-bit",
+        ),
         (lambda buffer: buffer.store_effect(1, 0, np.nan, False), r"reward is nan: it must be one number, finite"),
         (
             lambda buffer: buffer.store_frame(np.zeros((2, 2, 2), np.uint8)),
-            r"frame has shape \(2, 2, 2\): this buffer's",
+            r"frame has shape \(2, 2, 2\): it must be \(2, 2, 1\)",
         ),
         (
             lambda buffer: buffer.store_frame(np.ones((2, 2, 1)) / 2),
-            r"frame has dtype float64: this buffer keeps uint8",
+            r"frame has dtype float64: this buffer stores uint8",
         ),
         (
             lambda buffer: buffer.store_frame(np.full((2, 2, 1), 256)),
-            r"give pixels of 0 to 255, or make the buffer with",
+            r"give integer pixels from 0 to 255, or create the buffer with",
         ),
     ],
 )
-def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(refused, message):
+def test_values_that_cannot_be_stored_exactly_are_refused_before_anything_is_stored(refused, message):
     buffer = ReplayBuffer(5, 2)
     buffer.store_effect(buffer.store_frame(np.ones((2, 2, 1), np.uint8)), 3, 1.0, False)
-    idx = buffer.store_frame(np.full((2, 2, 1), 2))  # whole numbers that fit are the same pixels
+    idx = buffer.store_frame(np.full((2, 2, 1), 2))  # integers that fit are pixels
     with pytest.raises(InvalidStepError, match=message):
         refused(buffer)
     assert (idx, buffer.next_idx, buffer.num_in_buffer) == (1, 2, 2)
@@ -299,12 +303,12 @@ def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(refus
     assert not buffer.can_sample(2)  # the second frame has no effect
 
 
-def test_nothing_can_be_had_of_an_empty_buffer():
+def test_an_empty_buffer_refuses_samples_and_observations():
     buffer = ReplayBuffer(5, 2)
     assert not buffer.can_sample(1)
     with pytest.raises(NothingToSampleError, match="batch_size is 1: the buffer has 0 transitions whose next frame"):
         buffer.sample(1)
-    with pytest.raises(NothingToSampleError, match="the buffer holds no frame"):
+    with pytest.raises(NothingToSampleError, match="the buffer is empty"):
         buffer.encode_recent_observation()
     with pytest.raises(InvalidStepError, match="idx is 0: no frame was stored yet"):
         buffer.store_effect(0, 0, 0.0, False)

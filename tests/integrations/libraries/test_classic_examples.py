@@ -1,4 +1,4 @@
-"""The examples of the older buffers' calls run, and say what a frame takes."""
+"""The examples of the older buffers run and print the memory use per frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def output_of(example, *arguments):
 
 
 @pytest.mark.exhaustive
-def test_a_dqn_in_berkeleys_form_learns_from_real_atari_and_says_what_its_memory_takes():
+def test_the_berkeley_style_dqn_learns_from_atari_and_prints_its_memory_use():
     output = output_of("classic_atari.py", "--steps", "1500", "--learning-starts", "500")
 
     assert re.search(r"1,000 steps, \d+ a second; last games \d+\.\d; loss \d+\.\d+", output)
@@ -26,7 +26,7 @@ def test_a_dqn_in_berkeleys_form_learns_from_real_atari_and_says_what_its_memory
 
 
 @pytest.mark.exhaustive
-def test_super_mario_bros_is_recorded_and_a_sampled_transition_shown(tmp_path):
+def test_super_mario_bros_is_recorded_and_sampled(tmp_path):
     pytest.importorskip("gym_super_mario_bros")
     picture = tmp_path / "stack.png"
 

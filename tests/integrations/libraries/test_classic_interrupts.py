@@ -1,4 +1,4 @@
-"""Ctrl-C in a call of an older buffer leaves its step whole or away, and all that is held as it came."""
+"""Ctrl-C in a call of an older buffer stores its step completely or not at all, and changes no stored step."""
 
 import signal
 
@@ -23,11 +23,11 @@ def numbered(number):
 
 
 def store(buffer, number):
-    """Frame, action and reward of a step all have its number."""
+    """Steps whose frame, action and reward are the step's number."""
     buffer.store_effect(buffer.store_frame(numbered(number)), number, float(number), False)
 
 
-def test_berkeleys_buffer_draws_every_step_that_it_holds_wherever_ctrl_c_came():
+def test_berkeleys_buffer_samples_every_stored_step_after_ctrl_c_at_any_line():
     num_before, line, is_interrupted = SIZE + 1, 0, True
     while is_interrupted:
         line += 1
@@ -53,12 +53,12 @@ def test_berkeleys_buffer_draws_every_step_that_it_holds_wherever_ctrl_c_came():
 
 
 def experience(number):
-    """Two frames, action, reward and info, all of the step's number."""
+    """Experiences whose frames, action, reward and info are the step's number."""
     before, now, after = (numbered(max(step, 1))[..., 0] for step in (number - 1, number, number + 1))
     return np.stack([before, now]), number, float(number), 1.0, np.stack([now, after]), {"number": number}
 
 
-def test_nnablas_buffer_gives_every_experience_with_its_own_info_wherever_ctrl_c_came():
+def test_nnablas_buffer_returns_every_experience_with_its_info_after_ctrl_c_at_any_line():
     num_before, line, is_interrupted = SIZE + 1, 0, True
     while is_interrupted:
         line += 1

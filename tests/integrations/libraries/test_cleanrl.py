@@ -55,11 +55,11 @@ def assert_draw_the_same(theirs, ours, seed, batch_size=20):
     num_rows=st.integers(1, 20),
     handles_timeouts=st.booleans(),
 )
-def test_batches_of_every_kind_of_script_equal_theirs_bit_for_bit(seed, script, num_envs, num_rows, handles_timeouts):
+def test_batches_of_all_scripts_equal_cleanrls_bit_for_bit(seed, script, num_envs, num_rows, handles_timeouts):
     play = PlayOfSpaces(seed, *SPACES[script], num_envs, stack=4)
     arguments = (7 * num_envs + num_envs // 2, *SPACES[script], "cpu", num_envs, False, handles_timeouts)
     theirs, ours = buffers.ReplayBuffer(*arguments), ReplayBuffer(*arguments)
-    with pytest.raises(NothingToSampleError, match="the buffer holds no step"):
+    with pytest.raises(NothingToSampleError, match="the buffer is empty"):
         ours.sample(1)
     for _ in range(num_rows):
         step = play.step()
@@ -90,14 +90,14 @@ def fed_with(play, num_rows, capacity=16):
 
 
 @pytest.mark.parametrize("num_rows", [5, 15, 16, 17, 40, 53])
-def test_dqn_atari_gets_the_same_batches_around_the_ring(num_rows):
+def test_dqn_atari_gets_the_same_batches_after_the_ring_is_full(num_rows):
     theirs, ours = fed_with(Play(21, terminated=0.2), num_rows)
     for seed in range(5):
         assert_draw_the_same(theirs, ours, seed)
-    assert ours.memory.stack == 4  # though what terminated shows the next episode, each frame is kept once
+    assert ours.memory.stack == 4  # each frame is stored once, also at the end of episodes
 
 
-def test_a_truncated_step_leads_to_its_true_last_frame_where_dqn_atari_got_the_next_episode():
+def test_a_truncated_step_has_its_true_last_frame_unlike_in_cleanrl():
     play = Play(22)
     for row in range(9):
         play.chances = (0.0, float(row == 5))
@@ -116,7 +116,7 @@ def test_a_truncated_step_leads_to_its_true_last_frame_where_dqn_atari_got_the_n
     for row in of_the_end:
         np.testing.assert_array_equal(batch.next_observations[row], play.steps[5].next_obs[0])
         assert (play.steps[5].next_obs[0, :-1] == play.steps[5].obs[0, 1:]).all()
-        assert batch.dones[row] == 0.0  # so the target bootstraps
+        assert batch.dones[row] == 0.0  # the target bootstraps
 
 
 class Catch:
@@ -179,14 +179,14 @@ def weights_after_learning(buffer, num_steps=150):
     return torch.nn.utils.parameters_to_vector(networks[0].parameters())
 
 
-def test_learning_from_it_gives_the_same_weights_bit_for_bit():
+def test_training_with_the_buffer_gives_the_same_weights_bit_for_bit():
     arguments = (100, spaces.Box(0, 255, (4, 6, 6), np.uint8), spaces.Discrete(3), "cpu", 1, True, False)
     theirs, ours = (weights_after_learning(kind(*arguments)) for kind in (buffers.ReplayBuffer, ReplayBuffer))
     assert torch.equal(theirs, ours)
     assert theirs.isfinite().all()
 
 
-def test_it_has_what_else_a_script_may_use():
+def test_other_attributes_used_by_scripts_exist():
     ours, play = ReplayBuffer(40, STACKS, FOUR, **AS_DQN_ATARI), Play(23, terminated=0.1)
     assert ours.device.type == ("cuda" if torch.cuda.is_available() else "cpu")
     rows = [as_dqn_atari(play.step()) for _ in range(6)]
@@ -201,7 +201,7 @@ def test_it_has_what_else_a_script_may_use():
     assert ours.size() == 0
 
 
-def test_pickled_it_goes_on_with_the_same_steps():
+def test_a_pickled_buffer_resumes_with_the_same_steps():
     play, ours = Play(24, terminated=0.2), ReplayBuffer(16, STACKS, FOUR, "cpu", **AS_DQN_ATARI)
     for _ in range(20):
         ours.add(*as_dqn_atari(play.step()))

@@ -1,4 +1,4 @@
-"""examples/cleanrl_dqn_atari.py runs on the real game, and learns what it does with the buffer that CleanRL had."""
+"""examples/cleanrl_dqn_atari.py learns the same weights with our buffer and with CleanRL's former buffer."""
 
 import importlib.util
 import runpy
@@ -25,7 +25,7 @@ def weights(module, *told, **how):
 
 
 @pytest.mark.exhaustive
-def test_on_breakout_it_learns_the_same_weights_bit_for_bit_around_the_ring():
+def test_training_on_breakout_gives_the_same_weights_bit_for_bit_also_after_the_ring_is_full():
     module, told = example(), ["--steps", "500", "--capacity", "200", "--target-every", "200"]
     theirs, _ = weights(module, *told, buffer_class=buffers.ReplayBuffer)
     ours, buffer = weights(module, *told)
@@ -34,17 +34,17 @@ def test_on_breakout_it_learns_the_same_weights_bit_for_bit_around_the_ring():
 
 
 @pytest.mark.exhaustive
-def test_where_episodes_are_truncated_it_learns_otherwise():
+def test_truncated_episodes_lead_to_other_weights():
     module, told = example(), ["--steps", "400", "--truncate-after", "10"]
     theirs, _ = weights(module, *told, buffer_class=buffers.ReplayBuffer)
     ours, buffer = weights(module, *told)
     assert not torch.equal(theirs, ours)
-    # Nobody tells a truncation: one shows where the next episode begins with another observation.
+    # Truncations have no flag; the next episode starts with another observation.
     assert len(list(buffer.memory.episodes())) > 20
 
 
 @pytest.mark.exhaustive
-def test_it_runs_as_a_command_and_tells_what_the_memory_takes(monkeypatch, capsys):
+def test_the_example_runs_as_a_command_and_prints_the_memory_use(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--steps", "1000", "--learning-starts", "900"])
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     told = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What rainbow_atari.py gets of our prioritized buffer is what it gets of its own, but where its own is wrong."""
+"""Our prioritized buffer gives rainbow_atari.py the same batches as its own, except where that is wrong."""
 
 import pickle
 import signal
@@ -56,10 +56,10 @@ def assert_is_drawn_as(theirs, ours, seed, batch_size=16):
 
 
 @pytest.mark.parametrize(("capacity", "n_step", "terminated"), [(32, 1, 0.1), (27, 1, 0.1), (32, 3, 0.0), (17, 3, 0.0)])
-def test_the_same_seed_draws_the_same_batches_around_the_ring_and_with_other_priorities(capacity, n_step, terminated):
+def test_the_same_seed_samples_the_same_batches_after_wrapping_and_priority_updates(capacity, n_step, terminated):
     priorities = np.random.default_rng(1)
     play = Play(2, terminated=terminated)
-    # Whole numbers, so that CleanRL's sums in float32 are exact.
+    # Integers, so that CleanRL's float32 sums are exact.
     theirs, ours = AsInRainbow(capacity, n_step, GAMMA, 1.0, 0.4, 0.0), buffer_of(capacity, n_step, 1.0, 0.4, 0.0)
     for row in range(90):
         step = play.step()
@@ -72,11 +72,11 @@ def test_the_same_seed_draws_the_same_batches_around_the_ring_and_with_other_pri
             told = priorities.integers(1, 9, 16).astype(np.float32)
             theirs.update_priorities(slots, told)
             ours.update_priorities(numbers, told)
-    assert ours.memory.stack == 4  # every frame is kept once
-    assert ours.nbytes > ours.memory.nbytes + 5 * capacity  # priorities count
+    assert ours.memory.stack == 4  # each frame is stored once
+    assert ours.nbytes > ours.memory.nbytes + 5 * capacity  # includes priorities
 
 
-def test_each_transition_is_as_likely_and_has_the_weight_that_it_has_in_cleanrl():
+def test_probabilities_and_weights_equal_cleanrls():
     play, priorities = Play(3), np.random.default_rng(4)
     theirs, ours = AsInRainbow(50, 3, GAMMA, 0.5, 0.7, 1e-6), buffer_of(50, 3, 0.5, 0.7)
     for _ in range(130):
@@ -89,7 +89,7 @@ def test_each_transition_is_as_likely_and_has_the_weight_that_it_has_in_cleanrl(
     theirs.update_priorities(numbers % 50, told)
     ours.update_priorities(numbers, told)
 
-    batch = ours.sample(40_000)  # one of each of so many equal parts: counts are probabilities, but for the edges
+    batch = ours.sample(40_000)  # stratified: counts are proportional to probabilities, up to edges
     counts = np.bincount(batch.indices - numbers[0], minlength=50)
     chances = theirs.sums[numbers % 50 + 49] / theirs.sums[0]
     np.testing.assert_allclose(counts, 40_000 * chances, atol=2)
@@ -105,7 +105,7 @@ def test_each_transition_is_as_likely_and_has_the_weight_that_it_has_in_cleanrl(
     truncated=st.sampled_from([0.0, 0.1, 0.5]),
     num_rows=st.integers(1, 30),
 )
-def test_every_transition_that_may_be_drawn_is_that_of_a_plain_list_and_none_is_missing(
+def test_the_sampleable_transitions_equal_those_of_a_plain_list(
     seed, n_step, num_envs, terminated, truncated, num_rows
 ):
     rows_kept = 10
@@ -135,7 +135,7 @@ def test_every_transition_that_may_be_drawn_is_that_of_a_plain_list_and_none_is_
 
 
 def is_held(number, steps, n_step, num_envs, rows_kept):
-    """Whether no newer step of the stream has taken its slot: those up to the newest one that waits for no other."""
+    """Return whether no newer settled step of the stream has its slot."""
     row, env = divmod(number, num_envs)
     ends = [step.terminations[env] or step.truncations[env] for step in steps]
     newest = len(steps) - n_step
@@ -146,7 +146,7 @@ def is_held(number, steps, n_step, num_envs, rows_kept):
 
 
 def played_to_the_end(terminated, length=6, then=3):
-    """An episode that ends with its step ``length`` - 1, and some steps of the next one."""
+    """An episode of ``length`` steps, and some steps of the next one."""
     play = Play(11)
     for row in range(length + then):
         play.chances = (float(terminated), float(not terminated)) if row == length - 1 else (0.0, 0.0)
@@ -159,31 +159,31 @@ def drawn(buffer):
     return {number: transition_of(batch, row) for row, number in enumerate(batch.indices.tolist())}
 
 
-def test_no_return_goes_on_behind_a_truncation_where_cleanrls_do():
+def test_no_return_crosses_a_truncation_unlike_in_cleanrl():
     steps = played_to_the_end(terminated=False)
     theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
     for step in steps:
         theirs.add(step)
         add(ours, step)
 
-    _, _, returned, next_obs, done = theirs.transitions[5]  # of the truncated step, two of the next episode's behind it
+    _, _, returned, next_obs, done = theirs.transitions[5]  # the truncated step and two of the next episode
     assert returned == np.float32(sum(GAMMA**k * steps[5 + k].rewards[0] for k in range(3)))
     np.testing.assert_array_equal(next_obs, steps[7].next_obs[0])
     assert not done
     transitions = drawn(ours)
-    assert sorted(transitions) == [0, 1, 2, 3, 6]  # 4 and 5 end with the truncation, after fewer rewards than three
+    assert sorted(transitions) == [0, 1, 2, 3, 6]  # 4 and 5 are truncated after fewer than 3 rewards
     np.testing.assert_array_equal(transitions[3][3], steps[5].next_obs[0])  # the true last observation
-    assert not transitions[3][4]  # and it counts
+    assert not transitions[3][4]  # it bootstraps
 
 
-def test_the_last_steps_of_a_terminated_episode_are_transitions_which_cleanrl_forgets():
+def test_the_last_steps_of_a_terminated_episode_are_transitions_unlike_in_cleanrl():
     steps = played_to_the_end(terminated=True)
     theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
     for step in steps:
         theirs.add(step)
         add(ours, step)
 
-    assert theirs.size == 5  # from steps 0 to 3, and 6
+    assert theirs.size == 5  # steps 0 to 3, and 6
     transitions = drawn(ours)
     assert sorted(transitions) == [0, 1, 2, 3, 4, 5, 6]
     for number, rewards in ((3, 3), (4, 2), (5, 1)):
@@ -191,7 +191,7 @@ def test_the_last_steps_of_a_terminated_episode_are_transitions_which_cleanrl_fo
         assert (transitions[number][2], transitions[number][4]) == (returned, True)
 
 
-def test_a_short_episode_takes_nothing_from_the_next_one_as_it_does_in_cleanrl():
+def test_a_short_episode_drops_no_steps_of_the_next_one_unlike_in_cleanrl():
     play = Play(12)
     theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
     for row in range(6):
@@ -204,43 +204,43 @@ def test_a_short_episode_takes_nothing_from_the_next_one_as_it_does_in_cleanrl()
         next(row for row, step in enumerate(play.steps) if (step.obs[0] == one[0]).all())
         for one in theirs.transitions[:2]
     ]
-    assert starts == [0, 3]  # neither the episode's last step, 1, nor the first of the next, 2
+    assert starts == [0, 3]  # without step 1, the last one, and step 2, the first of the next episode
     assert sorted(drawn(ours)) == [0, 1, 2, 3]
 
 
-def test_the_largest_number_there_is_draws_a_transition_where_cleanrl_draws_an_empty_slot(monkeypatch):
+def test_the_largest_random_number_draws_a_transition_and_not_an_empty_slot_as_in_cleanrl(monkeypatch):
     theirs, ours = AsInRainbow(4, 1, GAMMA, 1.0, 0.4, 0.0), buffer_of(4, 1, 1.0, 0.4, 0.0)
     play = Play(13)
     for _ in range(3):
         step = play.step()
         theirs.add(step)
         add(ours, step)
-    told = np.array([0.5, 0.5, 1 + 3 * 2**-23], np.float32)  # their sum is no float32, and is rounded up
+    told = np.array([0.5, 0.5, 1 + 3 * 2**-23], np.float32)  # their float32 sum is rounded up
     theirs.update_priorities([0, 1, 2], told)
     ours.update_priorities([0, 1, 2], told)
 
     largest = np.nextafter(1.0, 0.0)
     empty = theirs.slot_at(theirs.sums[0] * largest)
     assert empty == 3
-    assert np.isnan(theirs.weights(np.array([0, empty]))).any()  # a loss of NaN, and so a network of them
+    assert np.isnan(theirs.weights(np.array([0, empty]))).any()  # so the loss is NaN
     monkeypatch.setattr(np.random, "random", lambda count: np.full(count, largest))
     batch = ours.sample(1)
     assert batch.indices.tolist() == [2]
     assert batch.weights.tolist() == [[1.0]]
 
 
-def test_a_priority_that_comes_too_late_is_nobody_elses():
+def test_a_priority_of_an_evicted_transition_is_ignored():
     play, ours = Play(14), buffer_of(8, 1, 1.0, 0.4, 0.0)
     for _ in range(8):
         add(ours, play.step())
     numbers = np.arange(8)
-    add(ours, play.step())  # 8 has taken the place of 0
+    add(ours, play.step())  # 8 replaces 0
     ours.update_priorities(numbers, np.full(8, 9.0))
     counts = np.bincount(ours.sample(6400).indices, minlength=9)
     np.testing.assert_allclose(counts, [0, *[900] * 7, 100], atol=2)
 
 
-def test_pickled_it_goes_on_with_the_same_steps_priorities_and_draws():
+def test_a_pickled_buffer_resumes_with_the_same_steps_priorities_and_draws():
     play, ours = Play(15, 2, 0.1, 0.1), buffer_of(32, 3, num_envs=2)
     for _ in range(25):
         add(ours, play.step())
@@ -263,7 +263,7 @@ def test_pickled_it_goes_on_with_the_same_steps_priorities_and_draws():
 
 
 @pytest.mark.exhaustive
-def test_ctrl_c_at_any_line_of_add_leaves_every_transition_as_it_would_be_and_loses_none():
+def test_ctrl_c_at_any_line_of_add_loses_and_changes_no_transition():
     play = Play(19, values=2)
     for row in range(9):
         play.chances = (float(row in (2, 7)), float(row == 5))  # the interrupted step, 7, ends an episode
@@ -283,12 +283,12 @@ def test_ctrl_c_at_any_line_of_add_leaves_every_transition_as_it_would_be_and_lo
                 is_interrupted = False
             except KeyboardInterrupt:
                 outcomes.append(int(ours.memory.sampleable_indices()[-1]) == 7)
-                ours.sample(2)  # what is held is whole
+                ours.sample(2)  # stored transitions are complete
                 if not outcomes[-1]:
                     add(ours, interrupted)
             add(ours, after)
             transitions, expected = drawn(ours), true_transitions(play.steps, 0, 2, GAMMA)
-            assert sorted(transitions) == [3, 4, 6, 7]  # of the newest five that are settled 5 was cut off
+            assert sorted(transitions) == [3, 4, 6, 7]  # the newest five settled ones, without 5, which was cut off
             for number, transition in transitions.items():
                 assert_same(expected[number], transition)
     finally:
@@ -296,8 +296,8 @@ def test_ctrl_c_at_any_line_of_add_leaves_every_transition_as_it_would_be_and_lo
     assert {False, True} == set(outcomes)
 
 
-def test_what_cannot_be_is_refused_by_name():
-    with pytest.raises(InvalidSettingsError, match="capacity is 4, num_envs 2 and n_step 3: each environment has at"):
+def test_invalid_arguments_are_refused_by_name():
+    with pytest.raises(InvalidSettingsError, match="capacity is 4, num_envs 2 and n_step 3: the capacity must be at"):
         buffer_of(4, 3, num_envs=2)
     ours, play = buffer_of(8, 1), Play(18)
     step = play.step()
@@ -309,4 +309,4 @@ def test_what_cannot_be_is_refused_by_name():
     with pytest.raises(InvalidSettingsError, match="priority of transition 0 is nan"):
         ours.update_priorities([0], [np.nan])
     with pytest.raises(AttributeError):
-        ours.alpha = 0.7  # the priorities are raised to the one before
+        ours.alpha = 0.7  # priorities use the old exponent

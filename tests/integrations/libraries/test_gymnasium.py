@@ -1,4 +1,4 @@
-"""FrameStack and VectorFrameStack show what Gymnasium's and Baselines' wrappers show, at every step, over resets."""
+"""Observations of FrameStack and VectorFrameStack equal those of Gymnasium's and Baselines' wrappers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def padding_of(padding, name):
 
 
 def play(env, num_steps):
-    """All observations of so many steps as arrays, those of resets among them."""
+    """Return all observations of ``num_steps`` steps and their resets as arrays."""
     shown = [env.reset(seed=5)[0]]
     for number in range(num_steps):
         observation, reward, terminated, truncated, _ = env.step(number % 3)
@@ -56,7 +56,7 @@ def play(env, num_steps):
 @pytest.mark.parametrize("stack_size", [1, 4])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("name", SPACES)
-def test_of_any_space_it_shows_what_frame_stack_observation_shows(name, padding, stack_size):
+def test_observations_of_any_space_equal_those_of_frame_stack_observation(name, padding, stack_size):
     wrappers = [
         wrapper(RandomEnv(SPACES[name], seed=3), stack_size, padding_type=padding_of(padding, name))
         for wrapper in (FrameStackObservation, FrameStack)
@@ -68,7 +68,7 @@ def test_of_any_space_it_shows_what_frame_stack_observation_shows(name, padding,
     assert wrappers[0].observation_space == wrappers[1].observation_space
 
 
-def test_on_a_real_game_it_shows_what_frame_stack_observation_shows():
+def test_observations_of_a_real_game_equal_those_of_frame_stack_observation():
     def game():
         return AtariPreprocessing(gymnasium.make("ALE/Breakout-v5", frameskip=1, max_num_frames_per_episode=120))
 
@@ -76,7 +76,7 @@ def test_on_a_real_game_it_shows_what_frame_stack_observation_shows():
 
 
 @pytest.mark.parametrize("name", ["pixels", "channels", "bounded away from zero"])
-def test_joined_along_channels_it_shows_what_baselines_frame_stack_shows(name):
+def test_stacks_along_channels_equal_those_of_baselines(name):
     env, alike = FrameStack(RandomEnv(SPACES[name], seed=3), 4, axis="channels"), RandomEnv(SPACES[name], seed=3)
     frames = deque(maxlen=4)
 
@@ -98,7 +98,7 @@ def test_joined_along_channels_it_shows_what_baselines_frame_stack_shows(name):
         assert np.asarray(ours) in env.observation_space
 
 
-def test_along_a_new_last_axis_it_shows_the_same_stacks():
+def test_a_new_last_axis_gives_the_same_stacks():
     first, last = (FrameStack(RandomEnv(SPACES["dict"], seed=1), 3, axis=axis) for axis in ("first", "first"))
 
     assert_same(play(first, 20), play(last, 20), "dict")
@@ -117,7 +117,7 @@ def test_neighbouring_observations_share_their_frames_as_do_those_of_a_dict():
     assert all(isinstance(part, LazyFrames) for part in (after["camera"], *after["arm"]))
 
 
-def test_an_environment_that_reuses_its_array_changes_no_observation_that_is_kept():
+def test_an_environment_that_reuses_its_array_changes_no_older_observation():
     def stacked(wrapper):
         env = wrapper(NumberedEnv(lengths=(9,), reuses_its_array=True), 3)
         return [env.reset()[0], *(env.step(0)[0] for _ in range(4))]
@@ -148,7 +148,7 @@ def test_stacked_environments_make_a_vector_environment():
         assert_same(theirs.step([0, 1])[0], vector.step([0, 1])[0], "step")
 
 
-def test_the_specification_of_an_environment_makes_it_again():
+def test_a_stacked_environment_can_be_recreated_from_its_spec():
     env = FrameStack(gymnasium.make("CartPole-v1"), 3, padding_type="zero", axis="last")
 
     again = gymnasium.make(env.spec)
@@ -191,7 +191,7 @@ def play_vector(env, num_steps):
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("kind", VECTORS)
 @pytest.mark.parametrize("name", ["pixels", "discrete", "dict"])
-def test_each_environment_of_many_shows_what_frame_stack_observation_around_it_shows(name, kind, mode):
+def test_each_row_of_a_vector_equals_frame_stack_observation(name, kind, mode):
     padding = "zero" if name == "dict" else "reset"
     wrapped = makers(name, 3, lambda env: FrameStackObservation(env, 4, padding_type=padding))
     theirs = SyncVectorEnv(wrapped, autoreset_mode=mode)
@@ -204,7 +204,7 @@ def test_each_environment_of_many_shows_what_frame_stack_observation_around_it_s
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_real_games_beside_one_another_show_what_each_would_alone(mode):
+def test_real_games_in_a_vector_observe_the_same_as_alone(mode):
     def game():
         return AtariPreprocessing(gymnasium.make("ALE/Pong-v5", frameskip=1, max_num_frames_per_episode=300))
 
@@ -214,7 +214,7 @@ def test_real_games_beside_one_another_show_what_each_would_alone(mode):
     assert_same(play_vector(theirs, 90), play_vector(ours, 90), "Pong")
 
 
-def test_a_masked_reset_leaves_the_options_as_they_were_and_the_other_stacks_too():
+def test_a_masked_reset_changes_neither_the_options_nor_the_other_stacks():
     env = VectorFrameStack(SyncVectorEnv([NumberedEnv] * 2, autoreset_mode=AutoresetMode.DISABLED), 3)
     env.reset()
     before = env.step([0, 0])[0]
@@ -229,7 +229,7 @@ def test_a_masked_reset_leaves_the_options_as_they_were_and_the_other_stacks_too
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_where_an_episode_is_lost_nothing_is_stacked_as_a_recorder_stores_nothing(mode):
+def test_a_lost_episode_adds_no_frame_to_a_stack(mode):
     def toy():
         return ToyVector(numbered_envs([(4, 5), (3, 8)], [("terminated", "truncated")] * 2), mode, [(0, 3), (1, 7)])
 
@@ -238,7 +238,7 @@ def test_where_an_episode_is_lost_nothing_is_stacked_as_a_recorder_stores_nothin
     assert_same(play_vector(recorder, 30), play_vector(ours, 30), mode.name)
 
 
-def test_what_is_kept_of_many_environments_is_shared_and_holds_no_other():
+def test_a_kept_observation_of_a_vector_keeps_only_its_own_frames():
     env = VectorFrameStack(SyncVectorEnv([NumberedEnv] * 3), 4)
     before, after = env.reset()[0], env.step([0] * 3)[0]
 
@@ -248,14 +248,14 @@ def test_what_is_kept_of_many_environments_is_shared_and_holds_no_other():
 
 
 REFUSED = [
-    (partial(FrameStack, NumberedEnv(), 0), "stack_size is 0: it must be at least 1; take 4"),
+    (partial(FrameStack, NumberedEnv(), 0), "stack_size is 0: it must be at least 1; give 4"),
     (
         partial(FrameStack, NumberedEnv(), 2.5),
-        "stack_size is 2.5: it must be a whole number; it must be at least 1; take 4",
+        "stack_size is 2.5: it must be a whole number; it must be at least 1",
     ),
     (
         partial(FrameStack, NumberedEnv(), True),
-        "stack_size is True: it must be a whole number; it must be at least 1; take 4",
+        "stack_size is True: it must be a whole number; it must be at least 1",
     ),
     (
         partial(FrameStack, NumberedEnv(), 4, padding_type="zeros"),
@@ -270,13 +270,13 @@ REFUSED = [
         "observation space Text(1, 5, charset=",
     ),
     (partial(FrameStack, RandomEnv(Discrete(3), 0), 4, axis="channels"), "observation space Discrete(3) with axis="),
-    (partial(FrameStack, SyncVectorEnv([NumberedEnv]), 4), "env is SyncVectorEnv(num_envs=1): it is many environments"),
-    (partial(VectorFrameStack, NumberedEnv(), 4), "env is <NumberedEnv instance>: it is no vector environment; take"),
+    (partial(FrameStack, SyncVectorEnv([NumberedEnv]), 4), "env is SyncVectorEnv(num_envs=1): a vector environment"),
+    (partial(VectorFrameStack, NumberedEnv(), 4), "env is <NumberedEnv instance>: not a vector environment; use"),
 ]
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_what_cannot_be_stacked_is_refused_at_construction(make, message):
+def test_invalid_stacks_are_refused_at_construction(make, message):
     with pytest.raises(InvalidSettingsError, match=f"^{re.escape(message)}"):
         make()
 
@@ -291,22 +291,22 @@ class LyingEnv(NumberedEnv):
 
 
 @pytest.mark.parametrize("lie", [np.zeros(SHAPE, np.int64), np.zeros(3, np.uint8)])
-def test_what_is_not_as_the_space_says_is_refused_and_never_cast(lie):
+def test_observations_that_do_not_match_the_space_are_refused_and_never_cast(lie):
     env = LyingEnv()
     env.lie = lie
     env = FrameStack(env, 3)
     env.reset()
 
-    message = f"observation is {lie.dtype} of shape {lie.shape}: the observation space says uint8 of shape (2, 3); "
+    message = f"observation is {lie.dtype} of shape {lie.shape}: the observation space requires uint8 of shape (2, 3); "
     with pytest.raises(InvalidStepError, match=f"^{re.escape(message)}correct the environment"):
         env.step(0)
 
 
 @pytest.mark.parametrize("make", [lambda: FrameStack(NumberedEnv(), 3), lambda: VectorFrameStack(toy_of_two(), 3)])
-def test_a_step_before_the_first_reset_is_refused_before_anything_is_stepped(make):
+def test_a_step_before_the_first_reset_is_refused(make):
     env = make()
 
-    with pytest.raises(InvalidStepError, match=r": a step needs one running; call reset\(\)$"):
+    with pytest.raises(InvalidStepError, match=r": step needs (an open episode|open episodes); call reset\(\) first$"):
         env.step([0, 0])
 
     env.reset()
@@ -326,7 +326,7 @@ def test_a_tuple_of_arrays_is_a_tuple_of_lazy_frames():
     assert [(2, 6, 5), (2, 2)] == [part.shape for part in observation]
 
 
-def test_a_memory_takes_lazy_frames_where_it_takes_arrays():
+def test_a_memory_accepts_lazy_frames_like_arrays():
     env = VectorFrameStack(SyncVectorEnv(makers("dict", 2), autoreset_mode=AutoresetMode.SAME_STEP), 3)
     memories = [ReplayMemory(100, env.single_observation_space, 3, stack=1, num_envs=2, seed=0) for _ in range(2)]
     observations, _ = env.reset()
@@ -347,7 +347,7 @@ def test_a_memory_takes_lazy_frames_where_it_takes_arrays():
     assert_same(arrays.next_observation, lazy.next_observation, "next_observation")
 
 
-def test_a_drop_in_takes_lazy_frames_where_it_takes_arrays():
+def test_a_drop_in_accepts_lazy_frames_like_arrays():
     env = VectorFrameStack(SyncVectorEnv([lambda: NumberedEnv(lengths=(50,))] * 2), 3)
     feeds = [PairedSteps(two_streams, env.single_observation_space) for _ in range(2)]
     observations, _ = env.reset()

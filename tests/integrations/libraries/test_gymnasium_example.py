@@ -1,4 +1,4 @@
-"""examples/gymnasium_frame_stack.py runs, and shows what it promises."""
+"""examples/gymnasium_frame_stack.py runs and prints the expected results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "gymnasium_frame_stack.py"
 
 
 @pytest.mark.exhaustive
-def test_the_example_keeps_the_same_transitions_both_ways_and_tells_the_bytes():
+def test_the_example_stores_the_same_transitions_both_ways_and_prints_the_bytes():
     run = subprocess.run(
         [sys.executable, EXAMPLE, "--steps", "1200"], capture_output=True, text=True, check=True, timeout=300
     )

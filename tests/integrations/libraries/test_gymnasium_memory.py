@@ -1,4 +1,4 @@
-"""Observations that were looked at take no more memory than before: Baselines issues 295, 896 and 943."""
+"""Converting an observation to an array does not keep the array alive: Baselines issues 295, 896 and 943."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAME_BYTES, STACK = 84 * 84, 4
 
 
 class Noise(gymnasium.Env):
-    """Frames of 84x84 as large as Breakout's, written into one array."""
+    """Frames of 84x84, all written into one array."""
 
     observation_space, action_space = Box(0, 255, (84, 84), np.uint8), Discrete(2)
 
@@ -38,7 +38,7 @@ def look_at_all(observations) -> int:
 
 
 @pytest.mark.parametrize("num_steps", [5_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
-def test_observations_that_were_looked_at_take_no_more_than_before(num_steps):
+def test_converting_observations_to_arrays_does_not_keep_the_arrays(num_steps):
     env = FrameStack(Noise(), STACK)
     look_at_all([env.reset()[0]])
     bare = live_bytes()
@@ -56,7 +56,7 @@ def test_observations_that_were_looked_at_take_no_more_than_before(num_steps):
     assert FRAME_BYTES < (held - bare) / num_steps < 1.06 * FRAME_BYTES
 
 
-def test_baselines_observations_that_were_looked_at_take_a_whole_stack_each():
+def test_converted_observations_of_baselines_keep_a_whole_stack_each():
     frames = [np.zeros((84, 84, 1), np.uint8) for _ in range(200 + STACK)]
     kept = [BaselinesLazyFrames(frames[first : first + STACK]) for first in range(200)]
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""What docs/libraries.md shows below *After* runs as it stands there, where the library is installed."""
+"""The *After* examples of docs/libraries.md run if the library is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sections():
 
 
 def blocks_after(words, text):
-    """Each block of Python that stands directly below a line that begins with these words."""
+    """Return each Python block directly below a line that starts with these words."""
     return re.findall(rf"^{words}[^\n]*:\n\n```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -32,9 +32,9 @@ def examples():
     ]
 
 
-@pytest.mark.filterwarnings("ignore")  # what other libraries warn of when they are imported is not ours
+@pytest.mark.filterwarnings("ignore")  # other libraries warn at import
 @pytest.mark.parametrize("example", examples())
-def test_what_the_page_shows_to_change_to_runs(example, tmp_path, monkeypatch):
+def test_the_after_examples_of_the_page_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     try:

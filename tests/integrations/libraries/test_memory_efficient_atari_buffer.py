@@ -66,7 +66,7 @@ def assert_holds_the_newest(play, buffer):
 
 @settings(max_examples=40)
 @given(st.integers(0, 9_999), st.integers(1, 5), st.integers(1, 12), st.booleans())
-def test_where_ends_are_told_it_gives_what_nnabla_rl_gives_and_what_came(seed, depth, capacity, is_stacked):
+def test_with_end_flags_experiences_equal_those_of_nnabla_rl_and_the_appended_ones(seed, depth, capacity, is_stacked):
     play = Play(depth, seed=seed, is_stacked=is_stacked)
     buffer, plain = MemoryEfficientAtariBuffer(capacity, depth), PlainAtariBuffer(capacity, depth)
     for _ in range(2 * capacity + 7):
@@ -81,7 +81,7 @@ def test_where_ends_are_told_it_gives_what_nnabla_rl_gives_and_what_came(seed, d
 
 @settings(max_examples=30)
 @given(st.integers(0, 9_999), st.integers(1, 4), st.integers(1, 12))
-def test_where_an_end_was_not_told_it_gives_what_came(seed, depth, capacity):
+def test_without_end_flags_experiences_equal_the_appended_ones(seed, depth, capacity):
     play, buffer = Play(depth, (4, 6), seed), MemoryEfficientAtariBuffer(capacity, depth)
     for _ in range(2 * capacity + 7):
         play.step(buffer, mean_length=4.0, are_ends_told=False)
@@ -96,7 +96,7 @@ def first_pixels(stack):
     return np.rint(stack[:, 0, 0] * 255).astype(int).tolist()
 
 
-def test_behind_a_time_limit_that_is_no_terminal_nnabla_rl_mixes_two_episodes_and_this_one_does_not():
+def test_no_stack_crosses_a_time_limit_unlike_in_nnabla_rl():
     buffer, plain = MemoryEfficientAtariBuffer(10, 3), PlainAtariBuffer(10, 3)
     for each in (buffer, plain):
         each.append((stacks_of(1, 1, 1), 0, 0.0, 1.0, stacks_of(1, 1, 2), {}))
@@ -108,7 +108,7 @@ def test_behind_a_time_limit_that_is_no_terminal_nnabla_rl_mixes_two_episodes_an
     assert first_pixels(buffer[1][4]) == [1, 2, 3]
 
 
-def test_values_that_are_no_pixels_come_back_bit_for_bit_where_nnabla_rl_truncates_them():
+def test_values_that_are_not_pixels_are_returned_bit_for_bit_unlike_in_nnabla_rl():
     odd = np.array([[0.5, np.nan], [-0.0, 3.25]], np.float32)
     buffer, plain = MemoryEfficientAtariBuffer(10, 2), PlainAtariBuffer(10, 2)
     experience = (np.stack([odd, odd]), 0, 0.0, 1.0, np.stack([odd, odd / 2]))
@@ -121,7 +121,7 @@ def test_values_that_are_no_pixels_come_back_bit_for_bit_where_nnabla_rl_truncat
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float64])
-def test_pixels_of_another_dtype_come_back_as_float32_as_from_nnabla_rl(dtype):
+def test_pixels_of_other_dtypes_are_returned_as_float32_as_in_nnabla_rl(dtype):
     def scale(pixels):
         return pixels if dtype == np.uint8 else (pixels / dtype(255)).astype(dtype)
 
@@ -134,7 +134,7 @@ def test_pixels_of_another_dtype_come_back_as_float32_as_from_nnabla_rl(dtype):
         assert_equal_experiences(plain[index], buffer[index])
 
 
-def test_an_episode_that_begins_with_a_stack_that_nothing_pads_is_kept_whole():
+def test_an_episode_with_an_unpadded_first_stack_is_stored_whole():
     play, buffer = Play(3), MemoryEfficientAtariBuffer(12, 3)
     for _ in range(9):
         play.step(buffer)
@@ -145,7 +145,7 @@ def test_an_episode_that_begins_with_a_stack_that_nothing_pads_is_kept_whole():
 
 
 @pytest.mark.parametrize("num_steps", [1, 3])
-def test_several_steps_are_the_experiences_that_follow_on_each(num_steps):
+def test_num_steps_returns_the_following_experiences(num_steps):
     play, buffer = Play(2), MemoryEfficientAtariBuffer(10, 2, seed=3)
     for _ in range(25):
         play.step(buffer)
@@ -158,7 +158,7 @@ def test_several_steps_are_the_experiences_that_follow_on_each(num_steps):
             assert_equal_experiences(play.experiences[15 + index + further], experience)
 
 
-def test_it_draws_by_nnabla_rls_generator_where_that_is_imported(monkeypatch):
+def test_nnabla_rls_generator_is_used_if_imported(monkeypatch):
     module = ModuleType("nnabla_rl")
     module.random = SimpleNamespace(drng=np.random.default_rng(5))
     monkeypatch.setitem(sys.modules, "nnabla_rl", module)
@@ -171,7 +171,7 @@ def test_it_draws_by_nnabla_rls_generator_where_that_is_imported(monkeypatch):
         assert_equal_experiences(play.experiences[15 + index], experience)
 
 
-def test_the_same_seed_draws_the_same_and_no_experience_twice():
+def test_the_same_seed_samples_the_same_experiences_and_none_twice():
     play = Play(2)
     buffers = [MemoryEfficientAtariBuffer(10, 2, seed=seed) for seed in (1, 1, 2)]
     for _ in range(25):
@@ -181,7 +181,7 @@ def test_the_same_seed_draws_the_same_and_no_experience_twice():
     assert len(set(draws[0])) == 10
 
 
-def test_five_parts_come_back_as_five_and_a_plain_action_as_a_plain_one():
+def test_an_experience_without_info_and_with_a_plain_action_is_returned_like_that():
     buffer = MemoryEfficientAtariBuffer(5, 1)
     buffer.append_all([(stacks_of(1), 3, 1, 1.0, stacks_of(2)), (stacks_of(2), 1, -1, 0.0, stacks_of(3))])
     assert [experience[1:4] for experience in buffer] == [(3, 1.0, 1.0), (1, -1.0, 0.0)]
@@ -201,7 +201,7 @@ INFOS = [
 
 
 @pytest.mark.parametrize("first", range(len(INFOS)))
-def test_infos_of_any_numbers_come_back_with_their_keys_and_types_whichever_came_first(first):
+def test_numeric_infos_are_returned_with_their_keys_and_types_in_any_order(first):
     infos = INFOS[first:] + INFOS[:first]
     buffer = MemoryEfficientAtariBuffer(5, 1)
     for number in range(18):
@@ -214,7 +214,7 @@ def test_infos_of_any_numbers_come_back_with_their_keys_and_types_whichever_came
         assert repr(expected) == repr([list(info.items()) for info in experience[5:]])
 
 
-def test_what_is_given_is_read_only_and_what_was_given_in_may_change():
+def test_returned_observations_are_read_only_and_appended_arrays_may_change():
     s, s_next, info = stacks_of(1, 1), stacks_of(1, 2), {"states": np.ones(3)}
     buffer = MemoryEfficientAtariBuffer(5, 2)
     buffer.append((s, 0, 0.0, 1.0, s_next, info))
@@ -225,7 +225,7 @@ def test_what_is_given_is_read_only_and_what_was_given_in_may_change():
         buffer[0][0][:] = 0
 
 
-def test_pickled_in_mid_episode_it_goes_on_where_it_was():
+def test_a_buffer_pickled_in_mid_episode_resumes():
     play, buffer = Play(3, seed=4), MemoryEfficientAtariBuffer(10, 3, seed=0)
     for _ in range(14):
         play.step(buffer, mean_length=1e9)
@@ -239,20 +239,23 @@ def test_pickled_in_mid_episode_it_goes_on_where_it_was():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({0: stacks_of(1, 1, 1)}, r"observations have shape \(1, 3, 2, 2\): the observation space says"),
+        ({0: stacks_of(1, 1, 1)}, r"observations have shape \(1, 3, 2, 2\): the observation space requires"),
         (
             {0: np.full((2, 2, 2), 0.3)},
-            r"s has dtype float64: they are uint8, float32, or other floats that are k / 255",
+            r"s has dtype float64: it must be uint8, float32, or floats of the form k / 255",
         ),
-        ({4: np.zeros((2, 2, 2), np.int64)}, "s_next has dtype int64: they are uint8"),
-        ({1: 0.5}, r"a has shape \(\) and dtype float64: actions are numbers, of shape \(\) and dtype int64"),
+        ({4: np.zeros((2, 2, 2), np.int64)}, "s_next has dtype int64: it must be uint8"),
+        ({1: 0.5}, r"a has shape \(\) and dtype float64: it must have shape \(\) and dtype int64"),
         ({2: [1.0, 2.0]}, r"r is \[1.0, 2.0\]: it must be one number"),
         ({2: np.nan}, "reward is nan"),
-        ({3: 0.5}, "non_terminal is 0.5: it must be 0, where the episode ended, or 1"),
-        ({5: lambda: 0}, "what follows s_next cannot be pickled, .*: it is kept as bytes; leave out what cannot"),
+        ({3: 0.5}, "non_terminal is 0.5: it must be 0 \\(the episode ended\\) or 1"),
+        (
+            {5: lambda: 0},
+            r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove",
+        ),
     ],
 )
-def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(changed, message):
+def test_values_that_cannot_be_stored_exactly_are_refused_before_anything_is_stored(changed, message):
     buffer = MemoryEfficientAtariBuffer(5, 2)
     fine = (stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2), {"lives": 3})
     buffer.append(fine)
@@ -262,20 +265,20 @@ def test_what_cannot_be_kept_as_it_is_is_refused_before_anything_is_stored(chang
     assert_equal_experiences(fine, buffer[0])
 
 
-def test_what_is_not_there_cannot_be_had():
+def test_missing_experiences_are_refused():
     buffer = MemoryEfficientAtariBuffer(5, 2)
-    with pytest.raises(NothingToSampleError, match="the buffer holds no experience"):
+    with pytest.raises(NothingToSampleError, match="the buffer is empty"):
         buffer[0]
     with pytest.raises(InvalidStepError, match="experience has 4 parts"):
         buffer.append((stacks_of(1, 1), 0, 0.0, 1.0))
     buffer.append((stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2)))
     for index in (-1, 1):
-        with pytest.raises(NothingToSampleError, match=f"index is {index}: the buffer holds experiences 0 to 0"):
+        with pytest.raises(NothingToSampleError, match=f"index is {index}: it must be from 0 to 0; check len"):
             buffer[index]
-    with pytest.raises(ValueError, match="num_samples is 2: the buffer has 1 experiences that 0 others follow"):
+    with pytest.raises(ValueError, match="num_samples is 2: the buffer has 1 experiences with 0 following ones"):
         buffer.sample(2)
     for indices, num_steps in (([], 1), ([0], 0)):
-        with pytest.raises(InvalidSettingsError, match="both must be at least 1"):
+        with pytest.raises(InvalidSettingsError, match="both numbers must be at least 1"):
             buffer.sample_indices(indices, num_steps)
     with pytest.raises(InvalidSettingsError, match="capacity is 0 and stacked_frames 4"):
         MemoryEfficientAtariBuffer(0)

@@ -1,4 +1,4 @@
-"""What Stable-Baselines3's algorithms get of our buffers is bit for bit what they get of its own."""
+"""Our buffers give Stable-Baselines3 the same batches as its own buffers, bit for bit."""
 
 import copy
 
@@ -46,7 +46,7 @@ def rows_drawn(buffer, batch_size):
 
 
 def assert_draws_what(plain, ours, seed, but=()):
-    """``plain``: the library's buffer without ``optimize_memory_usage``, which is right about next observations."""
+    """``plain``: the library's buffer without ``optimize_memory_usage``, whose next observations are right."""
     np.random.seed(seed)
     theirs = plain._get_samples(rows_drawn(ours, 20))
     state = np.random.get_state()[1].copy()
@@ -95,7 +95,7 @@ def test_batches_equal_those_of_the_library_bit_for_bit(
     handles_timeouts=st.booleans(),
     end_chance=st.sampled_from([0.0, 0.2, 0.7]),
 )
-def test_returns_of_n_steps_equal_those_of_the_library_bit_for_bit(
+def test_n_step_returns_equal_those_of_the_library_bit_for_bit(
     seed, num_envs, num_rows, num_steps, optimizes, handles_timeouts, end_chance
 ):
     space, action = OBSERVATIONS["channels_first"], ACTIONS["Discrete"]

@@ -1,4 +1,4 @@
-"""What is asked of a buffer beside samples: arrays, tensors of one's own, saving, and clear refusals."""
+"""Arrays, tensors, saving and error messages of the Stable-Baselines3 buffers."""
 
 import pickle
 import subprocess
@@ -54,7 +54,7 @@ def test_arrays_read_as_those_of_the_library(num_rows):
             np.testing.assert_array_equal(expected[key], actual[key], err_msg=f"{name}[{key}]")
 
 
-def test_a_dict_of_observations_reads_as_one_of_arrays():
+def test_dict_observations_read_as_a_dict_of_arrays():
     theirs, ours = filled(buffers.DictReplayBuffer, 5, DICT), filled(ReplayBuffer, 5, DICT)
 
     assert list(theirs.observations) == list(ours.observations)
@@ -62,7 +62,7 @@ def test_a_dict_of_observations_reads_as_one_of_arrays():
         np.testing.assert_array_equal(expected, ours.next_observations[key])
 
 
-def test_what_was_sampled_stays_as_it_is_and_may_be_written_to():
+def test_samples_are_not_changed_later_and_may_be_written_to():
     buffer = filled(ReplayBuffer, 12)
     kept = samples(buffer)
     copies = [field.clone() for field in kept[:5]]
@@ -79,7 +79,7 @@ def test_what_was_sampled_stays_as_it_is_and_may_be_written_to():
     assert torch.equal(before, one.next_observations)
 
 
-def test_a_device_set_later_is_the_one_that_samples_go_to():
+def test_samples_go_to_a_device_set_later():
     buffer = filled(ReplayBuffer, 5)
     buffer.device = torch.device("meta")
 
@@ -111,7 +111,7 @@ def test_a_buffer_is_extended_by_the_arrays_of_another_one(num_envs):
     assert_equal_samples(samples(theirs), samples(ours))
 
 
-def test_reset_forgets_every_step():
+def test_reset_removes_all_steps():
     buffer = filled(ReplayBuffer, 12)
     buffer.reset()
 
@@ -135,7 +135,7 @@ def test_instances_are_those_of_the_library():
 @pytest.mark.parametrize(
     ("space", "settings"), [(SPACE, {"optimize_memory_usage": True, "threads": 2}), (DICT, {"n_steps": 2})]
 )
-def test_a_saved_buffer_goes_on_as_the_one_that_was_saved(tmp_path, space, settings):
+def test_a_saved_buffer_continues_like_the_original(tmp_path, space, settings):
     kind = NStepReplayBuffer if "n_steps" in settings else ReplayBuffer
     play, buffer = Play(3, space, ACTIONS, 2, stack=4), kind(40, space, ACTIONS, "cpu", 2, **settings)
     for _ in range(30):
@@ -152,7 +152,7 @@ def test_a_saved_buffer_goes_on_as_the_one_that_was_saved(tmp_path, space, setti
     loaded.memory._check()
 
 
-def test_a_file_is_about_as_large_as_the_packed_memory_and_a_flipped_byte_of_it_is_found():
+def test_a_file_has_about_the_size_of_the_packed_memory_and_a_flipped_byte_is_detected():
     space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     buffer = ReplayBuffer(300, space, ACTIONS, "cpu")
     picture = np.random.default_rng(0).integers(0, 256, (84, 84), dtype=np.uint8)
@@ -170,7 +170,7 @@ def test_a_file_is_about_as_large_as_the_packed_memory_and_a_flipped_byte_of_it_
 
 
 @pytest.mark.exhaustive
-def test_a_fresh_process_loads_what_a_training_saved_and_goes_on_with_it(tmp_path):
+def test_a_new_process_resumes_a_saved_training(tmp_path):
     env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
     model = DQN("MlpPolicy", env, replay_buffer_class=ReplayBuffer, buffer_size=200, device="cpu", seed=0)
     model.learn(150)
@@ -198,17 +198,17 @@ print(type(model.replay_buffer).__name__, model.replay_buffer.size())
 class TestRefusals:
     def test_an_empty_buffer(self):
         with pytest.raises(
-            NothingToSampleError, match=r"^the buffer holds no step: there is nothing to sample; add st"
+            NothingToSampleError, match=r"^the buffer is empty: there is nothing to sample; add steps first$"
         ):
             filled(ReplayBuffer, 0).sample(4)
 
     @pytest.mark.parametrize(("name", "value"), [("pos", 3), ("full", True)])
-    def test_what_follows_from_the_steps_cannot_be_set(self, name, value):
+    def test_pos_and_full_cannot_be_set(self, name, value):
         with pytest.raises(InvalidSettingsError, match=f"^{name} is set to {value}: "):
             setattr(filled(ReplayBuffer, 2), name, value)
 
-    def test_flags_of_the_past_cannot_be_set(self):
-        with pytest.raises(InvalidSettingsError, match=r"^dones\[0\] is set to True: steps stay as they came; "):
+    def test_stored_flags_cannot_be_set(self):
+        with pytest.raises(InvalidSettingsError, match=r"^dones\[0\] is set to True: stored steps cannot be changed; "):
             filled(ReplayBuffer, 2).dones[0] = True
 
     def test_arrays_cannot_be_written_to(self):
@@ -218,20 +218,21 @@ class TestRefusals:
     def test_unpacking_everything(self):
         space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
         buffer = ReplayBuffer(100_000, space, ACTIONS, "cpu")
-        with pytest.raises(InvalidSettingsError, match=r"^100000 observations have 2\.6 GiB unpacked: 1 GiB are unpac"):
+        with pytest.raises(InvalidSettingsError, match=r"^100000 observations have 2\.6 GiB unpacked: the limit is 1"):
             np.asarray(buffer.observations)
 
-    def test_a_part_of_observations(self):
+    def test_indexing_within_observations(self):
         with pytest.raises(
-            InvalidSettingsError, match=r"^observations are looked up by 3 indices: they are unpacked wh"
+            InvalidSettingsError,
+            match=r"^observations are indexed with 3 indices: the limit is 2, ",
         ):
             filled(ReplayBuffer, 2).observations[:, 0, 3]
 
-    def test_a_space_that_is_no_dict(self):
-        with pytest.raises(InvalidSettingsError, match=r"DictReplayBuffer takes a Dict; take ReplayBuffer$"):
+    def test_a_space_that_is_not_a_dict(self):
+        with pytest.raises(InvalidSettingsError, match=r"DictReplayBuffer needs a Dict space; use ReplayBuffer$"):
             DictReplayBuffer(16, SPACE, ACTIONS)
 
-    def test_a_return_of_no_step(self):
+    def test_n_steps_of_zero(self):
         with pytest.raises(InvalidSettingsError, match=r"^n_steps is 0: "):
             NStepReplayBuffer(16, SPACE, ACTIONS, n_steps=0)
 
@@ -240,13 +241,13 @@ class TestRefusals:
         [
             (
                 np.zeros((2, 6, 5, 4), np.uint8),
-                r"^observations have shape \(2, 6, 5, 4\): those of 2 environments are ",
+                r"^observations have shape \(2, 6, 5, 4\): 2 environments have ",
             ),
-            (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some are others as uint8"),
-            (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some are others as uint8"),
+            (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some values would change in uint8"),
+            (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some values would change in uint8"),
         ],
     )
-    def test_an_observation_that_is_not_of_the_space(self, observation, message):
+    def test_an_observation_outside_the_space(self, observation, message):
         buffer = filled(ReplayBuffer, 2)
         with pytest.raises(InvalidStepError, match=message):
             buffer.add(observation, observation, np.zeros(2, int), np.zeros(2), np.zeros(2, bool), [{}, {}])

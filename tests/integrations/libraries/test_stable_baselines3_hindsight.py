@@ -1,4 +1,4 @@
-"""Our ``HerReplayBuffer`` draws, relabels and trains as Stable-Baselines3's own does, to the last bit."""
+"""Our ``HerReplayBuffer`` draws, relabels and trains like Stable-Baselines3's, bit for bit."""
 
 import warnings
 
@@ -16,11 +16,11 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations.stable_baselines3 import DictReplayBuffer, HerReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from integrations.libraries.sb3_play import assert_equal_samples
 
-SIZE = 60  # transitions: a few episodes, so that old ones are written over
+SIZE = 60  # transitions: a few episodes, so that old ones are overwritten
 
 
 class InfoEnv(BitFlippingEnv):
-    """Bits to flip, where what a step costs is in its info alone."""
+    """Bit flipping with the cost of a step only in its info."""
 
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
@@ -32,7 +32,7 @@ class InfoEnv(BitFlippingEnv):
 
 
 class AnyCountEnv(BitFlippingEnv):
-    """Bits to flip, whose rewards can be asked for of no transition at all too."""
+    """Bit flipping whose ``compute_reward`` accepts empty batches."""
 
     def compute_reward(self, achieved_goal, desired_goal, info):
         return -(np.asarray(achieved_goal) != desired_goal).any(axis=-1).astype(np.float32)
@@ -50,7 +50,7 @@ KINDS = {
 
 
 class Fed:
-    """Both buffers, fed with the same random play of the same environments."""
+    """Both buffers with the same random steps of the same environments."""
 
     def __init__(self, kind="bits", num_envs=1, size=SIZE, **settings):
         self.env = make_vec_env(KINDS[kind], num_envs, seed=0)
@@ -87,7 +87,7 @@ def samples(buffer, seed=0, batch_size=32, env=None):
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-def test_batches_are_those_of_the_library_while_the_ring_fills_and_wraps(strategy, num_envs):
+def test_batches_equal_those_of_the_library_while_the_ring_fills_and_wraps(strategy, num_envs):
     fed = Fed(num_envs=num_envs, goal_selection_strategy=strategy).step(6)
 
     for _ in range(9):
@@ -99,7 +99,7 @@ def test_batches_are_those_of_the_library_while_the_ring_fills_and_wraps(strateg
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bits"])
-def test_batches_of_any_observations_and_rewards_are_those_of_the_library(kind):
+def test_batches_of_any_observations_and_rewards_equal_those_of_the_library(kind):
     fed = Fed(kind, 2, copy_info_dict=kind == "infos").step(70)
 
     fed.assert_same_draws()
@@ -107,11 +107,11 @@ def test_batches_of_any_observations_and_rewards_are_those_of_the_library(kind):
 
 @pytest.mark.parametrize("batch_size", [1, 5])
 @pytest.mark.parametrize("num_goals", [0, 1, 4])
-def test_batches_without_a_real_or_a_relabelled_transition_are_those_of_the_library(num_goals, batch_size):
+def test_batches_without_real_or_relabelled_transitions_equal_those_of_the_library(num_goals, batch_size):
     Fed("any count", n_sampled_goal=num_goals).step(20).assert_same_draws(batch_size=batch_size)
 
 
-def test_batches_are_normalized_as_those_of_the_library():
+def test_batches_are_normalized_as_in_the_library():
     fed = Fed("pictures", 2).step(20)
     env = VecNormalize(fed.env, norm_obs_keys=["observation"])
     env.reset()
@@ -121,7 +121,7 @@ def test_batches_are_normalized_as_those_of_the_library():
     fed.assert_same_draws(env=env)
 
 
-def test_tensors_of_a_batch_may_be_written_to_and_stay():
+def test_tensors_of_a_batch_may_be_written_to_and_are_not_reused():
     fed = Fed("pictures").step(30)
     kept = samples(fed.ours)
     copies = {key: part.clone() for key, part in kept.next_observations.items()}
@@ -169,7 +169,7 @@ def assert_same_weights(theirs, ours):
     ],
 )
 @pytest.mark.filterwarnings("ignore:The number of environments used is greater")
-def test_a_training_learns_the_same_weights_to_the_last_bit(algorithm, num_envs, kind, settings):
+def test_training_gives_the_same_weights_bit_for_bit(algorithm, num_envs, kind, settings):
     theirs, ours = (
         trained(buffer_class, algorithm, num_envs, 200, kind, **settings)
         for buffer_class in (TheirBuffer, HerReplayBuffer)
@@ -181,7 +181,7 @@ def test_a_training_learns_the_same_weights_to_the_last_bit(algorithm, num_envs,
 
 
 @pytest.mark.parametrize("truncates", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
-def test_a_saved_buffer_goes_on_in_another_training_as_that_of_the_library(truncates, tmp_path):
+def test_a_saved_buffer_resumes_in_another_training_as_in_the_library(truncates, tmp_path):
     models = [trained(buffer_class, DQN, 1, 203, "bits") for buffer_class in (TheirBuffer, HerReplayBuffer)]
     for model in models:
         model.save_replay_buffer(tmp_path / "buffer")
@@ -198,7 +198,7 @@ def test_a_saved_buffer_goes_on_in_another_training_as_that_of_the_library(trunc
     ours.replay_buffer.memory._check()
 
 
-def test_a_cut_trajectory_can_be_drawn_and_bootstraps():
+def test_a_truncated_trajectory_is_sampleable_and_bootstraps():
     fed = Fed().step(12)
     fed.env.reset()
     for buffer in (fed.theirs, fed.ours):
@@ -210,10 +210,10 @@ def test_a_cut_trajectory_can_be_drawn_and_bootstraps():
     fed.step(60).assert_same_draws()
     while not fed.have_ended.all():
         fed.step()
-    fed.ours.truncate_last_trajectory()  # at the end of an episode there is nothing to cut, and no warning
+    fed.ours.truncate_last_trajectory()  # no open episode, so no warning
 
 
-def test_a_step_that_is_refused_is_not_drawn_and_the_next_one_is():
+def test_a_refused_step_is_not_sampled_and_the_next_one_is():
     fed = Fed().step(SIZE + 4)
     infinite = np.array([np.inf])
 
@@ -223,7 +223,7 @@ def test_a_step_that_is_refused_is_not_drawn_and_the_next_one_is():
     fed.step(10).assert_same_draws()
 
 
-def test_reset_forgets_every_episode():
+def test_reset_removes_all_episodes():
     fed = Fed().step(30)
     fed.ours.reset()
 
@@ -232,7 +232,7 @@ def test_reset_forgets_every_episode():
         fed.ours.sample(4)
 
 
-def test_it_is_a_buffer_of_the_library_and_takes_our_settings_too():
+def test_the_buffer_subclasses_the_librarys_and_takes_our_settings():
     env = make_vec_env(KINDS["pictures"], 1)
     buffer = HerReplayBuffer(
         50, env.observation_space, env.action_space, env, "cpu", frame_stack=1, threads=2, storage="raw"
@@ -245,7 +245,7 @@ def test_it_is_a_buffer_of_the_library_and_takes_our_settings_too():
     assert (1, 2, "raw") == (buffer.memory.stack, settings.threads, settings.storage)
 
 
-def test_pictures_take_a_tenth_of_what_they_take_in_the_library_s_own_buffer():
+def test_images_take_a_tenth_of_the_librarys_memory():
     fed = Fed("pictures", size=1000).step(1000)
     arrays = [*fed.theirs.observations.values(), *fed.theirs.next_observations.values()]
 
@@ -258,24 +258,24 @@ def test_pictures_take_a_tenth_of_what_they_take_in_the_library_s_own_buffer():
     [
         ({"n_sampled_goal": 4}, "n_sampled_goal is an argument of HerReplayBuffer"),
         ({"env": None, "goal_selection_strategy": "future"}, "env is an argument of HerReplayBuffer"),
-        ({"nsteps": 4}, "nsteps is no argument of"),
+        ({"nsteps": 4}, "nsteps is not an argument of"),
     ],
 )
-def test_an_argument_of_another_class_is_refused_with_the_class_to_take(kind, argument, way_out):
+def test_an_argument_of_another_class_is_refused_with_its_name(kind, argument, way_out):
     env = make_vec_env(KINDS["bits"], 1)
 
     with pytest.raises(InvalidSettingsError, match=way_out):
         kind(50, env.observation_space, env.action_space, "cpu", **argument)
 
 
-def test_steps_to_look_ahead_are_refused_with_the_class_to_take():
+def test_n_steps_is_refused_with_the_class_that_takes_it():
     env = make_vec_env(KINDS["bits"], 1)
 
     with pytest.raises(InvalidSettingsError, match="n_steps is an argument of NStepReplayBuffer"):
         ReplayBuffer(50, env.observation_space, env.action_space, "cpu", n_steps=3)
 
 
-def test_a_strategy_that_is_none_is_refused_with_those_that_are():
+def test_an_unknown_strategy_is_refused_with_the_known_ones():
     env = make_vec_env(KINDS["bits"], 1)
 
     with pytest.raises(InvalidSettingsError, match="'nearest': it must be one of "):

@@ -1,4 +1,4 @@
-"""Where Stable-Baselines3's own buffers are wrong: what they give, what ours give, and what came."""
+"""Ends of episodes at which Stable-Baselines3's buffers are wrong and ours are right."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def added(buffer, steps):
 
 
 def cut(steps):
-    """The same, without a word of their end: the algorithm resets its environment in the midst of an episode."""
+    """The same without end flags: the algorithm resets its environment in mid-episode."""
     return [(*step[:3], False, False) for step in steps]
 
 
@@ -41,21 +41,21 @@ def made(kind, optimizes=True, handles_timeouts=False, **settings):
     return kind(8, SPACE, ACTIONS, "cpu", 1, optimizes, handles_timeouts, **settings)
 
 
-def test_the_next_observation_of_an_end_is_what_ended_it_and_not_the_next_episodes_first():
+def test_the_next_observation_of_a_last_step_is_its_episodes_last_observation():
     theirs, ours = added(made(buffers.ReplayBuffer), FIRST + SECOND), added(made(ReplayBuffer), FIRST + SECOND)
 
     assert [0, 11] == sampled(theirs, 1)[0]
     assert [2, 3] == sampled(ours, 1)[0]
 
 
-def test_memory_is_saved_and_truncation_kept_together():
+def test_optimize_memory_usage_and_timeout_handling_can_be_combined():
     with pytest.raises(ValueError, match="does not support optimize_memory_usage = True and handle_timeout"):
         made(buffers.ReplayBuffer, handles_timeouts=True)
 
     assert ([2, 3], 0.0, 10.0) == sampled(added(made(ReplayBuffer, handles_timeouts=True), FIRST + SECOND), 1)
 
 
-def test_an_episode_that_is_cut_by_the_next_learn_does_not_terminate():
+def test_an_episode_cut_off_by_the_next_learn_does_not_terminate():
     theirs, ours = added(made(buffers.ReplayBuffer), cut(FIRST)), added(made(ReplayBuffer), cut(FIRST))
     for buffer in (theirs, ours):
         buffer.dones[(buffer.pos - 1) % buffer.buffer_size] = True  # as OffPolicyAlgorithm._setup_learn does
@@ -65,7 +65,7 @@ def test_an_episode_that_is_cut_by_the_next_learn_does_not_terminate():
     assert ([2, 3], 0.0, 10.0) == sampled(ours, 1)
 
 
-def test_a_cut_episode_ends_even_where_the_next_one_begins_with_what_it_showed():
+def test_a_cut_off_episode_ends_even_if_the_next_one_starts_with_its_last_observation():
     buffer = made(NStepReplayBuffer, optimizes=False, n_steps=2)
     same = stack(5, 5)
     added(buffer, [(same, same, 1.0, False, False)])
@@ -75,7 +75,7 @@ def test_a_cut_episode_ends_even_where_the_next_one_begins_with_what_it_showed()
     assert 1.0 == sampled(buffer, 0)[2]
 
 
-def test_a_return_does_not_go_on_behind_a_reset_that_no_flag_told():
+def test_a_return_does_not_cross_a_reset_without_a_flag():
     n_step = {"optimizes": False, "n_steps": 3, "gamma": 0.5}
     theirs = added(made(buffers.NStepReplayBuffer, **n_step), cut(FIRST) + SECOND)
     ours = added(made(NStepReplayBuffer, **n_step), cut(FIRST) + SECOND)
@@ -86,7 +86,7 @@ def test_a_return_does_not_go_on_behind_a_reset_that_no_flag_told():
 
 
 class Looker:
-    """Stands where a ``VecNormalize`` does, and takes down the timeouts that are in the buffer while it samples."""
+    """Replaces a ``VecNormalize`` and records the buffer's timeouts while it samples."""
 
     def __init__(self, buffer):
         self.buffer, self.seen = buffer, []
@@ -99,7 +99,7 @@ class Looker:
         return observations
 
 
-def test_sampling_changes_nothing_in_the_buffer_not_even_for_a_moment():
+def test_sampling_never_changes_the_buffer():
     seen = {}
     for kind in (buffers.NStepReplayBuffer, NStepReplayBuffer):
         buffer = added(made(kind, optimizes=False, n_steps=2), SECOND)

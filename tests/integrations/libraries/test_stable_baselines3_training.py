@@ -1,4 +1,4 @@
-"""Whole trainings of Stable-Baselines3 with our buffers end in the same weights, to the last bit."""
+"""Stable-Baselines3 learns the same weights with our buffers, bit for bit."""
 
 import subprocess
 import sys
@@ -123,7 +123,7 @@ def courses():
 
 @pytest.mark.filterwarnings("ignore:The number of environments used is greater")
 @pytest.mark.parametrize(("algorithm", "their_class", "our_class", "settings"), courses())
-def test_a_training_learns_the_same_weights_to_the_last_bit(algorithm, their_class, our_class, settings):
+def test_training_gives_the_same_weights_bit_for_bit(algorithm, their_class, our_class, settings):
     theirs = trained(algorithm, their_class, **settings)
     ours = trained(algorithm, our_class, **settings)
 
@@ -133,7 +133,7 @@ def test_a_training_learns_the_same_weights_to_the_last_bit(algorithm, their_cla
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("num_envs", [1, 4])
-def test_dqn_on_breakout_learns_the_same_weights_to_the_last_bit(num_envs):
+def test_dqn_on_breakout_gives_the_same_weights_bit_for_bit(num_envs):
     def trained_on_breakout(replay_buffer_class):
         env = make_atari_env("BreakoutNoFrameskip-v4", n_envs=num_envs, seed=3)
         model = DQN(
@@ -159,7 +159,7 @@ def test_dqn_on_breakout_learns_the_same_weights_to_the_last_bit(num_envs):
 
 
 @pytest.mark.exhaustive
-def test_the_example_trains_saves_and_goes_on(tmp_path):
+def test_the_example_trains_saves_and_resumes(tmp_path):
     def run(*arguments):
         example = Path(__file__).parents[3] / "examples" / "stable_baselines3_dqn.py"
         command = [sys.executable, example, "--learning-starts", "100", "--envs", "2", "--capacity", "1000", *arguments]
@@ -171,5 +171,5 @@ def test_the_example_trains_saves_and_goes_on(tmp_path):
     assert "200 of 1,000 transitions in " in first
     assert f"saved in {tmp_path / 'run'}: the memory takes " in first
     assert "resuming after 200 steps, with 100 rows" in then
-    # Two environments take four steps each before it is asked whether that was enough.
+    # Two environments take four steps each between checks of the limit.
     assert "304 of 1,000 transitions in " in then

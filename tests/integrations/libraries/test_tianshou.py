@@ -1,4 +1,4 @@
-"""Tianshou's buffers, theirs and ours, fed with the same steps, and a plain list of what each step was."""
+"""Tianshou's buffers and ours get the same steps; a plain list has the true observations."""
 
 import copy
 import pickle
@@ -16,16 +16,16 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations import tianshou as packed
 from integrations.libraries.tianshou_play import DEPTH, Play, assert_same
 
-SIZE = 13  # slots of a stream: no multiple of anything
+SIZE = 13  # slots per stream, a prime
 
 WAYS = [
-    # the environment stacks, and the buffer shows what comes, or stacks the newest frames again
+    # the environment stacks; the buffer stores stacks, or stacks their newest frames again
     {"env_stacks": True},
     {"env_stacks": True, "is_dict": True},
     {"env_stacks": True, "padding": "zeros"},
     {"env_stacks": True, "save_only_last_obs": True},
     {"env_stacks": True, "save_only_last_obs": True, "stack_num": DEPTH},
-    # frames come, and the buffer stacks them, or nobody
+    # single frames, stacked by the buffer or not at all
     {"env_stacks": False},
     {"env_stacks": False, "stack_num": DEPTH},
     {"env_stacks": False, "stack_num": 2, "is_dict": True},
@@ -34,7 +34,7 @@ PLAYED = ("env_stacks", "is_dict", "padding")
 
 
 class BesideOneAnother:
-    """A buffer of theirs and one of ours that are fed with the same play, and what each of their slots is."""
+    """A Tianshou buffer and ours with the same steps, and the true content of their slots."""
 
     def __init__(self, way, num_envs, seed=0, size=SIZE, reset_chance=0.0, kind="VectorReplayBuffer", **settings):
         played = {key: value for key, value in way.items() if key in PLAYED}
@@ -50,7 +50,7 @@ class BesideOneAnother:
             batch.pop("obs_next")
         theirs = self.theirs.add(Batch(batch, copy=True), buffer_ids=streams)
         ours = self.ours.add(batch, buffer_ids=streams)
-        for part in (batch.obs, batch.get("obs_next")):  # an environment may use its arrays again
+        for part in (batch.obs, batch.get("obs_next")):  # an environment may reuse its arrays
             for array in part.values() if isinstance(part, Batch) else [part]:
                 if array is not None:
                     array[:] = 99
@@ -59,13 +59,13 @@ class BesideOneAnother:
         self.seen |= dict(zip(ours[0].tolist(), seen, strict=True))
 
     def truth(self, slots, which):
-        """What was seen before (0) or after (1) the step in each of these slots, as the buffers' settings show it."""
+        """Return the true observations before (0) or after (1) the step in each slot, in the buffers' form."""
         windows = [self.seen[slot][which] for slot in slots.tolist()]
         as_it_comes = self.play.env_stacks and self.ours.stack_num == 1 and not self.ours.options["save_only_last_obs"]
         return Batch(obs=self.play.sampled(windows, None if as_it_comes else self.ours.stack_num)).obs
 
     def assert_all_right(self):
-        """Every slot shows what was seen; all but observations is as in theirs."""
+        """Check the true observations in every slot, and that all else equals Tianshou's."""
         slots = self.ours.sample_indices(0)
         shown, expected = self.ours[slots], self.theirs[slots]
         assert_same(self.truth(slots, 0), shown.pop("obs"))
@@ -83,7 +83,7 @@ def some_streams(generator, num_envs, is_uneven):
 @pytest.mark.parametrize("is_uneven", [False, True])
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(f"{key}={value}" for key, value in way.items()))
-def test_what_is_sampled_is_what_was_seen_and_all_else_is_as_in_tianshous_buffer(way, num_envs, is_uneven):
+def test_samples_have_the_true_observations_and_equal_tianshous_otherwise(way, num_envs, is_uneven):
     generator = np.random.default_rng(num_envs + is_uneven)
     both = BesideOneAnother(way, num_envs, reset_chance=0.05, ignore_obs_next=bool(generator.integers(2)))
 
@@ -97,7 +97,7 @@ def test_what_is_sampled_is_what_was_seen_and_all_else_is_as_in_tianshous_buffer
 
 
 def fed(buffer, frames, ends=()):
-    """Feed a buffer with steps from each of these frames to the next one, those of ``ends`` truncated."""
+    """Add a step from each of these frames to the next; steps of ``ends`` are truncated."""
     for step in range(len(frames) - 1):
         ended = step in ends
         buffer.add(
@@ -118,21 +118,21 @@ def numbered(num):
 
 
 def shown(observations):
-    """The numbers of the frames of each observation."""
+    """Return the frame numbers of each observation."""
     return observations[..., 0, 0].tolist()
 
 
-def test_a_truncated_step_leads_to_the_last_observation_where_tianshou_gives_the_one_before():
+def test_a_truncated_step_has_the_true_last_observation_unlike_in_tianshou():
     theirs, ours = (library.ReplayBuffer(10, ignore_obs_next=True) for library in (tianshou, packed))
 
     for buffer in (theirs, ours):
         fed(buffer, numbered(4), ends=[2])
 
-    assert shown(theirs[np.array([2])].obs_next) == [2]  # s' = s, from which it bootstraps: truncated is not terminated
+    assert shown(theirs[np.array([2])].obs_next) == [2]  # s' = s: it bootstraps from the wrong observation
     assert shown(ours[np.array([2])].obs_next) == [3]
 
 
-def test_the_oldest_step_keeps_its_history_where_tianshou_repeats_a_frame():
+def test_the_oldest_step_keeps_its_frame_history_unlike_in_tianshou():
     theirs, ours = (library.ReplayBuffer(5, stack_num=3) for library in (tianshou, packed))
 
     for buffer in (theirs, ours):
@@ -142,7 +142,7 @@ def test_the_oldest_step_keeps_its_history_where_tianshou_repeats_a_frame():
     assert shown(ours[np.array([3])].obs) == [[1, 2, 3]]
 
 
-def test_the_next_observation_of_a_first_step_begins_with_its_own_where_tianshou_repeats_the_next():
+def test_the_next_observation_of_a_first_step_is_padded_by_the_first_frame_unlike_in_tianshou():
     theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
 
     for buffer in (theirs, ours):
@@ -152,7 +152,7 @@ def test_the_next_observation_of_a_first_step_begins_with_its_own_where_tianshou
     assert shown(ours[np.array([0])].obs_next) == [[0, 0, 1]]
 
 
-def test_no_stack_crosses_a_reset_in_mid_episode_where_tianshous_do():
+def test_no_stack_crosses_a_reset_in_mid_episode_unlike_in_tianshou():
     theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
 
     for buffer in (theirs, ours):
@@ -163,7 +163,7 @@ def test_no_stack_crosses_a_reset_in_mid_episode_where_tianshous_do():
     assert shown(ours[np.array([2])].obs) == [[6, 6, 6]]
 
 
-def test_without_next_observations_a_step_leads_to_the_next_slots_as_in_tianshou():
+def test_without_next_observations_they_are_the_next_slots_observations_as_in_tianshou():
     both = BesideOneAnother({"env_stacks": False, "stack_num": DEPTH}, 3, ignore_obs_next=True)
     generator = np.random.default_rng(0)
 
@@ -178,7 +178,7 @@ def test_without_next_observations_a_step_leads_to_the_next_slots_as_in_tianshou
 
 
 @pytest.mark.parametrize("env_stacks", [True, False])
-def test_without_next_observations_stacks_of_the_environment_come_back_too(env_stacks):
+def test_without_next_observations_stacks_of_the_environment_are_restored(env_stacks):
     both = BesideOneAnother({"env_stacks": env_stacks}, 2, ignore_obs_next=True)
 
     for _ in range(3 * SIZE):
@@ -189,10 +189,10 @@ def test_without_next_observations_stacks_of_the_environment_come_back_too(env_s
 
 
 @pytest.mark.parametrize("stack_num", [1, 2, 3, DEPTH, 7])
-def test_get_stacks_as_deep_as_it_is_asked(stack_num):
+def test_get_stacks_the_requested_number_of_frames(stack_num):
     both = BesideOneAnother({"env_stacks": False, "stack_num": DEPTH}, 2)
 
-    for _ in range(SIZE - 1):  # before the ring is full, for then Tianshou repeats the oldest frame
+    for _ in range(SIZE - 1):  # not full, since a full Tianshou buffer repeats the oldest frame
         both.add(np.arange(2))
     several = [np.array([[0, 1], [2, SIZE]]), slice(2, 5)] if stack_num == 1 else []  # Tianshou stacks none of these
     for index in (3, [1, 2], np.array([SIZE, 4]), np.zeros(0, int), *several):
@@ -203,7 +203,7 @@ def test_get_stacks_as_deep_as_it_is_asked(stack_num):
 
 
 @pytest.mark.parametrize("way", WAYS[:2] + WAYS[6:], ids=str)
-def test_a_buffer_comes_back_from_a_pickle_and_a_file_and_goes_on(way, tmp_path):
+def test_a_buffer_restored_from_a_pickle_or_a_file_resumes(way, tmp_path):
     both = BesideOneAnother(way, 2)
     for _ in range(SIZE + 4):
         both.add(np.arange(2))
@@ -228,7 +228,7 @@ def test_a_buffer_comes_back_from_a_pickle_and_a_file_and_goes_on(way, tmp_path)
         assert_same(original.buffers[1][:], ours.buffers[1][:])
 
 
-def test_priorities_and_what_they_draw_are_tianshous():
+def test_priorities_and_draws_equal_tianshous():
     both = BesideOneAnother({"env_stacks": True}, 2, kind="PrioritizedVectorReplayBuffer", alpha=0.6, beta=0.4)
     generator = np.random.default_rng(1)
 
@@ -247,7 +247,7 @@ def test_priorities_and_what_they_draw_are_tianshous():
 
 @pytest.mark.parametrize("settings", [{}, {"stack_num": DEPTH}, {"ignore_obs_next": True}], ids=str)
 @pytest.mark.parametrize("source", [tianshou, packed])
-def test_a_buffer_takes_the_steps_of_another(settings, source):
+def test_a_buffer_can_be_updated_with_the_steps_of_another(settings, source):
     both = BesideOneAnother({"env_stacks": False}, 1, kind="ReplayBuffer", **settings)
     for _ in range(SIZE + 4):
         both.add(np.arange(1))
@@ -259,13 +259,15 @@ def test_a_buffer_takes_the_steps_of_another(settings, source):
     assert_same(expected.update(both.theirs), slots)
     assert_same(expected.get(slots, "obs"), target.get(slots, "obs"))
     newest = [both.seen[slot][1][-1] for slot in came_from.tolist()]
-    if source is packed or not settings.get("ignore_obs_next"):  # what is not kept cannot move
+    if source is packed or not settings.get(
+        "ignore_obs_next"
+    ):  # Tianshou cannot move next observations that it did not store
         assert_same(np.stack(newest), target.get(slots, "obs_next", stack_num=1))
     for key in ("act", "rew", "terminated", "truncated", "done"):
         assert_same(expected[slots][key], target[slots][key])
 
 
-def test_episodes_move_into_a_main_buffer():
+def test_ended_episodes_move_into_the_main_buffer():
     caches = [
         library.CachedReplayBuffer(library.ReplayBuffer(40, stack_num=DEPTH, ignore_obs_next=True), 3, 60)
         for library in (tianshou, packed)
@@ -288,7 +290,7 @@ def test_episodes_move_into_a_main_buffer():
     assert_same(theirs.get(begun, "obs"), ours.get(begun, "obs"))
 
 
-def test_what_came_is_there_as_an_array_of_all_slots():
+def test_obs_reads_as_an_array_of_all_slots():
     both = BesideOneAnother({"env_stacks": True, "is_dict": True}, 2)
     for _ in range(SIZE - 3):
         both.add(np.arange(2))
@@ -304,12 +306,12 @@ def test_what_came_is_there_as_an_array_of_all_slots():
         _ = ours.obs.depth
 
 
-def test_a_trainer_that_looks_for_missing_values_unpacks_no_frame(monkeypatch):
+def test_hasnull_unpacks_no_frame(monkeypatch):
     both = BesideOneAnother({"env_stacks": True}, 2)
     for _ in range(SIZE):
         both.add(np.arange(2))
     unpacked = []
-    monkeypatch.setattr(type(both.ours.memory), "transitions", lambda *asked: unpacked.append(asked))
+    monkeypatch.setattr(type(both.ours.memory), "get", lambda *args: unpacked.append(args))
 
     assert both.ours.hasnull() is both.theirs.hasnull() is False
     both.theirs.rew[3] = both.ours.rew[3] = np.nan
@@ -317,7 +319,7 @@ def test_a_trainer_that_looks_for_missing_values_unpacks_no_frame(monkeypatch):
     assert not unpacked
 
 
-def test_a_missing_value_in_an_observation_is_found():
+def test_hasnull_finds_nan_in_an_observation():
     buffer = packed.ReplayBuffer(5)
     frames = np.zeros((4, 3), np.float32)
     fed(buffer, frames)
@@ -328,7 +330,7 @@ def test_a_missing_value_in_an_observation_is_found():
     assert buffer.hasnull()
 
 
-def test_reset_forgets_and_keep_statistics_lets_episodes_go_on():
+def test_reset_removes_steps_and_keep_statistics_continues_open_episodes():
     theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
     for buffer in (theirs, ours):
         fed(buffer, numbered(5))
@@ -336,7 +338,7 @@ def test_reset_forgets_and_keep_statistics_lets_episodes_go_on():
         fed(buffer, numbered(8)[4:])
 
     assert_same(theirs.sample_indices(0), ours.sample_indices(0))
-    assert shown(ours[np.array([0])].obs) == [[2, 3, 4]]  # as the policy saw it
+    assert shown(ours[np.array([0])].obs) == [[2, 3, 4]]  # the true observation
 
     ours.reset()
     assert (len(ours), ours.memories) == (0, ())
@@ -344,7 +346,7 @@ def test_reset_forgets_and_keep_statistics_lets_episodes_go_on():
     assert shown(ours[:].obs) == [[0, 0, 0], [0, 0, 1]]
 
 
-def test_set_batch_stores_all_of_it():
+def test_set_batch_stores_the_whole_batch():
     both = BesideOneAnother({"env_stacks": False, "stack_num": 2}, 2)
     for _ in range(SIZE):
         both.add(np.arange(2))
@@ -357,25 +359,25 @@ def test_set_batch_stores_all_of_it():
     assert_same(both.ours[slots], other[slots])
 
 
-def test_what_cannot_work_is_refused_before_anything_is_stored():
+def test_invalid_steps_are_refused_before_anything_is_stored():
     ours = packed.VectorReplayBuffer(10, 2)
     frames = numbered(2)
     step = {"act": [0, 0], "rew": [0.0, 0.0], "terminated": [False] * 2, "truncated": [False] * 2}
 
-    for observations, told in ((["a", "b"], "dtype"), (np.array([None, {}]), "dtype")):
-        with pytest.raises(InvalidStepError, match=told):
+    for observations, message in ((["a", "b"], "dtype"), (np.array([None, {}]), "dtype")):
+        with pytest.raises(InvalidStepError, match=message):
             ours.add(Batch(obs=observations, obs_next=observations, **step))
-    with pytest.raises(AttributeError, match="terminated"):  # as Tianshou has it
+    with pytest.raises(AttributeError, match="terminated"):  # Tianshou's error
         ours.add(Batch(act=[0, 0]))
     ours.add(Batch(obs=frames, obs_next=frames, **step))
     for other in (frames.astype(np.int64), numbered(2)[:, :1]):
-        with pytest.raises(InvalidStepError, match=re.escape("those before were uint8[2, 2]")):
+        with pytest.raises(InvalidStepError, match=re.escape("they must be uint8[2, 2], as the first ones")):
             ours.add(Batch(obs=other, obs_next=other, **step))
     assert len(ours) == 2
     assert len(ours.memory) == 2
 
 
-def test_settings_that_cannot_work_are_refused():
+def test_invalid_settings_are_refused():
     with pytest.raises(InvalidSettingsError, match="frame_stack is 4 with stack_num 2"):
         packed.ReplayBuffer(10, stack_num=2, frame_stack=4)
     with pytest.raises(InvalidSettingsError, match="threads"):
@@ -386,13 +388,13 @@ def test_settings_that_cannot_work_are_refused():
         packed.VectorReplayBuffer(10, 0)
     with pytest.raises(InvalidSettingsError, match="there is none before the first step"):
         _ = packed.ReplayBuffer(10).memory
-    with pytest.raises(InvalidSettingsError, match="of the whole"):
+    with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
-    with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num 0")):
+    with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num is 0")):
         packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)
 
 
-def test_looking_at_whole_episodes_of_any_length_leaves_little_behind():
+def test_reading_episodes_of_any_length_leaves_few_pooled_arrays():
     play, buffer = Play(0, 1, env_stacks=True), packed.ReplayBuffer(1000)
     for _ in range(1000):
         buffer.add(play.step([0])[0], buffer_ids=[0])
@@ -405,7 +407,7 @@ def test_looking_at_whole_episodes_of_any_length_leaves_little_behind():
 
 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[6], {"env_stacks": False}], ids=str)
-def test_a_batch_is_the_learners_own_in_c_order(way):
+def test_a_batch_shares_no_memory_and_is_c_contiguous(way):
     both = BesideOneAnother(way, 2)
     for _ in range(SIZE):
         both.add(np.arange(2))
@@ -421,9 +423,9 @@ def test_a_batch_is_the_learners_own_in_c_order(way):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_environments_that_part_take_their_history_along(way, seed, caplog):
+def test_environments_that_start_to_step_separately_keep_their_frame_history(way, seed, caplog):
     both = BesideOneAnother(way, 3, seed)
-    for _ in range(SIZE + 5):  # the oldest steps are in the midst of an episode
+    for _ in range(SIZE + 5):  # the oldest steps are inside an episode
         both.add(np.arange(3))
     stack = both.ours.memory.stack
     caplog.clear()
@@ -437,4 +439,4 @@ def test_environments_that_part_take_their_history_along(way, seed, caplog):
         both.add(np.array([0, 1]))
     both.assert_all_right()
     assert [memory.stack for memory in both.ours.memories] == [stack] * 3
-    assert not caplog.records  # how observations are stacked was known: no memory had to be made anew
+    assert not caplog.records  # the layout was known, so no memory was rebuilt

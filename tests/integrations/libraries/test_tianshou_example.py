@@ -1,4 +1,4 @@
-"""examples/tianshou_dqn.py runs on the real game, and learns what it does with Tianshou's own buffer."""
+"""examples/tianshou_dqn.py learns the same weights with our buffer and with Tianshou's."""
 
 import importlib.util
 import runpy
@@ -29,7 +29,7 @@ def weights(module, *told, **how):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("n_step", ["1", "3"])
-def test_on_breakout_it_learns_the_same_weights_bit_for_bit_around_the_ring(n_step):
+def test_training_on_breakout_gives_the_same_weights_bit_for_bit_also_after_the_ring_is_full(n_step):
     module, told = example(), ["--steps", "600", "--capacity", "300", "--n-step", n_step]
     theirs, _ = weights(module, *told, buffer_class=tianshou.VectorReplayBuffer)
     ours, buffer = weights(module, *told)
@@ -39,7 +39,7 @@ def test_on_breakout_it_learns_the_same_weights_bit_for_bit_around_the_ring(n_st
 
 
 @pytest.mark.exhaustive
-def test_it_runs_as_a_command_and_tells_what_the_memory_takes(monkeypatch, capsys):
+def test_the_example_runs_as_a_command_and_prints_the_memory_use(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--steps", "1000", "--learning-starts", "900"])
 
     runpy.run_path(str(EXAMPLE), run_name="__main__")

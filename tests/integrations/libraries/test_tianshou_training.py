@@ -1,4 +1,4 @@
-"""Whole trainings of Tianshou's, with its own buffers and with ours: the same weights, to the bit."""
+"""Tianshou learns the same weights with our buffers, bit for bit."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from tianshou.trainer import OffPolicyTrainerParams
 
 from framestow.integrations import tianshou as packed
 
-SIDE = 36  # pixels: what the network's first layers leave something of
+SIDE = 36  # pixels: the smallest size for the network
 
 
 class MovingDot(gymnasium.Env):
@@ -49,7 +49,7 @@ class MovingDot(gymnasium.Env):
 
 
 def trained_weights(make_buffer, make_env, *, num_envs, num_steps, n_step=1, seed=0):
-    """Train Tianshou's DQN, and give its weights and the buffer."""
+    """Train Tianshou's DQN; return its weights and the buffer."""
     np.random.seed(seed)
     torch.manual_seed(seed)
     envs = DummyVectorEnv([make_env for _ in range(num_envs)])
@@ -108,4 +108,4 @@ def test_dqn_learns_the_same_weights_from_both_buffers(kind, n_step):
 
     assert_same_weights(theirs[0], ours[0])
     assert np.array_equal(theirs[1][:].obs, ours[1][:].obs)
-    assert ours[1].memory.stack == 4  # each frame once
+    assert ours[1].memory.stack == 4  # each frame is stored once

@@ -45,7 +45,7 @@ def buffer_of(storage, sampler=RandomSampler, **options):
     ("ndim", "come_as", "padding"),
     [(1, "frames", "constant"), (2, "stacks", "same")],
 )
-def test_a_batch_is_that_of_stacks_in_a_tensor_storage(sampler, ndim, come_as, padding):
+def test_batches_equal_those_of_stacks_in_a_tensor_storage(sampler, ndim, come_as, padding):
     play = Play(seed=0, num_envs=3, padding=padding)
     stacking = {"frame_stack": 4, "padding": padding} if come_as == "frames" else {}
     theirs = buffer_of(LazyTensorStorage(45, ndim=ndim), sampler)
@@ -63,7 +63,7 @@ def test_a_batch_is_that_of_stacks_in_a_tensor_storage(sampler, ndim, come_as, p
     assert 4 == ours.storage.memory.stack
 
 
-def test_a_network_that_learns_from_our_batches_has_the_same_weights():
+def test_a_network_learns_the_same_weights_from_both_storages():
     weights = []
     for come_as, storage in (("stacks", LazyTensorStorage(45)), ("frames", FramestowStorage(45, frame_stack=4))):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""examples/torchrl_dqn.py runs on the real game, and prints what it does with TorchRL's own storage."""
+"""examples/torchrl_dqn.py prints the same on the real game with our storage and with TorchRL's."""
 
 import re
 import runpy
@@ -18,7 +18,7 @@ def printed(capsys, monkeypatch, *arguments):
 
 
 @pytest.mark.exhaustive
-def test_the_example_prints_the_losses_and_scores_of_the_other_storage(capsys, monkeypatch):
+def test_the_example_prints_the_same_losses_and_scores_with_both_storages(capsys, monkeypatch):
     ours = printed(capsys, monkeypatch)
     theirs = printed(capsys, monkeypatch, "--storage", "torchrl")
 

@@ -1,4 +1,4 @@
-"""Where streams of a TorchRL storage begin, turn up, are emptied, saved and refused, nothing but what came is given."""
+"""A TorchRL storage returns the true pixels after starts of episodes, new environments, saves and refused steps."""
 
 import pickle
 import re
@@ -38,7 +38,7 @@ def extend(theirs, ours, play, num_steps=5, come_as="frames", is_by_time=False):
     ours.extend((frames if come_as == "frames" else stacks.clone()).reshape(-1))
 
 
-@pytest.mark.exhaustive  # the tests of batches go through the same with a course each
+@pytest.mark.exhaustive  # slow: the other tests of batches cover the same
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -49,7 +49,7 @@ def extend(theirs, ours, play, num_steps=5, come_as="frames", is_by_time=False):
     is_by_time=st.booleans(),
     data=st.data(),
 )
-def test_all_that_is_held_is_what_came(seed, num_envs, end, padding, come_as, is_by_time, data):
+def test_all_stored_steps_equal_the_added_ones(seed, num_envs, end, padding, come_as, is_by_time, data):
     play = Play(seed, num_envs, padding=padding, end=end)
     theirs, ours = both(17, **({"frame_stack": 4, "padding": padding} if come_as == "frames" else {}))
     for _ in range(data.draw(st.integers(2, 9))):
@@ -60,13 +60,13 @@ def test_all_that_is_held_is_what_came(seed, num_envs, end, padding, come_as, is
 
 
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
-def test_any_number_of_environments_may_take_turns_step_by_step(come_as):
+def test_any_number_of_environments_may_take_turns(come_as):
     play = Play(0, 9)
     theirs, ours = both(50, **({"frame_stack": 4} if come_as == "frames" else {}))
     for _ in range(9):
         for env in range(9):
             frames, stacks = play.step(env)
-            if come_as == "stacks":  # nothing tells the environments but what they show
+            if come_as == "stacks":  # only the pixels identify the environments
                 frames = stacks.clone().exclude("collector")
                 stacks = stacks.exclude("collector")
             theirs.add(stacks)
@@ -77,10 +77,10 @@ def test_any_number_of_environments_may_take_turns_step_by_step(come_as):
     assert 4 == ours.storage.memory.stack
 
 
-def test_stacks_that_come_from_the_midst_of_episodes_are_given_as_they_came():
+def test_stacks_from_the_middle_of_episodes_are_returned_unchanged():
     play = Play(0, 3, end=0.02)
     theirs, ours = both()
-    play.batch(3)  # nobody kept these
+    play.batch(3)  # not stored
     for number in range(8):
         extend(theirs, ours, play, come_as="stacks")
         assert_equal(theirs[:], ours[:])
@@ -93,9 +93,9 @@ def test_stacks_that_come_from_the_midst_of_episodes_are_given_as_they_came():
     assert theirs.sample().batch_size == ours.sample().batch_size
 
 
-def test_pixels_that_turn_out_to_be_no_stacks_are_kept_whole():
+def test_pixels_that_turn_out_not_to_be_stacks_are_stored_whole():
     theirs, ours = both()
-    play = Play(0, 2, depth=3, values=1)  # black: might be three grey frames
+    play = Play(0, 2, depth=3, values=1)  # black: may be three grey frames
     extend(theirs, ours, play, come_as="stacks")
     assert 3 == ours.storage.memory.stack
 
@@ -128,7 +128,7 @@ def test_several_keys_and_scaled_floats_are_packed_together():
     assert {"camera.depth", "pixels", "scaled"} == set(ours.storage.memory.report().frame_bytes_by_key)
 
 
-def test_a_buffer_that_is_saved_and_loaded_goes_on_as_the_other(tmp_path):
+def test_a_saved_and_loaded_buffer_continues_like_the_original(tmp_path):
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
     for _ in range(5):
@@ -150,24 +150,24 @@ def test_a_buffer_that_is_saved_and_loaded_goes_on_as_the_other(tmp_path):
         assert_equal(theirs[:], copy[:])
 
 
-def test_a_changed_byte_and_other_settings_are_refused_when_a_buffer_is_loaded(tmp_path):
+def test_loading_refuses_damaged_bytes_and_other_settings(tmp_path):
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
     extend(theirs, ours, play)
     ours.dumps(tmp_path)
-    with pytest.raises(IncompatibleError, match=r"^frame_stack is 3, it was 4 in what is loaded"):
+    with pytest.raises(IncompatibleError, match=r"^frame_stack is 3, but 4 in the saved storage"):
         buffer_of(FramestowStorage(SIZE, frame_stack=3)).loads(tmp_path)
     rewards = tmp_path / "storage" / "next" / "reward.memmap"
     content = bytearray(rewards.read_bytes())
     content[0] ^= 1
     rewards.write_bytes(content)
 
-    with pytest.raises(DamagedDataError, match=re.escape("reward.memmap is not what was saved")):
+    with pytest.raises(DamagedDataError, match=re.escape("reward.memmap is damaged or missing")):
         ours.loads(tmp_path)
     assert_equal(theirs[:], ours[:])
 
 
-def test_all_keys_but_the_pixels_can_be_written_anew():
+def test_all_keys_except_pixels_can_be_rewritten():
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
     extend(theirs, ours, play)
@@ -180,7 +180,7 @@ def test_all_keys_but_the_pixels_can_be_written_anew():
 
     assert_equal(theirs[:], ours[:])
     data["pixels"] = data["pixels"] + 1
-    with pytest.raises(InvalidStepError, match=r"^other pixels come for the places"):
+    with pytest.raises(InvalidStepError, match=r"^new pixels are written to the positions"):
         ours[some] = data
     with pytest.raises(InvalidStepError, match="would write into packed pixels"):
         ours[:]["pixels"].zero_()
@@ -200,15 +200,15 @@ def test_batches_may_be_written_to():
     assert torch.equal(before, ours[torch.arange(15)]["pixels"])
 
 
-def test_refused_steps_leave_the_place_to_the_next_ones():
+def test_the_next_steps_use_the_positions_of_refused_steps():
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
     extend(theirs, ours, play)
     frames, stacks = play.batch(5)
-    with pytest.raises(InvalidStepError, match=re.escape("next.pixels is missing: every step takes what it began")):
+    with pytest.raises(InvalidStepError, match=re.escape("next.pixels is missing: every step needs the pixels")):
         ours.extend(frames.exclude(("next", "pixels")).reshape(-1))
     with pytest.raises(
-        InvalidStepError, match=r"^pixels is uint8 of shape \(4, 5, 6\) a step: it was uint8 of shape \(1, 5, 6\)"
+        InvalidStepError, match=r"^pixels is uint8 of shape \(4, 5, 6\) per step: it must be uint8 of shape \(1, 5, 6\)"
     ):
         ours.extend(stacks.reshape(-1).clone())
 
@@ -219,7 +219,7 @@ def test_refused_steps_leave_the_place_to_the_next_ones():
 
 
 @pytest.mark.parametrize("is_counted", [False, True], ids=["before the memory has it", "behind it"])
-def test_a_batch_that_is_broken_off_leaves_what_was_held_and_its_place_to_the_next(monkeypatch, is_counted):
+def test_an_interrupted_batch_changes_no_stored_step_and_frees_its_positions(monkeypatch, is_counted):
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
     for _ in range(4):
@@ -241,7 +241,7 @@ def test_a_batch_that_is_broken_off_leaves_what_was_held_and_its_place_to_the_ne
             ours.extend(frames.reshape(-1).clone())
 
     assert 45 == len(ours)
-    cells = torch.cat([torch.arange(15), torch.arange(21, 45)])  # of the places 15 to 20 some were written already
+    cells = torch.cat([torch.arange(15), torch.arange(21, 45)])  # some of the positions 15 to 20 were written
     assert_equal(held[cells], ours[cells])
     theirs.extend(stacks.reshape(-1))
     ours.extend(frames.reshape(-1).clone())
@@ -251,15 +251,17 @@ def test_a_batch_that_is_broken_off_leaves_what_was_held_and_its_place_to_the_ne
     assert_equal(theirs[:], ours[:])
 
 
-def test_what_pixels_cannot_be_packed_for_is_refused():
+def test_unsupported_writers_and_settings_are_refused():
     frames, _ = Play(0, 3, end=0.0).batch(6)
     frames["next", "reward"] = torch.arange(18.0).reshape(3, 6, 1).flip(1)
     by_value = TensorDictMaxValueWriter(rank_key=("next", "reward"))
     ranked = TensorDictReplayBuffer(storage=FramestowStorage(6), writer=by_value, batch_size=2)
-    with pytest.raises(InvalidStepError, match=r"^steps come for the places .* take a RoundRobinWriter"):
+    with pytest.raises(InvalidStepError, match=r"^steps are written to the positions .* use a RoundRobinWriter"):
         [ranked.extend(row.clone()) for row in frames]
     of_n_steps = buffer_of(FramestowStorage(SIZE, frame_stack=4), transform=MultiStepTransform(n_steps=3, gamma=0.9))
-    with pytest.raises(InvalidStepError, match=r"^step 1 of trajectory 0: its pixels are not what the step before led"):
+    with pytest.raises(
+        InvalidStepError, match=r"^step 1 of trajectory 0: its pixels are not the next pixels of the step before"
+    ):
         of_n_steps.extend(frames.clone())
     with pytest.raises(InvalidSettingsError, match=r"^no pixels among .* compact_obs=False"):
         buffer_of(FramestowStorage(SIZE)).extend(frames.exclude(("next", "pixels")).reshape(-1))
@@ -267,7 +269,7 @@ def test_what_pixels_cannot_be_packed_for_is_refused():
         FramestowStorage(SIZE, compilable=True)
 
 
-def test_what_reads_a_whole_storage_unpacks_only_what_it_looks_at(monkeypatch):
+def test_reading_a_whole_storage_unpacks_only_the_used_pixels(monkeypatch):
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""A DQN that learns from our storage becomes the one that learns from TorchRL's own, to the bit."""
+"""A DQN learns the same weights from our storage and from TorchRL's, bit for bit."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from integrations.libraries.torchrl_training import breakout, weights_after_trai
 
 @pytest.mark.exhaustive  # importing TorchRL's collectors takes seconds
 @pytest.mark.parametrize("frames_alone", [False, True], ids=["stacks in", "frames in"])
-def test_a_training_ends_with_the_same_weights(frames_alone):
+def test_training_with_both_buffers_gives_the_same_weights(frames_alone):
     expected = weights_after_training(LazyTensorStorage(150))
 
     storage = FramestowStorage(150, frame_stack=4 if frames_alone else None)
@@ -21,7 +21,7 @@ def test_a_training_ends_with_the_same_weights(frames_alone):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("frames_alone", [False, True], ids=["stacks in", "frames in"])
-def test_a_training_on_breakout_ends_with_the_same_weights(frames_alone):
+def test_training_on_breakout_with_both_buffers_gives_the_same_weights(frames_alone):
     play = {"make": breakout, "num_envs": 2, "num_steps": 2400}
     expected = weights_after_training(LazyTensorStorage(1000), **play)
 

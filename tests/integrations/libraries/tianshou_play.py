@@ -1,4 +1,4 @@
-"""Random play as Tianshou's collectors feed a buffer with it, and what every step of it was, in plain lists."""
+"""Random steps as Tianshou's collectors add them, and the true observations of every step in plain lists."""
 
 import numpy as np
 import pytest
@@ -29,11 +29,11 @@ class Play:
         return [older] * (DEPTH - 1) + [frame]
 
     def shown(self, windows):
-        """Observations of these windows: stacks, or their newest frames."""
+        """Return observations of these windows: stacks, or their newest frames."""
         return self.sampled(windows, None if self.env_stacks else 1)
 
     def sampled(self, windows, stack_num):
-        """What a buffer shows of these windows that stacks so many frames: one has no axis, ``None`` is what came."""
+        """Return these windows as a buffer with this ``stack_num`` returns them; ``None`` for unstacked."""
         frames = np.stack([np.stack(window[-(stack_num or DEPTH) :]) for window in windows])
         angles = (frames.sum((2, 3)) / 7).astype(np.float32)
         if stack_num == 1:
@@ -41,7 +41,7 @@ class Play:
         return {"pixels": frames, "angles": angles} if self.is_dict else frames
 
     def step(self, streams):
-        """Give the batch of a step of these streams, and for each what was seen before and after it, as windows."""
+        """Return the batch of one step of these streams, and the windows before and after it."""
         num = len(streams)
         before = [self.windows[stream] for stream in streams]
         after = [[*window[1:], self.frame()] for window in before]
@@ -62,7 +62,7 @@ class Play:
 
 
 def assert_same(theirs, ours):
-    """Everything that two batches or arrays have is equal, in kind and in value."""
+    """Check that two batches or arrays are equal in structure, dtype and value."""
     if isinstance(theirs, Batch):
         assert isinstance(ours, Batch)
         assert sorted(theirs.get_keys()) == sorted(ours.get_keys())

@@ -1,11 +1,11 @@
-"""Steps as a TorchRL collector gives them, of several environments with frames of 5x6, and what is right of them."""
+"""Steps of several environments as a TorchRL collector returns them, with frames of 5x6."""
 
 import torch
 from tensordict import TensorDict
 
 
 class Play:
-    """``num_envs`` environments whose frames are random; ``stacks`` of ``depth`` frames beside the frames."""
+    """``num_envs`` environments with random frames, as frames and as stacks of ``depth`` frames."""
 
     def __init__(self, seed, num_envs, depth=4, padding="same", shape=(1, 5, 6), end=0.2, values=3):
         self.generator = torch.Generator().manual_seed(seed)
@@ -30,7 +30,7 @@ class Play:
         return [frame if self.padding == "same" else torch.zeros_like(frame)] * (self.depth - 1) + [frame]
 
     def step(self, env):
-        """One step of ``env``: a TensorDict with frames, and one with stacks."""
+        """Return one step of ``env`` as a TensorDict with frames and one with stacks."""
         window = self.windows[env]
         after = [*window[1:], self.frame()]
         ends = bool(self.random() < self.end)
@@ -72,7 +72,7 @@ class Play:
 
 
 def assert_equal(expected, actual):
-    """TensorDicts have the same keys, of the same dtypes and bit for bit the same values."""
+    """Check that TensorDicts have the same keys, dtypes and values, bit for bit."""
     keys = [key if isinstance(key, tuple) else (key,) for key in expected.keys(True, True)]
     assert sorted(keys) == sorted(key if isinstance(key, tuple) else (key,) for key in actual.keys(True, True))
     assert expected.batch_size == actual.batch_size

@@ -1,4 +1,4 @@
-"""A DQN of TorchRL's parts, whole: collector, replay buffer, loss."""
+"""A complete DQN of TorchRL's parts: collector, replay buffer, loss."""
 
 import warnings
 
@@ -14,7 +14,7 @@ from torchrl.envs import CatFrames, Compose, GymWrapper, RenameTransform, Serial
 from torchrl.modules import EGreedyModule, QValueActor
 from torchrl.objectives import DQNLoss
 
-with warnings.catch_warnings():  # TorchRL's own, of a class of its own
+with warnings.catch_warnings():  # TorchRL's import warnings
     warnings.filterwarnings("ignore", r"Creating \w+ which inherits from WeightUpdaterBase", DeprecationWarning)
     from torchrl.collectors import Collector
 
@@ -22,7 +22,7 @@ DEPTH = 4
 
 
 class Blinking(gymnasium.Env):
-    """Random squares on 12x12 pixels; the reward is for telling in which half the newest one is."""
+    """Random squares on 12x12 pixels; the reward is for the half of the newest square."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (12, 12), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
@@ -78,7 +78,7 @@ class QNetwork(nn.Module):
 
 
 def weights_after_training(storage, *, make=Blinking, num_envs=2, num_steps=400, frames_alone=False):
-    """Train and give all weights; with ``frames_alone`` the buffer is given no stacks, but is to give them."""
+    """Train and return all weights; with ``frames_alone`` the buffer gets single frames and returns stacks."""
     torch.manual_seed(0)
     env = environment(make, num_envs)
     env.set_seed(0)

@@ -1,11 +1,11 @@
-"""The calls of two older buffers, neither of which is on PyPI, before a packed memory.
+"""Drop-ins for two older replay buffers that are not on PyPI, with a packed memory.
 
 ==============================  ==================================================================================
-`MemoryEfficientAtariBuffer`    of nnabla-rl (Sony), as of its release 0.15: stacked observations in, and out
-`ReplayBuffer`                  of Berkeley's deep RL course (2016 to 2018, homework 3): frames in, stacks out
+`MemoryEfficientAtariBuffer`    from nnabla-rl 0.15 (Sony): takes and returns stacked observations
+`ReplayBuffer`                  from Berkeley's deep RL course (2016 to 2018, homework 3): takes frames, returns stacks
 ==============================  ==================================================================================
 
-Neither library is needed, nor looked for: these are their calls, tested against plain re-implementations of them.
+Neither library is required. The buffers are tested against plain reimplementations of the originals.
 """
 
 from framestow.integrations.classic.frame_history import ReplayBuffer

@@ -1,4 +1,4 @@
-"""Berkeley's ``ReplayBuffer`` with frame history: frames and their effects come apart, stacks are drawn."""
+"""Berkeley's ``ReplayBuffer`` with frame history: takes single frames and their effects, samples stacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INT32 = np.iinfo(np.int32)
 
 
 class Effect(NamedTuple):
-    """What an action led to; ``last_frame`` only where an episode ended and its last frame was told."""
+    """The result of an action. ``last_frame`` is the last frame of an ended episode, if it was given."""
 
     action: int
     reward: float
@@ -31,13 +31,15 @@ class Effect(NamedTuple):
 
 
 class ReplayBuffer:
-    """Keeps the last ``size`` transitions of one environment, each frame once and packed.
+    """Store the last ``size`` transitions of one environment, with each frame packed once.
 
-    The calls are those of homework 3 of Berkeley's deep RL course (``dqn_utils.py``, 2016 to 2018), which many scripts
-    copied, gym-nes-mario-bros among them::
+    Drop-in for the buffer of homework 3 of Berkeley's deep RL course (``dqn_utils.py``, 2016 to 2018)::
 
-        idx = buffer.store_frame(frame)                      # what the environment shows
-        observation = buffer.encode_recent_observation()     # the policy looks in between
+        from dqn_utils import ReplayBuffer                       # before
+        from framestow.integrations.classic import ReplayBuffer  # after
+
+        idx = buffer.store_frame(frame)                          # the environment's frame
+        observation = buffer.encode_recent_observation()         # the policy's input
         buffer.store_effect(idx, action, reward, done)
         if buffer.can_sample(32):
             observations, actions, rewards, next_observations, done_mask = buffer.sample(32)
@@ -53,26 +55,26 @@ class ReplayBuffer:
     ((2, 84, 84, 4), [52, 51], [1, 0])
 
     Arguments:
-        size: transitions to keep at most.
-        frame_history_len: frames of an observation; zeros stand before an episode's first one.
-        lander: keep ``float32`` instead of ``uint8``.
-        storage: ``"packed"`` or ``"raw"``, as `ReplayMemory` has it.
-        threads: how many threads unpack a batch.
-        seed: of a generator of its own; ``None`` draws from Python's ``random``, as the original does.
+        size: maximum number of transitions.
+        frame_history_len: frames per observation; an episode's first observations are padded with zeros.
+        lander: store ``float32`` instead of ``uint8``.
+        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+        threads: number of threads that unpack a batch.
+        seed: seed of the buffer's random generator. ``None`` draws from Python's ``random``, as the original does.
 
-    Where the original is right this one gives the same, the same draws from the same seed included. Where it is not:
+    Same as the original: calls, results, and draws from the same seed. Different, because the original is wrong there:
 
-    * *The ring's seam.* Once it is full, the original draws the newest frame, which has no successor yet and may lack
-      its effect; it puts the newest frames before the oldest; and never draws the last slot. Here all ``size``
-      transitions are drawn, each with its own stack.
-    * *Truncation.* The original knows ``done`` alone, after which nothing is bootstrapped. See ``store_effect``.
-    * *A frame whose effect never came* has, there, the action of whatever was in its slot before. Here it ends its
-      episode, and is no transition.
-    * *Values that do not fit,* floats in a buffer of ``uint8`` for instance, are refused, not cast.
+    * *Full ring.* The original samples the newest frame, which has no next frame and perhaps no effect yet. It stacks
+      the newest frames before the oldest, and never samples the last slot. Here all ``size`` transitions are
+      sampleable, each with its own stack.
+    * *Truncation.* The original only has ``done``, which ends bootstrapping. ``store_effect`` also takes ``truncated``.
+    * *Missing effect.* In the original, a frame without an effect has the action of an older frame in its slot. Here it
+      ends its episode and is not a transition.
+    * *Wrong dtypes,* such as floats in a ``uint8`` buffer, are refused, not cast.
 
-    Next observations behind ``done`` are the original's: zeros, then the newest frame that there is, which is the next
-    episode's first one. They take part in no target. There is no ``obs``, ``action``, ``reward`` or ``done`` array.
-    It can be pickled, in what it takes packed.
+    As in the original, a next observation after ``done`` is zeros and the first frame of the next episode. It is not
+    used in any target. Not supported: the arrays ``obs``, ``action``, ``reward`` and ``done``. The buffer can be
+    pickled; its frames stay packed.
     """
 
     def __init__(
@@ -95,20 +97,22 @@ class ReplayBuffer:
         self._memory: ReplayMemory | None = None
         self._frame_shape: tuple[int, ...] | None = None
         self._effect: Effect | None = None
-        """Of the newest frame; it becomes a step when the next frame comes."""
+        """Effect of the newest frame. It becomes a step when the next frame is stored."""
         self._num_frames = self._num_steps = 0
         self._pool = OutputPool()
 
     @property
     def memory(self) -> ReplayMemory:
-        """The memory behind it; ``NothingToSampleError`` before the first frame, which says what frames are."""
+        """The memory with the frames; raises ``NothingToSampleError`` before the first frame."""
         if self._memory is None:
-            raise NothingToSampleError("the buffer holds no frame: its memory is made for the first; call store_frame")
+            raise NothingToSampleError(
+                "the buffer is empty: the first frame creates its memory; call store_frame first"
+            )
         return self._memory
 
     @property
     def num_in_buffer(self) -> int:
-        """Slots in use."""
+        """Number of used slots."""
         return min(self._num_frames, self.size)
 
     @property
@@ -117,28 +121,28 @@ class ReplayBuffer:
         return self._num_frames % self.size
 
     def store_frame(self, frame: npt.ArrayLike) -> int:
-        """Store what the environment shows, and give the slot that ``store_effect`` takes.
+        """Store a frame of the environment; return its slot for ``store_effect``.
 
-        ``frame``: ``(H, W, C)`` pixels or a vector, of the first one's shape; copied. Raises ``InvalidStepError``
+        ``frame``: ``(H, W, C)`` pixels or a vector, always of the same shape; copied. Raises ``InvalidStepError``
         before anything is stored.
         """
-        new = self._as_kept(frame)[None]
+        new = self._as_stored(frame)[None]
         if self._memory is None:
             self._memory, self._frame_shape = self._make_memory(new.shape[1:]), new.shape[1:]
-        if self._settle_effect(self._memory, new):
+        if self._append_effect(self._memory, new):
             self._memory.begin(new)
         self._num_frames += 1
         return (self._num_frames - 1) % self.size
 
-    def _settle_effect(self, memory: ReplayMemory, following: npt.NDArray[Any]) -> bool:
-        """Make a step of the newest frame's effect, which led to ``following``; whether an episode begins with that."""
+    def _append_effect(self, memory: ReplayMemory, following: npt.NDArray[Any]) -> bool:
+        """Append the newest frame's effect with ``following`` as next frame; return whether that starts an episode."""
         effect = self._effect
         if effect is None:
             return True
         is_over, last_frame = effect.terminated or effect.truncated, effect.last_frame
         if effect.truncated and not effect.terminated and last_frame is None:
             self._effect = None
-            return True  # what it led to is not known
+            return True  # the next observation is unknown
         try:
             memory.append(
                 np.array([effect.action], np.int32),
@@ -148,13 +152,13 @@ class ReplayBuffer:
                 following if last_frame is None else last_frame,
             )
             self._note_step(self._num_steps + 1)
-        except BaseException:  # Ctrl-C: a memory finishes the step that it has begun
+        except BaseException:  # Ctrl-C: the memory may have stored the step
             self._note_step(num_steps_taken(memory))
             raise
         return is_over
 
     def _note_step(self, num_steps: int) -> None:
-        """Note how many steps the memory has; where one came, the newest frame has no effect any more."""
+        """Record the number of steps; if one was added, the pending effect is used up."""
         if num_steps > self._num_steps:
             self._effect = None
         self._num_steps = num_steps
@@ -169,68 +173,73 @@ class ReplayBuffer:
         truncated: bool = False,
         last_frame: npt.ArrayLike | None = None,
     ) -> None:
-        """Store what the action led to that was taken at the newest frame, which is in slot ``idx``.
+        """Store the action at the newest frame, which is in slot ``idx``, and its result.
 
-        ``done`` says that the episode ended by its own rules, ``truncated`` that it was cut off; where both are true,
-        ``done`` counts. ``last_frame`` is what a step showed that ended the episode. A truncated one is bootstrapped
-        from it; without it, its last step is not sampled, since what it led to is not known.
+        Arguments:
+            idx: slot returned by the last ``store_frame``.
+            action: the action, one number.
+            reward: its reward, one number.
+            done: whether the episode terminated.
+            truncated: whether the episode was truncated; ignored if ``done``.
+            last_frame: the frame after the last step of an episode. A truncated episode bootstraps from it. Without it,
+                the last step of a truncated episode is not sampled, because its next observation is unknown.
 
-        Until the next frame comes, another effect takes the place of this one. Raises ``InvalidStepError``, before
-        anything is changed, for another slot, and for an action or a reward that is not one number.
+        A second effect for the same frame replaces the first. Raises ``InvalidStepError``, before any change, for
+        another slot, or if the action or reward is not one number.
         """
         newest = (self._num_frames - 1) % self.size
         if self._num_frames == 0 or idx != newest:
             raise InvalidStepError(
                 f"idx is {idx}: "
                 + (f"the newest frame is in slot {newest}" if self._num_frames else "no frame was stored yet")
-                + "; store the effect of a frame before the next frame"
+                + "; call store_effect after each store_frame, with its slot"
             )
-        last = None if last_frame is None else self._as_kept(last_frame)[None].copy()
+        last = None if last_frame is None else self._as_stored(last_frame)[None].copy()
         self._effect = Effect(_checked_action(action), _checked_reward(reward), bool(done), bool(truncated), last)
 
     def encode_recent_observation(self) -> npt.NDArray[Any]:
-        """Give what the policy sees at the newest frame: ``(H, W, C * frame_history_len)``, oldest first.
+        """Return the observation at the newest frame: ``(H, W, C * frame_history_len)``, oldest frame first.
 
-        A vector is given as it is. The array is the caller's. Raises ``NothingToSampleError`` before the first frame.
+        Vectors are not stacked. You may write to the array. Raises ``NothingToSampleError`` before the first frame.
         """
         observation: npt.NDArray[Any] = _channels_last(self.memory.observations())[0]
         return observation
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether ``batch_size`` different transitions can be drawn."""
-        return batch_size <= self._num_drawable
+        """Return whether the buffer has at least ``batch_size`` transitions."""
+        return batch_size <= self._num_sampleable
 
     def sample(
         self, batch_size: int
     ) -> tuple[
         npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[np.float32]
     ]:
-        """Draw ``batch_size`` different transitions, each set of them equally likely.
+        """Sample ``batch_size`` different transitions uniformly.
 
-        ================  =========================================  =============================================
-        given             shape                                      dtype
-        ================  =========================================  =============================================
-        observations      ``(B, H, W, C * frame_history_len)``       ``uint8``, ``float32`` with ``lander``
-        actions           ``(B,)``                                   ``int32``
-        rewards           ``(B,)``                                   ``float32``
-        next              as observations                            theirs
-        done_mask         ``(B,)``                                   ``float32``: 1 where ``done``
-        ================  =========================================  =============================================
+        =================  =========================================  =============================================
+        returned           shape                                      dtype
+        =================  =========================================  =============================================
+        observations       ``(B, H, W, C * frame_history_len)``       ``uint8``, or ``float32`` with ``lander``
+        actions            ``(B,)``                                   ``int32``
+        rewards            ``(B,)``                                   ``float32``
+        next observations  as observations                            as observations
+        done_mask          ``(B,)``                                   ``float32``: 1 where ``done``
+        =================  =========================================  =============================================
 
-        Vectors are given without history, ``(B, D)``. The arrays are the caller's, for as long as anything looks at
-        them; those of grey frames lie in memory as ``(B, frame_history_len, H, W)`` does, which is what PyTorch wants
-        of them. Raises ``NothingToSampleError`` where there are not as many.
+        Vectors are not stacked: ``(B, D)``. You may write to the arrays. Grey frames have the memory layout of
+        ``(B, frame_history_len, H, W)``, so PyTorch gets channels-first stacks without a copy. Raises
+        ``NothingToSampleError`` if there are fewer than ``batch_size`` transitions.
         """
         if not self.can_sample(batch_size):
             raise NothingToSampleError(
-                f"batch_size is {batch_size}: the buffer has {self._num_drawable} transitions whose next frame was "
-                "stored; ask can_sample first"
+                f"batch_size is {batch_size}: the buffer has {self._num_sampleable} transitions whose next frame is "
+                "stored; check can_sample first"
             )
         newest = self._num_steps - 1
         slots = np.array(self._draw_unique(batch_size), np.int64)
         batch = self.memory.get(newest - (newest - slots) % self.size)
         following = self._pool.take(batch.next_observation.shape, self._dtype)
-        np.copyto(following, batch.next_observation)  # which shares its frames with the observations
+        np.copyto(following, batch.next_observation)  # a copy: both observations share frames
         following[batch.terminated, :-1] = 0
         return (
             _channels_last(batch.observation, self._pool.take),
@@ -241,14 +250,14 @@ class ReplayBuffer:
         )
 
     @property
-    def _num_drawable(self) -> int:
+    def _num_sampleable(self) -> int:
         return min(self._num_steps, self.size)
 
     def _draw_unique(self, batch_size: int) -> list[int]:
-        """Draw as the original does, one number at a time until all are different, in linear time."""
+        """Draw different slots in the original's order: one at a time, until all are different."""
         draw_below = (self._generator or random).randint
         drawn: dict[int, None] = {}
-        last = self._num_drawable - 1
+        last = self._num_sampleable - 1
         while len(drawn) < batch_size:
             drawn[draw_below(0, last)] = None
         return list(drawn)
@@ -262,19 +271,19 @@ class ReplayBuffer:
             stack_padding="zeros",
             storage=self._storage,
             threads=self._threads,
-            seed=0,  # of a generator that this class does not draw from
+            seed=0,  # unused
         )
 
     @property
     def _dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.lander else np.uint8)
 
-    def _as_kept(self, frame: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Give ``frame`` in the buffer's dtype; floats may lose precision under ``lander``, nothing else is altered."""
+    def _as_stored(self, frame: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return ``frame`` in the buffer's dtype. With ``lander``, floats may lose precision."""
         given = np.asarray(frame)
         if self._frame_shape is not None and given.shape != self._frame_shape:
             raise InvalidStepError(
-                f"frame has shape {given.shape}: this buffer's have {self._frame_shape}, as the first; make another "
+                f"frame has shape {given.shape}: it must be {self._frame_shape}, as the first frame; create another "
                 "buffer for other frames"
             )
         if given.dtype == self._dtype:
@@ -283,8 +292,8 @@ class ReplayBuffer:
             kept = given.astype(self._dtype)
         if not (self.lander and given.dtype.kind == "f") and not (given.dtype.kind in "iub" and (kept == given).all()):
             raise InvalidStepError(
-                f"frame has dtype {given.dtype}: this buffer keeps {self._dtype} and alters nothing; give pixels of 0 "
-                "to 255, or make the buffer with lander=True for floats"
+                f"frame has dtype {given.dtype}: this buffer stores {self._dtype}; give integer pixels from 0 to 255, "
+                "or create the buffer with lander=True for floats"
             )
         return kept
 
@@ -301,9 +310,9 @@ class ReplayBuffer:
 def _channels_last(
     stacks: npt.NDArray[Any], empty: Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]] = np.empty
 ) -> npt.NDArray[Any]:
-    """Give ``(n, stack, H, W, C)`` as ``(n, H, W, stack * C)``, ``(n, 1, D)`` as ``(n, D)``; a view where it can be.
+    """Return ``(n, stack, H, W, C)`` as ``(n, H, W, stack * C)``, and ``(n, 1, D)`` as ``(n, D)``.
 
-    ``empty`` makes the array where it cannot.
+    The result is a view if possible; otherwise ``empty`` allocates it.
 
     >>> _channels_last(np.zeros((32, 4, 84, 84, 3))).shape
     (32, 84, 84, 12)
@@ -318,7 +327,7 @@ def _channels_last(
     if last.shape[-1] > MAX_CHANNELS_LAST:
         return last.reshape(*last.shape[:-2], -1)
     joined = empty(last.shape, last.dtype)
-    for place in np.ndindex(last.shape[-2:]):  # a fourth of the time that copying pixel by pixel takes
+    for place in np.ndindex(last.shape[-2:]):  # takes a fourth of the time of copying pixel by pixel
         joined[(..., *place)] = last[(..., *place)]
     return joined.reshape(*last.shape[:-2], -1)
 
@@ -326,7 +335,7 @@ def _channels_last(
 def _checked_action(action: Any) -> int:
     number = action if type(action) is int else _only_number(action, "iub")
     if number is None or not INT32.min <= number <= INT32.max:
-        raise InvalidStepError(f"action is {action!r}: it must be one integer of 32 bits; give its number")
+        raise InvalidStepError(f"action is {action!r}: it must be one 32-bit integer; give the action's number")
     return int(number)
 
 
@@ -340,6 +349,6 @@ def _checked_reward(reward: Any) -> float:
 
 
 def _only_number(value: Any, kinds: str) -> Any:
-    """The only element of ``value`` as Python has it; ``None`` where there are others, or of other kinds."""
+    """Return the only element of ``value`` as a Python number; ``None`` if there are more, or of other dtypes."""
     array = np.asarray(value)
     return array.item() if array.size == 1 and array.dtype.kind in kinds else None

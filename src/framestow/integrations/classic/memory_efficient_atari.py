@@ -1,4 +1,8 @@
-"""nnabla-rl's ``MemoryEfficientAtariBuffer``: experiences with stacked float observations, in and out."""
+"""nnabla-rl's ``MemoryEfficientAtariBuffer``: takes and returns experiences with stacked float observations.
+
+``MemoryEfficientAtariBuffer`` stores observations in a memory. ``ExtraFields`` stores the parts of an experience after
+``s_next``, usually an ``info`` dict.
+"""
 
 from __future__ import annotations
 
@@ -21,55 +25,55 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.step_checks import LARGEST_REWARD
 
-Others: TypeAlias = "tuple[Any, ...]"
-Staged: TypeAlias = "tuple[Any, ...] | bytes"
+Extras: TypeAlias = "tuple[Any, ...]"
+EncodedExtras: TypeAlias = "tuple[Any, ...] | bytes"
 Form: TypeAlias = "tuple[tuple[str, type], ...] | None"
-"""Keys and types of an info that is made of numbers alone; ``None`` where there is no info."""
+"""Keys and types of an info dict that has only numbers; ``None`` without an info."""
 
 DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}
 INT64 = np.iinfo(np.int64)
 
 
-class KeptOthers:
-    """Keeps what follows ``s_next`` in a ring of ``capacity`` places.
+class ExtraFields:
+    """Store the parts of experiences after ``s_next`` in a ring of ``capacity`` places.
 
-    An info of Atari has the same few numbers at each step, 8 bytes each, where pickled bytes take 100 and a dict 300.
-    So the ``first`` one settles which keys and types lie in columns. What is of another form, at the end of an episode
-    for instance, is pickled. Either comes back equal, and is a copy.
+    Atari's info has the same few numbers at each step. As columns they take 8 bytes each; as pickled bytes 100, as a
+    dict 300. So ``first`` defines the keys and types of the columns. Infos of another form, for example at the end of
+    an episode, are pickled. ``at`` returns equal copies.
     """
 
-    def __init__(self, capacity: int, first: Others) -> None:
+    def __init__(self, capacity: int, first: Extras) -> None:
         self._has_form, self._form = _form_of(first)
         fields = [(f"number_{place}", DTYPES[kind]) for place, (_, kind) in enumerate(self._form or ())]
         self._numbers = np.zeros(capacity if fields else 0, fields or np.bool_)
         self._pickled: dict[int, bytes] = {}
         self._last_pickled = b""
 
-    def staged(self, others: Others) -> Staged:
-        """Give what ``put`` takes; ``InvalidStepError`` for what cannot be pickled."""
-        has_form, form = _form_of(others)
+    def encode(self, extras: Extras) -> EncodedExtras:
+        """Return ``extras`` in the form that ``put`` stores; raise ``InvalidStepError`` if it cannot be pickled."""
+        has_form, form = _form_of(extras)
         if has_form and self._has_form and form == self._form:
-            return tuple(others[0].values()) if others else ()
+            return tuple(extras[0].values()) if extras else ()
         try:
-            return pickle.dumps(others)
-        except Exception as error:  # whatever an object's own pickling raises
+            return pickle.dumps(extras)
+        except Exception as error:  # an object's __reduce__ may raise anything
             raise InvalidStepError(
-                f"what follows s_next cannot be pickled, {error}: it is kept as bytes; leave out what cannot"
+                f"the fields after s_next cannot be pickled ({error}): they are stored as bytes; remove such objects"
             ) from error
 
-    def put(self, place: int, staged: Staged) -> None:
-        """Let ``place`` have it, instead of what it had."""
-        if isinstance(staged, bytes):
-            if staged != self._last_pickled:
-                self._last_pickled = staged  # where many are alike, one is kept
+    def put(self, place: int, encoded: EncodedExtras) -> None:
+        """Store encoded fields at ``place``."""
+        if isinstance(encoded, bytes):
+            if encoded != self._last_pickled:
+                self._last_pickled = encoded  # equal neighbours share one object
             self._pickled[place] = self._last_pickled
             return
         self._pickled.pop(place, None)
-        if staged:
-            self._numbers[place] = staged
+        if encoded:
+            self._numbers[place] = encoded
 
-    def at(self, place: int) -> Others:
-        """Give what ``put`` was told for this place."""
+    def at(self, place: int) -> Extras:
+        """Return the fields at ``place``."""
         if place in self._pickled:
             return tuple(pickle.loads(self._pickled[place]))
         if self._form is None:
@@ -78,35 +82,38 @@ class KeptOthers:
         return ({key: value for (key, _), value in zip(self._form, values, strict=True)},)
 
 
-def _form_of(others: Others) -> tuple[bool, Form]:
-    """Whether this is nothing at all or one info of plain numbers, and its keys and types.
+def _form_of(extras: Extras) -> tuple[bool, Form]:
+    """Return whether ``extras`` is empty or one dict of plain numbers, and the keys and types of that dict.
 
     >>> _form_of(({"lives": 3},)), _form_of(()), _form_of(({"states": [1.0]},))
     ((True, (('lives', <class 'int'>),)), (True, None), (False, None))
     """
-    if not others:
+    if not extras:
         return True, None
-    if len(others) > 1 or type(others[0]) is not dict:
+    if len(extras) > 1 or type(extras[0]) is not dict:
         return False, None
-    for key, value in others[0].items():
+    for key, value in extras[0].items():
         is_plain = type(key) is str and type(value) in DTYPES
         if not is_plain or (type(value) is int and not INT64.min <= value <= INT64.max):
             return False, None
-    return True, tuple((key, type(value)) for key, value in others[0].items())
+    return True, tuple((key, type(value)) for key, value in extras[0].items())
 
 
 Experience: TypeAlias = "tuple[Any, ...]"
-"""``(s, a, r, non_terminal, s_next, *others)``: what was appended, and what is given back."""
+"""``(s, a, r, non_terminal, s_next, *extras)``, as appended and as returned."""
 
 WHITE = np.float32(255)
 
 
 class MemoryEfficientAtariBuffer:
-    """Keeps the last ``capacity`` experiences, each frame of their observations once and packed.
+    """Store the last ``capacity`` experiences, with each frame of their observations packed once.
 
-    The calls are those of nnabla-rl's class of this name: ``append`` and ``append_all`` take ``(s, a, r, non_terminal,
-    s_next, info)``, ``buffer[0]`` is the oldest experience, ``sample`` and ``sample_indices`` give experiences and
-    ``{"weights": ones}``.
+    Drop-in for nnabla-rl's class of this name::
+
+        from framestow.integrations.classic import MemoryEfficientAtariBuffer
+
+    ``append`` and ``append_all`` take ``(s, a, r, non_terminal, s_next, info)``. ``buffer[0]`` is the oldest
+    experience. ``sample`` and ``sample_indices`` return experiences and ``{"weights": ones}``.
 
     >>> buffer = MemoryEfficientAtariBuffer(capacity=100, stacked_frames=2, seed=0)
     >>> black, grey = np.zeros((2, 84, 84), np.float32), np.full((2, 84, 84), 51 / 255, np.float32)
@@ -118,28 +125,28 @@ class MemoryEfficientAtariBuffer:
     (dtype('float32'), [0.0, 0.20000000298023224], 0, 0.0, 0.0, {'lives': 4})
 
     Arguments:
-        capacity: experiences to keep at most.
-        stacked_frames: frames of an observation.
-        storage: ``"packed"`` or ``"raw"``, as `ReplayMemory` has it.
-        threads: how many threads unpack what is asked for.
-        seed: of a generator of its own. ``None`` draws from nnabla-rl's (``nnabla_rl.random.drng``) where that is
-            imported, which gives the draws that its own buffer would make, and from fresh entropy elsewhere.
+        capacity: maximum number of experiences.
+        stacked_frames: frames per observation.
+        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+        threads: number of threads that unpack experiences.
+        seed: seed of the buffer's random generator. ``None`` uses nnabla-rl's generator (``nnabla_rl.random.drng``) if
+            that is imported, so the draws equal the original's; otherwise an unseeded one.
 
-    Observations are given as ``float32``, as the original does, and as they came, bit for bit: of any shape, as stacks
-    ``(stacked_frames, *frame)`` or as single frames, which are given back as stacks. ``uint8`` comes back divided by
-    255, as from the original. Values that are not k / 255, which the original truncates to pixels, are kept exactly, at
-    more bytes (docs/observations.md); of other floats than ``float32`` they are refused, since ``float32`` cannot hold
-    them. The observations that are given share their frames, and are read-only.
+    **Observations** are stacks ``(stacked_frames, *frame)`` or single frames, which are returned as stacks. They are
+    returned as ``float32``, read-only, and share frames. ``float32`` is returned bit for bit, ``uint8`` divided by 255,
+    as by the original. Values that are not k / 255 are stored exactly, in more bytes (docs/observations.md); the
+    original truncates them. In ``float16`` and ``float64`` such values are refused.
 
-    Where ``s`` is not the ``s_next`` before, an episode begins, told or not: the original knows ends by
-    ``non_terminal == 0`` alone, and puts frames of two episodes into one stack behind a time limit that is no terminal.
-    An episode that begins with a stack which neither its first frame nor zeros pad, where the original gives another,
-    makes it keep whole observations from then on.
+    **Episodes.** A new episode starts where ``s`` is not the previous ``s_next``. The original only uses
+    ``non_terminal == 0``, so after a time limit it stacks frames of two episodes. If an episode starts with a stack
+    that is not padded by its first frame or zeros, the buffer stores whole observations from then on. The original
+    returns another stack there.
 
-    ``a`` is one number or an array, always of one shape and dtype. ``r`` and ``non_terminal`` are given as Python
-    floats of the same value. What follows ``s_next`` is given back equal: an ``info`` of the same numbers at every step
-    takes 8 bytes each, any other is pickled. The buffer can be pickled, in what it takes packed. It is no subclass of
-    nnabla-rl's ``ReplayBuffer``.
+    **Other fields.** ``a`` is a number or an array, always of the same shape and dtype. ``r`` and ``non_terminal`` are
+    returned as Python floats. The fields after ``s_next`` are returned equal. An ``info`` with the same numeric keys at
+    every step takes 8 bytes per number; others are pickled.
+
+    The buffer can be pickled; its frames stay packed. Not supported: ``isinstance`` of nnabla-rl's ``ReplayBuffer``.
     """
 
     def __init__(
@@ -161,70 +168,70 @@ class MemoryEfficientAtariBuffer:
         self._steps: PairedSteps | None = None
         self._action = ActionSpec((), "int64")
         self._is_stacked = self._has_plain_actions = True
-        self._others = KeptOthers(capacity, ())
-        """What followed ``s_next``, of row R at ``R % capacity``."""
-        self._coming: Staged = ()
-        self._num_settled = 0
+        self._extras = ExtraFields(capacity, ())
+        """Fields after ``s_next``; those of row R are at place ``R % capacity``."""
+        self._pending_extras: EncodedExtras = ()
+        self._num_stored_extras = 0
 
     @property
     def memory(self) -> ReplayMemory:
-        """The memory behind it; ``NothingToSampleError`` before the first experience, which says what frames are."""
-        return self._fed.memory
+        """The memory with the observations; raises ``NothingToSampleError`` before the first experience."""
+        return self._paired_steps.memory
 
     @property
     def capacity(self) -> int:
-        """Experiences to keep at most."""
+        """Maximum number of experiences."""
         return self._capacity
 
     def __len__(self) -> int:
         return 0 if self._steps is None else self._steps.num_rows - self._steps.oldest_row
 
     def append(self, experience: Experience) -> None:
-        """Store ``(s, a, r, non_terminal, s_next, *others)``; the oldest one leaves where there is no room.
+        """Store ``(s, a, r, non_terminal, s_next, *extras)``; a full buffer evicts the oldest experience.
 
         Arrays are copied. Raises ``InvalidStepError`` before anything is stored.
         """
         if len(experience) < 5:
             raise InvalidStepError(
-                f"experience has {len(experience)} parts: give (s, a, r, non_terminal, s_next), and info behind them"
+                f"experience has {len(experience)} parts: it must have at least 5; give (s, a, r, non_terminal, s_next)"
             )
-        s, a, r, non_terminal, s_next, *others = experience
+        s, a, r, non_terminal, s_next, *extras = experience
         observation, following = _as_float32("s", s), _as_float32("s_next", s_next)
-        reward, going_on = _checked_number("r", r), _checked_number("non_terminal", non_terminal)
-        if going_on not in (0, 1):
-            raise InvalidStepError(f"non_terminal is {going_on}: it must be 0, where the episode ended, or 1")
+        reward, non_terminal_value = _checked_number("r", r), _checked_number("non_terminal", non_terminal)
+        if non_terminal_value not in (0, 1):
+            raise InvalidStepError(f"non_terminal is {non_terminal_value}: it must be 0 (the episode ended) or 1")
         if len(self) == 0:
-            self._prepare(observation.shape, a, tuple(others))
-        action, staged = self._checked_action(a), self._others.staged(tuple(others))
-        self._settle_others()
-        self._coming = staged
+            self._prepare(observation.shape, a, tuple(extras))
+        action, encoded = self._checked_action(a), self._extras.encode(tuple(extras))
+        self._store_pending_extras()
+        self._pending_extras = encoded
         exact = np.array([reward])
-        self._fed.add(
+        self._paired_steps.add(
             observation[None],
             action[None],
             exact.astype(np.float32) if abs(reward) <= LARGEST_REWARD else exact,  # which the memory refuses
-            np.array([going_on == 0]),
+            np.array([non_terminal_value == 0]),
             np.array([False]),
             following[None],
             {"exact": exact},
         )
-        self._settle_others()
+        self._store_pending_extras()
 
-    def _settle_others(self) -> None:
-        """Keep what followed ``s_next`` of the newest row, unless it is: Ctrl-C may have come before it was."""
-        number = self._num_settled
-        if self._fed.num_rows == number:
+    def _store_pending_extras(self) -> None:
+        """Store the pending extra fields of the newest row, if Ctrl-C prevented that."""
+        number = self._num_stored_extras
+        if self._paired_steps.num_rows == number:
             return
-        self._others.put(number % self._capacity, self._coming)
-        self._num_settled = number + 1
+        self._extras.put(number % self._capacity, self._pending_extras)
+        self._num_stored_extras = number + 1
 
     def append_all(self, experiences: Sequence[Experience]) -> None:
-        """Store several, oldest first."""
+        """Store several experiences, oldest first."""
         for experience in experiences:
             self.append(experience)
 
     def __getitem__(self, index: int) -> Experience:
-        """Give experience ``index``, 0 being the oldest; ``NothingToSampleError`` for one that there is not."""
+        """Return experience ``index``; 0 is the oldest. Raises ``NothingToSampleError`` if it does not exist."""
         return self._experiences(np.array([as_integer(index)], np.int64))[0]
 
     def __iter__(self) -> Iterator[Experience]:
@@ -233,15 +240,15 @@ class MemoryEfficientAtariBuffer:
     def sample(
         self, num_samples: int = 1, num_steps: int = 1
     ) -> tuple[Sequence[Experience] | tuple[Sequence[Experience], ...], dict[str, Any]]:
-        """Draw ``num_samples`` different experiences, each with the ``num_steps`` - 1 behind it.
+        """Sample ``num_samples`` different experiences, each with the next ``num_steps - 1`` ones.
 
-        Given as by ``sample_indices``. Raises ``InvalidSettingsError``, a ``ValueError``, where there are not as many.
+        Returns the same as ``sample_indices``. Raises ``InvalidSettingsError``, a ``ValueError``, if there are fewer.
         """
         num_starts = len(self) - num_steps + 1
         if num_samples > num_starts:
             raise InvalidSettingsError(
-                f"num_samples is {num_samples}: the buffer has {max(num_starts, 0)} experiences that {num_steps - 1} "
-                "others follow; append more first"
+                f"num_samples is {num_samples}: the buffer has {max(num_starts, 0)} experiences with "
+                f"{num_steps - 1} following ones; append more first"
             )
         generator = self._generator or sys.modules["nnabla_rl"].random.drng
         return self.sample_indices(generator.choice(num_starts, size=num_samples, replace=False), num_steps)
@@ -249,14 +256,14 @@ class MemoryEfficientAtariBuffer:
     def sample_indices(
         self, indices: Sequence[int] | npt.NDArray[Any], num_steps: int = 1
     ) -> tuple[Sequence[Experience] | tuple[Sequence[Experience], ...], dict[str, Any]]:
-        """Give the experiences with these indices, and ``{"weights": ones}`` of shape ``(len(indices), 1)``.
+        """Return the experiences with these indices, and ``{"weights": ones}`` of shape ``(len(indices), 1)``.
 
-        With ``num_steps`` > 1 a tuple: the experiences, those that follow on each, and so on, whether or not an episode
-        ended between them. Raises ``InvalidSettingsError``, a ``ValueError``, for no index or no step.
+        With ``num_steps`` > 1, return a tuple of ``num_steps`` sequences: the experiences, the next ones, and so on,
+        also across ends of episodes. Raises ``InvalidSettingsError``, a ``ValueError``, for no index or no step.
         """
         if len(indices) == 0 or num_steps < 1:
             raise InvalidSettingsError(
-                f"{len(indices)} indices and num_steps {num_steps} were given: both must be at least 1"
+                f"{len(indices)} indices and num_steps {num_steps} were given: both numbers must be at least 1"
             )
         starts = np.asarray(indices, np.int64)
         weights = {"weights": np.ones([len(starts), 1])}
@@ -269,26 +276,26 @@ class MemoryEfficientAtariBuffer:
         """Do nothing: all experiences are equally likely."""
 
     @property
-    def _fed(self) -> PairedSteps:
+    def _paired_steps(self) -> PairedSteps:
         if self._steps is None:
-            raise NothingToSampleError("the buffer holds no experience: its memory is made for the first; append one")
+            raise NothingToSampleError("the buffer is empty: the first experience creates its memory; append one first")
         return self._steps
 
     def _experiences(self, indices: npt.NDArray[np.int64]) -> list[Experience]:
-        self._settle_others()
-        steps, held = self._fed, len(self)
-        wrong = indices[(indices < 0) | (indices >= held)]
+        self._store_pending_extras()
+        steps, count = self._paired_steps, len(self)
+        wrong = indices[(indices < 0) | (indices >= count)]
         if wrong.size:
-            raise NothingToSampleError(f"index is {wrong[0]}: the buffer holds experiences 0 to {held - 1}; ask len")
+            raise NothingToSampleError(f"index is {wrong[0]}: it must be from 0 to {count - 1}; check len(buffer)")
         rows = steps.oldest_row + indices
         batch = steps.memory.get(steps.indices(rows, 0))
         if self._is_stacked:
-            batch = steps.as_came(batch)
+            batch = steps.to_library(batch)
         for observations in (batch.observation, batch.next_observation):
             observations.flags.writeable = False
         actions = batch.action.tolist() if self._has_plain_actions else batch.action
         return [
-            (s, a, r, 0.0 if terminated else 1.0, s_next, *self._others.at(row % self._capacity))
+            (s, a, r, 0.0 if terminated else 1.0, s_next, *self._extras.at(row % self._capacity))
             for s, a, r, terminated, s_next, row in zip(
                 batch.observation,
                 actions,
@@ -300,9 +307,9 @@ class MemoryEfficientAtariBuffer:
             )
         ]
 
-    def _prepare(self, shape: tuple[int, ...], action: Any, others: tuple[Any, ...]) -> None:
-        """Take the first experience's observation and action as what all others look like."""
-        self._others = KeptOthers(self._capacity, others)
+    def _prepare(self, shape: tuple[int, ...], action: Any, extras: tuple[Any, ...]) -> None:
+        """Create the memory for observations and actions like those of the first experience."""
+        self._extras = ExtraFields(self._capacity, extras)
         first = np.asarray(action)
         self._has_plain_actions = isinstance(action, (int, float))
         self._action = ActionSpec(first.shape, first.dtype.name)
@@ -328,15 +335,15 @@ class MemoryEfficientAtariBuffer:
             or not np.can_cast(given.dtype, self._action.dtype)
         ):
             raise InvalidStepError(
-                f"a has shape {given.shape} and dtype {given.dtype}: actions are numbers, of shape "
-                f"{self._action.shape} and dtype {self._action.dtype} as the first; give all in the same form"
+                f"a has shape {given.shape} and dtype {given.dtype}: it must have shape {self._action.shape} and dtype "
+                f"{self._action.dtype}, as the first action; convert it"
             )
         return given.astype(self._action.dtype)
 
 
 @dataclass(frozen=True)
 class _MemoryOfExperiences:
-    """Makes the memory, as ``PairedSteps`` asks for it; ``stack`` where observations come as single frames."""
+    """Creates the memory for ``PairedSteps``; ``stack`` is set if observations come as single frames."""
 
     capacity: int
     action: ActionSpec
@@ -353,13 +360,13 @@ class _MemoryOfExperiences:
             stack_padding=padding,
             storage=self.storage,
             threads=self.threads,
-            seed=0,  # of a generator that nothing here draws from
-            extras={"exact": np.float64},  # the reward, of which a memory keeps float32
+            seed=0,  # unused
+            extras={"exact": np.float64},  # the reward; the memory stores float32
         )
 
 
 def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:
-    """Give an observation as what the buffer gives back: pixels divided by 255, ``float32`` as it is."""
+    """Return an observation as ``float32``; ``uint8`` pixels are divided by 255."""
     given: npt.NDArray[Any] = np.asarray(observation)
     if given.dtype == np.float32:
         return given
@@ -370,8 +377,8 @@ def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:
         if np.array_equal(pixels.astype(given.dtype) / given.dtype.type(255), given):
             return np.asarray(pixels.astype(np.float32) / WHITE)
     raise InvalidStepError(
-        f"{name} has dtype {given.dtype}: they are uint8, float32, or other floats that are k / 255, since "
-        "float32 is what is given back; convert them"
+        f"{name} has dtype {given.dtype}: it must be uint8, float32, or floats of the form k / 255, because float32 is "
+        "returned; convert it"
     )
 
 

@@ -1,16 +1,22 @@
-"""Replay buffers for CleanRL's single-file scripts, in about a hundredth of the memory. Needs PyTorch alone.
+"""Replay buffers for CleanRL's single-file scripts that need about a hundredth of the memory. Needs only PyTorch.
 
-One import changes. With the same seed ``dqn_atari.py`` learns the same weights, bit for bit, until an episode is
-truncated: then CleanRL's buffer gives the next episode's first observation (its issue 460), and this one the true last.
+::
+
+    from cleanrl_utils.buffers import ReplayBuffer           # before
+    from framestow.integrations.cleanrl import ReplayBuffer  # after
+
+With the same seed, ``dqn_atari.py`` learns the same weights, bit for bit, until an episode is truncated. For the last
+step of a truncated episode CleanRL's buffer returns the first observation of the next episode (CleanRL issue 460);
+this one returns the true last observation.
 
 ===========================  =====================================================================================
-``ReplayBuffer``             of ``dqn_atari.py``, ``c51_atari.py``, ``sac_atari.py`` and their like, in place of that of
+``ReplayBuffer``             for ``dqn_atari.py``, ``c51_atari.py``, ``sac_atari.py`` and similar scripts, instead of
                              ``cleanrl_utils.buffers`` or ``stable_baselines3.common.buffers``
-``PrioritizedReplayBuffer``  of ``rainbow_atari.py``, which defines its own: import this one behind it
+``PrioritizedReplayBuffer``  for ``rainbow_atari.py``: import it after the script's class of that name
 ===========================  =====================================================================================
 
-Tested with these scripts as of CleanRL 2.0.0b1, which pins Gymnasium 0.29.1, and with the buffer of Stable-Baselines3
-2.0.0 that they had before. docs/libraries.md has figures, what behaves better, and what newer Gymnasiums ask for.
+Tested with the scripts of CleanRL 2.0.0b1, which pins Gymnasium 0.29.1, and with the buffer of Stable-Baselines3 2.0.0
+that they used before. docs/libraries.md has measurements, differences, and notes for newer versions of Gymnasium.
 """
 
 from framestow.errors import MissingExtraError
@@ -19,7 +25,7 @@ try:
     import torch  # noqa: F401
 except ModuleNotFoundError as missing:
     raise MissingExtraError(
-        f"framestow.integrations.cleanrl needs {missing.name}: CleanRL's scripts have it; run: pip install "
+        f"framestow.integrations.cleanrl needs {missing.name}: CleanRL's scripts use it, too; run: pip install "
         '"framestow[torch]"'
     ) from missing
 

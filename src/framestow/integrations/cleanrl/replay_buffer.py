@@ -1,4 +1,4 @@
-"""The buffer of CleanRL's off-policy scripts."""
+"""``ReplayBuffer`` for CleanRL's off-policy scripts: CleanRL's calls, answered from a packed memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 
 
-def own_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
-    """Give a copy of ``array`` on ``device``.
+def copied_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
+    """Return a copy of ``array`` on ``device``.
 
-    Both observations of a batch are views of the same frames, and a learner may write to its tensors.
+    Both observations of a batch are views of the same frames, so a learner that writes to its tensors needs a copy.
     """
     return torch.from_numpy(np.array(array, order="C")).to(device)
 
 
 def chosen_device(device: Any) -> torch.device:
-    """``"auto"`` is a GPU where there is one; without one, what asks for it gets the CPU, as in CleanRL."""
+    """Return the device: ``"auto"`` and CUDA devices become the CPU if there is no GPU, as in CleanRL."""
     chosen = torch.device("cuda" if device == "auto" else device)
     return chosen if chosen.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
 
@@ -31,16 +31,16 @@ Array = npt.NDArray[Any]
 
 
 class ReplayBufferSamples(NamedTuple):
-    """What is sampled, ``B`` transitions: tensors on the buffer's device, nobody else's.
+    """``B`` sampled transitions, as tensors on the buffer's device that you may write to.
 
     =====================  ====================  ========================================================
     field                  shape                 meaning
     =====================  ====================  ========================================================
-    ``observations``       ``(B, *shape)``       what the policy saw; of a Dict, one such tensor a key
-    ``actions``            ``(B, action_dim)``   what it did
-    ``next_observations``  ``(B, *shape)``       what that led to
-    ``dones``              ``(B, 1)``            1 where the episode terminated, ``float32``
-    ``rewards``            ``(B, 1)``            what it gave, ``float32``
+    ``observations``       ``(B, *shape)``       observations; for a Dict space, a dict of tensors
+    ``actions``            ``(B, action_dim)``   actions
+    ``next_observations``  ``(B, *shape)``       observations after the actions
+    ``dones``              ``(B, 1)``            ``float32``, 1 if the episode terminated
+    ``rewards``            ``(B, 1)``            ``float32``
     =====================  ====================  ========================================================
     """
 
@@ -52,20 +52,30 @@ class ReplayBufferSamples(NamedTuple):
 
 
 class ReplayBuffer(RowBuffer):
-    """What ``from cleanrl_utils.buffers import ReplayBuffer`` gives a script: its arguments, calls and draws.
+    """Drop-in for ``cleanrl_utils.buffers.ReplayBuffer``, with packed observations.
 
-    Indices are drawn by ``np.random`` as there. ``optimize_memory_usage`` decides about these alone (where it is set,
-    the oldest row of a full buffer is not drawn): every frame is kept once either way, and every next observation is
-    the one that ``add`` was given. So ``dqn_atari.py`` gets the true last observation of an episode that was truncated,
-    and bootstraps from it; CleanRL's buffer gives it the first one of the next episode instead (its issue 460). It goes
-    together with ``handle_timeout_termination``, which takes ``infos`` as a list of dicts, one an environment.
+    ::
 
-    ``frame_stack``: frames of an observation; ``None`` finds out. ``threads``: how many unpack a batch.
-    ``storage``: ``"packed"``, or ``"raw"`` for frames as they are, each once.
+        from cleanrl_utils.buffers import ReplayBuffer           # before
+        from framestow.integrations.cleanrl import ReplayBuffer  # after
 
-    Raises ``InvalidSettingsError`` for what cannot work, ``InvalidStepError``, before it is stored, for a step that
-    breaks a rule of the memory's: a reward that is not finite, an action that is not of its space, an observation that
-    would change when it is cast.
+    Same as CleanRL's buffer: arguments, calls, and the indices drawn by ``np.random``.
+
+    Different: each frame is stored once, and every next observation is the one that ``add`` was given. So
+    ``dqn_atari.py`` bootstraps a truncated episode from its true last observation. CleanRL's buffer uses the first
+    observation of the next episode instead (CleanRL issue 460). ``optimize_memory_usage`` only affects the drawn
+    indices (the oldest row of a full buffer is not drawn). You may combine it with ``handle_timeout_termination``,
+    which needs ``infos`` as a list of dicts, one per environment.
+
+    Arguments:
+        frame_stack: frames per observation; ``None`` detects it.
+        threads: number of threads that unpack a batch.
+        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+
+    Raises:
+        InvalidSettingsError: invalid settings.
+        InvalidStepError: ``add`` was given a reward that is not finite, an action outside its space, or an observation
+            that would change when cast. Nothing is stored.
     """
 
     def __init__(
@@ -88,23 +98,23 @@ class ReplayBuffer(RowBuffer):
         self.obs_shape, self.action_dim = _shape_of(observation_space), math.prod(_shape_of(action_space))
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self._lay_out(observation_space, self.obs_shape, action_space, frame_stack, threads, storage)
+        self._init_rows(observation_space, self.obs_shape, action_space, frame_stack, threads, storage)
 
     def size(self) -> int:
-        """How many rows are held."""
+        """Return the number of stored rows."""
         return self.buffer_size if self.full else self.pos
 
     def extend(self, *rows: Any) -> None:
-        """Add rows, each argument of ``add`` being a sequence of those."""
+        """Add several rows; each argument is a sequence of arguments of ``add``."""
         for row in zip(*rows, strict=True):
             self.add(*row)
 
     def sample(self, batch_size: int) -> ReplayBufferSamples:
-        """Draw ``batch_size`` transitions: a row, all equally likely, then one of its environments.
+        """Sample ``batch_size`` transitions: uniform rows, then uniform environments.
 
-        Raises ``NothingToSampleError`` while there is none.
+        Raises ``NothingToSampleError`` if the buffer is empty.
         """
-        batch = self._drawn_batch(self._drawn_rows(batch_size))
+        batch = self._draw_batch(self._draw_rows(batch_size))
         return ReplayBufferSamples(
             map_arrays(self.to_torch, batch.observation),
             self.to_torch(self._as_library_actions(batch.action)),
@@ -114,12 +124,12 @@ class ReplayBuffer(RowBuffer):
         )
 
     def to_torch(self, array: Array, copy: bool = True) -> torch.Tensor:
-        """Give an array as a tensor on the device; without ``copy`` it may look at the array's own numbers."""
-        return own_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
+        """Return an array as a tensor on the device; with ``copy=False`` it may be a view of the array."""
+        return copied_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
 
 
 def _shape_of(space: Any) -> Any:
-    """Shape of what an element of a Gymnasium space is kept as; of a Dict by key. A number has an axis of its own."""
+    """Return the stored shape of a space's elements, for a Dict space by key; a number is stored as shape (1,)."""
     if hasattr(space, "spaces"):
         return {key: _shape_of(part) for key, part in space.spaces.items()}
     return tuple(space.shape) or (1,)

@@ -1,1 +1,1 @@
-"""What the buffers that stand in for other libraries' share: pairs of stacked observations become a memory's steps."""
+"""Shared by the drop-in buffers: converts pairs of stacked observations into the steps of a memory."""

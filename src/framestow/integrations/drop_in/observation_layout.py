@@ -1,4 +1,8 @@
-"""How a library's observations, of one array or of several, are stacks of the frames that a memory keeps."""
+"""Layouts: how a library's observations consist of the frames that a memory stores.
+
+``Stacks`` describes one stacked array, ``ObservationLayout`` all arrays of an observation. ``layouts_to_try`` lists the
+layouts that a space allows, from the most compact to one that fits every observation.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,15 @@ from framestow.frames.observation_spec import AnySpec, Leaf, ObservationSpec, ob
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 
 StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
-"""Whether observations are stacks: ``first_axis`` as ``(4, 84, 84)``, ``last_axis`` as ``(84, 84, 4)``; newest last."""
+"""Stack axis: ``first_axis`` for ``(4, 84, 84)``, ``last_axis`` for ``(84, 84, 4)``, ``no`` for none; newest last."""
 
 STACKED_ON: tuple[StackedOn, ...] = get_args(StackedOn)
 
 
 class Stacks(NamedTuple):
-    """How observations are stacked: ``depth`` frames along ``axis`` of an observation, 0 or -1, oldest first.
+    """Stack of ``depth`` frames along ``axis`` of an observation, 0 or -1, oldest frame first.
 
-    A frame takes one place of that axis and lacks it, or, where ``channels`` is not ``None``, as many places as it has
-    channels.
+    With ``channels=None`` the frames have no such axis. Otherwise each frame has ``channels`` entries along it.
 
     >>> Stacks(0, 4).frame_shape((4, 84, 84)), Stacks(-1, 4, channels=3).frame_shape((84, 84, 12))
     ((84, 84), (84, 84, 3))
@@ -37,43 +40,43 @@ class Stacks(NamedTuple):
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...], stacked_on: StackedOn) -> Stacks | None:
-        """Say how observations of ``shape`` are stacked; ``None`` where they are not."""
+        """Return the stacks of observations of ``shape``; ``None`` if they are not stacked."""
         if stacked_on not in STACKED_ON:
             raise InvalidSettingsError(
-                f"stacked_on is {stacked_on!r}: it must be one of {', '.join(map(repr, STACKED_ON))}; take 'no'"
+                f"stacked_on is {stacked_on!r}: it must be one of {', '.join(map(repr, STACKED_ON))}; use 'no'"
             )
         if stacked_on == "no":
             return None
         if len(shape) < 2:
-            raise InvalidSettingsError(f"observations have shape {shape}: a stack has more axes than one; take 'no'")
+            raise InvalidSettingsError(f"observations have shape {shape}: a stack has at least 2 axes; use 'no'")
         axis = 0 if stacked_on == "first_axis" else -1
         return cls(axis, shape[axis])
 
     def frame_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of one frame of observations of ``shape``."""
+        """Return the shape of one frame of observations of ``shape``."""
         return self.stacks_first(np.empty((0, *shape), np.uint8)).shape[2:]
 
     def one_frame_of(self, bounds: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Give the newest frame of an array that is shaped as one observation, bounds for instance."""
+        """Return the newest frame of one observation, or of an array of its shape such as bounds."""
         return np.asarray(self.stacks_first(bounds[None])[0, -1])
 
     def frames(self, observations: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
-        """Give the newest frame of each observation of an episode, ``(T + 1, *frame)``.
+        """Return the newest frame of each observation of an episode, ``(T + 1, *frame)``.
 
-        Raises ``InvalidSettingsError``, beginning with ``where``, if the older frames of an observation are not the
-        newer ones of the observation before: stacking the frames again would make other observations.
+        Raises ``InvalidSettingsError``, with ``where`` as its prefix, if an observation is not the previous one shifted
+        by one frame. Stacking the frames again would then not restore the observations.
         """
         stacks = self.stacks_first(observations)
         is_shifted = (stacks[1:, :-1] == stacks[:-1, 1:]).reshape(len(stacks) - 1, -1).all(axis=1)
         if not is_shifted.all():
             raise InvalidSettingsError(
-                f"{where}: observation {int(np.argmin(is_shifted)) + 1} is not the one before moved on by one frame: "
-                f"these are no stacks along axis {self.axis}, or not of consecutive frames; take stacked_on='no'"
+                f"{where}: observation {int(np.argmin(is_shifted)) + 1} is not the previous one shifted by one frame: "
+                f"these are not stacks of consecutive frames along axis {self.axis}; use stacked_on='no'"
             )
         return np.ascontiguousarray(stacks[:, -1])
 
     def paddings_of(self, first_observation: npt.NDArray[Any]) -> set[StackPadding]:
-        """Say which paddings explain an episode's first observation: both where its frame is black, perhaps none."""
+        """Return the paddings that match an episode's first observation: none, one, or both if its frame is black."""
         window = self.stacks_first(first_observation[None])[0]
         fitting: set[StackPadding] = set()
         for padding in STACK_PADDINGS:
@@ -84,7 +87,7 @@ class Stacks(NamedTuple):
         return fitting
 
     def stacks_first(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Give observations ``(n, *shape)`` as ``(n, depth, *frame)``: a view where NumPy can make one."""
+        """Return observations ``(n, *shape)`` as ``(n, depth, *frame)``, as a view if possible."""
         if self.channels is None:
             return observations if self.axis == 0 else np.moveaxis(observations, self.axis, 1)
         at = observations.ndim - 1 if self.axis < 0 else self.axis + 1
@@ -92,12 +95,12 @@ class Stacks(NamedTuple):
         split = observations.reshape(*shape[:at], self.depth, self.channels, *shape[at + 1 :])
         return np.moveaxis(split, at, 1)
 
-    def as_came(self, stacks: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Give stacks ``(n, depth, *frame)`` as observations ``(n, *shape)`` again: what ``stacks_first`` undoes.
+    def to_library(self, stacks: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return stacks ``(n, depth, *frame)`` as observations ``(n, *shape)``: the inverse of ``stacks_first``.
 
         >>> stacks = Stacks(-1, 4, channels=3)
         >>> observations = np.arange(2 * 5 * 12).reshape(2, 5, 12)
-        >>> bool((stacks.as_came(stacks.stacks_first(observations)) == observations).all())
+        >>> bool((stacks.to_library(stacks.stacks_first(observations)) == observations).all())
         True
         """
         at = stacks.ndim - 1 if self.axis < 0 else self.axis + 1
@@ -109,18 +112,18 @@ class Stacks(NamedTuple):
 
 
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
-"""An array for each leaf of an observation, in the order of ``ObservationSpec``; one where it is a single array."""
+"""One array per leaf of an observation, in the order of ``ObservationSpec``."""
 
-RGB = 3
+RGB_CHANNELS = 3
 WORD_BYTES = (8, 4, 2, 1)
 
 
 @dataclass(frozen=True)
 class ObservationLayout:
-    """Observations of ``spec`` as stacks of ``depth`` frames, and what pads the first ones of an episode.
+    """Observations of ``spec`` as stacks of ``depth`` frames, and the padding of an episode's first stacks.
 
-    ``stacks`` says along which axis each array of an observation is a stack, and is ``None`` for one that belongs to
-    the newest frame as a whole. With a depth of 1 all do, which holds for any observation whatever.
+    ``stacks`` has one entry per array of an observation: its stacks, or ``None`` if the whole array belongs to the
+    newest frame. With a depth of 1 all entries are ``None``; this layout fits every observation.
 
     >>> from framestow import FrameSpec
     >>> layout = ObservationLayout.of_depth(FrameSpec((84, 84, 12)), 4)
@@ -135,29 +138,29 @@ class ObservationLayout:
 
     @classmethod
     def of_depth(cls, space: Any, depth: int, padding: StackPadding = "first_frame") -> ObservationLayout:
-        """Lay out observations of ``space`` as ``depth`` frames each; ``InvalidSettingsError`` where that cannot be.
+        """Return the layout with all arrays of ``space`` as stacks of ``depth`` frames.
 
-        Arrays are stacks along the axis of their channels: of a picture the shorter one of its first and its last axis,
-        of a vector its only one, of more than three axes the first.
+        Stack axes: for images the shorter of the first and the last axis, for vectors the only axis, for more than
+        three axes the first. Raises ``InvalidSettingsError`` if an axis is not a multiple of ``depth``.
         """
         spec = _spec_of(space)
         return cls(spec, depth, padding, tuple(_stacks(frame.shape, depth) for frame in spec.leaf_frames))
 
     @classmethod
     def of_pictures(cls, space: Any, depth: int, padding: StackPadding = "first_frame") -> ObservationLayout:
-        """Lay out pictures alone as stacks, and any other array, the state of a robot for instance, as a whole."""
+        """Return the layout with only the images of ``space`` as stacks, not vectors such as a robot's state."""
         spec = _spec_of(space)
         stacks = (_stacks(frame.shape, depth) if _is_picture(frame) else None for frame in spec.leaf_frames)
         return cls(spec, depth, padding, tuple(stacks))
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The arrays of an observation, in the order of ``stacks``."""
+        """Leaves of an observation, in the order of ``stacks``."""
         return self.spec.leaves if isinstance(self.spec, ObservationSpec) else (Leaf((), self.spec),)
 
     @property
     def frame_space(self) -> Any:
-        """What a memory takes as its observation space: one frame of each array."""
+        """The memory's observation space: one frame of each array."""
         return self._arranged(
             [
                 frame if stacks is None else replace(frame, shape=stacks.frame_shape(frame.shape))
@@ -166,35 +169,35 @@ class ObservationLayout:
         )
 
     def arrays_of(self, observations: Any, num_envs: int) -> Arrays:
-        """Give observations as an array ``(num_envs, *shape)`` of each leaf, in C order: copied only if need be.
+        """Return observations as one C-contiguous array ``(num_envs, *shape)`` per leaf, copied only if necessary.
 
-        Raises ``InvalidStepError`` naming what is missing, too much, or of another shape or dtype.
+        Raises ``InvalidStepError`` for missing or extra arrays and for wrong shapes or dtypes.
         """
         parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
         return [_checked(np.asarray(part), num_envs, leaf) for part, leaf in zip(parts, self.leaves, strict=True)]
 
     def stacks_of(self, arrays: Arrays) -> Arrays:
-        """Give the arrays of n observations as stacks ``(n, depth, *frame)``: views; as ``(n, 1, *shape)`` if none."""
+        """Return views of n observations as stacks ``(n, depth, *frame)``, or ``(n, 1, *shape)`` if not stacked."""
         return [
             array[:, None] if stacks is None else stacks.stacks_first(array)
             for stacks, array in zip(self.stacks, arrays, strict=True)
         ]
 
     def newest_of(self, stacks: Arrays) -> Any:
-        """Give the newest frame of each stack, ``(n, *frame)``, in the form that a memory takes."""
+        """Return the newest frame of each stack, ``(n, *frame)``, in the form that a memory takes."""
         return self._arranged([np.ascontiguousarray(part[:, -1]) for part in stacks])
 
-    def as_came(self, observations: Any) -> Any:
-        """Give a memory's observations, ``(n, depth, *frame)``, as the library's, ``(n, *shape)``."""
+    def to_library(self, observations: Any) -> Any:
+        """Return a memory's observations ``(n, depth, *frame)`` in the library's shape ``(n, *shape)``."""
         parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
-        came = tuple(
-            part[:, -1] if stacks is None else stacks.as_came(part)
+        arrays = tuple(
+            part[:, -1] if stacks is None else stacks.to_library(part)
             for stacks, part in zip(self.stacks, parts, strict=True)
         )
-        return self.spec.rebuilt(came) if isinstance(self.spec, ObservationSpec) else came[0]
+        return self.spec.rebuilt(arrays) if isinstance(self.spec, ObservationSpec) else arrays[0]
 
     def is_padded(self, stacks: Arrays) -> npt.NDArray[np.bool_]:
-        """Which stacks, of each leaf, are an episode's first observation as ``padding`` makes it."""
+        """Return which stacks are padded as an episode's first observation, in all leaves."""
         fits = np.ones(len(stacks[0]), bool)
         for part in stacks:
             padding = part[:, -1:] if self.padding == "first_frame" else np.zeros_like(part[:, -1:])
@@ -202,7 +205,7 @@ class ObservationLayout:
         return fits
 
     def padded_at(self, observations: Any, rows: npt.NDArray[np.int64]) -> Any:
-        """Give a memory's observations, ``(n, depth, *frame)``, those of ``rows`` as an episode's first; a copy."""
+        """Return a copy of a memory's observations with those of ``rows`` padded as an episode's first observation."""
         parts = self.spec.flattened(observations) if isinstance(self.spec, ObservationSpec) else [observations]
         padded = [part.copy() for part in parts]
         for part in padded:
@@ -214,35 +217,35 @@ class ObservationLayout:
 
 
 def layouts_to_try(space: Any) -> list[ObservationLayout]:
-    """Give the layouts that observations of ``space`` may have, the most frugal first; the last fits whatever comes.
+    """Return the possible layouts of observations of ``space``, the most compact first; the last fits always.
 
-    Pictures of ``uint8``, and those scaled to 0 to 1, are tried as stacks: of grey frames, of RGB frames where the
-    channels are a multiple of three.
+    Images of ``uint8`` or of floats from 0 to 1 may be stacks of grey frames. If their channels are a multiple of
+    three, they may also be stacks of RGB frames.
     """
     pictures = [frame.shape for frame in _spec_of(space).leaf_frames if _is_picture(frame)]
     channels = pictures[0][_channel_axis(pictures[0])] if pictures else 1
-    depths = [channels, channels // RGB] if channels % RGB == 0 else [channels]
+    depths = [channels, channels // RGB_CHANNELS] if channels % RGB_CHANNELS == 0 else [channels]
     stacked = [layout for depth in depths if depth > 1 for layout in _layouts_of_depth(space, depth)]
     return [*stacked, ObservationLayout.of_depth(space, 1)]
 
 
 def layouts_of_depth(space: Any, depth: int) -> list[ObservationLayout]:
-    """Give the layouts that observations of ``space`` may have as stacks of ``depth`` frames, the most frugal first.
+    """Return the possible layouts of ``space`` with stacks of ``depth`` frames, the most compact first.
 
-    Raises ``InvalidSettingsError`` where there is none.
+    Raises ``InvalidSettingsError`` if there is none.
     """
     if depth == 1:
         return [ObservationLayout.of_depth(space, 1)]
-    return list(_layouts_of_depth(space, depth)) or [ObservationLayout.of_depth(space, depth)]  # says why
+    return list(_layouts_of_depth(space, depth)) or [ObservationLayout.of_depth(space, depth)]  # raises the reason
 
 
 def _layouts_of_depth(space: Any, depth: int) -> Iterator[ObservationLayout]:
-    """Give the layouts where every array is a stack, then those where pictures alone are."""
+    """Yield the layouts with all arrays stacked, then those with only images stacked."""
     of_all = None
     for laid_out in (ObservationLayout.of_depth, ObservationLayout.of_pictures):
         try:
             layouts = [laid_out(space, depth, padding) for padding in STACK_PADDINGS]
-        except InvalidSettingsError:  # one of these arrays is no stack of as many
+        except InvalidSettingsError:  # an array is not a stack of this depth
             continue
         if any(layouts[0].stacks) and layouts != of_all:
             yield from layouts
@@ -250,7 +253,7 @@ def _layouts_of_depth(space: Any, depth: int) -> Iterator[ObservationLayout]:
 
 
 def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which rows along the first axis of two arrays of one shape and dtype are equal, bit for bit.
+    """Return which rows of two arrays of equal shape and dtype are equal, bit for bit.
 
     >>> equal_rows(np.array([[1.0, np.nan], [0.0, 2.0]]), np.array([[1.0, np.nan], [-0.0, 2.0]]))
     array([ True, False])
@@ -262,7 +265,7 @@ def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[
 
 
 def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Rows as words of as many bytes as divide them: compared in a third of the time that bytes take."""
+    """Return rows as their largest possible words: comparing words takes a third of the time of bytes."""
     flat = rows.reshape(len(rows), -1)
     if flat.strides[1] != flat.itemsize:
         flat = np.ascontiguousarray(flat)
@@ -271,7 +274,7 @@ def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
 
 
 def _spec_of(space: Any) -> AnySpec:
-    """The spec of a space; a number, as of a ``Discrete``, is a vector of one element."""
+    """Return the spec of a space; a number, such as of a ``Discrete``, becomes a vector of one element."""
     if getattr(space, "shape", None) == () and hasattr(space, "dtype"):
         return FrameSpec((1,), space.dtype)
     return observation_spec(space)
@@ -282,36 +285,36 @@ def _is_picture(frame: FrameSpec) -> bool:
 
 
 def _checked(array: npt.NDArray[Any], num_envs: int, leaf: Leaf) -> npt.NDArray[Any]:
-    """Give ``array`` as ``(num_envs, *shape)``; a number without an axis may lack it."""
+    """Return ``array`` as ``(num_envs, *shape)``; numbers may come as ``(num_envs,)``."""
     frame = leaf.frame
     expected = (num_envs, *frame.shape)
     if array.shape != expected and not (frame.shape == (1,) and array.shape == (num_envs,)):
         raise InvalidStepError(
-            f"observations{leaf.place} have shape {array.shape}: the observation space says {expected}, the first axis "
-            "being the environments; give those of every environment"
+            f"observations{leaf.place} have shape {array.shape}: the observation space requires {expected}, with the "
+            "environments as the first axis; give one observation per environment"
         )
     if array.dtype != frame.dtype:
         raise InvalidStepError(
-            f"observations{leaf.place} have dtype {array.dtype}: the observation space says {frame.dtype}, and nothing "
-            "is cast; give them as the space has them"
+            f"observations{leaf.place} have dtype {array.dtype}: the observation space requires {frame.dtype}; convert "
+            "them"
         )
     return np.ascontiguousarray(array).reshape(expected)
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int:
-    """The axis along which frames are stacked, 0 or -1."""
+    """Return the axis along which frames are stacked, 0 or -1."""
     return 0 if len(shape) > 3 or shape[0] <= shape[-1] else -1
 
 
 def _stacks(shape: tuple[int, ...], depth: int) -> Stacks | None:
-    """How arrays of ``shape`` are stacks; ``None`` for a depth of 1."""
+    """Return the stacks of arrays of ``shape``; ``None`` for a depth of 1."""
     if depth == 1:
         return None
     axis = _channel_axis(shape)
     if depth < 1 or shape[axis] % depth:
         raise InvalidSettingsError(
-            f"frame_stack is {depth}: observations of shape {shape} have {shape[axis]} channels, which are no multiple "
-            "of that; take 1 to keep each observation as a frame of its own"
+            f"frame_stack is {depth}: observations of shape {shape} have {shape[axis]} channels, which must be a "
+            "multiple of it; give 1 to store each observation as one frame"
         )
     channels = shape[axis] // depth
     return Stacks(axis, depth, None if channels == 1 and len(shape) > 1 else channels)

@@ -1,4 +1,8 @@
-"""Pairs of an observation and the next one, as other libraries feed their buffers, become the steps of a memory."""
+"""Stores the steps of other libraries, pairs of an observation and the next one, in a memory that keeps frames once.
+
+``PairedSteps`` detects how observations are stacked (``ObservationLayout``). A ``StackedFeed`` stores steps under one
+layout. If a step contradicts the layout, ``PairedSteps`` rebuilds the memory under the next one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from framestow.replay.memory import ReplayMemory
 
 
 def memory_to_bytes(memory: ReplayMemory) -> dict[str, bytes]:
-    """Give what ``memory.save`` writes, by file name: about what the memory takes packed, and on disk for a moment."""
+    """Return the files of ``memory.save`` by name; they are written to a temporary folder first."""
     with TemporaryDirectory(prefix="framestow-") as folder:
         memory.save(folder)
         return {
@@ -38,10 +42,9 @@ def memory_to_bytes(memory: ReplayMemory) -> dict[str, bytes]:
 
 
 def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory:
-    """Give the memory back, generator and open episodes included; every byte is checked.
+    """Return the memory of ``memory_to_bytes``, with its random generator and open episodes.
 
-    ``threads``: as for a new memory, since they are not saved. Raises ``DamagedDataError`` for bytes that are not what
-    was saved.
+    ``threads``: number of unpacking threads, which is not saved. Raises ``DamagedDataError`` if the bytes are damaged.
     """
     with TemporaryDirectory(prefix="framestow-") as folder:
         for name, content in files.items():
@@ -52,17 +55,17 @@ def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory
 
 
 def num_steps_taken(memory: ReplayMemory) -> int:
-    """Count the steps that ever came to a memory of retention ``"fifo"`` and ``n_step`` 1; takes a time as ``len``.
+    """Return how many steps were ever added to a memory with ``retention="fifo"`` and ``n_step=1``.
 
-    Steps are numbered as they come, and the newest is always held. After Ctrl-C in ``append`` this alone tells whether
-    the step is there: a memory finishes what it has begun.
+    The newest step is always stored, and its index is its number. After Ctrl-C in ``append``, the count shows whether
+    the step was stored.
     """
     indices = memory.sampleable_indices()
     return int(indices[-1]) + 1 if indices.size else 0
 
 
 class PairedStep(NamedTuple):
-    """One step of every stream: as ``ReplayMemory.append`` has it, with both observations ``(num_envs, *shape)``."""
+    """One step of every stream: arguments of ``ReplayMemory.append``, with both observations ``(num_envs, *shape)``."""
 
     observations: Any
     actions: npt.ArrayLike
@@ -74,106 +77,108 @@ class PairedStep(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What is noted of a row once the memory has it."""
+    """A row to record once the memory has stored it."""
 
     number: int
     next_observations: Arrays
-    moves_on: npt.NDArray[np.bool_]
+    is_shifted: npt.NDArray[np.bool_]
 
 
 class StackedFeed:
-    """Takes the steps whose observations are what ``layout`` says, and stores the newest frame of each.
+    """Stores steps whose observations match ``layout`` in ``memory``: of each observation only the newest frame.
 
-    A next observation is its observation moved on by a frame, or, where a library gives that for a step that ended its
-    episode, the first one of the next episode (CleanRL does, where the episode terminated). Of the latter a bit is kept
-    too, so that it comes back as it came.
+    A next observation is one of two:
 
-    ``first_row``: number of the first row that comes; a row is one step of each stream.
+    * its observation shifted by one frame, or
+    * the first observation of the next episode, if a library gives that at the end of an episode. CleanRL does for
+      terminated episodes. One extra bit per step restores it.
 
-    A step that is refused leaves everything as it was, but for an episode that it began: the next step goes on with
-    that one if it has the same observation. After an interrupt (Ctrl-C) at any moment the step is here whole or not at
-    all, which ``num_rows`` tells.
+    A *row* is one step of each stream; ``first_row`` is the number of the first one.
+
+    A refused step changes nothing, except that the episode that it starts stays open: the next step continues it if it
+    has the same observation. After an interrupt (Ctrl-C) a step is stored completely or not at all; ``num_rows`` counts
+    the stored rows.
     """
 
     def __init__(self, layout: ObservationLayout, memory: ReplayMemory, first_row: int) -> None:
         self.layout, self.memory = layout, memory
         self.first_row = self.num_rows = first_row
         self._newest: Arrays = [leaf.frame.empty(memory.num_envs) for leaf in layout.leaves]
-        """The observation that each stream's newest frame ends, where ``_is_known`` says so."""
+        """Each stream's newest observation, valid where ``_is_known``."""
         self._is_known = np.zeros(memory.num_envs, bool)
         self.episode_rows = np.full(memory.num_envs, first_row, np.int64)
-        """The row with which each stream's newest episode began, or will begin."""
-        self._next_episode_shown: npt.NDArray[np.uint8] | None = None
-        """A bit a step of the memory, where there was a next observation that began the next episode."""
+        """First row of each stream's newest episode."""
+        self._shows_next_episode: npt.NDArray[np.uint8] | None = None
+        """One bit per step of the memory: 1 if its next observation starts the next episode. ``None`` if all are 0."""
 
     @property
     def oldest_row(self) -> int:
-        """Number of the oldest row that is held."""
+        """Number of the oldest stored row."""
         return max(self.first_row, self.num_rows - self.memory.capacity // self.memory.num_envs)
 
     def add(self, step: PairedStep) -> bool:
-        """Store the step, unless the memory would show other observations than these: then give ``False``.
+        """Store the step and return ``True``; return ``False`` if the layout cannot restore its observations.
 
-        Raises ``InvalidStepError`` for what a memory refuses.
+        Raises ``InvalidStepError`` if the memory refuses the step.
         """
         num_envs = self.memory.num_envs
         observations, next_observations = (
             self.layout.arrays_of(part, num_envs) for part in (step.observations, step.next_observations)
         )
         stacks, next_stacks = map(self.layout.stacks_of, (observations, next_observations))
-        begins, moves_on = ~self._goes_on(observations), self._moves_on(stacks, next_stacks)
-        if not (self._are_padded(stacks, begins) and self._are_padded(next_stacks, ~moves_on)):
+        begins, is_shifted = ~self._continues_episode(observations), self._is_shifted(stacks, next_stacks)
+        if not (self._are_padded(stacks, begins) and self._are_padded(next_stacks, ~is_shifted)):
             return False
         if begins.any():
             self._begin(observations, stacks, np.flatnonzero(begins))
-        self._append(step, next_stacks, _Row(self.num_rows, next_observations, moves_on))
+        self._append(step, next_stacks, _Row(self.num_rows, next_observations, is_shifted))
         return True
 
-    def begin_anew(self, streams: npt.NDArray[Any] | slice = slice(None)) -> None:
-        """Let the next step of these streams, all by default, begin an episode, whatever its observation is."""
+    def start_new_episodes(self, streams: npt.NDArray[Any] | slice = slice(None)) -> None:
+        """Start a new episode with the next step of these streams, by default of all."""
         self._is_known[streams] = False
 
-    def begin_anew_as(self, other: StackedFeed) -> None:
-        """Let the next step begin an episode in the streams where it does for ``other``."""
+    def copy_known_streams(self, other: StackedFeed) -> None:
+        """Start a new episode with the next step of each stream for which ``other`` does."""
         self._is_known &= other._is_known
 
     def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Give the memory's indices of the steps in these rows and streams, which broadcast."""
+        """Return the memory's indices of the steps in these rows and streams, which broadcast."""
         rows, streams = np.asarray(rows, np.int64), np.asarray(streams, np.int64)
         return np.asarray((rows - self.first_row) * self.memory.num_envs + streams)
 
     def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
-        """Give the transitions with these indices, ``(n,)``, observations as they came, ``(n, *shape)``."""
-        return self.as_came(self.memory.get(indices))
+        """Return the transitions with these indices, ``(n,)``, with observations in the library's shape."""
+        return self.to_library(self.memory.get(indices))
 
-    def as_came(self, batch: Batch) -> Batch:
-        """Give a batch of the memory with observations as they came."""
+    def to_library(self, batch: Batch) -> Batch:
+        """Return a batch of the memory with observations in the library's shape."""
         next_observation = batch.next_observation
-        if self._next_episode_shown is not None:
+        if self._shows_next_episode is not None:
             next_observation = self._with_next_episodes(next_observation, batch.index)
         return replace(
             batch,
-            observation=self.layout.as_came(batch.observation),
-            next_observation=self.layout.as_came(next_observation),
+            observation=self.layout.to_library(batch.observation),
+            next_observation=self.layout.to_library(next_observation),
         )
 
-    def _goes_on(self, observations: Arrays) -> npt.NDArray[np.bool_]:
-        """Which streams' observations are the next observations of the row before."""
-        goes_on = self.memory.open_episodes & self._is_known
+    def _continues_episode(self, observations: Arrays) -> npt.NDArray[np.bool_]:
+        """Return which streams' observations equal the next observations of the previous row."""
+        continues = self.memory.open_episodes & self._is_known
         for part, newest in zip(observations, self._newest, strict=True):
-            goes_on &= equal_rows(part, newest)
-        return goes_on
+            continues &= equal_rows(part, newest)
+        return continues
 
-    def _moves_on(self, stacks: Arrays, next_stacks: Arrays) -> npt.NDArray[np.bool_]:
-        """Which next observations are the observations moved on by a frame."""
-        moves_on = np.ones(self.memory.num_envs, bool)
+    def _is_shifted(self, stacks: Arrays, next_stacks: Arrays) -> npt.NDArray[np.bool_]:
+        """Return which next observations are the observations shifted by one frame."""
+        is_shifted = np.ones(self.memory.num_envs, bool)
         if self.layout.depth > 1:
             for part, after in zip(stacks, next_stacks, strict=True):
-                moves_on &= equal_rows(part[:, 1:], after[:, :-1])
-        return moves_on
+                is_shifted &= equal_rows(part[:, 1:], after[:, :-1])
+        return is_shifted
 
     def _are_padded(self, stacks: Arrays, streams: npt.NDArray[np.bool_]) -> bool:
-        """Whether the stacks of these streams are an episode's first observation as the memory would show it."""
+        """Return whether the stacks of these streams are padded as an episode's first observation."""
         if self.layout.depth == 1 or not streams.any():
             return True
         return bool(self.layout.is_padded([part[streams] for part in stacks]).all())
@@ -190,41 +195,41 @@ class StackedFeed:
         frames = self.layout.newest_of(next_stacks)
         try:
             self.memory.append(step.actions, step.rewards, step.terminated, step.truncated, frames, extras=step.extras)
-            self._remember(row)
+            self._record_row(row)
         except InvalidStepError:
             raise
-        except BaseException:  # Ctrl-C: a memory finishes the step that it has begun
+        except BaseException:  # Ctrl-C: the memory may have stored the step
             if self.first_row + num_steps_taken(self.memory) // self.memory.num_envs > row.number:
-                self._remember(row)
+                self._record_row(row)
             raise
 
-    def _remember(self, row: _Row) -> None:
-        """Note what the newest row was; the same however often it is called."""
+    def _record_row(self, row: _Row) -> None:
+        """Record the newest row. Repeated calls have no further effect."""
         self._is_known[:] = False
         self.num_rows = row.number + 1
-        self._note_next_episodes(row)
+        self._mark_next_episodes(row)
         for newest, part in zip(self._newest, row.next_observations, strict=True):
             np.copyto(newest, part)
-        np.copyto(self._is_known, row.moves_on)  # elsewhere the next episode was shown, and has to begin
+        np.copyto(self._is_known, row.is_shifted)  # the other streams start their next episode
 
-    def _note_next_episodes(self, row: _Row) -> None:
-        """Keep for a row which next observations are first ones of the next episode."""
-        if self._next_episode_shown is None:
-            if row.moves_on.all():
+    def _mark_next_episodes(self, row: _Row) -> None:
+        """Set a row's bits: which next observations start the next episode."""
+        if self._shows_next_episode is None:
+            if row.is_shifted.all():
                 return
-            self._next_episode_shown = np.zeros(-(-self.memory.capacity // 8), np.uint8)
+            self._shows_next_episode = np.zeros(-(-self.memory.capacity // 8), np.uint8)
         places = self.indices(row.number, np.arange(self.memory.num_envs)) % self.memory.capacity
-        if row.moves_on.all() and not self._next_episode_shown[places // 8].any():
+        if row.is_shifted.all() and not self._shows_next_episode[places // 8].any():
             return
         bits = np.left_shift(1, places % 8).astype(np.uint8)
-        np.bitwise_and.at(self._next_episode_shown, places // 8, ~bits)
-        np.bitwise_or.at(self._next_episode_shown, places // 8, bits * ~row.moves_on)
+        np.bitwise_and.at(self._shows_next_episode, places // 8, ~bits)
+        np.bitwise_or.at(self._shows_next_episode, places // 8, bits * ~row.is_shifted)
 
     def _with_next_episodes(self, next_observation: Any, indices: npt.NDArray[np.int64]) -> Any:
-        """Put the first observation of the next episode where that came."""
-        assert self._next_episode_shown is not None
+        """Restore next observations that start the next episode."""
+        assert self._shows_next_episode is not None
         places = indices % self.memory.capacity
-        shows = np.flatnonzero(self._next_episode_shown[places // 8] >> (places % 8) & 1)
+        shows = np.flatnonzero(self._shows_next_episode[places // 8] >> (places % 8) & 1)
         return self.layout.padded_at(next_observation, shows) if shows.size else next_observation
 
     def __getstate__(self) -> dict[str, Any]:
@@ -236,28 +241,29 @@ class StackedFeed:
 
 
 MakeMemory: TypeAlias = Callable[[Any, int, StackPadding], ReplayMemory]
-"""Makes a buffer's memory, given its observation space, stack and padding, with all else as the buffer has it. It must
-hold whole rows: retention ``"fifo"``, no budget, ``n_step`` 1, a capacity that is a multiple of the streams."""
+"""Creates a buffer's memory from an observation space, a stack depth and a padding.
 
-ROWS_AT_ONCE = 64  # are read together where a memory is made anew
+The memory must store whole rows: ``retention="fifo"``, no budget, ``n_step=1``, and a capacity that is a multiple of
+the number of streams.
+"""
+
+ROWS_AT_ONCE = 64  # rows read together when a memory is rebuilt
 
 _log = logging.getLogger(__name__)
 
 
 class PairedSteps:
-    """Feeds a memory with (observation, next observation), keeping every frame once.
+    """Stores steps with an observation and a next observation in a memory, each frame once.
 
-    Other libraries give their buffers both observations of a step, each a whole stack. Here a step's observation is
-    compared, bit for bit, with the next observation of the step before it. Where they differ an episode begins, whether
-    or not the library told that the one before had ended (CleanRL does not tell a truncation: its issue 460). Of each
-    next observation only the newest frame is stored.
+    Episodes: a step continues the episode if its observation equals the next observation of the previous step, bit for
+    bit. Otherwise it starts a new episode, with or without an end flag. (CleanRL gives no flag for a truncation: its
+    issue 460.)
 
-    How observations are stacked, and what pads the first ones, shows in the steps. The layout that takes the fewest
-    bytes is tried first. Where a step contradicts it, the memory is made anew under the next one, with all that it
-    holds (``layouts_to_try``); the last one keeps whole observations, which fits any step. So what is given back is bit
-    for bit what came. This happens at the first step, or at a beginning of an episode soon after it.
+    Layouts: the most compact layout is tried first. If a step contradicts it, the memory is rebuilt under the next one,
+    usually at the first step or at the next start of an episode. The last layout stores whole observations and fits
+    every step. So observations are always restored bit for bit.
 
-    A *row* is one call of ``add``, a step of each stream; rows are numbered from 0, and the newest are held.
+    A *row* is one call of ``add``: one step of each stream. Rows are numbered from 0; the newest are stored.
     """
 
     def __init__(
@@ -267,39 +273,45 @@ class PairedSteps:
         frame_stack: int | None = None,
         layouts: Sequence[ObservationLayout] = (),
     ) -> None:
-        """``frame_stack``: frames of an observation, ``None`` finds out; ``InvalidSettingsError`` if it cannot be.
+        """Create the memory.
 
-        ``layouts`` are tried in its place, where a library settles how observations are stacked.
+        Arguments:
+            make_memory: creates the memory, also when it is rebuilt.
+            space: the observation space.
+            frame_stack: frames per observation; ``None`` detects it.
+            layouts: layouts to try instead, if the library defines how observations are stacked.
+
+        Raises ``InvalidSettingsError`` if observations of ``space`` cannot be stacks of ``frame_stack`` frames.
         """
         self._make_memory, self._frame_stack = make_memory, frame_stack
         self._layouts = list(layouts) or (
             layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack)
         )
-        self._feed = self._fed(self._layouts[0], 0)
+        self._feed = self._make_feed(self._layouts[0], 0)
 
     @property
     def memory(self) -> ReplayMemory:
-        """What holds the steps; another one after a step that contradicted the layout."""
+        """The memory with the steps. It is replaced when a step contradicts the layout."""
         return self._feed.memory
 
     @property
     def layout(self) -> ObservationLayout:
-        """How observations are stacks of the memory's frames."""
+        """Current layout of observations."""
         return self._feed.layout
 
     @property
     def num_rows(self) -> int:
-        """How many rows came, and so the number of the next one."""
+        """Number of rows added so far, which is the number of the next row."""
         return self._feed.num_rows
 
     @property
     def oldest_row(self) -> int:
-        """Number of the oldest row that is held."""
+        """Number of the oldest stored row."""
         return self._feed.oldest_row
 
     @property
     def episode_rows(self) -> npt.NDArray[np.int64]:
-        """The row with which each stream's newest episode began, ``(num_envs,)``, where it is held."""
+        """First row of each stream's newest episode, ``(num_envs,)``."""
         return self._feed.episode_rows
 
     def add(
@@ -314,61 +326,61 @@ class PairedSteps:
     ) -> None:
         """Store one step of every stream.
 
-        ``observations``, ``next_observations``: ``(num_envs, *shape)``, of the space's dtype; copied. The others are
-        those of ``ReplayMemory.append``. Raises ``InvalidStepError`` before the step is stored.
+        ``observations`` and ``next_observations`` are ``(num_envs, *shape)``, of the space's dtype, and are copied.
+        The other arguments are those of ``ReplayMemory.append``. Raises ``InvalidStepError`` before anything is stored.
         """
         step = PairedStep(observations, actions, rewards, terminated, truncated, next_observations, extras)
         if not self._feed.add(step):
-            self._lay_out_anew(step)
+            self._change_layout(step)
 
     def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Give the memory's indices of the steps in these rows and streams, which broadcast."""
+        """Return the memory's indices of the steps in these rows and streams, which broadcast."""
         return self._feed.indices(rows, streams)
 
     def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
-        """Give the transitions with these indices, ``(n,)``, observations as they came, ``(n, *shape)``.
+        """Return the transitions with these indices, ``(n,)``, with observations in the library's shape.
 
-        Raises ``NothingToSampleError`` for one that is not held.
+        Raises ``NothingToSampleError`` if one is not stored.
         """
         return self._feed.transitions(indices)
 
-    def as_came(self, batch: Batch) -> Batch:
-        """Give a batch that the memory made with observations as they came."""
-        return self._feed.as_came(batch)
+    def to_library(self, batch: Batch) -> Batch:
+        """Return a batch of the memory with observations in the library's shape."""
+        return self._feed.to_library(batch)
 
-    def begin_anew(self) -> None:
-        """Let the next step of every stream begin an episode, whatever its observation is."""
-        self._feed.begin_anew()
+    def start_new_episodes(self) -> None:
+        """Start a new episode with the next step of every stream."""
+        self._feed.start_new_episodes()
 
-    def _fed(self, layout: ObservationLayout, first_row: int) -> StackedFeed:
+    def _make_feed(self, layout: ObservationLayout, first_row: int) -> StackedFeed:
         return StackedFeed(layout, self._make_memory(layout.frame_space, layout.depth, layout.padding), first_row)
 
-    def _lay_out_anew(self, step: PairedStep) -> None:
-        """Take the first layout that explains this step and all that is held."""
+    def _change_layout(self, step: PairedStep) -> None:
+        """Switch to the next layout that fits this step and all stored ones."""
         old = self._feed
         for layout in self._layouts[self._layouts.index(old.layout) + 1 :]:
-            feed = self._fed(layout, old.oldest_row)
-            if _take_over(old, feed) and feed.add(step):
+            feed = self._make_feed(layout, old.oldest_row)
+            if _copy_rows(old, feed) and feed.add(step):
                 if old.num_rows:
-                    _tell(old, layout)
+                    _log_rebuild(old, layout)
                 self._feed = feed
                 return
         raise InvalidStepError(
-            f"row {old.num_rows}: the observations are not stacks of {self._frame_stack} frames, each the one before "
-            "it moved on by a frame, or the padded beginning of an episode; leave frame_stack out: then whole "
-            "observations are kept if need be"
+            f"row {old.num_rows}: the observations must be stacks of {self._frame_stack} frames, each shifted by one "
+            "frame from the one before or padded at the start of an episode; remove frame_stack, so that the buffer "
+            "may store whole observations"
         )
 
 
-def _tell(old: StackedFeed, layout: ObservationLayout) -> None:
-    """Log that memory is made anew: as a warning where it takes more bytes from now on."""
+def _log_rebuild(old: StackedFeed, layout: ObservationLayout) -> None:
+    """Log that the memory is rebuilt, as a warning if it needs more bytes from now on."""
     level = logging.WARNING if layout.depth < old.layout.depth else logging.INFO
-    message = "row %d is no stack of %d frames as those before it: memory made anew for stacks of %d, padding %s"
+    message = "row %d is not a stack of %d frames: memory is rebuilt for stacks of %d frames, padding %s"
     _log.log(level, message, old.num_rows, old.layout.depth, layout.depth, layout.padding)
 
 
-def _take_over(old: StackedFeed, new: StackedFeed) -> bool:
-    """Feed ``new`` with all rows of ``old``; give ``False`` where its layout does not explain them."""
+def _copy_rows(old: StackedFeed, new: StackedFeed) -> bool:
+    """Copy all rows of ``old`` to ``new``; return ``False`` if the layout of ``new`` does not fit them."""
     num_envs = old.memory.num_envs
     for first in range(old.oldest_row, old.num_rows, ROWS_AT_ONCE):
         rows = np.arange(first, min(first + ROWS_AT_ONCE, old.num_rows))
@@ -376,7 +388,7 @@ def _take_over(old: StackedFeed, new: StackedFeed) -> bool:
         for row in range(len(rows)):
             if not new.add(_row_of(batch, slice(row * num_envs, (row + 1) * num_envs))):
                 return False
-    new.begin_anew_as(old)
+    new.copy_known_streams(old)
     return True
 
 
@@ -396,19 +408,19 @@ def _row_of(batch: Batch, at: slice) -> PairedStep:
     )
 
 
-class SeveralSteps(NamedTuple):
-    """Up to ``length`` steps from each of ``B`` on: fewer where their episode ended before, or goes on to the newest.
+class StepSequences(NamedTuple):
+    """``B`` sequences of up to ``length`` steps. A sequence stops at the end of its episode or at the newest step.
 
-    ====================  ===============  =======  ==============================================
+    ====================  ===============  =======  =======================================================
     field                 shape            dtype    meaning
-    ====================  ===============  =======  ==============================================
-    ``observation``       ``(B, *shape)``           what the policy saw at the first one
-    ``action``            ``(B, ...)``              what it did there
-    ``rewards``           ``(B, length)``  float32  what each gave; 0 where there is none
-    ``is_step``           ``(B, length)``  bool     whether there is one
-    ``next_observation``  ``(B, *shape)``           what the last one led to
-    ``terminated``        ``(B,)``         bool     the episode ended there by its own rules
-    ====================  ===============  =======  ==============================================
+    ====================  ===============  =======  =======================================================
+    ``observation``       ``(B, *shape)``           observation of the first step
+    ``action``            ``(B, ...)``              action of the first step
+    ``rewards``           ``(B, length)``  float32  rewards of all steps; 0 after the last step
+    ``is_step``           ``(B, length)``  bool     false after the last step
+    ``next_observation``  ``(B, *shape)``           observation after the last step
+    ``terminated``        ``(B,)``         bool     whether the episode terminated at the last step
+    ====================  ===============  =======  =======================================================
     """
 
     observation: Any
@@ -419,22 +431,22 @@ class SeveralSteps(NamedTuple):
     terminated: npt.NDArray[np.bool_]
 
 
-def several_steps(steps: PairedSteps, first: npt.NDArray[np.int64], length: int) -> SeveralSteps:
-    """Look up what follows on the memory's indices ``first``, ``(B,)``, observations as they came."""
+def steps_following(steps: PairedSteps, first: npt.NDArray[np.int64], length: int) -> StepSequences:
+    """Return the steps from the memory's indices ``first`` on, ``(B,)``, with observations in the library's shape."""
     if length == 1:
         one = steps.transitions(first)
         rewards = one.reward[:, None]
-        return SeveralSteps(
+        return StepSequences(
             one.observation, one.action, rewards, np.ones_like(rewards, bool), one.next_observation, one.terminated
         )
-    held, count = steps.memory.steps_from(first, length), len(first)
-    is_step = held.index >= 0
-    last = held.index[np.arange(count), is_step.sum(axis=1) - 1]
+    sequences, count = steps.memory.steps_from(first, length), len(first)
+    is_step = sequences.index >= 0
+    last = sequences.index[np.arange(count), is_step.sum(axis=1) - 1]
     both = steps.transitions(np.concatenate([first, last]))
-    return SeveralSteps(
+    return StepSequences(
         map_arrays(lambda part: part[:count], both.observation),
         both.action[:count],
-        held.reward,
+        sequences.reward,
         is_step,
         map_arrays(lambda part: part[count:], both.next_observation),
         both.terminated[count:],

@@ -1,4 +1,8 @@
-"""Buffers that other libraries feed with rows of steps, Stable-Baselines3's and what was made after it."""
+"""Base class of the drop-in buffers for Stable-Baselines3 and CleanRL: rows of steps in a ring.
+
+``RowBuffer`` has the calls and attributes of Stable-Baselines3's ``ReplayBuffer``, without tensors. Its arrays are read
+from a memory: observations as ``RingObservations``, other columns as new arrays (``RingArrays``).
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,10 @@ from framestow.replay.memory import ReplayMemory
 Array = npt.NDArray[Any]
 
 
-def as_assigned(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
-    """Give ``observations`` as ``(num_envs, *frame)`` of its dtype, as NumPy would assign them to such an array.
+def as_rows_of(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
+    """Return ``observations`` as ``(num_envs, *frame)`` of the frame's dtype, broadcast as in a NumPy assignment.
 
-    A number a stream may lack its axis. Raises ``InvalidStepError`` for a shape that does not fit, and for values that
-    would be others in that dtype; floats may lose digits.
+    Raises ``InvalidStepError`` if the shape does not fit or the dtype would change a value. Floats may lose precision.
     """
     array, shape = np.asarray(observations), (num_envs, *frame.shape)
     if array.dtype != frame.dtype:
@@ -39,41 +42,41 @@ def as_assigned(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise InvalidStepError(
-            f"observations have shape {array.shape}: those of {num_envs} environments are {shape}; give one for each"
+            f"observations have shape {array.shape}: {num_envs} environments have {shape}; give one observation each"
         ) from None
 
 
 def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
-    with np.errstate(all="ignore"):  # what does not fit is found below
+    with np.errstate(all="ignore"):  # checked below
         cast = array.astype(dtype)
     if not np.can_cast(array.dtype, dtype, "same_kind") and not np.array_equal(cast, array):
         raise InvalidStepError(
-            f"observations have dtype {array.dtype}: some are others as {dtype}, which the observation space says; "
-            "give them in that dtype"
+            f"observations have dtype {array.dtype}: some values would change in {dtype}, the dtype of the observation "
+            "space; convert them first"
         )
     return cast
 
 
-MOST_BYTES = 2**30  # are unpacked at once
+MAX_BYTES = 2**30  # unpacked at once
 
 Unpack = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[Any]]
 
 
-class HeldObservations:
-    """Reads as an array ``(rows, streams, *observation)`` that cannot be written to.
+class RingObservations:
+    """Read-only array-like ``(rows, streams, *observation)`` that unpacks observations when indexed.
 
-    Its first two axes take any index that NumPy takes; what is looked at is unpacked into a new array. Rows that hold
-    nothing yet are zeros. ``unpack`` gives the observations of some rows and streams.
+    The first two axes take any NumPy index. Each index returns a new array. Empty rows are zeros. ``unpack`` returns
+    the observations of some rows and streams.
 
-    Raises ``InvalidSettingsError`` where more than a gibibyte would be unpacked at once.
+    Raises ``InvalidSettingsError`` if more than 1 GiB would be unpacked at once.
     """
 
-    def __init__(self, unpack: Unpack, num_held: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._unpack, self._num_held, self.shape, self.dtype = unpack, num_held, shape, dtype
+    def __init__(self, unpack: Unpack, num_stored: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._unpack, self._num_stored, self.shape, self.dtype = unpack, num_stored, shape, dtype
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """Number of axes."""
         return len(self.shape)
 
     def __len__(self) -> int:
@@ -84,33 +87,33 @@ class HeldObservations:
         places = (rows * self.shape[1] + streams)[_of_rows_and_streams(key)]
         observation = self.shape[2:]
         num_bytes = places.size * int(np.prod(observation)) * self.dtype.itemsize
-        if num_bytes > MOST_BYTES:
+        if num_bytes > MAX_BYTES:
             raise InvalidSettingsError(
-                f"{places.size} observations have {num_bytes / 2**30:.1f} GiB unpacked: {MOST_BYTES // 2**30} GiB are "
-                "unpacked at once; look at fewer rows, or go through memory.episodes() of the buffer"
+                f"{places.size} observations have {num_bytes / 2**30:.1f} GiB unpacked: the limit is "
+                f"{MAX_BYTES // 2**30} GiB; index fewer rows, or iterate over memory.episodes() of the buffer"
             )
         found = np.zeros((places.size, *observation), self.dtype)
         rows, streams = np.divmod(places.ravel(), self.shape[1])
-        is_held = rows < self._num_held
-        if is_held.any():
-            found[is_held] = self._unpack(rows[is_held], streams[is_held])
+        is_stored = rows < self._num_stored
+        if is_stored.any():
+            found[is_stored] = self._unpack(rows[is_stored], streams[is_stored])
         return found.reshape(*places.shape, *observation)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
-            raise ValueError("observations are unpacked when they are looked at: there is no array to look at")
+            raise ValueError("observations are unpacked into a new array: copy=False is not possible; leave it out")
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
 
 def _of_rows_and_streams(key: Any) -> Any:
-    """Give ``key`` without what it says of whole observations."""
+    """Return ``key`` without trailing full slices of the observation axes."""
     keys = key if isinstance(key, tuple) else (key,)
     while len(keys) > 2 and (isinstance(keys[-1], EllipsisType) or _is_all(keys[-1])):
         keys = keys[:-1]
     if len(keys) > 2:
         raise InvalidSettingsError(
-            f"observations are looked up by {len(keys)} indices: they are unpacked whole; give those of rows and "
-            "environments, then index what comes back"
+            f"observations are indexed with {len(keys)} indices: the limit is 2, of rows and environments; index the "
+            "returned array further"
         )
     return keys
 
@@ -120,28 +123,28 @@ def _is_all(key: Any) -> bool:
 
 
 class RingArrays:
-    """What ``steps`` hold, as arrays ``(num_rows, num_envs, ...)`` of a ring: its row R % num_rows is row R of them.
+    """The stored steps as read-only arrays ``(num_rows, num_envs, ...)`` of a ring.
 
-    None can be written to. Where there is nothing yet they are zeros.
+    Row R of ``steps`` is row R % num_rows of the ring. Empty rows are zeros.
     """
 
     def __init__(self, steps: PairedSteps, num_rows: int) -> None:
         self.steps, self.num_rows = steps, num_rows
 
     @property
-    def num_held(self) -> int:
-        """How many rows of the ring hold something."""
+    def num_stored(self) -> int:
+        """Number of rows of the ring that are not empty."""
         return min(self.steps.num_rows, self.num_rows)
 
     def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Give the memory's indices of steps in these rows of the ring and streams, which broadcast."""
+        """Return the memory's indices of the steps in these ring rows and streams, which broadcast."""
         newest = self.steps.num_rows - 1
         return self.steps.indices(newest - (newest - np.asarray(rows)) % self.num_rows, streams)
 
     def observations(self, name: str, frames: Any) -> Any:
-        """Give ``HeldObservations`` of ``"observation"`` or ``"next_observation"``, or a dict of them.
+        """Return the ``RingObservations`` of ``"observation"`` or ``"next_observation"``, or a dict of them.
 
-        ``frames``: a ``FrameSpec`` of whole observations, or a dict of such.
+        ``frames``: the ``FrameSpec`` of whole observations, or a dict of them.
         """
 
         def unpacked(rows: Array, streams: Array, key: str | None = None) -> Array:
@@ -151,14 +154,14 @@ class RingArrays:
         axes = self.num_rows, self.steps.memory.num_envs
         if isinstance(frames, dict):
             return {
-                key: HeldObservations(partial(unpacked, key=key), self.num_held, (*axes, *frame.shape), frame.dtype)
+                key: RingObservations(partial(unpacked, key=key), self.num_stored, (*axes, *frame.shape), frame.dtype)
                 for key, frame in frames.items()
             }
-        return HeldObservations(unpacked, self.num_held, (*axes, *frames.shape), frames.dtype)
+        return RingObservations(unpacked, self.num_stored, (*axes, *frames.shape), frames.dtype)
 
     def column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
-        """Give a new array of what steps carry, by its name in ``StepSequences``; ``shape``: of one step's."""
-        num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_held)
+        """Return a new array of a column of ``StepSequences``; ``shape`` is the shape of one step's value."""
+        num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_stored)
         array = np.zeros((self.num_rows, num_envs, *shape), dtype)
         indices = self.indices(rows[:, None], np.arange(num_envs))
         if rows.size:
@@ -168,17 +171,17 @@ class RingArrays:
         return array
 
     def dones(self) -> Dones:
-        """Give a new array of ``float32``, 1 where an episode ended, which can be told that the newest step was cut."""
+        """Return a new ``float32`` array, 1 where an episode ended; setting its newest row ends episodes."""
         array = np.maximum(self.column("terminated"), self.column("truncated")).view(Dones)
         array.steps, array.newest_row = self.steps, (self.steps.num_rows - 1) % self.num_rows
         return array
 
 
 class Dones(npt.NDArray[np.float32]):
-    """Where episodes ended. ``dones[newest row] = True`` lets the next step of each stream begin an episode.
+    """End flags of steps. ``dones[newest_row] = True`` starts a new episode with the next step of each stream.
 
-    So libraries say that they reset environments in the midst of episodes. No flag changes by it: the step's next
-    observation is held, and it bootstraps from that. Raises ``InvalidSettingsError`` for anything else that is set.
+    Libraries set it when they reset environments during an episode. It changes no stored flag: the last step bootstraps
+    from its stored next observation. Raises ``InvalidSettingsError`` for any other assignment.
     """
 
     steps: PairedSteps | None = None
@@ -187,18 +190,17 @@ class Dones(npt.NDArray[np.float32]):
     def __setitem__(self, key: Any, value: Any) -> None:
         if self.steps is None or np.ndim(key) or key != self.newest_row or not np.all(value):
             raise InvalidSettingsError(
-                f"dones[{key!r}] is set to {value!r}: steps stay as they came; only of the newest row, "
-                f"{self.newest_row}, can be said that its episodes were cut"
+                f"dones[{key!r}] is set to {value!r}: stored steps cannot be changed; only dones[{self.newest_row}], "
+                "the newest row, can be set to True"
             )
-        self.steps.begin_anew()
+        self.steps.start_new_episodes()
 
 
 class RowBuffer:
-    """What Stable-Baselines3's ``ReplayBuffer`` does, without its tensors: keeps rows in a ring, and draws of them.
+    """Ring of rows like Stable-Baselines3's ``ReplayBuffer``, without tensors.
 
-    A class of a library's adds its constructor and its samples. It calls ``_lay_out`` once it knows these, which are
-    called as Stable-Baselines3 calls them: ``buffer_size`` rows of ``n_envs`` steps each, ``action_dim`` elements of an
-    action, and ``optimize_memory_usage`` and ``handle_timeout_termination``, which it sets.
+    Subclasses add the library's constructor and samples. A constructor sets the attributes below, which have
+    Stable-Baselines3's names, and then calls ``_init_rows``. The ring has ``buffer_size`` rows of ``n_envs`` steps.
     """
 
     buffer_size: int
@@ -207,7 +209,7 @@ class RowBuffer:
     optimize_memory_usage: bool
     handle_timeout_termination: bool
 
-    def _lay_out(
+    def _init_rows(
         self,
         observation_space: Any,
         observation_shape: Any,
@@ -216,11 +218,11 @@ class RowBuffer:
         threads: int,
         storage: str,
     ) -> None:
-        """``observation_shape``: of one observation, of a Dict by key; a number has an axis of its own."""
+        """Create the memory. ``observation_shape``: of one observation, for a Dict by key; (1,) for a number."""
         dtype = np.dtype(action_space.dtype)
         self._action_dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
         self._frames, self._frame_stack = _frames_of(observation_space, observation_shape), frame_stack
-        self._make_memory = MakeMemory(
+        self._make_memory = RowMemoryFactory(
             self.buffer_size * self.n_envs,
             _action_spec(action_space, self.action_dim, self._action_dtype),
             self.n_envs,
@@ -231,40 +233,42 @@ class RowBuffer:
 
     @property
     def memory(self) -> ReplayMemory:
-        """What holds the steps; another one after ``reset``, or where observations turn out not to be stacks."""
+        """The memory with the steps. It is replaced by ``reset``, or if observations turn out not to be stacks."""
         return self._steps.memory
 
     @property
     def pos(self) -> int:
-        """The row that the next step goes into."""
+        """Row of the next step."""
         return self._num_rows % self.buffer_size
 
     @pos.setter
     def pos(self, row: int) -> None:
         if row != self.pos:
             raise InvalidSettingsError(
-                f"pos is set to {row}: steps go into row {self.pos} next, and none can be taken back; reset() takes all"
+                f"pos is set to {row}: it must stay {self.pos}, the row of the next step; reset() removes all steps"
             )
 
     @property
     def full(self) -> bool:
-        """Whether each step takes the place of an older one."""
+        """Whether the buffer is full: each new row replaces the oldest one."""
         return self._num_rows >= self.buffer_size
 
     @full.setter
     def full(self, is_full: bool) -> None:
         if is_full != self.full:
-            raise InvalidSettingsError(f"full is set to {is_full}: it follows from the steps; add some, or reset()")
+            raise InvalidSettingsError(
+                f"full is set to {is_full}: it depends on the stored steps; use add() or reset()"
+            )
 
     def reset(self) -> None:
-        """Forget every step."""
+        """Remove all steps."""
         self._steps = PairedSteps(self._make_memory, self._frames, self._frame_stack)
         self._arrays = RingArrays(self._steps, self.buffer_size)
 
     def add(
         self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: Sequence[dict[str, Any]]
     ) -> None:
-        """Store one step of every environment; all is copied."""
+        """Store one step of every environment; all arrays are copied."""
         num_envs = self.n_envs
         dones, timeouts, rewards = np.zeros(num_envs, bool), np.zeros(num_envs, bool), np.zeros(num_envs, np.float32)
         dones[:], rewards[:] = done, reward
@@ -280,47 +284,44 @@ class RowBuffer:
             self._as_stored(next_obs),
         )
 
-    def _drawn_rows(self, batch_size: int) -> Array:
-        """Draw rows of the ring by ``np.random``, all equally likely.
-
-        ``NothingToSampleError`` while there is none.
-        """
-        num_held = min(self._num_rows, self.buffer_size)
-        if not num_held:
-            raise NothingToSampleError("the buffer holds no step: there is nothing to sample; add steps first")
+    def _draw_rows(self, batch_size: int) -> Array:
+        """Draw uniform rows of the ring with ``np.random``; raise ``NothingToSampleError`` if it is empty."""
+        num_stored = min(self._num_rows, self.buffer_size)
+        if not num_stored:
+            raise NothingToSampleError("the buffer is empty: there is nothing to sample; add steps first")
         if self.optimize_memory_usage and self.full and self.buffer_size > 1:
             return np.asarray((np.random.randint(1, self.buffer_size, size=batch_size) + self.pos) % self.buffer_size)
-        return np.random.randint(0, num_held, size=batch_size)
+        return np.random.randint(0, num_stored, size=batch_size)
 
-    def _drawn_indices(self, rows: Array) -> npt.NDArray[np.int64]:
-        """Draw one environment for each of ``rows`` by ``np.random``, and give the memory's indices of their steps."""
+    def _draw_indices(self, rows: Array) -> npt.NDArray[np.int64]:
+        """Draw one environment for each of ``rows`` with ``np.random``; return the memory's indices of these steps."""
         environments = np.random.randint(0, high=self.n_envs, size=(len(rows),))
         return self._arrays.indices(rows, environments)
 
-    def _drawn_batch(self, rows: Array) -> Batch:
-        """Draw one environment for each of ``rows`` by ``np.random``, and give their transitions."""
-        return self._steps.transitions(self._drawn_indices(rows))
+    def _draw_batch(self, rows: Array) -> Batch:
+        """Draw one environment for each of ``rows`` with ``np.random``; return these transitions."""
+        return self._steps.transitions(self._draw_indices(rows))
 
     def _as_library_actions(self, action: Array) -> Array:
-        """Give a batch's actions ``(batch, action_dim)``, of the dtype that the library keeps them in."""
+        """Return a batch's actions as ``(batch, action_dim)``, in the library's dtype."""
         return action.reshape(len(action), self.action_dim).astype(self._action_dtype, copy=False)
 
     @property
     def observations(self) -> Any:
-        """Read as an array ``(buffer_size, n_envs, *observation)``, or a dict of such, unpacked where one looks.
+        """Array-like ``(buffer_size, n_envs, *observation)``, or a dict of them, unpacked when indexed.
 
-        Any index of rows and environments is taken; looking at more than a gibibyte raises ``InvalidSettingsError``.
+        Takes any index of rows and environments. Raises ``InvalidSettingsError`` for more than 1 GiB at once.
         """
         return self._arrays.observations("observation", self._frames)
 
     @property
     def next_observations(self) -> Any:
-        """Read as ``observations``: what the steps led to."""
+        """The next observations, like ``observations``."""
         return self._arrays.observations("next_observation", self._frames)
 
     @property
     def actions(self) -> Array:
-        """A new array ``(buffer_size, n_envs, action_dim)``; zeros where there is nothing yet."""
+        """A new array ``(buffer_size, n_envs, action_dim)``; empty rows are zeros."""
         return self._arrays.column("action", self._action_dtype, (self.action_dim,))
 
     @property
@@ -330,32 +331,32 @@ class RowBuffer:
 
     @property
     def timeouts(self) -> Array:
-        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 where ``TimeLimit.truncated`` told an end."""
+        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 where ``TimeLimit.truncated`` was true."""
         return self._arrays.column("truncated")
 
     @property
     def dones(self) -> Array:
-        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 at the end of an episode, whatever ended it.
+        """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 at the end of an episode, terminated or truncated.
 
-        Setting the newest row, as ``learn`` does where it resets environments in the midst of their episodes, lets the
-        next steps begin episodes. No flag changes: the step's next observation is the true one, and bootstraps.
+        ``learn`` sets the newest row when it resets environments during an episode. The next steps then start new
+        episodes. No stored flag changes: the last step bootstraps from its true next observation.
         """
         return self._arrays.dones()
 
     @property
     def _num_rows(self) -> int:
-        """How many rows came; none while the parent's constructor sets ``pos`` and ``full``."""
+        """Number of rows added so far; 0 while the parent's constructor sets ``pos`` and ``full``."""
         return self._steps.num_rows if hasattr(self, "_steps") else 0
 
     def _as_stored(self, observations: Any) -> Any:
         if isinstance(self._frames, dict):
-            return {key: as_assigned(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
-        return as_assigned(observations, self.n_envs, self._frames)
+            return {key: as_rows_of(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
+        return as_rows_of(observations, self.n_envs, self._frames)
 
 
 @dataclass(frozen=True)
-class MakeMemory:
-    """Makes the memory of a buffer: what `PairedSteps` asks for, and can be pickled."""
+class RowMemoryFactory:
+    """Creates a buffer's memory for ``PairedSteps``; can be pickled."""
 
     capacity: int
     actions: ActionSpec
@@ -364,7 +365,7 @@ class MakeMemory:
     storage: str
 
     def __call__(self, frame_space: Any, stack: int, padding: StackPadding) -> ReplayMemory:
-        """Make one for frames of ``frame_space``, ``stack`` an observation."""
+        """Return a new memory for frames of ``frame_space``, ``stack`` per observation."""
         return ReplayMemory(
             self.capacity,
             frame_space,
@@ -374,19 +375,19 @@ class MakeMemory:
             num_envs=self.num_envs,
             threads=self.threads,
             storage=self.storage,
-            seed=0,  # never drawn from: np.random draws
+            seed=0,  # unused: np.random draws
         )
 
 
 def _frames_of(space: Any, shape: Any) -> Any:
-    """What an observation of ``space`` is as the library keeps it: a number has an axis of its own."""
+    """Return the specs of the observations that the library stores for ``space``; a number has shape (1,)."""
     if hasattr(space, "spaces"):
         return {key: _frames_of(part, shape[key]) for key, part in space.spaces.items()}
     return FrameSpec(shape, np.dtype(space.dtype), _is_box(space) and FrameSpec.from_space(space).is_scaled)
 
 
 def _action_spec(space: Any, num_elements: int, dtype: np.dtype[Any]) -> ActionSpec:
-    """Actions as they come; those of a ``Box`` flat, and scaled to -1 to 1 whatever its bounds are."""
+    """Return the spec of stored actions; those of a ``Box`` are flat, without bounds, because they come scaled."""
     return ActionSpec((num_elements,), dtype.name) if _is_box(space) else ActionSpec.from_space(space)
 
 

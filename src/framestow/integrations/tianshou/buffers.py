@@ -1,4 +1,8 @@
-"""Tianshou's buffers, by its constructors: what they are is in ``numbered_slots``."""
+"""Tianshou's buffers with observations in a packed memory.
+
+``NumberedSlots`` overrides the methods of a Tianshou buffer that read or write observations. The buffers at the end of
+the module combine it with Tianshou's classes. ``StoredObservations`` is ``buffer.obs`` and ``buffer.obs_next``.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +21,24 @@ from tianshou.data import VectorReplayBuffer as TianshouVector
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.tianshou.observation_store import ObservationStore, Step
+from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.replay.memory import ReplayMemory
 
 
 class SlotBuffer(Protocol):
-    """What has observations by slot."""
+    """A buffer with observations by slot."""
 
     maxsize: int
 
     def get(self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None) -> Any:
-        """Give what is under ``key`` in these slots, as it came where ``stack_num`` is 1."""
+        """Return the values of ``key`` in these slots; with ``stack_num=1`` unstacked."""
 
 
 class StoredObservations(NDArrayOperatorsMixin):
-    """``buffer.obs`` or ``buffer.obs_next``: indexed by slots as an array of all of them is, and only to be read.
+    """Read-only array-like of all observations, indexed by slot: ``buffer.obs`` or ``buffer.obs_next``.
 
-    Every look unpacks what it asks for. What NumPy or a method of arrays does with all of it, ``buffer.obs.mean()``,
-    unpacks everything first. Where observations are dicts, their keys are attributes and string indices, as in a
-    ``Batch``.
+    Indexing unpacks the indexed observations. NumPy functions and array methods, such as ``buffer.obs.mean()``, unpack
+    all of them. Keys of dict observations are attributes and string indices, as in a ``Batch``.
     """
 
     def __init__(self, buffer: SlotBuffer, name: str, path: tuple[str, ...] = ()) -> None:
@@ -43,7 +46,9 @@ class StoredObservations(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
-            self._part_of(self._buffer.get(np.zeros(0, int), self._name, stack_num=1))[index]  # refuses what is no key
+            self._part_of(self._buffer.get(np.zeros(0, int), self._name, stack_num=1))[
+                index
+            ]  # raises KeyError for an unknown key
             return StoredObservations(self._buffer, self._name, (*self._path, index))
         return self._part_of(self._buffer.get(index, self._name, stack_num=1))
 
@@ -65,7 +70,7 @@ class StoredObservations(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Slots of the buffer, and the shape of what each has."""
+        """Number of slots, followed by the shape of an observation."""
         return (len(self), *self[np.zeros(0, int)].shape[1:])
 
     @property
@@ -75,13 +80,13 @@ class StoredObservations(NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What came."""
+        """Dtype of the stored observations."""
         dtype: np.dtype[Any] = self[np.zeros(0, int)].dtype
         return dtype
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
-            raise ValueError("observations are packed: an array of them is always a new one; leave out copy=False")
+            raise ValueError("observations are unpacked into a new array: copy=False is not possible; leave it out")
         return np.asarray(self[:], dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
@@ -98,56 +103,55 @@ class StoredObservations(NDArrayOperatorsMixin):
 
 
 OBSERVATIONS = ("obs", "obs_next")
-ROWS_AT_ONCE = 64  # are read together where steps are moved from another buffer
+ROWS_AT_ONCE = 64  # rows read together when steps are copied from another buffer
 Added = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 
 
 class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without types
-    """What Tianshou's buffers get in front of them, so that their observations are in an ``ObservationStore``.
+    """Mixin that stores the observations of a Tianshou buffer in an ``ObservationStore``.
 
-    In Tianshou's own arrays, the ``_meta`` of a buffer, the place of ``obs`` is taken by the number that the step has
-    in the store (0 where there is none), and ``obs_next`` is not there. All else stays Tianshou's: the other arrays,
-    the order of slots, what is drawn.
+    In ``buffer._meta``, Tianshou's arrays, ``obs`` has the number of each step in the store (0 for an empty slot), and
+    ``obs_next`` is missing. Everything else is Tianshou's: the other arrays, the order of slots, the draws.
     """
 
     _observations: ObservationStore
     _first_stream = 0
-    _is_part = False  # of a vector buffer, which then has the store
+    _is_part = False  # whether a vector buffer owns the store
 
-    def keep_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: str) -> None:
-        """Begin a store for so many steps of each stream; Tianshou's constructor has run."""
+    def init_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: str) -> None:
+        """Create a store for ``sizes[i]`` steps of stream i. Call it after Tianshou's constructor."""
         stack_num: int = self.options["stack_num"]
         self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
-        self._keeps_last_frame: bool = self.options["save_only_last_obs"]
-        self._save_obs_next = self._save_only_last_obs = False  # what Tianshou has to do with the numbers
+        self._stores_last_frame: bool = self.options["save_only_last_obs"]
+        self._save_obs_next = self._save_only_last_obs = False  # Tianshou must store the numbers unchanged
 
     @property
     def memories(self) -> tuple[ReplayMemory, ...]:
-        """What holds the observations: nothing before the first step, then one memory, or one an environment.
+        """The memories with the observations: none before the first step, then one for all environments.
 
-        They go apart once some of the environments step without the others.
+        Once some environments step without the others, each environment gets a separate memory.
         """
         return self._observations.memories
 
     @property
     def memory(self) -> ReplayMemory:
-        """The one that holds the observations; ``InvalidSettingsError`` where there is none yet, or more than one."""
+        """The memory with the observations; raises ``InvalidSettingsError`` unless there is exactly one."""
         if len(self.memories) != 1:
             raise InvalidSettingsError(
-                f"memory is asked of a buffer that has {len(self.memories)}: there is none before the first step, and "
-                "one an environment once these step apart; take memories"
+                f"the buffer has {len(self.memories)} memories: there is none before the first step, and one per "
+                "environment once environments step separately; use buffer.memories"
             )
         return self.memories[0]
 
     def add(self, batch: Any, buffer_ids: Any = None) -> Added:
-        """Add a step of one or several environments as Tianshou does; ``obs_next`` is taken whatever is kept of it.
+        """Add one step of one or several environments; ``obs_next`` is always stored.
 
         Raises ``InvalidStepError`` before anything is stored.
         """
         if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
-            return cast(Added, super().add(batch, buffer_ids))  # refuses it
+            return cast(Added, super().add(batch, buffer_ids))  # raises Tianshou's error
         streams, is_one = self._streams_that_step(buffer_ids)
-        step = Step(
+        step = ObservationStep(
             self._frames(batch.obs, is_one),
             self._frames(batch.get("obs_next"), is_one),
             *(np.asarray(batch[key], bool).reshape(len(streams)) for key in ("terminated", "truncated")),
@@ -160,23 +164,23 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         return cast(Added, super().add(numbered, buffer_ids))
 
     def sample(self, batch_size: int | None) -> tuple[Batch, npt.NDArray[Any]]:
-        """Draw a batch as Tianshou does, by the same generator: its transitions, and their slots."""
+        """Sample a batch with Tianshou's generator; return its transitions and their slots."""
         self._observations.batch_size = batch_size or 0
         return cast("tuple[Batch, npt.NDArray[Any]]", super().sample(batch_size))
 
     def get(
         self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None
     ) -> Batch | npt.NDArray[Any]:
-        """Give what is stored under ``key`` in these slots, stacked as Tianshou does; see ``__getitem__``."""
+        """Return the values of ``key`` in these slots, stacked as Tianshou does."""
         if key not in OBSERVATIONS or not self.memories:
             return super().get(index, key, default_value, stack_num)
         return self._pair(index, stack_num)[key == "obs_next"]
 
     def __getitem__(self, index: Any) -> Batch:
-        """Give the transitions in these slots, as a buffer of Tianshou does, in fresh arrays.
+        """Return the transitions in these slots in new arrays.
 
-        ``obs_next`` is what the step led to, whether or not the buffer was told to ignore it: at the end of an episode
-        its last observation, stacked as any other. ``obs`` is what came, also where slots before it are gone.
+        ``obs_next`` is the true next observation, also with ``ignore_obs_next``: at the end of an episode its last
+        observation, stacked like the others. ``obs`` is exact even if the previous slots are overwritten.
         """
         if isinstance(index, slice):
             index = self._slots_of(index)
@@ -194,14 +198,14 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         return super().__getattr__(key)
 
     def reset(self, keep_statistics: bool = False) -> None:
-        """Forget every step. With ``keep_statistics`` episodes go on: what is sampled of them keeps its history."""
+        """Remove all steps. With ``keep_statistics``, open episodes continue and keep their frame history."""
         super().reset(keep_statistics)
         if self.memories and not keep_statistics and not self._is_part:
             self._observations.clear()
             self._meta["obs"][:] = 0
 
     def update(self, buffer: Any) -> npt.NDArray[Any]:
-        """Add all steps of another buffer, Tianshou's or one of these, and give the slots that they are in now."""
+        """Add all steps of another buffer, Tianshou's or one of these; return their slots in this buffer."""
         knows_next = buffer._observations.knows_next if isinstance(buffer, NumberedSlots) else buffer._save_obs_next
         stack_num, buffer.stack_num = buffer.stack_num, 1
         try:
@@ -213,16 +217,18 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         finally:
             buffer.stack_num = stack_num
         fields = {key: buffer._meta[key] for key in buffer._meta.get_keys() if key != "obs_next"}
-        indices: npt.NDArray[Any] = super().update(_Moved(slots, Batch({**fields, "obs": numbers})))
+        indices: npt.NDArray[Any] = super().update(_MovedSteps(slots, Batch({**fields, "obs": numbers})))
         return indices
 
     def set_batch(self, batch: Any) -> None:
-        """Take all of a batch, one step a slot, in the place of what is there; observations are copied."""
+        """Replace all steps by those of a batch, one step per slot; observations are copied."""
         if self._is_part:
-            raise InvalidSettingsError("set_batch is asked of a part of a vector buffer: set the batch of the whole")
+            raise InvalidSettingsError(
+                "set_batch was called on a part of a vector buffer: call it on the vector buffer"
+            )
         numbers_here = self._meta.get("obs")
-        super().set_batch(batch)  # refuses what it refuses
-        if "obs" not in batch.get_keys() or batch.obs is numbers_here:  # a batch that was read off this buffer
+        super().set_batch(batch)  # raises Tianshou's errors
+        if "obs" not in batch.get_keys() or batch.obs is numbers_here:  # the batch was read from this buffer
             return
         self._observations.clear()
         streams = list(range(len(self._observations.sizes)))
@@ -233,52 +239,52 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         super().set_batch(Batch({**kept, "obs": numbers}))
 
     def hasnull(self) -> bool:
-        """Whether a value is missing; Tianshou's trainers ask this after every collect.
+        """Return whether a value is missing; Tianshou's trainers call this after every collect.
 
-        No observation is looked at unless one came that was NaN; Tianshou's buffer copies all of them to see.
+        Observations are unpacked only if one with NaN was ever added. Tianshou's buffer copies all of them.
         """
         if not self.memories or self._observations.had_nan:
             return bool(super().hasnull())
-        fields = _that_may_be_null(self._meta)
+        fields = _nullable_fields(self._meta)
         return bool(fields.get_keys()) and bool(fields[self.sample_indices(0)].hasnull())
 
     def __getstate__(self) -> dict[str, Any]:
-        """All of it, observations packed; a part of a vector buffer leaves what they share to that."""
+        """Return the state with packed observations; parts of a vector buffer leave the shared store out."""
         shared = {"_observations": None, "_meta": Batch()} if self._is_part else {}
         return self.__dict__ | shared
 
     def _numbered(self, streams: list[int], batch: Any, knows_next: bool = True) -> npt.NDArray[np.uint32]:
-        """Store the observations of a batch: a step of each of several streams, or steps of one that follow."""
+        """Store a batch's observations: one step per stream, or consecutive steps of one. Return their numbers."""
         obs, obs_next = (_tree(batch.get(key)) for key in OBSERVATIONS)
         obs_next = obs_next if knows_next else None
         ends = [np.asarray(batch[key], bool) for key in ("terminated", "truncated")]
         steps = [np.s_[:]] if len(streams) > 1 else [np.s_[at : at + 1] for at in range(len(batch))]
-        added = [self._observations.add(streams, Step(obs, obs_next, *ends).of(step)) for step in steps]
+        added = [self._observations.add(streams, ObservationStep(obs, obs_next, *ends).of(step)) for step in steps]
         return np.concatenate(added)
 
     def _slots_of(self, index: slice) -> npt.NDArray[Any]:
-        """The slots of a slice, as Tianshou has them: of all, the oldest step's first."""
+        """Return the slots of a slice; ``[:]`` gives all slots, oldest step first, as in Tianshou."""
         slots: npt.NDArray[Any] = self.sample_indices(0) if index == slice(None) else self._indices[: len(self)][index]
         return slots
 
     def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        """The streams of a call of ``add``, and whether what comes is of one environment without an axis for it."""
+        """Return the streams of an ``add`` call, and whether the step has no axis for environments."""
         return [self._first_stream], buffer_ids is None
 
     def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.full(len(slots), self._first_stream)
 
     def _frames(self, observations: Any, is_one: bool) -> Any:
-        """Observations as the store takes them, ``(n, *shape)``: the newest of each stack where only that is kept."""
+        """Return observations as ``(n, *shape)``; with ``save_only_last_obs`` the newest frame of each stack."""
         if (arrays := _tree(observations)) is None:
             return None
         if is_one:
             arrays = map_arrays(lambda part: part[None], arrays)
-        return map_arrays(lambda part: part[:, -1], arrays) if self._keeps_last_frame else arrays
+        return map_arrays(lambda part: part[:, -1], arrays) if self._stores_last_frame else arrays
 
     def _pair(self, index: Any, stack_num: int | None) -> tuple[Any, Any]:
-        """``obs`` and ``obs_next`` of these slots."""
-        self._meta["obs"]  # KeyError first where nothing came, so that np.array([buffer]) is an array of objects
+        """Return ``obs`` and ``obs_next`` of these slots."""
+        self._meta["obs"]  # KeyError for an empty buffer, so that np.array([buffer]) is an array of objects
         slots = np.asarray(self._indices[index])
         stack_num = self.stack_num if stack_num is None else stack_num
         obs, obs_next = self._flat_pair(slots.ravel(), stack_num)
@@ -286,7 +292,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
 
     def _flat_pair(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
         observations = self._observations
-        if not observations.knows_next:  # then it is the next slot's observation, as in Tianshou
+        if not observations.knows_next:  # obs_next is the next slot's observation, as in Tianshou
             return self._stacked(slots, stack_num), self._stacked(self.next(slots), stack_num)
         if stack_num <= observations.stack:
             return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)
@@ -296,7 +302,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         return obs, obs_next
 
     def _stacked(self, slots: npt.NDArray[Any], stack_num: int) -> Any:
-        """The observations of these slots, and where they are deeper than the store's, of those before them."""
+        """Return stacked observations of these slots; stacks deeper than the store's also use the previous slots."""
         observations = self._observations
         if stack_num <= observations.stack:
             return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)[0]
@@ -308,10 +314,10 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
 
 
 class PrioritizedNumberedSlots(NumberedSlots):
-    """The same in front of a buffer with priorities."""
+    """``NumberedSlots`` for a buffer with priorities."""
 
     def __getitem__(self, index: Any) -> Batch:
-        """Give the transitions in these slots with their importance weights, as Tianshou computes them."""
+        """Return the transitions in these slots with Tianshou's importance weights."""
         if isinstance(index, slice):
             index = self._slots_of(index)
         batch = super().__getitem__(index)
@@ -321,11 +327,11 @@ class PrioritizedNumberedSlots(NumberedSlots):
 
 
 class NumberedSlotsOfParts(NumberedSlots):
-    """The same in front of a buffer that has a part for each environment."""
+    """``NumberedSlots`` for a buffer with one part per environment."""
 
     def share_observations(self, frame_stack: int | None, threads: int, storage: str) -> None:
-        """Begin one store for all parts; Tianshou's constructor has run."""
-        self.keep_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
+        """Create one store for all parts. Call it after Tianshou's constructor."""
+        self.init_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
         for stream, part in enumerate(self.buffers):
             part._observations, part._first_stream, part._is_part = self._observations, stream, True
 
@@ -348,8 +354,8 @@ class NumberedSlotsOfParts(NumberedSlots):
             self._set_batch_for_children()
 
 
-class _Moved:
-    """Steps on their way from one buffer to another, as Tianshou's ``update`` reads a buffer."""
+class _MovedSteps:
+    """Steps to copy, with the interface that Tianshou's ``update`` needs of a buffer."""
 
     def __init__(self, slots: npt.NDArray[Any], meta: Batch) -> None:
         self._slots, self._meta, self.stack_num = slots, meta, 1
@@ -361,11 +367,11 @@ class _Moved:
         return self._slots
 
 
-def _that_may_be_null(batch: Batch) -> Batch:
-    """The arrays of a batch, and of those in it, that are not of integers or booleans."""
+def _nullable_fields(batch: Batch) -> Batch:
+    """Return the arrays of a batch, nested ones included, that are not integers or booleans."""
     fields = Batch()
     for key, value in batch.items():
-        kept = _that_may_be_null(value) if isinstance(value, Batch) else value
+        kept = _nullable_fields(value) if isinstance(value, Batch) else value
         has_none = not kept.get_keys() if isinstance(kept, Batch) else _is_of_integers(kept)
         if not has_none:
             fields.__dict__[key] = kept
@@ -377,31 +383,39 @@ def _is_of_integers(value: Any) -> bool:
 
 
 def _tree(observations: Any) -> Any:
-    """Observations as arrays, or dicts of them; ``None`` where there are none."""
+    """Return observations as arrays or dicts of arrays; ``None`` if there are none."""
     if isinstance(observations, Batch):
         observations = observations.to_dict() or None
     return None if observations is None else map_arrays(np.asarray, observations)
 
 
 def _shaped(observations: Any, shape: tuple[int, ...]) -> Any:
-    """Observations ``(n, ...)`` behind the axes of the index that asked for them; dicts as Tianshou has them."""
+    """Return observations ``(n, ...)`` with ``shape`` instead of the first axis; dicts become a ``Batch``."""
     shaped = map_arrays(lambda part: part.reshape(*shape, *part.shape[1:]), observations)
     return Batch(shaped) if isinstance(shaped, dict) else shaped
 
 
 class ReplayBuffer(NumberedSlots):
-    """What Tianshou's collectors and algorithms take for one environment.
+    """Tianshou's ``ReplayBuffer`` for one environment, with packed observations.
 
-    The arguments up to ``random_seed`` are Tianshou's. ``stack_num`` of 1 takes observations as they come, of which the
-    memory keeps each frame once where they are stacks. More stacks single frames, those that come or, with
-    ``save_only_last_obs``, the newest of each stack that comes. ``ignore_obs_next`` saves nothing here and loses
-    nothing: what a step led to is kept as one frame more in an episode.
+    ::
 
-    ``frame_stack``: of how many frames observations are stacks, where the buffer stacks none; ``None`` finds out.
-    ``threads``: how many unpack a batch. ``storage``: ``"packed"``, or ``"raw"`` for frames as they are, each once.
+        from framestow.integrations.tianshou import ReplayBuffer
 
-    Raises ``InvalidSettingsError`` for what cannot work, ``InvalidStepError``, before it is stored, for observations
-    that are not numbers, or of another shape or dtype than those before.
+        buffer = ReplayBuffer(size=1_000_000, stack_num=4, save_only_last_obs=True, ignore_obs_next=True)
+
+    Same as Tianshou's buffer: the arguments up to ``random_seed``, slots, draws and batches.
+
+    Different: each frame is stored once, also with ``stack_num=1``. ``obs_next`` is always the true next observation,
+    also with ``ignore_obs_next``, which saves no memory here.
+
+    Arguments:
+        frame_stack: frames per observation with ``stack_num=1``; ``None`` detects it.
+        threads: number of threads that unpack a batch.
+        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+
+    Raises ``InvalidSettingsError`` for invalid settings. ``add`` raises ``InvalidStepError``, before anything is
+    stored, for observations that are not numbers or whose shape or dtype changes.
     """
 
     def __init__(
@@ -418,11 +432,11 @@ class ReplayBuffer(NumberedSlots):
         storage: str = "packed",
     ) -> None:
         TianshouBuffer.__init__(self, size, stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed)
-        self.keep_observations([self.maxsize], frame_stack, threads, storage)
+        self.init_observations([self.maxsize], frame_stack, threads, storage)
 
 
 class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  # type: ignore[misc]
-    """A ``ReplayBuffer`` that draws by priority, as Tianshou's does; arguments as of both."""
+    """Tianshou's ``PrioritizedReplayBuffer`` for one environment, with the arguments of ``ReplayBuffer``."""
 
     def __init__(
         self,
@@ -452,11 +466,11 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  #
             sample_avail=sample_avail,
             random_seed=random_seed,
         )
-        self.keep_observations([self.maxsize], frame_stack, threads, storage)
+        self.init_observations([self.maxsize], frame_stack, threads, storage)
 
 
 class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[misc]
-    """What Tianshou's collectors and algorithms take for several environments; ``kwargs`` are ``ReplayBuffer``'s."""
+    """Tianshou's ``VectorReplayBuffer`` for several environments; ``kwargs`` are arguments of ``ReplayBuffer``."""
 
     def __init__(
         self,
@@ -479,7 +493,7 @@ class PrioritizedVectorReplayBuffer(
     NumberedSlotsOfParts,
     TianshouPrioritizedVector,  # type: ignore[misc]
 ):
-    """A ``VectorReplayBuffer`` that draws by priority, as Tianshou's does; ``kwargs`` are its parts'."""
+    """Tianshou's ``PrioritizedVectorReplayBuffer``; ``kwargs`` are arguments of ``PrioritizedReplayBuffer``."""
 
     def __init__(
         self,
@@ -498,7 +512,7 @@ class PrioritizedVectorReplayBuffer(
 
 
 class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[misc]
-    """Episodes that move into ``main_buffer``, a ``ReplayBuffer`` of this module's, when they end."""
+    """Tianshou's ``CachedReplayBuffer``: moves episodes into ``main_buffer``, a `ReplayBuffer`, when they end."""
 
     def __init__(
         self,
@@ -512,8 +526,8 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
     ) -> None:
         if not isinstance(main_buffer, ReplayBuffer) or cached_buffer_num < 1:
             raise InvalidSettingsError(
-                f"main_buffer is a {type(main_buffer).__name__}, cached_buffer_num {cached_buffer_num}: they must be a "
-                "ReplayBuffer of framestow.integrations.tianshou and at least 1"
+                f"main_buffer is a {type(main_buffer).__name__}, cached_buffer_num is {cached_buffer_num}: main_buffer "
+                "must be a ReplayBuffer of framestow.integrations.tianshou, and cached_buffer_num at least 1"
             )
         cached = [ReplayBuffer(max_episode_length, **main_buffer.options) for _ in range(cached_buffer_num)]
         ReplayBufferManager.__init__(self, [main_buffer, *cached])
@@ -523,10 +537,10 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
 
     def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
         streams = range(self.cached_buffer_num) if buffer_ids is None else buffer_ids
-        return [int(stream) + 1 for stream in streams], False  # the main buffer's is the first
+        return [int(stream) + 1 for stream in streams], False  # stream 0 is the main buffer
 
 
 def _part_size(total_size: int, buffer_num: int) -> int:
     if buffer_num < 1:
-        raise InvalidSettingsError(f"buffer_num is {buffer_num}: a vector buffer has at least 1 part")
+        raise InvalidSettingsError(f"buffer_num is {buffer_num}: it must be at least 1, the number of environments")
     return -(-total_size // buffer_num)

@@ -1,4 +1,8 @@
-"""Observations of several streams, by stream and number."""
+"""``ObservationStore``: the observations of several streams, by stream and step number.
+
+While all streams step together, one ``StreamGroup`` stores them in one memory. Once a stream steps without the others,
+each stream gets its own group.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +25,29 @@ from framestow.replay.memory import ReplayMemory
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Pair = tuple[Any, Any]
-"""Observations and next observations: an array ``(n, ...)``, or dicts of them made like the observation."""
+"""Observations and next observations: an array ``(n, ...)`` or dict of arrays each."""
 
 
-class Step(NamedTuple):
-    """One step of some streams: observations ``(num_envs, *shape)``, the next ones perhaps not known."""
+class ObservationStep(NamedTuple):
+    """One step of some streams: observations ``(num_envs, *shape)``; the next ones may be unknown (``None``)."""
 
     observation: Any
     next_observation: Any | None
     terminated: Flags
     truncated: Flags
 
-    def of(self, streams: Any) -> Step:
-        """The same step of some of its streams, copied."""
+    def of(self, streams: Any) -> ObservationStep:
+        """Return a copy of the step for some of its streams."""
 
         def taken(part: Any) -> Any:
             return None if part is None else map_arrays(lambda array: array[streams].copy(), part)
 
-        return Step(taken(self[0]), taken(self[1]), taken(self[2]), taken(self[3]))
+        return ObservationStep(taken(self[0]), taken(self[1]), taken(self[2]), taken(self[3]))
 
 
 @dataclass(frozen=True)
-class LaneSettings:
-    """What a lane is made by: see ``ObservationStore``."""
+class StreamGroupSettings:
+    """Settings of a ``StreamGroup``, named as in ``ObservationStore``; creates its memory when called."""
 
     space: Any
     size: int
@@ -54,7 +58,7 @@ class LaneSettings:
     num_envs: int
 
     def __call__(self, space: Any, depth: int, padding: StackPadding) -> ReplayMemory:
-        """Make a memory of ``size`` steps of each stream; they have observations and flags alone."""
+        """Return a memory for ``size`` steps of each stream, with observations and flags only."""
         return ReplayMemory(
             self.size * self.num_envs,
             space,
@@ -62,48 +66,51 @@ class LaneSettings:
             stack=max(depth, self.stack),
             stack_padding=padding,
             num_envs=self.num_envs,
-            seed=0,  # nothing is ever drawn: the library draws
+            seed=0,  # unused: Tianshou draws
             threads=self.threads,
             storage=self.storage,
         )
 
 
-class Lane:
-    """Observations of streams that step together: in every step all of them, or none.
+class StreamGroup:
+    """The observations of streams that always step together.
 
-    A step of all of them is a *row*; rows are numbered from ``first_row``. Where ``settings.stack`` is more than 1 the
-    streams give single frames, and observations are stacks of so many of them. Otherwise they are what came.
+    A *row* is one step of all streams. Rows are numbered from ``first_row``. If ``settings.stack`` is more than 1, the
+    streams deliver single frames, and observations are stacks of them.
 
-    A row whose next observations did not come waits until those of the next row tell them. While it waits, and where
-    its episode ended, nobody knows them: the observation stands for them, as in Tianshou, its newest frame repeated.
+    A row without next observations waits for the next row, whose observations they are. For a waiting row, and at the
+    end of an episode, the next observation is unknown. As in Tianshou it is then the observation, with its newest frame
+    repeated.
     """
 
     def __init__(
-        self, settings: LaneSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
+        self, settings: StreamGroupSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
     ) -> None:
         self._settings, self._first_row = settings, first_row
         self._steps = PairedSteps(settings, settings.space, layouts=_layouts(settings, first_layout))
-        self._waiting: Step | None = None
+        self._waiting: ObservationStep | None = None
 
     @property
     def memory(self) -> ReplayMemory:
-        """What holds the rows."""
+        """The memory with the rows."""
         return self._steps.memory
 
     @property
     def num_rows(self) -> int:
-        """Number of the row that comes next."""
+        """Number of the next row."""
         return self._first_row + self._steps.num_rows + (self._waiting is not None)
 
     @property
     def oldest_row(self) -> int:
-        """Number of the oldest row that is held."""
+        """Number of the oldest stored row."""
         return self._first_row + self._steps.oldest_row
 
-    def add(self, step: Step) -> None:
-        """Store a row; raises ``InvalidStepError`` before it is stored."""
+    def add(self, step: ObservationStep) -> None:
+        """Store a row; raise ``InvalidStepError`` before anything is stored."""
         if self._waiting is not None:
-            self._feed(self._waiting._replace(next_observation=self._following(self._waiting, step.observation)))
+            self._feed(
+                self._waiting._replace(next_observation=self._next_observation_of(self._waiting, step.observation))
+            )
             self._waiting = None
         if step.next_observation is None:
             self._waiting = step.of(np.s_[:])
@@ -111,106 +118,112 @@ class Lane:
             self._feed(step)
 
     def pairs(self, rows: Indices, streams: Indices) -> Pair:
-        """Give the observations and next observations of these rows and streams, ``(n,)`` each, all of them held."""
+        """Return the observations and next observations of these stored rows and streams, ``(n,)`` each."""
         if self._waiting is None or not (waits := rows == self.num_rows - 1).any():
-            return self._held_pairs(rows, streams)
-        shown = map_arrays(lambda part: part[streams[waits]], self._shown())
+            return self._stored_pairs(rows, streams)
+        waiting = map_arrays(lambda part: part[streams[waits]], self._waiting_observation())
         if waits.all():
-            return shown, shown
-        held = self._held_pairs(rows[~waits], streams[~waits])
-        merged = [map_arrays(lambda now, part: _merged(waits, now, part), shown, each) for each in held]
+            return waiting, waiting
+        stored = self._stored_pairs(rows[~waits], streams[~waits])
+        merged = [map_arrays(lambda new, part: _merged(waits, new, part), waiting, each) for each in stored]
         return merged[0], merged[1]
 
-    def alone(self, stream: int) -> Lane:
-        """Give a lane of its own to one of the streams, with all that it has here under the same numbers."""
+    def split_off(self, stream: int) -> StreamGroup:
+        """Return a new group with one of the streams and all its stored rows, under the same numbers."""
         oldest = self._steps.oldest_row
         rows = np.arange(oldest, self._steps.num_rows)
-        lane = Lane(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
+        group = StreamGroup(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
         for first in range(0, len(rows), 64):
             indices = self._steps.indices(rows[first : first + 64], stream)
             batch = self.memory.get(indices)
-            lane._take(batch.observation, batch.next_observation, batch.terminated, batch.truncated, self)
-        lane._waiting = None if self._waiting is None else self._waiting.of([stream])
-        return lane
+            group._copy_steps(batch.observation, batch.next_observation, batch.terminated, batch.truncated, self)
+        group._waiting = None if self._waiting is None else self._waiting.of([stream])
+        return group
 
-    def _take(self, observation: Any, next_observation: Any, terminated: Flags, truncated: Flags, old: Lane) -> None:
-        """Store what another lane's memory gave of one stream, ``(n, stack, *frame)`` each."""
+    def _copy_steps(
+        self, observation: Any, next_observation: Any, terminated: Flags, truncated: Flags, old: StreamGroup
+    ) -> None:
+        """Store steps of one stream read from the memory of group ``old``, ``(n, stack, *frame)`` each."""
         if not self._steps.num_rows:
-            self._take_history(observation, old)
-        came, came_next = map(old._steps.layout.as_came, (observation, next_observation))
+            self._copy_history(observation, old)
+        observations, next_observations = map(old._steps.layout.to_library, (observation, next_observation))
         for at in range(len(terminated)):
             one = np.s_[at : at + 1]
-            self._feed(Step(came, came_next, terminated, truncated).of(one))
+            self._feed(ObservationStep(observations, next_observations, terminated, truncated).of(one))
 
-    def _take_history(self, observation: Any, old: Lane) -> None:
-        """Store the frames before the first step that is taken over, as steps that nobody has a number of."""
+    def _copy_history(self, observation: Any, old: StreamGroup) -> None:
+        """Store the frames before the first copied step, as steps without a number."""
         depth = old.memory.stack
-        for shown in range(1, depth):
+        for num_frames in range(1, depth):
             windows = [
                 map_arrays(lambda part, n=n: _padded(part[:1], n, old._steps.layout.padding), observation)
-                for n in (shown, shown + 1)
+                for n in (num_frames, num_frames + 1)
             ]
             ongoing = np.zeros(1, bool)
-            before, after = map(old._steps.layout.as_came, windows)
-            self._feed(Step(before, after, ongoing, ongoing))
+            before, after = map(old._steps.layout.to_library, windows)
+            self._feed(ObservationStep(before, after, ongoing, ongoing))
         self._first_row -= depth - 1
 
-    def _feed(self, step: Step) -> None:
-        nothing = np.zeros(self._settings.num_envs)
+    def _feed(self, step: ObservationStep) -> None:
+        zeros = np.zeros(self._settings.num_envs)
         self._steps.add(
-            step.observation, nothing.astype(int), nothing, step.terminated, step.truncated, step.next_observation
+            step.observation, zeros.astype(int), zeros, step.terminated, step.truncated, step.next_observation
         )
 
-    def _held_pairs(self, rows: Indices, streams: Indices) -> Pair:
+    def _stored_pairs(self, rows: Indices, streams: Indices) -> Pair:
         batch = self.memory.get(self._steps.indices(rows - self._first_row, streams))
         if self._settings.stack > 1:
             return batch.observation, batch.next_observation
         layout = self._steps.layout
-        return layout.as_came(batch.observation), layout.as_came(batch.next_observation)
+        return layout.to_library(batch.observation), layout.to_library(batch.next_observation)
 
-    def _following(self, waiting: Step, observation: Any) -> Any:
-        """The next observation of each stream of a row that waited: the one that has come, unless its episode ended."""
+    def _next_observation_of(self, waiting: ObservationStep, observation: Any) -> Any:
+        """Return the next observations of a waiting row: ``observation``, unless a stream's episode ended."""
         ended = waiting.terminated | waiting.truncated
         return map_arrays(
-            lambda own, next_: _merged(ended, own[ended], next_[~ended]), self._moved_on(waiting), observation
+            lambda last, new: _merged(ended, last[ended], new[~ended]),
+            self._repeat_newest_frame(waiting),
+            observation,
         )
 
-    def _moved_on(self, waiting: Step) -> Any:
-        """The observation moved on by its newest frame, which any layout can have for a next one."""
+    def _repeat_newest_frame(self, waiting: ObservationStep) -> Any:
+        """Return the observation shifted by one frame, with its newest frame repeated."""
         layout = self._steps.layout
         stacks = layout.stacks_of(layout.arrays_of(waiting.observation, self._settings.num_envs))
-        moved = [np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks]
-        return layout.as_came(layout.spec.arranged(moved) if isinstance(layout.spec, ObservationSpec) else moved[0])
+        shifted = [np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks]
+        if isinstance(layout.spec, ObservationSpec):
+            return layout.to_library(layout.spec.arranged(shifted))
+        return layout.to_library(shifted[0])
 
-    def _shown(self) -> Any:
-        """The observation of the row that waits, of every stream."""
+    def _waiting_observation(self) -> Any:
+        """Return the observation of the waiting row, of every stream."""
         assert self._waiting is not None
-        came = self._waiting.observation
+        observation = self._waiting.observation
         if self._settings.stack == 1:
-            return came
-        goes_on = self.memory.open_episodes
-        begun = map_arrays(lambda part: np.repeat(part[:, None], self._settings.stack, 1), came)
+            return observation
+        is_open = self.memory.open_episodes
+        first = map_arrays(lambda part: np.repeat(part[:, None], self._settings.stack, 1), observation)
         return map_arrays(
-            lambda new, now: _merged(goes_on, now[goes_on], new[~goes_on]), begun, self.memory.observations()
+            lambda new, now: _merged(is_open, now[is_open], new[~is_open]), first, self.memory.observations()
         )
 
 
-def _layouts(settings: LaneSettings, first: ObservationLayout | None) -> list[ObservationLayout]:
-    """How observations may be stacks, in the order in which that is tried."""
+def _layouts(settings: StreamGroupSettings, first: ObservationLayout | None) -> list[ObservationLayout]:
+    """Return the possible layouts, in the order in which they are tried."""
     depth = 1 if settings.stack > 1 else settings.frame_stack
     layouts = list(layouts_to_try(settings.space) if depth is None else layouts_of_depth(settings.space, depth))
     return sorted(layouts, key=lambda layout: layout != first)
 
 
 def _merged(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give one array with ``these`` where ``at`` holds, and ``others`` elsewhere."""
+    """Return one array with ``these`` where ``at`` is true, and ``others`` elsewhere."""
     merged = np.empty((len(at), *these.shape[1:]), these.dtype)
     merged[at], merged[~at] = these, others
     return merged
 
 
 def _padded(stack: npt.NDArray[Any], num_frames: int, padding: StackPadding) -> npt.NDArray[Any]:
-    """Give stacks ``(n, depth, *frame)`` as they were when only the first ``num_frames`` of their frames were there."""
+    """Return stacks ``(n, depth, *frame)`` as they were after the first ``num_frames`` of their frames."""
     depth = stack.shape[1]
     padded = np.empty_like(stack)
     padded[:, depth - num_frames :] = stack[:, :num_frames]
@@ -219,74 +232,74 @@ def _padded(stack: npt.NDArray[Any], num_frames: int, padding: StackPadding) -> 
 
 
 Numbers = npt.NDArray[np.uint32]
-NUMBERS = "biuf"  # kinds of dtypes
-ROWS_AT_ONCE = 64  # are unpacked together where so many are asked for as never before, a whole episode for instance
+NUMERIC_KINDS = "biuf"  # of dtypes
+ROWS_AT_ONCE = 64  # rows unpacked together for unusually large requests, such as a whole episode
 
 
 class ObservationStore:
-    """Observations and next observations of the newest steps of each of several streams.
+    """The observations and next observations of the newest steps of several streams.
 
-    The steps of a stream are numbered from 1 on; 0 is no step, and its observations are zeros. What observations are,
-    in shape and dtype, shows in the first one.
+    The steps of a stream are numbered from 1. Number 0 is no step; its observations are zeros. The first observation
+    defines the shape and dtype.
 
-    As long as all streams step together their observations are in one memory (``Lane``). Once some step without the
-    others, each stream goes on in a memory of its own, for no memory could hold the same number of steps of each.
+    While all streams step together, one memory stores all observations (``StreamGroup``). Once some step without the
+    others, each stream gets its own memory, because a memory stores the same number of steps of each stream.
 
     Arguments:
-        sizes: how many steps of each stream are kept.
-        stack: where more than 1, what comes are single frames, and observations are stacks of so many of them; the
-            first frame of an episode stands for those before it.
-        frame_stack: where ``stack`` is 1, of how many frames the observations that come are stacks; ``None`` finds out.
-        threads: how many unpack a batch.
+        sizes: number of steps to store, per stream.
+        stack: frames per observation if single frames are added; the first frame of an episode pads its first stacks.
+            1 if observations are added.
+        frame_stack: frames per added observation, if ``stack`` is 1; ``None`` detects it.
+        threads: number of threads that unpack a batch.
         storage: ``"packed"`` or ``"raw"``.
     """
 
     def __init__(self, sizes: Sequence[int], stack: int, frame_stack: int | None, threads: int, storage: str) -> None:
         if stack > 1 and frame_stack not in (None, 1):
             raise InvalidSettingsError(
-                f"frame_stack is {frame_stack} with stack_num {stack}: the buffer stacks single frames then; leave one "
-                "of them out"
+                f"frame_stack is {frame_stack} with stack_num {stack}: with stack_num the buffer stacks single frames; "
+                "leave one of them out"
             )
         self.sizes = tuple(sizes)
-        nothing = FrameSpec((1,))
-        self._settings = LaneSettings(nothing, max(sizes), stack, frame_stack, threads, storage, len(sizes))
+        placeholder = FrameSpec((1,))
+        self._settings = StreamGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
         if max(sizes):
-            self._settings(nothing, 1, "first_frame")  # refuses what cannot work, before anything comes
+            self._settings(placeholder, 1, "first_frame")  # raises for invalid settings before the first step
         self.clear()
 
     def clear(self) -> None:
-        """Forget every step."""
-        self._together: Lane | None = None
-        self._apart: dict[int, Lane] = {}
+        """Remove all steps."""
+        self._together: StreamGroup | None = None
+        self._apart: dict[int, StreamGroup] = {}
         self._form: Any = None
         self.knows_next = True
-        """Whether every step came with its next observation."""
+        """Whether all steps were added with their next observations."""
         self.batch_size = 0
-        """How many are asked for again and again: arrays for so many are kept, and none for larger numbers."""
+        """Usual number of requested steps. Output arrays are pooled for this number, not for larger ones."""
         self.had_nan = False
-        """Whether some of what came was NaN."""
+        """Whether an added observation had NaN."""
 
     @property
     def memories(self) -> tuple[ReplayMemory, ...]:
-        """What holds the steps: none before the first one, then one, or one of each stream that stepped."""
+        """The memories: none before the first step, then one, or one per stream that stepped."""
         if self._together is not None:
             return (self._together.memory,)
         return tuple(self._apart[stream].memory for stream in sorted(self._apart))
 
     @property
     def stack(self) -> int:
-        """Frames of an observation where single frames come."""
+        """Frames per observation if single frames are added."""
         return self._settings.stack
 
-    def add(self, streams: Sequence[int], step: Step) -> Numbers:
-        """Store a step of some streams, each at most once, and give their numbers.
+    def add(self, streams: Sequence[int], step: ObservationStep) -> Numbers:
+        """Store one step of some streams, each at most once; return the step numbers.
 
         Raises ``InvalidStepError`` before anything is stored.
         """
         step = self._checked(step)
-        self._make_lanes(streams)
+        self._make_groups(streams)
         self.knows_next &= step.next_observation is not None
-        map_arrays(self._look_for_nan, tuple(part for part in step[:2] if part is not None))
+        map_arrays(self._note_nan, tuple(part for part in step[:2] if part is not None))
         if self._together is not None:
             order = np.argsort(streams)
             self._together.add(step if (np.diff(order) == 1).all() else step.of(order))
@@ -298,77 +311,77 @@ class ObservationStore:
         return numbers
 
     def pairs(self, streams: Indices, numbers: npt.NDArray[Any], stack: int) -> Pair:
-        """Give the observations and next observations of these steps, ``(n,)``, in arrays that share nothing.
+        """Return the observations and next observations of these steps, ``(n,)``, in arrays that share no memory.
 
-        ``stack``: frames of an observation, at most those of the store; with 1 they have no axis for them.
+        ``stack``: frames per observation, at most those of the store; with 1 there is no stack axis.
         """
         rows = numbers.astype(np.int64) - 1
         is_usual = len(rows) <= ROWS_AT_ONCE or len(rows) == self.batch_size
         if is_usual and self._together is not None and (rows >= self._together.oldest_row).all():
             pair = self._together.pairs(rows, streams)
         else:
-            pair = self._scattered(rows, streams)
-        return self._given(pair[0], stack), self._given(pair[1], stack)
+            pair = self._gather_pairs(rows, streams)
+        return self._as_requested(pair[0], stack), self._as_requested(pair[1], stack)
 
-    def _given(self, came: Any, stack: int) -> Any:
-        """Observations in the caller's order of keys, numbers without an axis, stacks as deep as was asked.
+    def _as_requested(self, observations: Any, stack: int) -> Any:
+        """Return copies of observations with ``stack`` frames, in the form of the first observation.
 
-        Arrays of their own, in C order: those of the memory share frames, and are lent again.
+        Copies, because the memory's arrays share frames and are reused.
         """
         if self.stack > 1:
-            came = map_arrays(lambda part: part[:, -1] if stack == 1 else part[:, -stack:], came)
-        return _arranged_as(self._form, map_arrays(lambda part: np.array(part, order="C"), came))
+            observations = map_arrays(lambda part: part[:, -1] if stack == 1 else part[:, -stack:], observations)
+        return _in_form(self._form, map_arrays(lambda part: np.array(part, order="C"), observations))
 
-    def _scattered(self, rows: Indices, streams: Indices) -> Pair:
-        """What the lanes have of these steps, each at its place; zeros for those that are none, or gone."""
-        lanes = self._apart if self._together is None else {0: self._together}
-        lane_of, stream_in_lane = (streams, 0 * streams) if self._together is None else (0 * streams, streams)
+    def _gather_pairs(self, rows: Indices, streams: Indices) -> Pair:
+        """Collect pairs from several groups; evicted steps and number 0 are zeros."""
+        groups = self._apart if self._together is None else {0: self._together}
+        group_of, stream_in_group = (streams, 0 * streams) if self._together is None else (0 * streams, streams)
         pair: list[Any] = []
-        for stream, lane in lanes.items():
-            here = np.flatnonzero((lane_of == stream) & (rows >= lane.oldest_row))
+        for stream, group in groups.items():
+            here = np.flatnonzero((group_of == stream) & (rows >= group.oldest_row))
             for at in np.split(here, range(ROWS_AT_ONCE, len(here), ROWS_AT_ONCE)):
-                parts = lane.pairs(rows[at], stream_in_lane[at])
+                parts = group.pairs(rows[at], stream_in_group[at])
                 pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
                 for which, part in enumerate(parts):
                     map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
-    def _make_lanes(self, streams: Sequence[int]) -> None:
-        """Have one lane as long as all streams step together, and then one for each stream that steps."""
+    def _make_groups(self, streams: Sequence[int]) -> None:
+        """Create one group while all streams step together, and one per stream afterwards."""
         if len(set(streams)) == len(self.sizes) and len(set(self.sizes)) == 1 and not self._apart:
             if self._together is None:
-                self._together = Lane(self._settings)
+                self._together = StreamGroup(self._settings)
             return
         if self._together is not None:
-            self._apart = {stream: self._together.alone(stream) for stream in range(len(self.sizes))}
+            self._apart = {stream: self._together.split_off(stream) for stream in range(len(self.sizes))}
             self._together = None
         for stream in streams:
             if stream not in self._apart:
-                self._apart[stream] = Lane(replace(self._settings, num_envs=1, size=self.sizes[stream]))
+                self._apart[stream] = StreamGroup(replace(self._settings, num_envs=1, size=self.sizes[stream]))
 
-    def _checked(self, step: Step) -> Step:
-        """Give the step with arrays ``(n, *shape)`` of numbers, all made as the first ones were."""
+    def _checked(self, step: ObservationStep) -> ObservationStep:
+        """Return the step with numeric arrays ``(n, *shape)``; raise ``InvalidStepError`` if their form changed."""
         arrays = [None if part is None else map_arrays(_array_of_numbers, part) for part in step[:2]]
         forms = [map_arrays(lambda part: part[:0], part) for part in arrays if part is not None]
         form = forms[0] if self._form is None else self._form
-        for came in forms:
-            _check_form(came, form)
+        for new_form in forms:
+            _check_same_form(new_form, form)
         if self._form is None:
             self._settings = replace(self._settings, space=map_arrays(_frame_spec, form))
             self._form = form
-        taken = [None if part is None else map_arrays(_with_axis, part) for part in arrays]
-        return Step(taken[0], taken[1], step.terminated, step.truncated)
+        checked = [None if part is None else map_arrays(_with_axis, part) for part in arrays]
+        return ObservationStep(checked[0], checked[1], step.terminated, step.truncated)
 
-    def _look_for_nan(self, part: npt.NDArray[Any]) -> None:
+    def _note_nan(self, part: npt.NDArray[Any]) -> None:
         self.had_nan |= part.dtype.kind == "f" and bool(np.isnan(part).any())
 
 
 def _array_of_numbers(observations: Any) -> npt.NDArray[Any]:
     array = np.asarray(observations)
-    if array.dtype.kind not in NUMBERS:
+    if array.dtype.kind not in NUMERIC_KINDS:
         raise InvalidStepError(
-            f"observations are of dtype {array.dtype}: only arrays of numbers of one shape are packed; convert them in "
-            "a wrapper, or keep them in the library's own buffer"
+            f"observations have dtype {array.dtype}: they must be numeric arrays of one shape; convert them in a "
+            "wrapper, or use Tianshou's buffer"
         )
     return array
 
@@ -378,7 +391,7 @@ def _zeros(num: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _with_axis(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Numbers as vectors of one, and all else as it is."""
+    """Return numbers ``(n,)`` as vectors ``(n, 1)``, and other arrays unchanged."""
     return part if part.ndim > 1 else part[:, None]
 
 
@@ -387,17 +400,17 @@ def _frame_spec(part: npt.NDArray[Any]) -> FrameSpec:
     return FrameSpec(part.shape[1:] or (1,), part.dtype, is_scaled=is_picture and part.dtype in SCALED_DTYPES)
 
 
-def _check_form(came: Any, form: Any) -> None:
-    told, kept = (map_arrays(lambda part: f"{part.dtype}{list(part.shape[1:])}", each) for each in (came, form))
-    if told != kept:
+def _check_same_form(new_form: Any, form: Any) -> None:
+    new, old = (map_arrays(lambda part: f"{part.dtype}{list(part.shape[1:])}", each) for each in (new_form, form))
+    if new != old:
         raise InvalidStepError(
-            f"observations are {told}: those before were {kept}; make them alike in a wrapper, or begin a buffer of "
-            "its own"
+            f"observations are {new}: they must be {old}, as the first ones; convert them in a wrapper, or use another "
+            "buffer for them"
         )
 
 
-def _arranged_as(form: Any, came: Any) -> Any:
-    """Give ``came`` with the keys in the order of ``form``, and numbers as they came, without an axis of their own."""
+def _in_form(form: Any, observations: Any) -> Any:
+    """Return ``observations`` with the keys in the order of ``form``, and numbers without an axis."""
     if isinstance(form, Mapping):
-        return {key: _arranged_as(part, came[key]) for key, part in form.items()}
-    return came if form.ndim > 1 else came[..., 0]
+        return {key: _in_form(part, observations[key]) for key, part in form.items()}
+    return observations if form.ndim > 1 else observations[..., 0]

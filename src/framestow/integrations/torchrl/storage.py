@@ -1,4 +1,7 @@
-"""The storage itself: TorchRL's calls, answered from a memory for pixels and from tensors for all else."""
+"""``FramestowStorage``: a TorchRL storage with pixels in a packed memory and all other keys in tensors.
+
+``PackedPixels`` are tensors that unpack when indexed, ``FramestowCheckpointer`` saves and loads a storage.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +30,20 @@ from framestow.errors import (
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
-from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, layouts_that_may_be, streams_for
+from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_streams_for, possible_layouts
 from framestow.replay.memory import ReplayMemory
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""Gives the pixels of steps, ``(*steps.shape, *shape)``, by their indices."""
+"""Returns the pixels of steps, ``(*steps.shape, *shape)``, by their indices."""
 
 
 class PackedPixels(torch.Tensor):
-    """Pixels ``(*steps.shape, *shape)`` of the steps with these indices, packed.
+    """A tensor of packed pixels, ``(*steps.shape, *shape)``, as in ``storage[:]``.
 
-    Indexing it gives plain tensors of what was asked for; a slice of the first dimension stays packed. Whatever else is
-    done with it unpacks all of it into a plain tensor first. Writing into it raises ``InvalidStepError``.
+    Indexing returns plain tensors; a slice of the first dimension stays packed. Other operations unpack all pixels into
+    a plain tensor first. So samplers that read other keys of ``storage[:]`` do not unpack pixels.
 
-    It is what a storage's ``storage[:]`` has for pixels: samplers look at the other keys of that, and nobody waits for
-    pictures that nobody looks at.
+    Raises ``InvalidStepError`` when written to.
     """
 
     _read: Read
@@ -50,14 +52,14 @@ class PackedPixels(torch.Tensor):
 
     @staticmethod
     def __new__(cls, read: Read, steps: torch.Tensor, nothing: torch.Tensor) -> PackedPixels:
-        """``steps``: int64 indices, on the device that the pixels are wanted on; ``nothing``: the pixels of no step."""
+        """Create the tensor. ``steps``: int64 indices, on the device of the pixels; ``nothing``: empty pixels."""
         size = (*steps.shape, *nothing.shape[1:])
         made: PackedPixels = torch.Tensor._make_wrapper_subclass(cls, size, dtype=nothing.dtype, device=steps.device)
         made._read, made._steps, made._nothing = read, steps, nothing
         return made
 
     def unpacked(self) -> torch.Tensor:
-        """Give all of it as a plain tensor."""
+        """Return all pixels as a plain tensor."""
         return self._read(self._steps)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
@@ -69,57 +71,59 @@ class PackedPixels(torch.Tensor):
             return PackedPixels(self._read, steps, self._nothing)
         return self._read(steps)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch names no types
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's method has no types
         return f"PackedPixels(shape={tuple(self.shape)}, dtype={self.dtype})"
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]  # torch's own names no types
+    def __torch_dispatch__(  # type: ignore[override]  # torch's method has no types
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if func is torch.ops.aten.detach.default:
             return args[0]
         if func._schema.is_mutable and isinstance(args[0], cls):
             raise InvalidStepError(
-                f"{func} would write into packed pixels: they stay as they came; copy them with clone() first"
+                f"{func} would write into packed pixels: they cannot be changed; copy them with clone() first"
             )
         plain = tree_map(lambda each: each.unpacked() if isinstance(each, cls) else each, (args, kwargs or {}))
         return func(*plain[0], **plain[1])
 
 
 class StoredPixels:
-    """Which keys are pixels, and the steps of them that are held, by the indices that they got."""
+    """The pixel keys and the stored pixels, as tensors."""
 
     def __init__(self, keys: PixelKeys, steps: PixelSteps) -> None:
         self.keys, self.steps = keys, steps
 
     def read(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
-        """Give the pixels of steps by their indices, ``(*numbers.shape, *shape)`` of each key, to be written to.
+        """Return the pixels of steps by their indices, ``(*numbers.shape, *shape)`` per key. You may write to them.
 
-        Raises ``NothingToSampleError`` for one that is not held.
+        Raises ``NothingToSampleError`` if a step is not stored.
         """
         before, after = self.steps.transitions(numbers.reshape(-1).cpu().numpy())
-        tensors = [torch.from_numpy(np.array(part)) for part in (*before, *after)]  # a memory's own share frames
+        tensors = [torch.from_numpy(np.array(part)) for part in (*before, *after)]  # copies: arrays share frames
         whole = [part.reshape(*numbers.shape, *part.shape[1:]).to(numbers.device) for part in tensors]
         return dict(zip(self.keys.all_keys, whole, strict=True))
 
     def packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
-        """Give the same, none of it unpacked before it is looked at."""
-        nothing = [torch.from_numpy(part) for part in self.steps.nothing_given()]
+        """Return the same as ``PackedPixels``."""
+        nothing = [torch.from_numpy(part) for part in self.steps.no_pixels()]
         return {
             key: PackedPixels(partial(self._read_key, key), numbers, part)
             for key, part in zip(self.keys.all_keys, 2 * nothing, strict=True)
         }
 
-    def are_those(self, data: TensorDictBase, numbers: torch.Tensor) -> bool:
-        """Whether the pixels in ``data``, if it has any, are those of the steps with these indices."""
+    def equal_stored(self, data: TensorDictBase, numbers: torch.Tensor) -> bool:
+        """Return whether ``data`` has no pixels, or the pixels of the steps with these indices."""
         given = {key: data.get(key, None) for key in self.keys.all_keys}
         if all(pixels is None for pixels in given.values()):
             return True
-        held = self.read(numbers)
-        return all(pixels is None or torch.equal(pixels.to(numbers.device), held[key]) for key, pixels in given.items())
+        stored = self.read(numbers)
+        return all(
+            pixels is None or torch.equal(pixels.to(numbers.device), stored[key]) for key, pixels in given.items()
+        )
 
     def state(self) -> dict[str, Any]:
-        """What is saved beside the memory, as JSON has it."""
+        """Return the state without the memory, as JSON."""
         return {"keys": self.keys.state(), "num_steps": self.steps.num_steps, "steps": self.steps.state()}
 
     def _read_key(self, key: Key, numbers: torch.Tensor) -> torch.Tensor:
@@ -131,76 +135,76 @@ STATE = "framestow.json"
 BYTES_AT_ONCE = 1 << 20
 
 
-class PackedStorage(Protocol):
-    """A storage whose pixels are in a memory."""
+class PixelStorage(Protocol):
+    """A storage with pixels in a memory."""
 
     threads: int
 
     @property
     def memory(self) -> ReplayMemory:
-        """What holds the pixels."""
+        """The memory with the pixels."""
 
     def saved_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the memory and the other keys, as JSON has it."""
+        """Return the state without the memory and the other keys, as JSON."""
 
     def restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Take over what ``saved_state`` gave, with its memory; ``IncompatibleError`` where settings differ."""
+        """Restore a ``saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
 
 
 class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
-    """Saves the pixels packed, in a folder ``memory`` beside TorchRL's own files, and checks every byte of both."""
+    """Save and load a storage: packed pixels in a folder ``memory`` beside TorchRL's files, with checksums of all."""
 
-    def dumps(self, storage: PackedStorage, path: str | Path) -> None:
-        """Write the storage into the folder ``path``, which takes what the memory takes and the other keys whole."""
+    def dumps(self, storage: PixelStorage, path: str | Path) -> None:
+        """Write the storage to the folder ``path``."""
         folder = Path(path)
         super().dumps(storage, folder)
         storage.memory.save(folder / MEMORY)
         state = {"storage": storage.saved_state(), "checksums": _checksums(folder)}
         (folder / STATE).write_text(json.dumps(state))
 
-    def loads(self, storage: PackedStorage, path: str | Path) -> None:
-        """Read what ``dumps`` wrote.
+    def loads(self, storage: PixelStorage, path: str | Path) -> None:
+        """Load a storage that ``dumps`` has written.
 
-        Raises ``DamagedDataError`` for bytes that are not what was written, ``IncompatibleError`` for a storage of
-        other settings, before anything is changed.
+        Raises ``DamagedDataError`` for damaged files and ``IncompatibleError`` if the settings differ, before anything
+        is changed.
         """
         folder = Path(path)
         state = json.loads((folder / STATE).read_text())
         for name, checksum in state["checksums"].items():
             if not (folder / name).is_file() or _checksum(folder / name) != checksum:
-                raise DamagedDataError(f"{folder / name} is not what was saved: load another checkpoint")
+                raise DamagedDataError(f"{folder / name} is damaged or missing: load another checkpoint")
         storage.restore_state(state["storage"], ReplayMemory.load(folder / MEMORY, threads=storage.threads))
         super().loads(storage, folder)
 
     def register_save_hook(self, hook: Any) -> None:
-        """Refuse: hooks change tensors, and the pixels are none."""
-        raise InvalidSettingsError(f"{hook} would change what is saved: pixels are saved packed; leave the hook out")
+        """Raise ``InvalidSettingsError``: hooks change tensors, and packed pixels are not tensors."""
+        raise InvalidSettingsError(f"{hook} is a save hook: pixels are saved packed, without hooks; remove the hook")
 
     def register_load_hook(self, hook: Any) -> None:
-        """Refuse, as for those that save."""
-        raise InvalidSettingsError(f"{hook} would change what is loaded: pixels are saved packed; leave the hook out")
+        """Raise ``InvalidSettingsError``, as ``register_save_hook`` does."""
+        raise InvalidSettingsError(f"{hook} is a load hook: pixels are saved packed, without hooks; remove the hook")
 
 
-def state_of(storage: PackedStorage) -> dict[str, Any]:
-    """Give the pixels for a ``state_dict``: text and tensors."""
+def state_of(storage: PixelStorage) -> dict[str, Any]:
+    """Return the pixels for a ``state_dict``: JSON text and tensors."""
     files = memory_to_bytes(storage.memory)
     tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
     return {"state": json.dumps(storage.saved_state()), MEMORY: tensors}
 
 
-def restore_state(storage: PackedStorage, state: dict[str, Any]) -> None:
-    """Put back what ``state_of`` gave."""
+def restore_state(storage: PixelStorage, state: dict[str, Any]) -> None:
+    """Restore the result of ``state_of``."""
     files = {name: tensor.cpu().numpy().tobytes() for name, tensor in state[MEMORY].items()}
     storage.restore_state(json.loads(state["state"]), memory_from_bytes(files, storage.threads))
 
 
 def check_same(ours: dict[str, Any], saved: dict[str, Any]) -> None:
-    """Raise ``IncompatibleError`` for a storage that was saved with other settings."""
+    """Raise ``IncompatibleError`` if the settings differ."""
     for name, value in ours.items():
         if saved.get(name) != value:
             raise IncompatibleError(
-                f"{name} is {value!r}, it was {saved.get(name)!r} in what is loaded: a storage loads what one of the "
-                "same settings saved; make it with those"
+                f"{name} is {value!r}, but {saved.get(name)!r} in the saved storage: settings must be equal; create "
+                "the storage with the saved settings"
             )
 
 
@@ -219,46 +223,57 @@ def _checksum(path: Path) -> int:
 
 
 Index: TypeAlias = Any
-"""What TensorDicts are indexed with: a number, a slice, a sequence or tensor of numbers, a mask, a tuple of these."""
+"""An index of a TensorDict: a number, a slice, a sequence or tensor of numbers, a mask, or a tuple of these."""
 
 STEP = "_framestow_step"
-"""Key beside the others, in what the storage keeps only: the memory's index of each step."""
+"""Internal key of the storage: the memory's index of each step."""
 
 PADDINGS: dict[str, StackPadding] = {"same": "first_frame", "constant": "zeros"}
 
 
 class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is typed as Any where it is not followed
-    """A ``LazyTensorStorage`` whose pixels lie in a framestow memory; all other keys lie as they would there.
+    """A ``LazyTensorStorage`` with pixels in a packed memory; all other keys are stored as tensors.
 
-    What comes are TensorDicts of single steps as collectors make them: with pixels, with what they led to under
-    ``("next", ...)``, true last frames included, and with ``("next", "done")``. What ``sample`` gives is what it would
-    give from a ``LazyTensorStorage``, bit for bit; with ``frame_stack`` what it would give had the environment stacked
-    the frames (``CatFrames``). Samplers that draw storage positions work as they do there.
+    ::
+
+        buffer = TensorDictReplayBuffer(storage=FramestowStorage(1_000_000), batch_size=32)
+        for data in collector:
+            buffer.extend(data.reshape(-1))
+            batch = buffer.sample()
+
+    Same as ``LazyTensorStorage``: the samples, bit for bit, and all samplers that draw storage positions. With
+    ``frame_stack``, samples are stacked as if the environment had used ``CatFrames``.
+
+    Different: ``extend`` needs TensorDicts of single steps, as collectors return them: with pixels, the pixels after
+    the step under ``("next", ...)``, including true last frames, and ``("next", "done")``.
 
     Arguments:
-        max_size: steps to keep, as in ``LazyTensorStorage``.
-        device: where batches are made, and where the other keys lie.
-        ndim: dimensions of the storage; with 2 the first is time, the second the environment.
-        frame_stack: ``None`` where what comes is given back: stacks are recognised as such, and each of their frames
-            kept once. A number where single frames come: so many of them are stacked along ``dim``.
-        dim: the axis of the frames' channels, -3 or -1, as ``CatFrames`` has it.
-        padding: what stands before an episode's first frame: ``"same"``, that frame, or ``"constant"``, zeros.
-        pixels: keys that are pixels; by default all that are called ``"pixels"``, or have two axes or more and 256
-            bytes or more a step, and are under ``"next"`` too.
-        threads: how many threads unpack one batch.
-        storage: ``"packed"`` or ``"raw"``.
+        max_size: maximum number of steps, as in ``LazyTensorStorage``.
+        device: device of batches and of the other keys.
+        ndim: number of dimensions; with 2 the first is time and the second the environment.
+        frame_stack: number of single frames to stack along ``dim``. ``None`` returns pixels as they were added; stacks
+            are detected, and each of their frames is stored once.
+        dim: channel axis of the frames, -3 or -1, as in ``CatFrames``.
+        padding: padding of an episode's first stacks: ``"same"`` repeats the first frame, ``"constant"`` uses zeros.
+        pixels: pixel keys. Default: keys named ``"pixels"``, and keys with at least two axes and 256 bytes per step.
+            All must also be under ``"next"``.
+        threads: number of threads that unpack a batch.
+        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 
-    ``memory`` is the memory behind it, ``memory.report()`` says what it takes. It knows rewards and ends of episodes;
-    actions lie beside, with all other keys. Its transitions are those of the storage, but their indices are its own; of
-    stacks it has room for some hundreds more, for what comes from the midst of an episode.
+    ``memory.report()`` shows the memory use. The memory stores rewards and episode ends, but not actions. Its indices
+    differ from storage positions. It has spare capacity for some hundreds of steps, for stacks from the middle of an
+    episode.
 
-    Streams: a step goes on with the one before of its environment. The order of a batch, ``("collector", "traj_ids")``
-    and ``"is_init"`` say which one that is, and the pixels have to agree. Any number of environments may take turns.
+    Any number of environments may take turns. A step continues the previous step of its environment if the pixels
+    match. The order of a batch, ``("collector", "traj_ids")`` and ``"is_init"`` identify the environment.
 
-    Raises ``InvalidStepError`` for steps without pixels or ``("next", ...)`` pixels, and for what would write
-    anything but the newest steps: pixels are packed with their neighbours. So writers that choose places
-    (``TensorDictMaxValueWriter``), and samplers that consume, do not work with it. ``InvalidSettingsError`` for
-    ``compilable``, ``consolidated`` and ``shared_init``: only this process can write, any thread of it can sample.
+    Not supported, because pixels are packed with their neighbours: writers that choose positions
+    (``TensorDictMaxValueWriter``) and consuming samplers. Only the process that created the storage may write to it;
+    any of its threads may sample.
+
+    Raises:
+        InvalidStepError: steps without pixels or ``("next", ...)`` pixels, or a write to other than the next positions.
+        InvalidSettingsError: ``compilable``, ``consolidated`` or ``shared_init`` is set.
     """
 
     _default_checkpointer = FramestowCheckpointer
@@ -283,10 +298,10 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         for name, value in (("compilable", compilable), ("consolidated", consolidated), ("shared_init", shared_init)):
             if value:
                 raise InvalidSettingsError(
-                    f"{name} is {value!r}: the pixels are in a memory of this process, not in one tensor; leave it out"
+                    f"{name} is {value!r}: not supported, because pixels are not in one tensor; leave it out"
                 )
         if padding not in PADDINGS:
-            raise InvalidSettingsError(f"padding is {padding!r}: it is 'same' or 'constant', as in CatFrames")
+            raise InvalidSettingsError(f"padding is {padding!r}: it must be 'same' or 'constant', as in CatFrames")
         super().__init__(max_size, device=device, ndim=ndim, cleanup_memmap=cleanup_memmap)
         self._frame_stack, self._dim, self._padding = frame_stack, dim, PADDINGS[padding]
         self._asked_keys = _as_keys(pixels)
@@ -297,19 +312,19 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
 
     @property
     def memory(self) -> ReplayMemory:
-        """What holds the pixels; another one after ``empty``, and where more environments turn up than it has streams.
+        """The memory with the pixels. It is replaced by ``empty``, or if there are more environments than streams.
 
         Raises ``NothingToSampleError`` before the first step.
         """
-        return self._held_pixels().steps.memory
+        return self._stored_pixels().steps.memory
 
     def set(self, cursor: Index, data: Any, *, set_cursor: bool = True) -> None:
-        """Write ``data`` at ``cursor``, the place that comes next; with ``set_cursor=False`` all but the pixels."""
+        """Write ``data`` at ``cursor``, the next positions; with ``set_cursor=False`` write only the other keys."""
         steps = torch.stack(data, 0) if isinstance(data, list) else data
         if not isinstance(steps, TensorDictBase):
-            raise InvalidStepError(f"a step is a {type(data).__name__}: it has to be a TensorDict; give one")
+            raise InvalidStepError(f"a step is a {type(data).__name__}: it must be a TensorDict; convert it")
         if not set_cursor:
-            self._write_beside(cursor, steps)
+            self._write_other_keys(cursor, steps)
             return
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
@@ -319,7 +334,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             self._set_next(cursor, steps, batch, size)
         except BaseException:
             self._len = length
-            self._take_back(len(batch))
+            self._rewind_writers(len(batch))
             raise
         self._next_cell = (int(cells[-1]) + 1) % size
 
@@ -327,16 +342,16 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         keys = PixelKeys.found_in(batch, self._asked_keys) if self._pixels is None else self._pixels.keys
         step_batch = keys.steps_of(batch, self.ndim > 1)
         if self._pixels is None:
-            self._pixels = self._made_pixels(keys, size * batch.batch_size[1:].numel(), streams_for(step_batch))
-        going = self._pixels.steps.checked(step_batch)
+            self._pixels = self._make_pixels(keys, size * batch.batch_size[1:].numel(), num_streams_for(step_batch))
+        continues = self._pixels.steps.checked(step_batch)
 
-        beside = steps.exclude(*keys.all_keys).set(STEP, torch.full(steps.batch_size, NONE, dtype=torch.int64))
-        super().set(cursor, beside)
-        indices = self._pixels.steps.add(step_batch, going)
+        other_keys = steps.exclude(*keys.all_keys).set(STEP, torch.full(steps.batch_size, NONE, dtype=torch.int64))
+        super().set(cursor, other_keys)
+        indices = self._pixels.steps.add(step_batch, continues)
         self._storage[STEP][cursor] = torch.from_numpy(indices).reshape(steps.batch_size).to(self.device)
 
-    def _take_back(self, num_cells: int) -> None:
-        """Let the writers, which move before they write, write steps that were refused anew at the same place."""
+    def _rewind_writers(self, num_cells: int) -> None:
+        """Move the writers back after refused steps; they advance before they write."""
         for buffer in self._attached_entities:
             writer = getattr(buffer, "_writer", None)
             if isinstance(writer, RoundRobinWriter):
@@ -344,52 +359,52 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
                 writer._write_count -= num_cells
 
     def get(self, index: Index) -> TensorDictBase:
-        """Give the steps at ``index``; where it is a slice, with pixels that are unpacked when they are looked at."""
+        """Return the steps at ``index``; for slices, pixels are ``PackedPixels``."""
         steps = super().get(index)
-        if steps is self._storage:  # a TensorDict gives itself where all of it is asked for
+        if steps is self._storage:  # a TensorDict returns itself for a full slice
             steps = steps.copy()
-        numbers, pixels = steps.pop(STEP), self._held_pixels()
+        numbers, pixels = steps.pop(STEP), self._stored_pixels()
         is_range = isinstance(index, slice) or (isinstance(index, tuple) and all(isinstance(i, slice) for i in index))
         for key, part in (pixels.packed(numbers) if is_range else pixels.read(numbers)).items():
             steps.set(key, part)
         return steps
 
     def state_dict(self) -> dict[str, Any]:
-        """Give all that is held, the memory as packed bytes."""
+        """Return the state with the memory as packed bytes."""
         state: dict[str, Any] = super().state_dict()
         return state if self._pixels is None else {**state, "framestow": state_of(self)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Hold what a storage of the same settings held; every byte of the memory is checked before."""
+        """Restore the state of a storage with the same settings; damaged bytes are detected before any change."""
         if "framestow" in state_dict:
             restore_state(self, state_dict["framestow"])
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
     def saved_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the memory and the other keys, as JSON has it."""
+        """Return the state without the memory and the other keys, as JSON."""
         return {
             "settings": self._settings(),
             "next_cell": self._next_cell,
-            "pixels": self._held_pixels().state(),
+            "pixels": self._stored_pixels().state(),
         }
 
     def restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Take over what ``saved_state`` gave, with its memory; ``IncompatibleError`` where settings differ."""
+        """Restore a ``saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
         check_same(self._settings(), state["settings"])
         saved = state["pixels"]
-        pixels = self._made_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
+        pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
         pixels.steps.restore(saved["steps"], memory)
         self._pixels, self._next_cell = pixels, state["next_cell"]
 
     def flatten(self) -> TensorStorage:
-        """Give a ``TensorStorage`` of one dimension with all that is held, unpacked."""
+        """Return a one-dimensional ``TensorStorage`` with all steps, unpacked."""
         return TensorStorage(self.get(slice(None)).flatten(0, self.ndim - 1)) if self.ndim > 1 else self
 
     def __getstate__(self) -> dict[str, Any]:
         if get_spawning_popen() is not None:
             raise InvalidSettingsError(
-                "a FramestowStorage goes to another process: its memory belongs to the one that writes; collect there "
-                "and extend the buffer here"
+                "a FramestowStorage cannot be sent to another process: its memory belongs to the process that writes; "
+                "collect in the other process and extend the buffer here"
             )
         state: dict[str, Any] = super().__getstate__()
         return state
@@ -415,13 +430,15 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             self._pixels.steps.clear()
             self._storage[STEP].fill_(NONE)
 
-    def _held_pixels(self) -> StoredPixels:
+    def _stored_pixels(self) -> StoredPixels:
         if self._pixels is None:
-            raise NothingToSampleError("no step came yet: a memory is made for the first; extend the buffer first")
+            raise NothingToSampleError(
+                "the storage is empty: the first step creates its memory; extend the buffer first"
+            )
         return self._pixels
 
-    def _made_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
-        layouts = layouts_that_may_be(keys.space, self._frame_stack, self._padding, self._dim)
+    def _make_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
+        layouts = possible_layouts(keys.space, self._frame_stack, self._padding, self._dim)
         return StoredPixels(keys, PixelSteps(layouts, num_steps, num_envs, self._make_memory, self._renumber))
 
     def _make_memory(self, capacity: int, space: Any, stack: int, padding: StackPadding, num_envs: int) -> ReplayMemory:
@@ -436,42 +453,42 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             storage=self._storage_kind,
         )
 
-    def _renumber(self, held: Indices, moved: Indices) -> None:
-        """Follow a memory that was made anew: its steps ``held`` are ``moved`` now, others are gone."""
+    def _renumber(self, stored: Indices, moved: Indices) -> None:
+        """Update step indices after the memory was rebuilt: ``stored`` became ``moved``, others were evicted."""
         column = self._storage[STEP]
         numbers = column.cpu().numpy()
-        places = np.searchsorted(held, numbers).clip(max=max(len(held) - 1, 0))
-        is_held = held[places] == numbers if len(held) else np.zeros(numbers.shape, bool)
-        column.copy_(torch.from_numpy(np.where(is_held, moved[places] if len(held) else numbers, NONE)))
+        places = np.searchsorted(stored, numbers).clip(max=max(len(stored) - 1, 0))
+        is_stored = stored[places] == numbers if len(stored) else np.zeros(numbers.shape, bool)
+        column.copy_(torch.from_numpy(np.where(is_stored, moved[places] if len(stored) else numbers, NONE)))
 
     def _checked_cells(self, cursor: Index, num_cells: int, size: int) -> Indices:
-        """Give the places along the first dimension that ``cursor`` means; they have to be the next ones."""
+        """Return the positions of ``cursor`` along the first dimension; raise unless they are the next ones."""
         cells = np.arange(size)[cursor] if isinstance(cursor, slice) else np.asarray(cursor)
         cells = cells.reshape(-1).astype(np.int64)
         if not np.array_equal(cells, (self._next_cell + np.arange(num_cells)) % size):
             raise InvalidStepError(
-                f"steps come for the places {cells[:4].tolist()}...: the next place is {self._next_cell}, and pixels "
-                "are packed in the order in which they come; take a RoundRobinWriter, and one buffer a storage"
+                f"steps are written to the positions {cells[:4].tolist()}...: the next position is {self._next_cell}, "
+                "and pixels must be added in order; use a RoundRobinWriter and one buffer per storage"
             )
         return cells
 
-    def _write_beside(self, cursor: Index, steps: TensorDictBase) -> None:
-        """Write the keys that are no pixels; pixels have to be those that are there."""
-        pixels = self._held_pixels()
+    def _write_other_keys(self, cursor: Index, steps: TensorDictBase) -> None:
+        """Write the other keys; raise ``InvalidStepError`` if ``steps`` has other pixels than the stored ones."""
+        pixels = self._stored_pixels()
         try:
             numbers = super().get(cursor)[STEP]
-        except IndexError:  # nothing is there yet
+        except IndexError:  # the storage is empty
             numbers = None
-        if numbers is None or not pixels.are_those(steps, numbers):
+        if numbers is None or not pixels.equal_stored(steps, numbers):
             raise InvalidStepError(
-                f"other pixels come for the places {cursor}: pixels are packed with their neighbours and stay as they "
-                "came; write the other keys alone, or extend the buffer"
+                f"new pixels are written to the positions {cursor}: stored pixels cannot be changed; write only the "
+                "other keys, or extend the buffer"
             )
         super().set(cursor, steps.exclude(*pixels.keys.all_keys).set(STEP, numbers), set_cursor=False)
 
 
 def _as_keys(pixels: str | Key | Sequence[str | Key] | None) -> list[Key] | None:
-    """Give the keys that were asked for, each as a tuple: a tuple of names is one nested key, a list has several."""
+    """Return the given keys as tuples: a tuple of names is one nested key, a list has several keys."""
     if pixels is None:
         return None
     asked = [pixels] if isinstance(pixels, str | tuple) else list(pixels)

@@ -1,4 +1,4 @@
-"""What travels in one piece arrives as it was, and what is shared travels once."""
+"""Arrays in a transfer buffer are copied unchanged, and shared arrays are copied once."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow.replay.sampling import OutputPool
-from framestow.torch.tensor_batch import Parcel
+from framestow.torch.tensor_batch import TransferBuffer
 
 
-def arrived(parcel: Parcel, arrays: list[np.ndarray]) -> list[torch.Tensor]:
-    staging = torch.full((parcel.nbytes + 3,), 0xAB, dtype=torch.uint8)
-    parcel.write_to(staging)
-    return [parcel.find(array, staging) for array in arrays]
+def copied(buffer: TransferBuffer, arrays: list[np.ndarray]) -> list[torch.Tensor]:
+    staging = torch.full((buffer.nbytes + 3,), 0xAB, dtype=torch.uint8)
+    buffer.write_to(staging)
+    return [buffer.find(array, staging) for array in arrays]
 
 
-def assert_arrive_as_they_are(arrays: list[np.ndarray]) -> Parcel:
-    parcel = Parcel(arrays)
-    for array, tensor in zip(arrays, arrived(parcel, arrays), strict=True):
+def assert_copied_unchanged(arrays: list[np.ndarray]) -> TransferBuffer:
+    buffer = TransferBuffer(arrays)
+    for array, tensor in zip(arrays, copied(buffer, arrays), strict=True):
         np.testing.assert_array_equal(array, tensor.numpy())
         assert array.dtype == tensor.numpy().dtype
-    return parcel
+    return buffer
 
 
 def rounded_up(num_bytes: int) -> int:
@@ -33,65 +33,65 @@ def rounded_up(num_bytes: int) -> int:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.int16, np.float16, np.float32, np.int64, np.float64])
-def test_arrays_of_any_dtype_arrive_in_one_piece(dtype):
+def test_arrays_of_any_dtype_are_copied_in_one_buffer(dtype):
     arrays = [np.arange(7).astype(dtype), np.arange(6, dtype=np.uint8), np.arange(24).reshape(2, 3, 4).astype(dtype)]
 
-    parcel = assert_arrive_as_they_are(arrays)
+    buffer = assert_copied_unchanged(arrays)
 
-    assert sum(rounded_up(array.nbytes) for array in arrays) == parcel.nbytes
+    assert sum(rounded_up(array.nbytes) for array in arrays) == buffer.nbytes
 
 
-def test_frames_that_two_observations_share_travel_once():
+def test_frames_shared_by_two_observations_are_copied_once():
     frames = np.random.default_rng(0).integers(0, 256, (6, 5, 7, 9), dtype=np.uint8)
 
-    parcel = assert_arrive_as_they_are([frames[:, :-1], np.arange(6.0), frames[:, 1:]])
+    buffer = assert_copied_unchanged([frames[:, :-1], np.arange(6.0), frames[:, 1:]])
 
-    assert rounded_up(frames.nbytes) + 64 == parcel.nbytes
+    assert rounded_up(frames.nbytes) + 64 == buffer.nbytes
 
 
-def test_frames_that_a_memory_lends_travel_once_whatever_their_dtype():
+def test_shared_frames_of_a_memory_are_copied_once_for_any_dtype():
     for dtype in (np.uint8, np.float32, np.float64):
         frames = OutputPool().take((6, 5, 7, 9), dtype)
         frames[...] = np.random.default_rng(0).integers(0, 256, frames.shape)
 
-        parcel = assert_arrive_as_they_are([frames[:, :-1], frames[:, 1:]])
+        buffer = assert_copied_unchanged([frames[:, :-1], frames[:, 1:]])
 
-        assert parcel.nbytes <= rounded_up(frames.nbytes) + 64
+        assert buffer.nbytes <= rounded_up(frames.nbytes) + 64
 
 
-def test_frames_that_stacks_of_a_sequence_overlap_in_travel_once():
+def test_frames_shared_by_overlapping_stacks_are_copied_once():
     frames = np.random.default_rng(0).integers(0, 256, (3, 4 + 8, 5, 5), dtype=np.uint8)
     stacks = np.moveaxis(np.lib.stride_tricks.sliding_window_view(frames, 4, axis=1), -1, 2)
     strided = np.lib.stride_tricks.as_strided(frames[:, 1:], (3, 8, 4, 5, 5), (300, 25, 25, 5, 1))
 
-    parcel = assert_arrive_as_they_are([stacks[:, :-1], stacks[:, 1:], strided])
+    buffer = assert_copied_unchanged([stacks[:, :-1], stacks[:, 1:], strided])
 
-    assert rounded_up(frames.nbytes) == parcel.nbytes
+    assert rounded_up(frames.nbytes) == buffer.nbytes
 
 
-def test_halves_of_one_array_travel_as_that():
+def test_two_views_of_one_array_are_copied_as_that_array():
     frames = np.arange(2 * 5 * 4, dtype=np.float32).reshape(10, 4)
 
-    parcel = assert_arrive_as_they_are([frames[:5], frames[5:]])
+    buffer = assert_copied_unchanged([frames[:5], frames[5:]])
 
-    assert rounded_up(frames.nbytes) == parcel.nbytes
+    assert rounded_up(frames.nbytes) == buffer.nbytes
 
 
-def test_a_small_part_of_a_large_array_travels_alone():
+def test_a_small_view_of_a_large_array_is_copied_alone():
     large = np.arange(100_000.0)
 
-    parcel = assert_arrive_as_they_are([large[10:20], large[::-1][:10], large[: 8 * 64 : 64]])
+    buffer = assert_copied_unchanged([large[10:20], large[::-1][:10], large[: 8 * 64 : 64]])
 
-    assert parcel.nbytes <= 3 * 128
+    assert buffer.nbytes <= 3 * 128
 
 
-def test_parts_that_one_piece_cannot_show_travel_alone():
+def test_views_with_unsuitable_strides_are_copied_alone():
     records = np.zeros(5, np.dtype([("log_prob", np.float32), ("kind", np.uint8), ("goal", np.float64, (2,))]))
     records["log_prob"], records["kind"], records["goal"] = np.arange(5), 7, np.arange(10).reshape(5, 2)
     backwards = np.arange(12, dtype=np.int32).reshape(3, 4)
     transposed = np.asfortranarray(np.arange(12.0).reshape(3, 4))
 
-    assert_arrive_as_they_are(
+    assert_copied_unchanged(
         [
             records["log_prob"],
             records["kind"],
@@ -105,21 +105,21 @@ def test_parts_that_one_piece_cannot_show_travel_alone():
     )
 
 
-def test_empty_arrays_and_numbers_arrive():
+def test_empty_arrays_and_scalars_are_copied():
     frames = np.zeros((4, 3), np.uint8)
 
-    assert_arrive_as_they_are([np.zeros((0, 3)), np.array(3.5), frames[:0], frames[:, :0]])
+    assert_copied_unchanged([np.zeros((0, 3)), np.array(3.5), frames[:0], frames[:, :0]])
 
 
-def test_the_same_array_twice_travels_once():
+def test_the_same_array_twice_is_copied_once():
     array = np.arange(100.0)
 
-    assert rounded_up(array.nbytes) == assert_arrive_as_they_are([array, array]).nbytes
+    assert rounded_up(array.nbytes) == assert_copied_unchanged([array, array]).nbytes
 
 
 @settings(max_examples=30)
 @given(st.data())
-def test_any_slices_of_any_arrays_arrive(data: Any):
+def test_any_slices_of_any_arrays_are_copied(data: Any):
     arrays = []
     for _ in range(data.draw(st.integers(1, 4))):
         shape = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=3))
@@ -133,4 +133,4 @@ def test_any_slices_of_any_arrays_arrive(data: Any):
             )
             arrays.append(owner[slices])
 
-    assert_arrive_as_they_are(arrays)
+    assert_copied_unchanged(arrays)
