@@ -19,8 +19,8 @@ ARGS   ?=
 SECONDS ?= 3
 WHAT   ?= tests/core tests/frames tests/storage tests/replay
 
-# Tests spend half of their time waiting for processes and timeouts, so each core gets two workers.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * os.cpu_count(), 16))')
+# Tests wait for processes and timeouts, so two cores take three workers. Each worker imports all libraries, for 10 s.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() * 3 // 2 or 1, 16))')
 # Runs two targets in parallel; make groups the output of each, if it can.
 BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
@@ -73,10 +73,11 @@ check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 quick: $(STAMPS)/test-$(NAMES)  ## lint, and the quick tests of core, frames, storage and replay; WHAT=tests/envs narrows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(WHAT)
+	QUICK=yes $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(WHAT)
 
-exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process: five minutes
+exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process, ten times the examples
 	@mkdir -p build
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "hypothesis and not exhaustive" --hypothesis-profile=thorough
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive --junitxml=build/exhaustive.xml \
 		--ignore tests/storage/files --ignore tests/replay/store/crashes \
 		--ignore tests/integrations/libraries  # make crashes and make libraries run those

@@ -91,9 +91,8 @@ def test_a_drop_in_without_its_library_says_what_to_install(module, library):
 
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert (
-        f'{library} is not installed: its drop-in needs it; run: pip install "framestow[{library}]"'
-        == (result.stdout.strip())
+    assert f'{library} is not installed: its drop-in needs it; run: pip install "framestow[{library}]"' == (
+        result.stdout.strip()
     )
 
 

@@ -17,6 +17,8 @@ from oracles.interrupted_life import KINDS, InterruptedLife
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
+pytestmark = pytest.mark.slow  # more than two seconds
+
 SHAPE = (3, 5)
 KEYED = "keyed"  # two pictures, floats and vectors, nested; in bytes, so that the oracle fits
 PIXELS, SCALED = FrameSpec(SHAPE), FrameSpec(SHAPE, np.dtype(np.float32), is_scaled=True)

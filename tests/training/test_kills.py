@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.exhaustive
 
 
 def test_a_run_killed_three_times_equals_the_uninterrupted_run() -> None:

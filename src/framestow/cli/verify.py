@@ -81,6 +81,9 @@ def show_verification(verification: Verification, console: Console) -> None:
 
 def as_json(verification: Verification) -> dict[str, Any]:
     """Return the verification as values that ``json.dumps`` takes."""
-    content = dataclasses.asdict(verification) | {"folder": str(verification.folder), "is_whole": verification.is_intact}
+    content = dataclasses.asdict(verification) | {
+        "folder": str(verification.folder),
+        "is_whole": verification.is_intact,
+    }
     content["findings"] = [finding._asdict() | {"file": str(finding.file)} for finding in verification.findings]
     return content

@@ -61,7 +61,10 @@ def play(game: str, presets: list[Preset], num_steps: int) -> set[int]:
 
 
 @pytest.mark.parametrize("preset", [*PRESETS.values(), *VARIANTS], ids=lambda preset: preset.name)
-@pytest.mark.parametrize("game", ["Breakout", "Enduro", "AirRaid"])  # few changes, many, and a screen of 250 rows
+# Few changes, many, and a screen of 250 rows.
+@pytest.mark.parametrize(
+    "game", [*(pytest.param(game, marks=pytest.mark.exhaustive) for game in ("Breakout", "Enduro")), "AirRaid"]
+)
 def test_every_frame_equals_the_one_from_ales_colours(game, preset):
     play(game, [preset], num_steps=100)
 

@@ -33,7 +33,9 @@ SHORT = replace(PLAIN, name="short", max_episode_frames=90)
 LIFE = replace(PLAIN, name="life", life_loss="terminates", action_set="minimal")
 
 
-@pytest.mark.parametrize("game", ["Breakout", "Pong", "SpaceInvaders"])
+@pytest.mark.parametrize(
+    "game", ["Breakout", *(pytest.param(game, marks=pytest.mark.exhaustive) for game in ("Pong", "SpaceInvaders"))]
+)
 def test_every_frame_within_a_game_is_that_of_the_exact_environment(game):
     vector, exact = AleVectorEnv(game, 2, PLAIN, seed=5), [AtariEnv(game, PLAIN) for _ in range(2)]
     frames, infos = vector.reset()
@@ -87,7 +89,7 @@ def recorded(mode, num_envs, num_steps, preset=SHORT) -> ListSink:
     return sink
 
 
-@pytest.mark.parametrize("sticky_probability", [0.0, 0.25])
+@pytest.mark.parametrize("sticky_probability", [pytest.param(0.0, marks=pytest.mark.exhaustive), 0.25])
 def test_every_mode_records_the_same_streams(sticky_probability):
     preset = replace(SHORT, sticky_probability=sticky_probability, max_noops=5)
     next_step, same_step, disabled = (recorded(mode, 3, 70, preset) for mode in MODES)

@@ -54,7 +54,7 @@ def assert_every_transition_is_one_step_of_one_episode(memory) -> None:
     assert np.array_equal((stream, episode, step + 1), (next_stream, next_episode, next_step))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.exhaustive) for mode in MODES[1:])])
 def test_ctrl_c_at_any_line_of_a_step_keeps_the_memory_consistent(mode, tmp_path):
     num_interrupted, is_interrupted = 0, True
     while is_interrupted:

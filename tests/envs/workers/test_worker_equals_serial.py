@@ -80,7 +80,13 @@ def test_actions_of_any_space_reach_their_environments(pair, name):
     assert_same(serial.call("actions"), workers.call("actions"))
 
 
-@pytest.mark.parametrize(("start_method", "mode"), list(zip(START_METHODS, MODES, strict=True)))
+@pytest.mark.parametrize(
+    ("start_method", "mode"),
+    [
+        pytest.param(method, mode, marks=() if method == "spawn" else pytest.mark.exhaustive)
+        for method, mode in zip(START_METHODS, MODES, strict=True)
+    ],
+)
 def test_atari_games_are_the_same_under_every_start_method(pair, mode, start_method):
     games = [partial(AtariEnv, "Breakout", "nature"), partial(AtariEnv, "Breakout", "nature")] * 2
     serial, workers = pair(games, mode, seed=0, start_method=start_method)

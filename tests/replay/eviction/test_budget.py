@@ -13,6 +13,8 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
+pytestmark = pytest.mark.slow  # more than two seconds
+
 MIB = 2**20
 SIDE = 32
 SPEC = FrameSpec((SIDE, SIDE))

@@ -20,6 +20,8 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.snapshot import pack_arrays, unpack_arrays
 
+pytestmark = pytest.mark.slow  # more than two seconds
+
 MANIFEST, STATE = "MANIFEST.000001", "state.000001.npz"
 LOG_HEADER_BYTES = 32
 GIB = 2**30

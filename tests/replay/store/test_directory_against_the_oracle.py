@@ -26,6 +26,8 @@ from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 
+pytestmark = pytest.mark.slow  # more than two seconds
+
 SHAPE = (20, 30)
 NUM_ACTIONS = 4
 

@@ -23,6 +23,8 @@ from oracles.failing_disk import FailingDisk
 from oracles.saved_bytes import saved_bytes
 from oracles.stored_play import NUM_STREAMS, SHAPE, StoredPlay, assert_batch_is_what_was_recorded, play, store_play
 
+pytestmark = pytest.mark.slow  # more than two seconds
+
 STEPS_PER_BLOCK = 1_024
 
 

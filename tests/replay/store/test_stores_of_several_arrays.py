@@ -19,6 +19,8 @@ from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES
 from oracles.damage import damage_at_random
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, spec
 
+pytestmark = pytest.mark.slow  # more than two seconds
+
 STREAMS, FRAMES, STEPS = 2, 16, 650  # of a segment, of each stream
 KEYS = [leaf.key for leaf in spec().leaves]
 LIKE = {"stack": 3, "num_envs": STREAMS, "frames_per_segment": FRAMES, "seed": 0}

@@ -23,7 +23,7 @@ from oracles.process_watch import (
     still_running,
     with_descendants,
 )
-from oracles.start_methods import START_METHODS, every_start_method
+from oracles.start_methods import every_start_method
 
 TESTS = Path(__file__).parents[3]
 BOUND = 5  # seconds
@@ -77,7 +77,7 @@ def parent_that(lives) -> Iterator:
         parent.process.communicate()
 
 
-@pytest.mark.parametrize("start_method", every_start_method(quick=("fork", "forkserver")))
+@pytest.mark.parametrize("start_method", every_start_method())
 @pytest.mark.parametrize("ending", ["play", "hang", "hang_in_c", "hang_stubbornly"])
 def test_when_the_parent_is_killed_its_workers_and_its_shared_memory_go_within_five_seconds(
     ending, start_method, parent_that
@@ -91,7 +91,7 @@ def test_when_the_parent_is_killed_its_workers_and_its_shared_memory_go_within_f
     assert eventually(parent.nothing_is_left, BOUND), (still_running(parent.processes), parent.shared_memory)
 
 
-@pytest.mark.parametrize("start_method", every_start_method(quick=START_METHODS))
+@pytest.mark.parametrize("start_method", every_start_method(quick=("fork", "forkserver")))
 def test_after_ctrl_c_in_a_step_the_memory_can_be_saved_and_sampled_and_no_process_is_left(start_method, parent_that):
     parent = parent_that("interrupt", start_method)
     time.sleep(0.3)
@@ -110,7 +110,7 @@ def test_after_ctrl_c_in_a_step_the_memory_can_be_saved_and_sampled_and_no_proce
     assert eventually(parent.nothing_is_left, BOUND)
 
 
-@pytest.mark.parametrize("start_method", every_start_method(quick=START_METHODS))
+@pytest.mark.parametrize("start_method", every_start_method(quick=("fork", "forkserver")))
 def test_ctrl_c_that_the_parent_only_takes_note_of_disturbs_no_worker(start_method, parent_that):
     parent = parent_that("endure", start_method)
     assert parent.told() == {"is_deaf": True}

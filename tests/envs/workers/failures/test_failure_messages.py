@@ -34,9 +34,7 @@ def until_it_fails(env) -> EnvironmentFailedError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("kind", "start_method"), with_start_methods(RAISING, {"spawn": ["raise"], "forkserver": ["raise_unpicklable"]})
-)
+@pytest.mark.parametrize(("kind", "start_method"), with_start_methods(RAISING, {"spawn": ["raise_unpicklable"]}))
 def test_an_environments_error_has_its_number_its_action_and_the_traceback(kind, start_method, make_workers):
     env = make_workers({2: Failure(kind)}, start_method=start_method)
 
@@ -115,7 +113,7 @@ def test_an_error_in_any_other_call_names_its_environment(kind, place, make_work
 
 @pytest.mark.parametrize(
     ("kind", "start_method"),
-    with_start_methods(["raise", "sigkill", "exit"], {"spawn": ["raise"], "forkserver": ["sigkill"]}),
+    with_start_methods(["raise", "sigkill", "exit"], {"forkserver": ["sigkill"]}),
 )
 def test_a_failure_in_construction_is_reported_and_leaves_no_process(kind, start_method, make_workers, lives):
     with pytest.raises(EnvironmentFailedError) as caught:
@@ -128,9 +126,7 @@ def test_a_failure_in_construction_is_reported_and_leaves_no_process(kind, start
         assert "failing_envs.py" in caught.value.remote_traceback
 
 
-@pytest.mark.parametrize(
-    ("kind", "start_method"), with_start_methods(DYING, {"spawn": ["sigkill"], "forkserver": ["sigkill", "exit"]})
-)
+@pytest.mark.parametrize(("kind", "start_method"), with_start_methods(DYING, {"forkserver": ["sigkill"]}))
 def test_a_dead_worker_is_reported_at_once_with_its_environments_and_the_cause(kind, start_method, make_workers):
     leaves_pipes_open = kind == "die_and_leave_a_child"
     env = make_workers({2: Failure(kind)}, start_method=start_method, step_timeout=2.0 if leaves_pipes_open else 60.0)
@@ -147,9 +143,7 @@ def test_a_dead_worker_is_reported_at_once_with_its_environments_and_the_cause(k
     assert ENDS_OF_PROCESSES[kind] in str(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "start_method"), with_start_methods(HANGING, {"spawn": ["hang_in_c"], "forkserver": ["hang_stubbornly"]})
-)
+@pytest.mark.parametrize(("kind", "start_method"), with_start_methods(HANGING, {}))
 def test_a_hanging_worker_is_reported_after_the_step_timeout(kind, start_method, make_workers):
     env = make_workers({2: Failure(kind)}, start_method=start_method, step_timeout=0.5)
     env.reset()

@@ -16,7 +16,9 @@ from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 from oracles.damaged_stores import Kind, StoredLife, contents, cut_off, damages_of, remove
 
-CLOSES_A_SEGMENT = Kind((330, 35))  # the newest frame of stream 1 does so; its block is the last of its log
+pytestmark = pytest.mark.slow  # more than two seconds
+
+CLOSES_A_SEGMENT = Kind((330, 35))  # so does the newest frame of stream 1 then, whose block lies last in its log
 FEW = (
     "a byte missing at the end of frames.000001.log",
     "half of steps.000001.log missing",
