@@ -119,6 +119,6 @@ def _drawn(step: int) -> tuple[np.ndarray, ...]:
     picture = np.random.default_rng([8, step // 16]).integers(0, 256, (NUM_STREAMS, *SHAPE), dtype=np.uint8)
     first, frames = picture.copy(), picture.copy()
     first[:, 0, :2] = 255, step % 256
-    frames[:, 0, :3] = step % 256, step // 256, random.integers(256)
+    frames[:, 0, :3] = step % 256, step // 256 % 256, random.integers(256)
     terminated, truncated = random.random((2, NUM_STREAMS)) < 0.03
     return first, frames, random.integers(0, 4, NUM_STREAMS), terminated, truncated
