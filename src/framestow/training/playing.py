@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import EpsilonGreedy, LinearSchedule
-from framestow.envs import FinishedGame, Recorder, finished_games
-from framestow.envs.atari.atari_env import AtariEnv
+from framestow.envs import AtariEnv, FinishedGame, Recorder, finished_games
 from framestow.envs.atari.presets import PRESETS, Preset, differing_fields
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
