@@ -52,7 +52,7 @@ def test_train_without_a_game_says_how_to_give_one(capsys: pytest.CaptureFixture
         ),
         (["--preset", "naturre"], "did you mean 'nature'?"),
         (["--steps", "0"], "steps is 0: it must be at least 1"),
-        (["--memory", "4"], "--memory is 4: it must hold one transition of each of the 8"),
+        (["--memory", "4"], "--memory is 4: one transition of each of the 8 environments must fit"),
         (["--retention", "random", "--memory", "100"], "--memory is 100: retention='random' with 8"),
         (["--memory-bytes", "1 KiB"], "--memory-bytes is 1.0 KiB: 8 "),
         (["--memory-bytes", "much"], "memory_bytes is 'much': it must be a number of bytes"),

@@ -234,7 +234,7 @@ def test_invalid_data_is_refused_and_no_folder_is_left(breakout, tmp_path: Path,
     to = ["--to", str(tmp_path / "out")]
 
     assert "the folder does not exist" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
-    assert "take cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
+    assert "use cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
     assert not (tmp_path / "out").exists()
     over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store"), "--cut-ends", "terminal"]
     assert "nothing is overwritten" in refused(over, capsys)

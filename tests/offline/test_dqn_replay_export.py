@@ -155,7 +155,10 @@ def nothing() -> ReplayMemory:
     ("make_memory", "message"),
     [
         (floats, "frames have dtype float32"),
-        (several_arrays, "observations are of eye, pose: the layout of the DQN Replay Dataset holds one array a frame"),
+        (
+            several_arrays,
+            "observations are of eye, pose: the layout of the DQN Replay Dataset holds one array",
+        ),
         (box_actions, "the layout needs single numbers from 0 on"),
         (nothing, "the memory has no transition"),
     ],

@@ -104,7 +104,7 @@ def test_other_settings_of_a_memory_are_refused_by_name(name, values, tmp_path, 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128, (np.complex64, (3,))])
 def test_an_extra_of_complex_numbers_is_refused_with_the_way_out(dtype):
-    with pytest.raises(InvalidSettingsError, match=r"extra 'wave' is .*give its real and its imaginary part"):
+    with pytest.raises(InvalidSettingsError, match=r"extra 'wave' is .*store the real and the imaginary part"):
         made(extras={"wave": dtype})
 
 

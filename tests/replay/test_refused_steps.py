@@ -89,7 +89,7 @@ class Space:
     [
         (Space((84, 84), np.complex64), "frame dtype is complex64"),
         (Space((84, 0), np.uint8), "frame shape is (84, 0)"),
-        ("pixels", "must describe one frame"),
+        ("pixels", "it must have the shape and dtype of one frame"),
     ],
 )
 def test_an_unsupported_observation_space_is_refused_at_construction(space, message):

@@ -222,12 +222,12 @@ def test_a_failed_draw_does_not_disturb_the_next_ones():
         ({"batch_size": 2.0}, "batch_size is 2.0: it must be a whole number, write 2; a batch has at least 1"),
         ({"batch_size": "a"}, "batch_size is 'a': it must be a whole number; a batch has at least 1 transition"),
         ({"ahead": 1.5}, "ahead is 1.5: it must be a whole number; at least 1 batch is prepared ahead"),
-        ({"threads": True}, "threads is True: it must be a whole number; batches are prepared on at least 1 thread"),
+        ({"threads": True}, "threads is True: it must be a whole number; at least 1 thread prepares batches; give 1"),
         ({"device": "gpu"}, "device is 'gpu': PyTorch does not know this device: "),
         ({"device": 1.5}, "device is 1.5: PyTorch does not know this device: "),
         ({"pin_memory": "yes"}, "pin_memory is 'yes': it must be True or False"),
         ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory._draw_"),
-        ({"memory": None}, "memory is None: batches are drawn from a ReplayMemory; give one"),
+        ({"memory": None}, "memory is None: it must be a ReplayMemory; give one"),
     ],
 )
 def test_wrong_loader_settings_are_refused_by_name(settings, message):

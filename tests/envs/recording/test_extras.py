@@ -95,8 +95,8 @@ def test_extras_of_sent_steps_are_stored_with_them_in_any_order(mode):
 REFUSED = [
     ({}, "extras lack noise, number: every step of this memory has noise, number"),
     ({"number": [1, 2, 3]}, "extras lack noise"),
-    ({"number": [1, 2, 3], "noise": np.zeros((2, 2))}, "extra 'noise' has shape (2, 2): 3 environments take (3, 2)"),
-    ({"number": [1, 2, 3], "noise": np.zeros((3, 2)), "more": [1, 2, 3]}, "extras have more: this memory keeps"),
+    ({"number": [1, 2, 3], "noise": np.zeros((2, 2))}, "extra 'noise' has shape (2, 2): 3 environments need (3, 2)"),
+    ({"number": [1, 2, 3], "noise": np.zeros((3, 2)), "more": [1, 2, 3]}, "extras have more: this memory stores"),
 ]
 
 
@@ -137,7 +137,7 @@ def test_undeclared_extras_are_refused_by_name():
     recorder = recorder_with(extras={})
     recorder.reset()
     recorder.add_extras(log_prob=np.zeros(3))
-    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory keeps none"):
+    with pytest.raises(InvalidStepError, match="extras have log_prob: this memory stores none"):
         recorder.step([1, 1, 1])
 
     recorder = Recorder(vector_env(), ListSink(3))
