@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from framestow.training.recipes import DEFAULT_RECIPE
 from framestow.training.settings import Settings
 
 HELP = """Train DQN on an Atari game and save a checkpoint every --checkpoint-every agent steps.
@@ -22,10 +23,11 @@ saving."""
 def train_command(arguments: list[str]) -> type[Any]:
     """Return the class that tyro fills from the arguments: one field per setting, ``run_dir`` and ``resume``.
 
-    With ``--resume RUN`` the defaults are the settings of that run. Omitted options then keep their values, and
-    ``train`` can compare the given options with the run.
+    The defaults are the values of ``--recipe``, or with ``--resume RUN`` the settings of that run. Omitted options
+    then keep their values, and ``train`` can compare the given options with the run.
     """
-    resumed = _resumed_settings(arguments)
+    resumed, recipe = _resumed_and_recipe(arguments)
+    defaults = resumed or Settings(recipe=recipe)
     types = typing.get_type_hints(Settings)
     fields: list[Any] = []
     for field in dataclasses.fields(Settings):
@@ -34,7 +36,7 @@ def train_command(arguments: list[str]) -> type[Any]:
             hint = None if resumed else "(required for a new run)"
             game = Annotated[str, tyro.conf.arg(help=field.metadata["help"], metavar="GAME", help_behavior_hint=hint)]
             kind = tyro.conf.Positional[game]
-        fields.append((field.name, kind, getattr(resumed, field.name) if resumed else field.default))
+        fields.append((field.name, kind, getattr(defaults, field.name)))
     fields += [
         ("run_dir", _argument(Path | None, "Folder of a new run; None takes runs/GAME-PRESET-sSEED-DATE-TIME."), None),
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
@@ -49,17 +51,20 @@ def _run(arguments: Any, console: Console) -> int:
     return train(TrainOptions(arguments.resume, arguments.run_dir, Settings(**values)), console)
 
 
-def _resumed_settings(arguments: list[str]) -> Settings | None:
+def _resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
+    """Return the settings of the run that ``--resume`` names, if it is given, and the name of the recipe."""
     if arguments[:1] != ["train"]:
-        return None
+        return None, DEFAULT_RECIPE
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--resume", type=Path, nargs="?")
-    path: Path | None = parser.parse_known_args(arguments)[0].resume
-    if path is None:
-        return None
+    parser.add_argument("--recipe", nargs="?", default=DEFAULT_RECIPE)
+    given = parser.parse_known_args(arguments)[0]
+    recipe = given.recipe or DEFAULT_RECIPE  # a missing value is tyro's to refuse
+    if given.resume is None:
+        return None, recipe
     from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
 
-    return RunFolder.open(path).settings()
+    return RunFolder.open(given.resume).settings(), recipe
 
 
 def _argument(kind: Any, help_line: str) -> Any:

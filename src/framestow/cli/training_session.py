@@ -67,7 +67,8 @@ def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str
         expectation = _measure(run.settings, console)
     else:
         observation_shape = run.env.single_observation_space.shape or ()
-        expectation = expect_from_memory(report, trained_state_bytes(observation_shape, num_actions_of(run.env)))
+        checkpoint_bytes = trained_state_bytes(observation_shape, num_actions_of(run.env), run.settings.agent())
+        expectation = expect_from_memory(report, checkpoint_bytes)
     space = FreeSpace.for_run(folder.path, report.nbytes, folder.saved_bytes())
     return _describe_if_it_fits(expectation, run.settings, folder.path, space)
 

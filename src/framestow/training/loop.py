@@ -29,7 +29,10 @@ def training_events(run: Run) -> Iterator[Event]:
         env.step_async(actions)
 
         for _ in range(_updates_due(run)):
-            update = agent.learn(memory.sample(run.settings.batch_size))
+            batch = memory.sample(run.settings.batch_size)
+            update = agent.learn(batch)
+            if run.settings.priority_exponent:
+                memory.update_priorities(batch.index, update.priority.cpu().numpy())
             yield Learned(agent.num_updates, update.loss, update.mean_value)
 
         observations, _, terminated, truncated, infos = env.step_wait()  # stores the step in the memory

@@ -105,7 +105,7 @@ def expect_from_play(
     try:
         actions = ActionSpec.from_space(env.action_space)
         step_bytes = slot_record(settings.num_envs, actions).itemsize
-        checkpoint_bytes = trained_state_bytes((settings.stack, *spec.shape), actions.num_actions)
+        checkpoint_bytes = trained_state_bytes((settings.stack, *spec.shape), actions.num_actions, settings.agent())
         stacks = settings.num_envs * settings.stack + OUTPUT_ARRAYS * settings.batch_size * (settings.stack + 1)
         fixed_bytes = stacks * spec.nbytes
         if settings.storage == "raw":
