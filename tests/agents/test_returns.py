@@ -138,7 +138,9 @@ def test_iqn_weighs_errors_by_the_fractions_that_it_drew() -> None:
 
 
 def test_learning_quantiles_by_gradient_finds_those_of_the_returns() -> None:
-    returns = torch.tensor([0.0, 10.0, 20.0, 30.0])  # at fractions 0.25 and 0.75 the loss is least within 0 … 10, 20 … 30
+    returns = torch.tensor(
+        [0.0, 10.0, 20.0, 30.0]
+    )  # at fractions 0.25 and 0.75 the loss is least within 0 … 10, 20 … 30
     quantiles = torch.zeros(1, 2, requires_grad=True)
     optimizer = torch.optim.SGD([quantiles], lr=0.5)
     kind = QuantileReturn(2, are_drawn=False)
