@@ -61,9 +61,22 @@ def test_frames_that_are_not_grey_are_refused() -> None:
 def test_the_small_network_has_the_published_layers() -> None:
     network = _network((4, 84, 84), num_actions=6, num_outputs=51, recipe="laptop")
 
-    # van Hasselt et al. 2019: 32 kernels of 5x5 by 5, then 64; 3x3x64 features -> 256 -> actions x quantiles.
-    expected = (4 * 25 * 32 + 32) + (32 * 25 * 64 + 64) + (576 * 256 + 256) + (256 * 6 * 51 + 6 * 51)
+    # van Hasselt et al. 2019: 32 kernels of 5x5 by 5, then 64. Padding makes 4x4x64 features of 3x3x64.
+    expected = (4 * 25 * 32 + 32) + (32 * 25 * 64 + 64) + (1_024 * 256 + 256) + (256 * 6 * 51 + 6 * 51)
     assert expected == sum(parameter.numel() for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("name", ["nature", "small", "impala"])
+def test_every_network_sees_every_pixel_of_an_atari_frame(name: str) -> None:
+    network = _network((1, 84, 84), num_actions=2, network=name)
+    pixels = torch.rand((4, 1, 84, 84), generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    network(pixels).sum().backward()
+
+    assert pixels.grad is not None
+    seen = (pixels.grad != 0).any(dim=0)[0]
+    assert seen.any(dim=0).nonzero().flatten().tolist() == list(range(84))
+    assert seen.any(dim=1).nonzero().flatten().tolist() == list(range(84))
 
 
 def test_a_dueling_head_adds_the_value_to_the_advantage_over_its_mean() -> None:

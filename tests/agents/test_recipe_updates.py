@@ -5,7 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from agents.agents_and_batches import ATARI, build_agent, random_batch
 from framestow.agents.dqn import DQN
@@ -16,89 +18,95 @@ from framestow.training.settings import Settings
 SIZE = 4
 
 
-def _plain_update(agent: DQN, settings: Settings, batch: Batch) -> tuple[Tensor, nn.Module]:
-    """Return the loss and the updated network, with one transition at a time wherever the agent works in parallel."""
-    online, target = copy.deepcopy(agent._online), copy.deepcopy(agent._target)
-    generator = torch.Generator()
-    generator.set_state(agent._generator.get_state())
+class _Plain:
+    """An agent's update with one transition at a time, and the random numbers in the order in which the agent draws."""
 
-    def outputs(network: nn.Module, frames: np.ndarray) -> tuple[Tensor, Tensor | None]:
+    def __init__(self, agent: DQN, settings: Settings, batch: Batch) -> None:
+        self.settings, self.batch = settings, batch
+        self.online, self.target = copy.deepcopy(agent._online), copy.deepcopy(agent._target)
+        self._generator = torch.Generator()
+        self._generator.set_state(agent._generator.get_state())
+        with torch.no_grad():
+            self.targets = self._targets()
+
+    def update(self) -> Tensor:
+        """Update ``online`` and return the loss."""
+        self.online.sample_noise(self._generator)
+        predicted, fractions = self._outputs(self.online, self.batch.observation)
+        losses = [
+            self._loss(predicted[row, int(self.batch.action[row])], self.targets[row], fractions, row)
+            for row in range(SIZE)
+        ]
+        loss = (torch.stack(losses) * torch.from_numpy(self.batch.weight)).mean()
+        loss.backward()
+        limit = self.settings.max_grad_norm
+        norm = torch.sqrt(sum(p.grad.square().sum() for p in self.online.parameters() if p.grad is not None))
+        for parameter in self.online.parameters():
+            if limit is not None:
+                parameter.grad *= min(1.0, limit / float(norm))
+            _optimize(parameter, self.settings)
+        return loss.detach()
+
+    def _outputs(self, network: nn.Module, frames: NDArray[np.uint8]) -> tuple[Tensor, Tensor | None]:
         fractions = None
-        if settings.distribution == "iqn":
-            fractions = torch.rand((SIZE, settings.atoms), generator=generator)
+        if self.settings.distribution == "iqn":
+            fractions = torch.rand((SIZE, self.settings.atoms), generator=self._generator)
         return network(torch.from_numpy(frames.copy()), fractions), fractions
 
-    def values(of_actions: Tensor) -> Tensor:
-        if settings.distribution == "c51":
-            atoms = torch.linspace(-settings.support, settings.support, settings.atoms)
-            return (of_actions.softmax(2) * atoms).sum(2)
-        return of_actions.mean(2)
+    def _values(self, outputs: Tensor) -> Tensor:
+        if self.settings.distribution == "c51":
+            atoms = torch.linspace(-self.settings.support, self.settings.support, self.settings.atoms)
+            return (outputs.softmax(2) * atoms).sum(2)
+        return outputs.mean(2)
 
-    with torch.no_grad():
-        target.sample_noise(generator)
-        next_outputs, _ = outputs(target, batch.next_observation)
-        rewards = torch.from_numpy(batch.reward.copy())
-        if settings.munchausen:
-            now, _ = outputs(target, batch.observation)
-            for row in range(SIZE):
-                log_policy = 0.03 * torch.log_softmax(values(now)[row] / 0.03, 0)[batch.action[row]]
-                rewards[row] += 0.9 * max(min(float(log_policy), 0.0), -1.0)
+    def _targets(self) -> list[Tensor]:
+        self.target.sample_noise(self._generator)
+        next_outputs, _ = self._outputs(self.target, self.batch.next_observation)
+        if self.settings.munchausen:
+            now, _ = self._outputs(self.target, self.batch.observation)
+            return [self._munchausen_target(self._values(now)[row], next_outputs[row], row) for row in range(SIZE)]
         choosing = next_outputs
-        if settings.double:
-            online.sample_noise(generator)
-            choosing, _ = outputs(online, batch.next_observation)
-        targets = []
-        for row in range(SIZE):
-            discount = float(batch.discount[row])
-            if settings.munchausen:
-                policy = torch.softmax(values(next_outputs)[row] / 0.03, 0)
-                soft = next_outputs[row] - 0.03 * torch.log(policy.clamp_min(1e-38)).unsqueeze(1)
-                targets.append(rewards[row] + discount * sum(p * each for p, each in zip(policy, soft, strict=True)))
-                continue
-            best = next_outputs[row, int(values(choosing)[row].argmax())]
-            if settings.distribution != "c51":
-                targets.append(rewards[row] + discount * best)
-                continue
-            spacing = 2 * settings.support / (settings.atoms - 1)
-            projected = torch.zeros(settings.atoms)
-            for atom, probability in enumerate(best.softmax(0)):
-                value = float(rewards[row]) + discount * (atom * spacing - settings.support)
-                place = (min(max(value, -settings.support), settings.support) + settings.support) / spacing
-                lower = min(int(place), settings.atoms - 2)
-                projected[lower] += probability * (lower + 1 - place)
-                projected[lower + 1] += probability * (place - lower)
-            targets.append(projected)
+        if self.settings.double:
+            self.online.sample_noise(self._generator)
+            choosing, _ = self._outputs(self.online, self.batch.next_observation)
+        best = [next_outputs[row, int(self._values(choosing)[row].argmax())] for row in range(SIZE)]
+        if self.settings.distribution == "c51":
+            return [self._projected(best[row].softmax(0), row) for row in range(SIZE)]
+        return [float(self.batch.reward[row]) + float(self.batch.discount[row]) * best[row] for row in range(SIZE)]
 
-    online.sample_noise(generator)
-    predicted, fractions = outputs(online, batch.observation)
-    losses = []
-    for row in range(SIZE):
-        prediction, aim = predicted[row, int(batch.action[row])], targets[row]
-        if settings.distribution == "c51":
-            losses.append(-(aim * prediction.log_softmax(0)).sum())
-        elif settings.distribution == "none":
-            losses.append(nn.functional.smooth_l1_loss(prediction[0], aim[0]))
-        else:
-            midpoints = (torch.arange(settings.atoms) + 0.5) / settings.atoms
-            of_row = midpoints if fractions is None else fractions[row]
-            total = torch.zeros(())
-            for fraction, quantile in zip(of_row, prediction, strict=True):
-                errors = aim - quantile
-                weights = torch.where(errors < 0, 1 - fraction, fraction)
-                total = (
-                    total
-                    + (weights * nn.functional.smooth_l1_loss(quantile.expand_as(aim), aim, reduction="none")).mean()
-                )
-            losses.append(total)
-    loss = (torch.stack(losses) * torch.from_numpy(batch.weight)).mean()
-    loss.backward()
-    if settings.max_grad_norm is not None:
-        norm = torch.sqrt(sum(p.grad.square().sum() for p in online.parameters() if p.grad is not None))
-        for parameter in online.parameters():
-            parameter.grad *= min(1.0, settings.max_grad_norm / float(norm))
-    for parameter in online.parameters():
-        _optimize(parameter, settings)
-    return loss.detach(), online
+    def _munchausen_target(self, values: Tensor, next_outputs: Tensor, row: int) -> Tensor:
+        log_policy = 0.03 * torch.log_softmax(values / 0.03, 0)[self.batch.action[row]]
+        reward = float(self.batch.reward[row]) + 0.9 * max(min(float(log_policy), 0.0), -1.0)
+        log_next = torch.log_softmax(next_outputs.mean(1) / 0.03, 0)
+        soft = torch.zeros(self.settings.atoms)
+        for action, outputs in enumerate(next_outputs):
+            soft += log_next[action].exp() * (outputs - 0.03 * log_next[action])
+        return reward + float(self.batch.discount[row]) * soft
+
+    def _projected(self, probabilities: Tensor, row: int) -> Tensor:
+        support, atoms = self.settings.support, self.settings.atoms
+        spacing = 2 * support / (atoms - 1)
+        projected = torch.zeros(atoms)
+        for atom, probability in enumerate(probabilities):
+            value = float(self.batch.reward[row]) + float(self.batch.discount[row]) * (atom * spacing - support)
+            place = (min(max(value, -support), support) + support) / spacing
+            lower = min(int(place), atoms - 2)
+            projected[lower] += probability * (lower + 1 - place)
+            projected[lower + 1] += probability * (place - lower)
+        return projected
+
+    def _loss(self, prediction: Tensor, aim: Tensor, fractions: Tensor | None, row: int) -> Tensor:
+        if self.settings.distribution == "c51":
+            return -(aim * prediction.log_softmax(0)).sum()
+        if self.settings.distribution == "none":
+            return functional.smooth_l1_loss(prediction[0], aim[0])
+        midpoints = (torch.arange(self.settings.atoms) + 0.5) / self.settings.atoms
+        total = torch.zeros(())
+        for fraction, quantile in zip(midpoints if fractions is None else fractions[row], prediction, strict=True):
+            weights = torch.where(aim < quantile, 1 - fraction, fraction)
+            each = functional.smooth_l1_loss(quantile.expand_as(aim), aim, reduction="none")
+            total = total + (weights * each).mean()
+        return total
 
 
 @torch.no_grad()
@@ -119,14 +127,14 @@ def test_an_update_equals_one_written_out_plainly(recipe: str) -> None:
     agent = build_agent(recipe, shape=ATARI)
     batch = random_batch(0, ATARI, SIZE)
     before = [parameter.detach().clone() for parameter in agent._online.parameters()]
-    plain_loss, plain_network = _plain_update(agent, settings, batch)
+    plain = _Plain(agent, settings, batch)
 
     update = agent.learn(batch)
 
-    torch.testing.assert_close(update.loss, plain_loss, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(update.loss, plain.update(), rtol=1e-4, atol=1e-6)
     moved = [(new - old).flatten() for new, old in zip(agent._online.parameters(), before, strict=True)]
-    plain = [(new - old).flatten() for new, old in zip(plain_network.parameters(), before, strict=True)]
+    expected = [(new - old).flatten() for new, old in zip(plain.online.parameters(), before, strict=True)]
     # Steps of Adam have the size of the learning rate; where a gradient is nearly 0, rounding decides its sign.
-    difference = torch.cat([one - other for one, other in zip(moved, plain, strict=True)]).abs()
+    difference = torch.cat([one - other for one, other in zip(moved, expected, strict=True)]).abs()
     assert (difference > 0.02 * settings.learning_rate).float().mean().item() < 0.002
     assert torch.cat(moved).abs().max() > 0.1 * settings.learning_rate

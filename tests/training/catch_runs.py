@@ -16,6 +16,8 @@ def catch_settings(**changes: Any) -> Settings:
     return Settings(
         **{
             "game": "Catch",
+            "recipe": "dqn",
+            "double": True,
             "steps": 600,
             "num_envs": 3,
             "memory": 300,

@@ -187,8 +187,8 @@ def test_the_disk_needs_space_for_two_checkpoints_besides_the_memory():
 def test_a_new_run_counts_the_checkpoints_of_its_network(tmp_path):
     expectation = expect_from_play(Settings("Pong", storage="raw"))
 
-    agent = DQN((4, 84, 84), 18, Settings("Pong").agent(), "cpu", seed=0)
-    memory = ReplayMemory(100, FrameSpec((84, 84)), 18, storage="raw")
+    agent = DQN((4, 84, 84), 6, Settings("Pong").agent(), "cpu", seed=0)
+    memory = ReplayMemory(100, FrameSpec((84, 84)), 6, storage="raw")
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8))
     agent.learn(memory.sample(1))

@@ -148,7 +148,8 @@ def build_network(
     network    torso, then hidden units of a linear layer
     ========== ================================================================================================
     nature     32 kernels 8x8 by 4, 64 4x4 by 2, 64 3x3 by 1; 512 (Mnih et al. 2015)
-    small      32 kernels 5x5 by 5, 64 5x5 by 5; 256 (van Hasselt et al. 2019): a fifth of nature's multiplications
+    small      32 kernels 5x5 by 5, 64 5x5 by 5; 256 (van Hasselt et al. 2019): a quarter of nature's multiplications.
+               Padded by 1 and 2: without, it does not see the last 9 rows, and Breakout's paddle is in them
     impala     three residual stages of 32, 64, 64 channels with spectral norm, maximum over 6x6 (Clark et al. 2024,
                after Espeholt et al. 2018); 512
     tiny       32 kernels 3x3 by 2, 64 3x3 by 2, both padded by 1; 128
@@ -166,7 +167,7 @@ def build_network(
     name = "tiny" if min(height, width) < TINY_BELOW else settings.network
     torso, hidden = {
         "nature": (_convolutions(stack, (32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512),
-        "small": (_convolutions(stack, (32, 5, 5, 0), (64, 5, 5, 0)), 256),
+        "small": (_convolutions(stack, (32, 5, 5, 1), (64, 5, 5, 2)), 256),
         "impala": (_impala_torso(stack, settings.spectral_norm), 512),
         "tiny": (_convolutions(stack, (32, 3, 2, 1), (64, 3, 2, 1)), 128),
     }[name]

@@ -114,7 +114,7 @@ class Settings:
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
     max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
     target_every: int = setting(FROM_RECIPE, "Updates between two copies of the online network to the target network.")
-    discount: float = setting(FROM_RECIPE, "Discount factor.")
+    discount: float = setting(FROM_RECIPE, "Discount factor of the next step's value.")
     clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 for learning (Mnih et al. 2015), but not the scores.")
     epsilon_start: float = setting(FROM_RECIPE, "Probability of a random action at the start.")
     epsilon_end: float = setting(FROM_RECIPE, "Probability of a random action after --epsilon-steps.")
