@@ -3,12 +3,20 @@
 from typing import Any
 
 from framestow.envs import SerialVectorEnv
+from framestow.training.recipes import RECIPES
 from framestow.training.settings import Settings
 from oracles.catch import Catch
 
 
 def make_catch(settings: Settings) -> SerialVectorEnv:
     return SerialVectorEnv([Catch] * settings.num_envs, seed=settings.seed)
+
+
+def catch_settings_of(recipe: str) -> Settings:
+    """The settings of a recipe's agent, on a run as short as those of `catch_settings`."""
+    fixed = {"preset", "num_envs", "workers", "threads", "warmup", "train_every", "target_every", "epsilon_steps"}
+    agent = {name: value for name, value in RECIPES[recipe].values.items() if name not in fixed}
+    return catch_settings(**{**agent, "recipe": recipe, "batch_size": 16, "epsilon_start": 1.0})
 
 
 def catch_settings(**changes: Any) -> Settings:

@@ -74,19 +74,22 @@ RECIPES: dict[str, Recipe] = {
     for recipe in (
         Recipe(
             "laptop",
-            "our own for two CPU cores: Dopamine's quantile agent (Dabney et al. 2018a, prioritized replay, 3-step "
-            "returns), with the small network of van Hasselt et al. 2019 and fewer quantiles",
+            "our own for two CPU cores: Dopamine's quantile agent (Dabney et al. 2018a, with prioritized replay and "
+            "n-step returns), the small network of van Hasselt et al. 2019, and as many samples a step as Clark et al. "
+            "2024",
             {
                 **_RAINBOW_LITE,
                 "preset": "baselines",
                 "num_envs": 8,
                 "workers": 1,
                 "threads": 1,  # a second thread costs more than it brings as soon as another process wants a core
+                "train_every": 8,
                 "warmup": 2_000,
                 "network": "small",
                 "distribution": "qr",
+                "n_step": 5,
                 "learning_rate": 2.5e-4,
-                "target_every": 500,  # 2,000 steps
+                "target_every": 250,  # 2,000 steps
                 "epsilon_steps": 20_000,
             },
         ),

@@ -24,7 +24,7 @@ FILE_NAME = "settings.json"
 FORMAT = "framestow run"
 VERSION = 1
 
-DEFAULT_STEPS = 100_000
+DEFAULT_STEPS = 150_000
 MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
 
 
