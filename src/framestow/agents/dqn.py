@@ -192,11 +192,11 @@ class DQN:
 
 
 def _optimizer(network: QNetwork, settings: AgentSettings, device: torch.device) -> torch.optim.Optimizer:
-    common = {"lr": settings.learning_rate, "eps": settings.optimizer_epsilon}
+    rate, epsilon = settings.learning_rate, settings.optimizer_epsilon
     if settings.optimizer == "rmsprop":  # Mnih et al. 2015: centred, with a decay of 0.95
-        return torch.optim.RMSprop(network.parameters(), alpha=0.95, centered=True, **common)
+        return torch.optim.RMSprop(network.parameters(), lr=rate, eps=epsilon, alpha=0.95, centered=True)
     # The fused kernel updates all parameters in one pass: 2.5 of an update's 19 ms on two CPU threads.
-    return torch.optim.Adam(network.parameters(), fused=device.type in ("cpu", "cuda"), **common)
+    return torch.optim.Adam(network.parameters(), lr=rate, eps=epsilon, fused=device.type in ("cpu", "cuda"))
 
 
 def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:

@@ -37,6 +37,9 @@ class NoisyLinear(nn.Module):
     ``sample_noise`` draws new noise. In evaluation mode the layer uses the mean weights.
     """
 
+    noise_in: Tensor
+    noise_out: Tensor
+
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         bound = 1 / math.sqrt(inputs)
@@ -86,7 +89,8 @@ class Head(nn.Module):
             return outputs
         of_value, of_advantage = hidden.chunk(2, dim=1)
         advantage = self.advantage(of_advantage).unflatten(1, (self._num_actions, -1))
-        return self.value(of_value).unsqueeze(1) + advantage - advantage.mean(dim=1, keepdim=True)
+        combined: Tensor = self.value(of_value).unsqueeze(1) + advantage - advantage.mean(dim=1, keepdim=True)
+        return combined
 
 
 class QNetwork(nn.Module):
@@ -191,7 +195,8 @@ class _ResidualBlock(nn.Module):
         self.first, self.second = (spectral_norm(each) if normed else each for each in convolutions)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs + self.second(functional.relu(self.first(functional.relu(inputs))))
+        change: Tensor = self.second(functional.relu(self.first(functional.relu(inputs))))
+        return inputs + change
 
 
 def _impala_torso(stack: int, normed: bool) -> nn.Sequential:
