@@ -104,7 +104,7 @@ def expect_from_play(
     env = make_atari(settings.game, preset=settings.preset, seed=settings.seed)
     try:
         actions = ActionSpec.from_space(env.action_space)
-        step_bytes = slot_record(settings.num_envs, actions).itemsize
+        step_bytes = slot_record(settings.num_envs, actions).itemsize + settings.sampler().bytes_a_step
         checkpoint_bytes = trained_state_bytes((settings.stack, *spec.shape), actions.num_actions, settings.agent())
         stacks = settings.num_envs * settings.stack + OUTPUT_ARRAYS * settings.batch_size * (settings.stack + 1)
         fixed_bytes = stacks * spec.nbytes
