@@ -212,15 +212,16 @@ PUBLISHED: tuple[PublishedScores, ...] = (
         agent="Stable-Baselines3 zoo, DQN",
         agent_steps=10_000_000,
         scores={"Pong": 20.6, "Breakout": 358.3, "MsPacman": 2683.0, "Seaquest": 2000.3, "Qbert": 9496.8},
-        protocol="no sticky actions, minimal actions, a lost life ends a training episode; the trained agent plays about "
-        "600,000 emulator frames, 1 seed",
+        protocol="no sticky actions, minimal actions, a lost life ends a training episode; the trained agent plays "
+        "about 600,000 emulator frames, 1 seed",
         source="DLR-RM/rl-baselines3-zoo, benchmark.md",
     ),
     PublishedScores(
         agent="CleanRL, dqn_atari",
         agent_steps=10_000_000,
         scores={"Pong": 20.25, "Breakout": 366.9, "MsPacman": 2109.0},
-        protocol="no sticky actions, minimal actions, a lost life ends a training episode; last training games, 3 seeds",
+        protocol="no sticky actions, minimal actions, a lost life ends a training episode; last training games, "
+        "3 seeds",
         source="vwxyzjn/cleanrl, docs/rl-algorithms/dqn.md and rainbow.md",
     ),
     PublishedScores(
