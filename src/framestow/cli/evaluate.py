@@ -123,8 +123,8 @@ def _score_lines(evaluation: Evaluation) -> str:
     ]
     if evaluation.training_mean is not None:
         lines.append(
-            f"mean {evaluation.training_mean:.2f} of the last {len(evaluation.training_scores)} training games: the paper "
-            "reports the mean of the last 100"
+            f"mean {evaluation.training_mean:.2f} of the last {len(evaluation.training_scores)} training games: the "
+            "paper reports the mean of the last 100"
         )
     normalized = human_normalized(game, evaluation.mean)
     if normalized is None:
