@@ -65,9 +65,10 @@ def test_each_seed_trains_as_it_does_alone_and_only_unfinished_seeds_are_resumed
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_dead_child_is_named_and_ctrl_c_saves_the_other_seeds(tmp_path: Path) -> None:
     parent = tmp_path / "seeds"
-    command = ["train", "Pong", *SHORT, "--steps", "1_000_000", "--seeds", "2", "--run-dir", str(parent)]
+    long = ["--steps", "1_000_000", "--checkpoint-every", "1_000_000"]
+    command = ["train", "Pong", *SHORT, *long, "--seeds", "2", "--parallel", "2", "--run-dir", str(parent)]
     training = subprocess.Popen(
-        [sys.executable, "-m", "framestow.cli", *command, "--parallel", "2"],
+        [sys.executable, "-m", "framestow.cli", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -77,7 +78,9 @@ def test_a_dead_child_is_named_and_ctrl_c_saves_the_other_seeds(tmp_path: Path) 
         assert training.stdout is not None
         started = 0
         while started < 2:
-            started += "  memory: about" in training.stdout.readline()
+            line = training.stdout.readline()
+            assert line
+            started += "  memory: about" in line
         children = psutil.Process(training.pid).children()
         [first] = [child for child in children if child.cmdline()[-1].endswith("seed-0")]
         time.sleep(1)
