@@ -86,7 +86,7 @@ class Evaluate:
             )
         finally:
             player.close()
-        training_scores = []
+        training_scores: list[float] = []
         if protocol and protocol.name == trained.preset == "machado2018":
             training_scores = last_scores(folder.episodes, protocol.episodes, player.agent_steps)
         evaluation = summarize(games, trained, played, player.agent_steps, epsilon, protocol, training_scores)

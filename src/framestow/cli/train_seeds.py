@@ -276,21 +276,22 @@ def _score_lines(game: str, folders: list[RunFolder]) -> dict[str, str]:
     """Return the mean of the last games of each run, and the averages over the runs with their intervals."""
     games = {folder.path.name: last_scores(folder.episodes, NUM_RECENT, _saved_steps(folder)) for folder in folders}
     scores = [float(np.mean(last)) for last in games.values() if last]
+    if not scores:
+        return {"score": "no finished seed has a whole game"}
     each = " · ".join(
         f"{seed} {np.mean(last):.2f}{'' if len(last) == NUM_RECENT else f' ({len(last)} games)'}"
         for seed, last in games.items()
         if last
     )
-    lines = {"score": f"mean of the last {NUM_RECENT} games: {each}" if scores else "no finished seed has a whole game"}
+    lines = {"score": f"mean of the last {NUM_RECENT} games: {each}"}
     averages = {"mean": mean_of_games, "median": _median_of_runs, "interquartile mean": interquartile_mean}
-    for name, average in averages.items() if scores else ():
+    for name, average in averages.items():
         value, (low, high) = average([scores]), bootstrap_interval(average, [scores])
-        line = f"{value:.2f}, 95 % interval {low:.2f} to {high:.2f}"
-        normalized = [human_normalized(game, score) for score in (value, low, high)]
-        if None not in normalized:
-            line += " · human-normalised {:.3f}, {:.3f} to {:.3f}".format(*normalized)
-        lines[name] = line
-    if scores and game in RANDOM_AND_HUMAN:
+        lines[name] = f"{value:.2f}, 95 % interval {low:.2f} to {high:.2f}"
+        if game in RANDOM_AND_HUMAN:
+            normalized = [human_normalized(game, score) for score in (value, low, high)]
+            lines[name] += " · human-normalised {:.3f}, {:.3f} to {:.3f}".format(*normalized)
+    if game in RANDOM_AND_HUMAN:
         lines["beside"] = "random play {:g}, human {:g}".format(*RANDOM_AND_HUMAN[game])
     return lines
 

@@ -263,7 +263,7 @@ def summarize(
         seed=played.seed,
         scores=tuple(game.score for game in games),
         lengths=tuple(game.agent_steps for game in games),
-        protocol=protocol and protocol.name,
+        protocol=protocol.name if protocol else None,
         training_scores=tuple(training_scores),
     )
 
