@@ -1,5 +1,6 @@
 """The ``framestow`` command: one-line errors, help, training, evaluation and signals."""
 
+import dataclasses
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import torch
 
 from framestow.cli import main
 from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.playing import PROTOCOLS
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
@@ -316,6 +318,60 @@ def test_playing_with_a_preset_of_other_actions_is_refused(
         "play with machado2018\n"
     )
     assert "warning" not in printed.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--episodes", "10"], "episodes is 10: protocol 'nature' has 30; leave out --episodes or --protocol"),
+        (["--preset", "envpool"], "preset is envpool: protocol 'nature' has nature; leave out --preset or --protocol"),
+        (["--epsilon", "0.01"], "epsilon is 0.01: protocol 'nature' has 0.05; leave out --epsilon or --protocol"),
+        (["--protocol", "natur"], "protocol is 'natur': no protocol has this name; did you mean 'nature'?"),
+        (["--protocol", "xyz"], "protocol is 'xyz': no protocol has this name; choose one of 'machado2018', 'nature'"),
+    ],
+)
+def test_options_that_contradict_the_protocol_are_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings(game="Pong", preset="nature"))
+
+    assert message in _refusal(["evaluate", str(tmp_path / "run"), "--protocol", "nature", *options], capsys)
+
+
+def test_options_that_agree_with_the_protocol_are_accepted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Settings(game="Pong", preset="nature"))
+    options = ["--episodes", "30", "--preset", "nature", "--epsilon", "0.05"]
+
+    error = _refusal(["evaluate", str(tmp_path / "run"), "--protocol", "nature", *options], capsys)
+
+    assert "has no checkpoint yet" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_evaluation_names_its_protocol_and_compares_with_human_play(
+    protocol: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "Skiing", "--preset", protocol, "--steps", "60", "--run-dir", str(run), *SHORT]) == 0
+    with (run / "episodes.csv").open("a") as file:
+        file.writelines(f"{number},{10 * number},0,{-100.0 * number},9\n" for number in range(1, 9))
+    short_games = dataclasses.replace(PROTOCOLS[protocol].preset, max_episode_frames=200)
+    short = dataclasses.replace(PROTOCOLS[protocol], preset=short_games, episodes=2)
+    monkeypatch.setitem(PROTOCOLS, protocol, short)
+    capsys.readouterr()
+
+    assert main(["evaluate", str(run), "--protocol", protocol]) == 0
+
+    printed = capsys.readouterr().out
+    written = json.loads((run / "evaluation.json").read_text())
+    normalized = (written["mean"] + 17098.1) / 12761.2
+    assert printed.startswith(f"{short}\n")
+    assert f"human-normalised mean {normalized:.3f} (random play -17098.1, human -4336.9)" in printed
+    assert (written["protocol"], written["human_normalized_mean"]) == (protocol, pytest.approx(normalized))
+    is_training_reported = protocol == "machado2018"
+    assert ("mean -550.00 of the last 2 training games" in printed) == is_training_reported  # at 50 and 60
+    assert written["training_mean"] == (-550.0 if is_training_reported else None)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
 from framestow.training.loop import start_run, train
 from framestow.training.playing import (
+    PROTOCOLS,
     VIDEO_EXTENSIONS,
     Evaluation,
     Player,
@@ -102,6 +103,27 @@ def test_mean_median_and_standard_error_are_those_of_the_scores(tmp_path: Path) 
     assert Evaluation("Pong", "nature", "baselines", 100, 0.05, 1, (1.0,), (1,)).standard_error is None
     evaluation.write(tmp_path / "evaluation.json")
     assert json.loads((tmp_path / "evaluation.json").read_text())["median"] == 2.5
+
+
+def test_an_evaluation_is_written_beside_random_play_and_the_human(tmp_path: Path) -> None:
+    Evaluation("Pong", "nature", "nature", 100, 0.05, 1, scores=(14.6, -20.7), lengths=(1, 2)).write(tmp_path / "pong")
+    Evaluation("Adventure", "nature", "nature", 100, 0.05, 1, scores=(1.0,), lengths=(1,)).write(tmp_path / "other")
+
+    pong, other = (json.loads((tmp_path / name).read_text()) for name in ("pong", "other"))
+    assert pong["human_normalized_mean"] == pytest.approx(0.5)
+    assert (pong["random_score"], pong["human_score"]) == (-20.7, 14.6)
+    assert (other["human_normalized_mean"], other["random_score"]) == (None, None)
+
+
+def test_the_protocols_are_those_of_the_papers() -> None:
+    assert str(PROTOCOLS["machado2018"]) == (
+        "protocol machado2018 (Machado et al. 2018): 100 games of at most 18,000 emulator frames, sticky actions 0.25, "
+        "up to 0 no-ops, full action set, lost lives ignored, epsilon 0.001"
+    )
+    assert str(PROTOCOLS["nature"]) == (
+        "protocol nature (Mnih et al. 2015): 30 games of at most 18,000 emulator frames, sticky actions 0, up to 30 "
+        "no-ops, minimal action set, lost lives ignored, epsilon 0.05"
+    )
 
 
 def test_a_player_pads_stacks_as_configured(tmp_path: Path) -> None:

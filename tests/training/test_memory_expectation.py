@@ -223,3 +223,12 @@ def test_the_free_space_of_a_run_includes_its_memory(tmp_path):
 
     assert 9 * 2**30 < with_memory.ram - empty.ram < 11 * 2**30
     assert with_memory.disk - empty.disk > 2**39
+
+
+def test_runs_at_the_same_time_share_the_ram_and_all_runs_share_the_disk() -> None:
+    space = FreeSpace(ram=4096 * MIB, disk=5000 * MIB)
+
+    assert space.share(num_at_once=1, num_runs=1) == space
+    # One learner is counted already; the second takes its 256 MiB from the RAM of both.
+    assert space.share(num_at_once=2, num_runs=5) == FreeSpace(ram=1920 * MIB, disk=1000 * MIB)
+    assert space.share(num_at_once=50, num_runs=50).ram == 0

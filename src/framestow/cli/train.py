@@ -19,9 +19,18 @@ HELP = """Train DQN on an Atari game and save a checkpoint every --checkpoint-ev
 Ctrl-C or SIGTERM finishes the step, saves the run and prints the command that resumes it. A second one stops without
 saving."""
 
+SEEDS_HELP = (
+    "Train this many runs with consecutive seeds from --seed, each in its own folder, and print the averages of their "
+    "scores. --resume of the common folder resumes all that are unfinished."
+)
+PARALLEL_HELP = (
+    "Runs of --seeds that train at the same time, each with one thread unless --threads is given; None takes as many "
+    "as the cores have room for."
+)
+
 
 def train_command(arguments: list[str]) -> type[Any]:
-    """Return the class that tyro fills from the arguments: one field per setting, ``run_dir`` and ``resume``.
+    """Return the class that tyro fills from the arguments: one field per setting, and those that choose the runs.
 
     The defaults are the values of ``--recipe``, or with ``--resume RUN`` the settings of that run. Omitted options
     then keep their values, and ``train`` can compare the given options with the run.
@@ -40,15 +49,23 @@ def train_command(arguments: list[str]) -> type[Any]:
     fields += [
         ("run_dir", _argument(Path | None, "Folder of a new run; None takes runs/GAME-PRESET-sSEED-DATE-TIME."), None),
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
+        ("seeds", _argument(int | None, SEEDS_HELP), None),
+        ("parallel", _argument(int | None, PARALLEL_HELP), None),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
 
 
 def _run(arguments: Any, console: Console) -> int:
-    from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415 -- imports PyTorch
+    # These import PyTorch.
+    from framestow.cli.train_seeds import train_seeds  # noqa: PLC0415
+    from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
+    from framestow.training.run_folder import seed_runs  # noqa: PLC0415
 
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
-    return train(TrainOptions(arguments.resume, arguments.run_dir, Settings(**values)), console)
+    options = TrainOptions(arguments.resume, arguments.run_dir, Settings(**values))
+    if arguments.seeds is None and arguments.parallel is None and not (options.resume and seed_runs(options.resume)):
+        return train(options, console)
+    return train_seeds(options, arguments.seeds, arguments.parallel, console)
 
 
 def _resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
@@ -62,9 +79,10 @@ def _resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
     recipe = given.recipe or DEFAULT_RECIPE  # a missing value is tyro's to refuse
     if given.resume is None:
         return None, recipe
-    from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
+    from framestow.training.run_folder import RunFolder, seed_runs  # noqa: PLC0415 -- imports PyTorch
 
-    return RunFolder.open(given.resume).settings(), recipe
+    [first, *_] = seed_runs(given.resume) or [RunFolder.open(given.resume)]
+    return first.settings(), recipe
 
 
 def _argument(kind: Any, help_line: str) -> Any:

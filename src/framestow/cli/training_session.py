@@ -43,18 +43,23 @@ from framestow.training.settings import Settings
 MIN_FRAMES = 640  # two segments; fewer frames give no estimate
 
 
-def expect_for_new_run(settings: Settings, path: Path, console: Console) -> str:
+def expect_for_new_run(
+    settings: Settings, path: Path, console: Console, num_at_once: int = 1, num_runs: int = 1
+) -> str:
     """Return a line about the expected size of a new run's memory, measured by a short random play.
 
     Arguments:
         settings: The settings of the run.
         path: The run folder; it need not exist yet.
         console: Shows a status while the game is played.
+        num_at_once: Number of equal runs that share the RAM.
+        num_runs: Number of equal runs that share the disk.
 
     Raises:
         InvalidSettingsError: the memory would not fit; the message names a size that does.
     """
-    return _describe_if_it_fits(_measure(settings, console), settings, path, FreeSpace.for_run(path))
+    space = FreeSpace.for_run(path).share(num_at_once, num_runs)
+    return _describe_if_it_fits(_measure(settings, console), settings, path, space)
 
 
 def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
@@ -101,7 +106,7 @@ class TrainOptions:
 
 def train(options: TrainOptions, console: Console) -> int:
     """Start or resume a run, train it, print the result and return the exit code."""
-    settings = _checked_settings(options)
+    settings = checked_settings(options)
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
     expected = "" if options.resume else expect_for_new_run(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
@@ -125,7 +130,7 @@ def train(options: TrainOptions, console: Console) -> int:
     return 0 if signal_number is None else 128 + signal_number
 
 
-def _checked_settings(options: TrainOptions) -> Settings:
+def checked_settings(options: TrainOptions) -> Settings:
     """Return the settings with the usual name of the game. Raise for invalid options before anything is written."""
     settings = options.settings
     if not settings.game:
@@ -191,7 +196,7 @@ def _opening_line(run: Run, folder: RunFolder) -> str:
 def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
     """Return the result of the run and the commands for the next step, by name."""
     tally, report = run.tally, run.memory.report()
-    name, command = shlex.quote(str(folder.path)), _shell_command()
+    name, command = shlex.quote(str(folder.path)), shell_command()
     more = "" if is_stopped else f" --steps {2 * run.settings.steps:_}"
     score = "no game finished yet"
     if tally.mean_recent_score is not None:
@@ -210,7 +215,7 @@ def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, s
     }
 
 
-def _shell_command() -> str:
+def shell_command() -> str:
     """Return how the user's shell starts framestow: its path if it is not on the PATH, as after ``make train``."""
     started_as = Path(sys.argv[0])
     if started_as.name != "framestow" or shutil.which("framestow"):

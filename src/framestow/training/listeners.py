@@ -227,6 +227,12 @@ class Curves:
         self._point_time, self._point_steps = now, steps
 
 
+def last_scores(path: Path, num_games: int, agent_steps: int) -> list[float]:
+    """Return the scores of the last ``num_games`` games of an episodes.csv that ended in the first ``agent_steps``."""
+    rows = _rows_until(path, agent_steps) if path.exists() else []
+    return [float(row[COLUMNS.index("score")]) for row in rows[-num_games:]]
+
+
 def _rows_until(path: Path, agent_steps: int) -> list[list[str]]:
     """Return the rows up to ``agent_steps``. A last row that a kill cut short is dropped."""
     with path.open(newline="", encoding="utf-8") as file:

@@ -174,6 +174,11 @@ class FreeSpace:
         ram = max(available_bytes() - LEARNER_BYTES, 0)
         return cls(ram + ram_in_use, available_disk_bytes(folder) + disk_in_use)
 
+    def share(self, num_at_once: int, num_runs: int) -> FreeSpace:
+        """Return the free space of one of ``num_runs`` equal runs, of which ``num_at_once`` train at the same time."""
+        ram = max(self.ram - (num_at_once - 1) * LEARNER_BYTES, 0)
+        return FreeSpace(ram // num_at_once, self.disk // num_runs)
+
 
 def describe_expectation(expectation: MemoryExpectation, wanted: WantedMemory, space: FreeSpace) -> str:
     """Return a line with the expected size of the memory and the free space."""

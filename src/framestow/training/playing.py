@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from numpy.typing import NDArray
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import EpsilonGreedy, LinearSchedule
 from framestow.envs import AtariEnv, FinishedGame, Recorder, finished_games
-from framestow.envs.atari.presets import PRESETS, Preset, differing_fields
+from framestow.envs.atari.presets import PRESETS, Preset, differing_fields, find_preset
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import read_agent, saved_agent_steps
 from framestow.training.run import choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder
+from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
 
 _READ_ATTEMPTS = 10
@@ -104,6 +106,52 @@ MAX_ENVS = 8  # more environments are not faster on a few cores
 
 
 @dataclasses.dataclass(frozen=True)
+class Protocol:
+    """A published way to evaluate an agent: the environment, the number of games and the random actions."""
+
+    name: str
+    source: str
+    preset: Preset
+    episodes: int
+
+    @property
+    def epsilon(self) -> float:
+        """Probability of a random action."""
+        return self.preset.evaluation_epsilon
+
+    def __str__(self) -> str:
+        preset = self.preset
+        return (
+            f"protocol {self.name} ({self.source}): {self.episodes} games of at most {preset.max_episode_frames:,} "
+            f"emulator frames, sticky actions {preset.sticky_probability:g}, up to {preset.max_noops} no-ops, "
+            f"{preset.action_set} action set, lost lives {preset.life_loss}, epsilon {self.epsilon:g}"
+        )
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("machado2018", "Machado et al. 2018", find_preset("machado2018"), 100),
+        # A lost life ends an episode in the paper's training, but not in its evaluation.
+        Protocol("nature", "Mnih et al. 2015", dataclasses.replace(find_preset("nature"), life_loss="ignored"), 30),
+    )
+}
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return the protocol of that name.
+
+    Raises:
+        InvalidSettingsError: no protocol has this name; the message gives the nearest name, or all names.
+    """
+    if name in PROTOCOLS:
+        return PROTOCOLS[name]
+    nearest = difflib.get_close_matches(name.lower(), PROTOCOLS, n=1, cutoff=0.4)
+    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, PROTOCOLS))}"
+    raise InvalidSettingsError(f"protocol is {name!r}: no protocol has this name; {way_out}")
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """Unclipped scores of whole games, and how they were played."""
 
@@ -115,6 +163,8 @@ class Evaluation:
     seed: int
     scores: tuple[float, ...]
     lengths: tuple[int, ...]  # agent steps
+    protocol: str | None = None  # name of the protocol; None for games played with other options
+    training_scores: tuple[float, ...] = ()  # of the last training games, where the protocol reports these
 
     @property
     def mean(self) -> float:
@@ -131,9 +181,23 @@ class Evaluation:
         """Standard error of the mean; ``None`` for a single game."""
         return statistics.stdev(self.scores) / len(self.scores) ** 0.5 if len(self.scores) > 1 else None
 
+    @property
+    def training_mean(self) -> float | None:
+        """Mean of ``training_scores``; ``None`` if there are none."""
+        return statistics.fmean(self.training_scores) if self.training_scores else None
+
     def write(self, path: Path) -> None:
         """Write the evaluation as JSON, and replace an older file atomically."""
-        summary = {"mean": self.mean, "median": self.median, "standard_error": self.standard_error}
+        random_score, human_score = RANDOM_AND_HUMAN.get(self.game, (None, None))
+        summary = {
+            "mean": self.mean,
+            "median": self.median,
+            "standard_error": self.standard_error,
+            "human_normalized_mean": human_normalized(self.game, self.mean),
+            "random_score": random_score,
+            "human_score": human_score,
+            "training_mean": self.training_mean,
+        }
         new = path.with_name(path.name + ".new")
         new.write_text(json.dumps({**dataclasses.asdict(self), **summary}, indent=2) + "\n", encoding="utf-8")
         new.replace(path)
@@ -178,9 +242,18 @@ def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: st
 
 
 def summarize(
-    games: list[FinishedGame], trained: Settings, played: Settings, agent_steps: int, epsilon: float
+    games: list[FinishedGame],
+    trained: Settings,
+    played: Settings,
+    agent_steps: int,
+    epsilon: float,
+    protocol: Protocol | None = None,
+    training_scores: Sequence[float] = (),
 ) -> Evaluation:
-    """Return the evaluation of ``games``, from the settings of the run and those of the environments played."""
+    """Return the evaluation of ``games``, from the settings of the run and those of the environments played.
+
+    ``training_scores`` are those of the last training games, where the protocol reports these.
+    """
     return Evaluation(
         game=trained.game,
         preset=trained.preset,
@@ -190,6 +263,8 @@ def summarize(
         seed=played.seed,
         scores=tuple(game.score for game in games),
         lengths=tuple(game.agent_steps for game in games),
+        protocol=protocol.name if protocol else None,
+        training_scores=tuple(training_scores),
     )
 
 

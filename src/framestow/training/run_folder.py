@@ -85,6 +85,11 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Return the folder of an existing run; raises :class:`~framestow.errors.InvalidSettingsError` otherwise."""
         if not (path / FILE_NAME).is_file():
+            if seeds := seed_runs(path):
+                raise InvalidSettingsError(
+                    f"{path} is not a run folder: it has the runs of {len(seeds)} seeds; give one of them, such as "
+                    f"{seeds[0].path}"
+                )
             raise InvalidSettingsError(f"{path} is not a run folder: it has no {FILE_NAME}; check the path")
         return cls(path)
 
@@ -135,10 +140,17 @@ class RunFolder:
             yield
 
 
-def default_run_path(settings: Settings, now: datetime.datetime) -> Path:
-    """Return the default run folder: game, preset, seed, and the start time ``now``.
+def seed_runs(path: Path) -> list[RunFolder]:
+    """Return the runs in a folder of ``framestow train --seeds``, by seed; for any other folder an empty list."""
+    folders = [RunFolder(file.parent) for file in path.glob(f"seed-*/{FILE_NAME}")]
+    return sorted(folders, key=lambda folder: folder.settings().seed)
+
+
+def default_run_path(settings: Settings, now: datetime.datetime, num_seeds: int = 1) -> Path:
+    """Return the default run folder: game, preset, seed or seeds, and the start time ``now``.
 
     >>> default_run_path(Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)).as_posix()
     'runs/Pong-machado2018-s3-20260131-174500'
     """
-    return Path("runs") / f"{settings.game}-{settings.preset}-s{settings.seed}-{now:%Y%m%d-%H%M%S}"
+    seeds = f"s{settings.seed}" + (f"to{settings.seed + num_seeds - 1}" if num_seeds > 1 else "")
+    return Path("runs") / f"{settings.game}-{settings.preset}-{seeds}-{now:%Y%m%d-%H%M%S}"
