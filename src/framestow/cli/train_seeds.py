@@ -215,8 +215,9 @@ class Children:
 
     def _print_lines(self, folder: RunFolder, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            self._console.print(Text(f"{folder.path.name}  {line.rstrip()}"), soft_wrap=True)
+        with process.stdout:
+            for line in process.stdout:
+                self._console.print(Text(f"{folder.path.name}  {line.rstrip()}"), soft_wrap=True)
 
     def _collect(self, is_stopping: bool) -> None:
         """Forget the processes that ended, and name those that failed."""

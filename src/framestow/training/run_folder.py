@@ -150,7 +150,7 @@ def default_run_path(settings: Settings, now: datetime.datetime, num_seeds: int 
     """Return the default run folder: game, preset, seed or seeds, and the start time ``now``.
 
     >>> default_run_path(Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)).as_posix()
-    'runs/Pong-machado2018-s3-20260131-174500'
+    'runs/Pong-baselines-s3-20260131-174500'
     """
     seeds = f"s{settings.seed}" + (f"to{settings.seed + num_seeds - 1}" if num_seeds > 1 else "")
     return Path("runs") / f"{settings.game}-{settings.preset}-{seeds}-{now:%Y%m%d-%H%M%S}"
