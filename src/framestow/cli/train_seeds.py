@@ -289,7 +289,7 @@ def _score_lines(game: str, folders: list[RunFolder]) -> dict[str, str]:
     for name, average in averages.items():
         value, (low, high) = average([scores]), bootstrap_interval(average, [scores])
         lines[name] = f"{value:.2f}, 95 % interval {low:.2f} to {high:.2f}"
-        normalized = [each for score in (value, low, high) if (each := human_normalized(game, score)) is not None]
+        normalized = [share for score in (value, low, high) if (share := human_normalized(game, score)) is not None]
         if normalized:
             lines[name] += " · human-normalised {:.3f}, {:.3f} to {:.3f}".format(*normalized)
     if game in RANDOM_AND_HUMAN:

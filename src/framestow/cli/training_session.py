@@ -38,6 +38,7 @@ from framestow.training.memory_expectation import (
 )
 from framestow.training.run import Run, check_memory, choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder, default_run_path
+from framestow.training.scores import RANDOM_AND_HUMAN
 from framestow.training.settings import Settings
 
 MIN_FRAMES = 640  # two segments; fewer frames give no estimate
@@ -188,7 +189,7 @@ def _opening_line(run: Run, folder: RunFolder) -> str:
     settings, done = run.settings, run.tally.agent_steps
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
     return (
-        f"{beginning} ({settings.preset}) to {settings.steps:,} agent steps, {settings.num_envs} environments, "
+        f"{beginning} ({settings.preset}) by recipe {settings.recipe} to {settings.steps:,} agent steps, {settings.num_envs} environments, "
         f"on {run.device}, CPU threads {torch.get_num_threads()}, run folder {folder.path}"
     )
 
@@ -202,6 +203,8 @@ def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, s
     if tally.mean_recent_score is not None:
         last = f"last {len(tally.recent_scores)} games"
         score = f"mean {tally.mean_recent_score:.2f} over the {last}, best {tally.best_score:g}"
+        if run.settings.game in RANDOM_AND_HUMAN:
+            score += " (random play {:g}, human {:g})".format(*RANDOM_AND_HUMAN[run.settings.game])
     return {
         "run folder": str(folder.path),
         "steps": f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved",
