@@ -189,8 +189,9 @@ def _opening_line(run: Run, folder: RunFolder) -> str:
     settings, done = run.settings, run.tally.agent_steps
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
     return (
-        f"{beginning} ({settings.preset}) by recipe {settings.recipe} to {settings.steps:,} agent steps, {settings.num_envs} environments, "
-        f"on {run.device}, CPU threads {torch.get_num_threads()}, run folder {folder.path}"
+        f"{beginning} (recipe {settings.recipe}, preset {settings.preset}) to {settings.steps:,} agent steps, "
+        f"{settings.num_envs} environments, on {run.device}, CPU threads {torch.get_num_threads()}, "
+        f"run folder {folder.path}"
     )
 
 
