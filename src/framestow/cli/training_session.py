@@ -24,7 +24,14 @@ from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
-from framestow.training.listeners import Checkpointing, Curves, EpisodeTable, LostEpisodeWarnings, Progress
+from framestow.training.listeners import (
+    Checkpointing,
+    Curves,
+    EpisodeTable,
+    LostEpisodeWarnings,
+    Progress,
+    ProgressTable,
+)
 from framestow.training.loop import Interruption
 from framestow.training.memory_expectation import (
     PLAYED_FRAMES,
@@ -169,6 +176,7 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int |
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
         listeners = (
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
+            ProgressTable(run, folder.progress, warn),
             Curves(run, folder.path, warn),
             Checkpointing(run, folder.checkpoints, warn),
             LostEpisodeWarnings(warn),
