@@ -106,11 +106,12 @@ def test_progress_csv_has_the_state_of_the_run_at_its_end(tmp_path: Path) -> Non
 
 def test_progress_csv_gets_a_line_every_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, folder = _run(tmp_path)
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    now = 100.0
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     table = ProgressTable(run, folder.progress, pytest.fail)
 
-    for now in range(101, 126):
+    for _ in range(25):
+        clock[0] += 1.0
         run.tally.agent_steps += 3
         table.take(StepTaken(run.tally.agent_steps))
     table.close()
