@@ -137,8 +137,8 @@ def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_
     [
         (["Breakout"], "game: run has 'Pong', given 'Breakout'"),
         (
-            ["--learning-rate", "0.5", "--stack", "2"],
-            "stack: run has 4, given 2; learning_rate: run has 0.0001, given 0.5",
+            ["--adam-epsilon", "0.5", "--stack", "2"],
+            "stack: run has 4, given 2; adam_epsilon: run has 1e-08, given 0.5",
         ),
         (["--run-dir", "elsewhere"], "a resumed run stays in its folder"),
     ],

@@ -107,7 +107,7 @@ def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
 
 
 def test_every_other_difference_is_refused_and_named() -> None:
-    expected = "game: run has 'Pong', given 'Breakout'; learning_rate: run has 0.0001, given 0.5"
+    expected = "game: run has 'Pong', given 'Breakout'; adam_epsilon: run has 1e-08, given 0.5"
 
     with pytest.raises(IncompatibleError, match=re.escape(expected)):
-        check_may_resume(Settings("Pong"), Settings("Breakout", learning_rate=0.5))
+        check_may_resume(Settings("Pong"), Settings("Breakout", adam_epsilon=0.5))

@@ -22,7 +22,7 @@ from framestow.cli.repair import Repair
 from framestow.cli.train import train_command
 from framestow.cli.verify import Verify
 from framestow.cli.watch import Watch
-from framestow.errors import CheckpointError, FramestowError
+from framestow.errors import CheckpointError, DivergedError, FramestowError
 
 FAILED, REFUSED = 1, 2
 
@@ -70,7 +70,8 @@ def run_command_line(arguments: list[str]) -> int:
     code meaning
     ==== ====================================================================
     0    success
-    1    failed while running, for example on a full disk; ``verify`` and ``repair --dry-run``: the memory is damaged
+    1    failed while running: a full disk, a training that diverged; ``verify`` and ``repair --dry-run``: the memory
+         is damaged
     2    refused: no command, a wrong argument, setting or file, or a missing extra
     130  stopped by Ctrl-C; ``train`` saves the run first
     143  stopped by SIGTERM; ``train`` saves the run first
@@ -88,7 +89,7 @@ def run_command_line(arguments: list[str]) -> int:
         return _parsed([_with_home_folder(argument) for argument in arguments]).run(Console())
     except (FramestowError, OSError) as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        is_refused = isinstance(error, FramestowError) and not isinstance(error, CheckpointError)
+        is_refused = isinstance(error, FramestowError) and not isinstance(error, (CheckpointError, DivergedError))
         return REFUSED if is_refused else FAILED
 
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from framestow.errors import CheckpointError
 from framestow.process_memory import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
+from framestow.training.checkpoint import check_loss
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
 from framestow.training.run import NUM_RECENT, Run
@@ -353,27 +354,38 @@ class Curves:
 class Checkpointing:
     """Writes a checkpoint every ``checkpoint_every`` agent steps.
 
-    After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays.
+    After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays. If the loss is
+    not finite, checked every 100 updates and before each checkpoint, it raises ``DivergedError``, which ends the run.
     """
 
     def __init__(self, run: Run, checkpoints: Path, warn: Callable[[str], None]) -> None:
         self._run = run
         self._checkpoints = checkpoints
         self._warn = warn
+        self._last_update: Learned | None = None
         self._num_passed = run.tally.agent_steps // run.settings.checkpoint_every
 
     def take(self, event: Event) -> None:
         """Save the run if a multiple of ``checkpoint_every`` was passed."""
+        if isinstance(event, Learned):
+            self._last_update = event
+            if event.num_updates % UPDATES_BETWEEN_POINTS == 0:
+                self._check_loss()
         if not isinstance(event, StepTaken):
             return
         num_passed = event.agent_steps // self._run.settings.checkpoint_every
         if num_passed == self._num_passed:
             return
         self._num_passed = num_passed
+        self._check_loss()
         try:
             self._run.save(self._checkpoints)
         except CheckpointError as error:
             self._warn(f"{error}; training continues")
+
+    def _check_loss(self) -> None:
+        if self._last_update:
+            check_loss(self._last_update.loss, self._run.tally.agent_steps, self._checkpoints)
 
     def close(self) -> None:
         """Do nothing: :func:`framestow.training.train` writes the last checkpoint."""

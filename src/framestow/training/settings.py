@@ -65,7 +65,7 @@ class Settings:
     train_every: int = setting(4, "Agent steps between two updates (Mnih et al. 2015).")
     warmup: int = setting(1_000, "Agent steps before the first update. The default suits short runs (CleanRL: 80,000).")
     target_every: int = setting(250, "Updates between two copies of the online network to the target network.")
-    learning_rate: float = setting(1e-4, "Learning rate of Adam.")
+    learning_rate: float = setting(1e-4, "Learning rate of Adam.", may_change=True)
     adam_epsilon: float = setting(1e-8, "Epsilon of Adam (Rainbow: 1.5e-4).")
     discount: float = setting(0.99, "Discount factor (Mnih et al. 2015).")
     double: bool = setting(True, "Double DQN: the online network chooses the next action (van Hasselt et al. 2016).")
