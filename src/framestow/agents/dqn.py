@@ -108,6 +108,12 @@ class DQN:
         actions: NDArray[np.int64] = values.argmax(dim=1).cpu().numpy()
         return actions
 
+    @torch.inference_mode()
+    def values(self, observations: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return the expected value of every action per row, as float32 ``(n, num_actions)``."""
+        values: NDArray[np.float32] = self._online(pixels_to_device(observations, self.device)).cpu().numpy()
+        return values
+
     def learn(self, batch: Batch) -> Update:
         """Make one update from ``batch``; every ``target_every`` updates copy the online to the target network."""
         tensors = to_tensors(batch, self.device)

@@ -81,7 +81,7 @@ class Progress:
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
             "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
             "process": format_bytes(resident_bytes()),
-            "time left": _duration(steps_left / rate) if rate > 0 else "-",
+            "time left": format_duration(steps_left / rate) if rate > 0 else "-",
         }
 
 
@@ -110,10 +110,10 @@ def _table(fields: dict[str, str]) -> Table:
     return table
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration.
 
-    >>> [_duration(seconds) for seconds in (9, 61, 3_700, 200_000)]
+    >>> [format_duration(seconds) for seconds in (9, 61, 3_700, 200_000)]
     ['9 s', '1:01 min', '1:01 h', '2 d 7 h']
     """
     whole = round(seconds)
