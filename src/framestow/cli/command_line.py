@@ -19,6 +19,7 @@ from framestow.cli.export_data import Export
 from framestow.cli.import_data import Import
 from framestow.cli.inspect import Inspect
 from framestow.cli.repair import Repair
+from framestow.cli.report import Report
 from framestow.cli.train import train_command
 from framestow.cli.verify import Verify
 from framestow.cli.watch import Watch
@@ -33,6 +34,10 @@ Train on Breakout for a few minutes, then evaluate the agent and record a video:
     framestow train Breakout
     framestow evaluate runs/Breakout-machado2018-s0-20260131-174500
     framestow watch runs/Breakout-machado2018-s0-20260131-174500
+
+Write a page with the learning curve and the scores of one run, or of several seeds:
+
+    framestow report runs/Breakout-machado2018-s0-20260131-174500
 
 Ctrl-C saves the run. Resume it and train up to a million agent steps:
 
@@ -104,6 +109,7 @@ def _parsed(arguments: list[str]) -> Command:
         "train": train_command(arguments),
         "evaluate": Evaluate,
         "watch": Watch,
+        "report": Report,
         "inspect": Inspect,
         "verify": Verify,
         "repair": Repair,
