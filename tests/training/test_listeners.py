@@ -3,8 +3,11 @@
 import csv
 import io
 import re
+import sys
 import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from rich.console import Console
@@ -23,6 +26,7 @@ from framestow.training.listeners import (
     LostEpisodeWarnings,
     Progress,
     ProgressTable,
+    WandbPoints,
     read_rows,
 )
 from framestow.training.run import Run
@@ -159,6 +163,43 @@ def test_curves_are_tensorboard_events_over_agent_steps(tmp_path: Path) -> None:
     assert len(stored.Scalars("episode/score")) == run.tally.episodes
     assert stored.Scalars("memory/transitions")[-1].value == len(run.memory)
     assert stored.Scalars("memory/transitions")[-1].step == run.tally.agent_steps
+
+
+class FakeWandb:
+    """Stands for the module wandb and for its run; records all calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def init(self, **arguments: Any) -> "FakeWandb":
+        self.calls.append(("init", arguments))
+        return self
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.calls.append(("define_metric", (name, step_metric)))
+
+    def log(self, points: dict[str, float]) -> None:
+        self.calls.append(("log", points))
+
+    def finish(self) -> None:
+        self.calls.append(("finish", None))
+
+
+def test_weights_and_biases_gets_the_curves_over_agent_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    run, folder = _run(tmp_path, steps=200)
+
+    trainer.train(run, folder, [Curves(run, folder.path, pytest.fail, WandbPoints(run, folder.path))])
+
+    (_, started), *calls, last = wandb.calls
+    assert (started["project"], started["name"], started["dir"]) == ("framestow", "run", str(folder.path))
+    assert started["config"]["learning_rate"] == run.settings.learning_rate
+    assert calls.pop(0) == ("define_metric", ("*", "agent_steps"))
+    assert last == ("finish", None)
+    points = [points for _, points in calls]
+    assert sum("episode/score" in point for point in points) == run.tally.episodes
+    assert points[-1] == {"process/resident_bytes": ANY, "agent_steps": run.tally.agent_steps}
 
 
 def test_a_resumed_runs_curves_hide_what_is_trained_again(tmp_path: Path) -> None:

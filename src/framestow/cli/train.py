@@ -38,6 +38,7 @@ def train_command(arguments: list[str]) -> type[Any]:
     fields += [
         ("run_dir", _argument(Path | None, "Folder of a new run; None takes runs/GAME-PRESET-sSEED-DATE-TIME."), None),
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
+        ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
 
@@ -46,7 +47,7 @@ def _run(arguments: Any, console: Console) -> int:
     from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415 -- imports PyTorch
 
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
-    return train(TrainOptions(arguments.resume, arguments.run_dir, Settings(**values)), console)
+    return train(TrainOptions(arguments.resume, arguments.run_dir, Settings(**values), arguments.wandb), console)
 
 
 def _resumed_settings(arguments: list[str]) -> Settings | None:

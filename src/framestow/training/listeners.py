@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from framestow.errors import CheckpointError
+from framestow.errors import CheckpointError, MissingExtraError
 from framestow.process_memory import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.training.checkpoint import check_loss
@@ -287,8 +290,59 @@ class ProgressTable:
         )
 
 
+class PointWriter(Protocol):
+    """Where :class:`Curves` writes its points."""
+
+    def add(self, name: str, value: float, agent_steps: int) -> None:
+        """Add a point of the curve ``name``."""
+
+    def flush(self) -> None:
+        """Write all buffered points."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class WandbPoints:
+    """Writes points to a new Weights & Biases run of the project ``framestow``, named like the run folder.
+
+    A resumed run gets a further Weights & Biases run, in the same group. The curves are over ``agent_steps``.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = import_wandb().init(
+            project="framestow",
+            name=folder.resolve().name,
+            group=folder.resolve().name,
+            dir=str(folder),
+            config=dataclasses.asdict(run.settings),
+        )
+        self._run.define_metric("*", step_metric="agent_steps")
+
+    def add(self, name: str, value: float, agent_steps: int) -> None:
+        """Add a point of the curve ``name``."""
+        self._run.log({name: value, "agent_steps": agent_steps})
+
+    def flush(self) -> None:
+        """Do nothing: the library sends points in the background."""
+
+    def close(self) -> None:
+        """Send all points and finish the Weights & Biases run."""
+        self._run.finish()
+
+
+def import_wandb() -> Any:
+    """Return the module ``wandb``; raises :class:`~framestow.errors.MissingExtraError` if it is not installed."""
+    try:
+        return import_module("wandb")
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            "--wandb needs the library wandb, which is not installed; run: pip install wandb, or leave out --wandb"
+        ) from missing
+
+
 class Curves:
-    """Writes TensorBoard curves over agent steps.
+    """Writes curves over agent steps, to TensorBoard unless another ``writer`` is given.
 
     ====================================================  ==================
     curves                                                written
@@ -302,9 +356,11 @@ class Curves:
     ``warn`` and stops writing; training continues.
     """
 
-    def __init__(self, run: Run, folder: Path, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, run: Run, folder: Path, warn: Callable[[str], None], writer: PointWriter | None = None
+    ) -> None:
         self._run = run
-        self._file: EventFile | None = EventFile(folder, run.tally.agent_steps)
+        self._file: PointWriter | None = writer or EventFile(folder, run.tally.agent_steps)
         self._warn = warn
         self._point_time = time.monotonic()
         self._point_steps = run.tally.agent_steps

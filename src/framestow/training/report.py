@@ -345,7 +345,7 @@ def _clip(run: RunRecord) -> str:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "clip.mp4"
             names = action_names(game, preset)
-            shown, finished = record_game(player, path, 2, CLIP_STEPS, lambda num_steps: None, names)
+            shown, finished = record_game(player, path, 2, CLIP_STEPS, lambda _: None, names)
             content = path.read_bytes()
     finally:
         player.close()
