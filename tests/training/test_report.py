@@ -88,7 +88,7 @@ def test_a_report_of_one_run_shows_its_scores_time_and_bytes(tmp_path: Path) -> 
     assert "4.00 score of the last 20 games" in page.text
     assert "5,000 agent steps = 20,000 emulator frames" in page.text
     assert "8:20 min wall time" in page.text  # 500 s
-    assert "0.278 core-hours" in page.text  # 1,000 s
+    assert "0.28 core-hours" in page.text  # 1,000 s
     assert "244.1 KiB replay memory" in page.text
     assert "400.0 MiB peak of the process" in page.text
     assert "1 agent step = 4 emulator frames" in page.text

@@ -194,21 +194,19 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
     time_unit, seconds = ("hours", 3_600.0) if longest > 7_200 else ("minutes", 60.0)
     over_steps = f"over {unit}"
     over_time = f"over the {time_unit} of training, including earlier parts of resumed runs"
-    colours = {run.name: number for number, group in enumerate(_groups(runs).values()) for run in group}
-    single = len(runs) == 1
+    groups = _groups(runs).values()
 
-    def lines(column: str, scale: float = 1.0, by_time: bool = False, colour: int | None = None) -> list[Layer]:
+    def lines(column: str, scale: float = 1.0, by_time: bool = False) -> list[Layer]:
         drawn: list[Layer] = []
-        for run in runs:
+        for colour, run in ((colour, run) for colour, group in enumerate(groups) for run in group):
             xs = run.progress["wall_s"] / seconds if by_time else run.progress["agent_steps"]
             places = binned(xs, run.progress[column] / scale)
-            chosen = colours[run.name] if colour is None else colour
-            drawn.append(Line(*places, chosen, "" if single else "thin", run.name))
+            drawn.append(Line(*places, colour, "" if len(runs) == 1 else "thin", run.name))
         return drawn
 
     stored = [run.last("transitions") for run in runs]
     transitions = f"{int(max(count or 0 for count in stored)):,} transitions at the end"
-    return "".join(
+    charts = "".join(
         [
             chart("Loss", lines("loss"), f"Loss of the last update before each point, {over_steps}."),
             chart("Mean value", lines("mean_value"), f"Mean value of the actions in the last batch, {over_steps}."),
@@ -226,6 +224,8 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
             ),
         ]
     )
+    note = "<p class='note'>A line for each run, in the colours of the learning curve.</p>" if len(runs) > 1 else ""
+    return f"{note}<div class='charts'>{charts}</div>"
 
 
 def _tiles(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
@@ -509,7 +509,7 @@ def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
     sections = {
         "Runs" if len(runs) > 1 else "Run": _run_table(runs),
         "Scores": _score_table(runs, frame_skip),
-        "Learner and process": f"<div class='charts'>{_state_charts(runs, unit)}</div>",
+        "Learner and process": _state_charts(runs, unit),
     }
     if with_clip and is_atari:
         sections["The agent plays"] = _clip(first)

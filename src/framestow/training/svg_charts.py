@@ -29,7 +29,7 @@ STYLE = """
 .chart path.band { opacity: .2; stroke: none }
 .chart circle { stroke: none; opacity: .4 }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .85rem; color: var(--pale); margin: .2rem 0 }
-.legend svg { width: 1.6rem; height: .7rem; vertical-align: middle; margin-right: .3rem }
+.legend svg { display: inline-block; width: 1.6rem; height: .7rem; vertical-align: middle; margin-right: .3rem }
 @media (max-width: 640px) { .chart text { font-size: 19px } }
 """
 
@@ -93,7 +93,7 @@ def binned(xs: Points, ys: Points, num_bins: int = MAX_POINTS) -> tuple[Points, 
     """Return the points with a finite y; if there are more than ``num_bins``, the means of equal numbers of them.
 
     >>> binned(np.arange(6.0), np.array([1.0, 3.0, np.nan, 5.0, 7.0, 7.0]), 3)
-    (array([0.5, 3. , 4.5]), array([2., 5., 7.]))
+    (array([0. , 2. , 4.5]), array([1., 4., 7.]))
     """
     is_finite = np.isfinite(ys)
     xs, ys = xs[is_finite], ys[is_finite]
