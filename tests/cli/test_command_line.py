@@ -112,9 +112,7 @@ def test_a_start_that_fails_removes_the_files_and_folders_it_made(
     assert list(tmp_path.rglob("*")) == ([run.parent, run] if exists else [])
 
 
-def test_report_writes_the_page_into_the_folder_of_the_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_report_writes_the_page_into_the_folder_of_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", Settings("Pong"))
 
     assert main(["report", str(tmp_path / "run"), "--no-clip"]) == 0

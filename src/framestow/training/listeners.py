@@ -356,9 +356,7 @@ class Curves:
     ``warn`` and stops writing; training continues.
     """
 
-    def __init__(
-        self, run: Run, folder: Path, warn: Callable[[str], None], writer: PointWriter | None = None
-    ) -> None:
+    def __init__(self, run: Run, folder: Path, warn: Callable[[str], None], writer: PointWriter | None = None) -> None:
         self._run = run
         self._file: PointWriter | None = writer or EventFile(folder, run.tally.agent_steps)
         self._warn = warn
