@@ -482,17 +482,20 @@ figure { margin: 0; min-width: 0 } figcaption, .note { color: var(--pale); font-
 .wide { overflow-x: auto; margin-top: .8rem }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; overflow-wrap: normal }
 th, td { padding: .35rem .7rem .35rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--grid) }
-th { font-weight: 500 } th:first-child { text-align: left } tr:first-child th { color: var(--pale); font-size: .85rem }
+th { font-weight: 500; white-space: nowrap } th:first-child { text-align: left } tr:first-child th { color: var(--pale); font-size: .85rem }
 td { white-space: nowrap } .settings td { text-align: left; white-space: normal } .settings tr:first-child th {
   text-align: left }
-th small { display: block; color: var(--pale); font-weight: 400; font-size: .78rem; max-width: 34rem }
+th small { display: block; white-space: normal; color: var(--pale); font-weight: 400; font-size: .78rem; max-width: 34rem }
 .own th, .own td { background: var(--card) }
 video { max-width: 100%; border-radius: 8px; display: block }
 .sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: .9rem;
   margin-top: .6rem }
 .strip { display: flex; gap: 6px } .strip img { min-width: 0; width: 0; height: auto; image-rendering: pixelated }
 summary { cursor: pointer }
-@media (max-width: 640px) { body { padding: .7rem } table { font-size: .82rem } th, td { padding-right: .5rem } }
+@media (max-width: 640px) { body { padding: .7rem } table { font-size: .82rem } th, td { padding-right: .5rem }
+  .scores tr { display: grid; grid-template-columns: 1fr 1fr 1fr; border-bottom: 1px solid var(--grid) }
+  .scores th, .scores td { border: 0; white-space: normal; padding: .2rem 0 } .scores th:first-child {
+  grid-column: 1 / -1 } }
 """ + "".join(
     f".c{number} {{ stroke: var(--c{number}) }} .fill.c{number} {{ fill: var(--c{number}) }}\n" for number in range(6)
 )
