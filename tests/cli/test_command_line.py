@@ -114,6 +114,48 @@ def test_a_start_that_fails_removes_the_files_and_folders_it_made(
     assert list(tmp_path.rglob("*")) == ([run.parent, run] if exists else [])
 
 
+def test_report_writes_the_page_into_the_folder_of_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    assert main(["report", str(tmp_path / "run"), "--no-clip"]) == 0
+
+    assert str(tmp_path / "run" / "report.html") in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "run" / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "a report needs at least 1"),
+        (["run", "--output", "missing/report.html"], "the folder missing does not exist"),
+        (["run", "--output", "run"], "output is run: it is a folder"),
+        (["."], "is not a run folder"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    assert message in _refusal(["report", *arguments], capsys)
+
+
+def test_wandb_without_its_library_is_refused_before_a_folder_is_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+
+    error = _refusal(["train", "Pong", "--wandb", "--run-dir", str(tmp_path / "run"), *SHORT], capsys)
+
+    assert "run: pip install wandb, or leave out --wandb" in error
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("below", ["", "run"])
 def test_a_run_folder_that_would_be_a_file_is_refused(
     below: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -139,8 +181,8 @@ def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_
     [
         (["Breakout"], "game: run has 'Pong', given 'Breakout'"),
         (
-            ["--learning-rate", "0.5", "--stack", "2"],
-            "stack: run has 4, given 2; learning_rate: run has 0.0001, given 0.5",
+            ["--adam-epsilon", "0.5", "--stack", "2"],
+            "stack: run has 4, given 2; adam_epsilon: run has 1e-08, given 0.5",
         ),
         (["--run-dir", "elsewhere"], "a resumed run stays in its folder"),
     ],

@@ -111,10 +111,10 @@ def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
 
 
 def test_every_other_difference_is_refused_and_named() -> None:
-    expected = "game: run has 'Pong', given 'Breakout'; learning_rate: run has 0.00025, given 0.5"
+    expected = "game: run has 'Pong', given 'Breakout'; optimizer_epsilon: run has 0.00015, given 0.5"
 
     with pytest.raises(IncompatibleError, match=re.escape(expected)):
-        check_may_resume(Settings("Pong"), Settings("Breakout", learning_rate=0.5))
+        check_may_resume(Settings("Pong"), Settings("Breakout", optimizer_epsilon=0.5))
 
 
 def test_the_recipe_decides_what_is_not_given() -> None:

@@ -186,6 +186,8 @@ class DQN:
         self._online.load_state_dict(state["online"])
         self._target.load_state_dict(state["target"])
         self._optimizer.load_state_dict(state["optimizer"])
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate  # a resumed run may change it
         self.num_updates = int(state["num_updates"])
         self._exploration.load_state_dict(state["exploration"])
         self._generator.set_state(state["generator"].cpu())

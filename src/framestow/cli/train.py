@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from framestow.errors import InvalidSettingsError
 from framestow.training.recipes import DEFAULT_RECIPE
 from framestow.training.settings import Settings
 
@@ -51,6 +52,7 @@ def train_command(arguments: list[str]) -> type[Any]:
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
         ("seeds", _argument(int | None, SEEDS_HELP), None),
         ("parallel", _argument(int | None, PARALLEL_HELP), None),
+        ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
 
@@ -62,9 +64,14 @@ def _run(arguments: Any, console: Console) -> int:
     from framestow.training.run_folder import seed_runs  # noqa: PLC0415
 
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
-    options = TrainOptions(arguments.resume, arguments.run_dir, Settings(**values))
+    options = TrainOptions(arguments.resume, arguments.run_dir, Settings(**values), arguments.wandb)
     if arguments.seeds is None and arguments.parallel is None and not (options.resume and seed_runs(options.resume)):
         return train(options, console)
+    if options.wandb:
+        raise InvalidSettingsError(
+            "wandb is on and there are several seeds: Weights & Biases gets one run of a process; leave out --wandb, "
+            "or train each seed by itself"
+        )
     return train_seeds(options, arguments.seeds, arguments.parallel, console)
 
 

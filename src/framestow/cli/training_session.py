@@ -24,7 +24,16 @@ from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
-from framestow.training.listeners import Checkpointing, Curves, EpisodeTable, LostEpisodeWarnings, Progress
+from framestow.training.listeners import (
+    Checkpointing,
+    Curves,
+    EpisodeTable,
+    LostEpisodeWarnings,
+    Progress,
+    ProgressTable,
+    WandbPoints,
+    import_wandb,
+)
 from framestow.training.loop import Interruption
 from framestow.training.memory_expectation import (
     PLAYED_FRAMES,
@@ -103,6 +112,7 @@ class TrainOptions:
     resume: Path | None
     run_dir: Path | None
     settings: Settings
+    wandb: bool = False
 
 
 def train(options: TrainOptions, console: Console) -> int:
@@ -122,7 +132,7 @@ def train(options: TrainOptions, console: Console) -> int:
             expected = expected or expect_for_resumed_run(run, folder, console)
             console.print(_opening_line(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
-            signal_number = _train_until_stopped(run, folder, console)
+            signal_number = _train_until_stopped(run, folder, console, options.wandb)
             for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
                 console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
         finally:
@@ -140,6 +150,8 @@ def checked_settings(options: TrainOptions) -> Settings:
         raise InvalidSettingsError(
             f"run_dir is {options.run_dir}: a resumed run stays in its folder {options.resume}; leave out --run-dir"
         )
+    if options.wandb:
+        import_wandb()
     find_preset(settings.preset)
     choose_device(settings.device)
     if not options.resume:
@@ -160,7 +172,7 @@ def _prepare_resume(folder: RunFolder, settings: Settings) -> None:
         )
 
 
-def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int | None:
+def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: bool) -> int | None:
     """Train with all listeners and save; return the number of the signal that stopped it, or ``None``."""
 
     def warn(message: str) -> None:
@@ -176,7 +188,9 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int |
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
         listeners = (
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
+            ProgressTable(run, folder.progress, warn),
             Curves(run, folder.path, warn),
+            *([Curves(run, folder.path, warn, WandbPoints(run, folder.path))] if wandb else []),
             Checkpointing(run, folder.checkpoints, warn),
             LostEpisodeWarnings(warn),
             Progress(run, console),

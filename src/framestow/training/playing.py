@@ -27,6 +27,7 @@ from framestow.training.run import choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
+from framestow.training.value_bars import beside, draw_values
 
 _READ_ATTEMPTS = 10
 
@@ -75,14 +76,25 @@ class Player:
         self._agent = DQN(shape, num_actions, settings.agent(), choose_device(device), seed)
         state, self.agent_steps = _read_newest_agent(folder, str(self._agent.device))
         self._agent.load_state_dict(state)
+        self._observations: NDArray[np.uint8] = np.zeros((env.num_envs, *shape), np.uint8)
+        self.actions: NDArray[np.int64] = np.zeros(env.num_envs, np.int64)
+        """The action of each environment in its next step."""
 
     def steps(self) -> Iterator[list[FinishedGame]]:
         """Reset and play without end; after each step yield the games that finished."""
-        observations, _ = self.env.reset()
+        self._observe(self.env.reset()[0])
         while True:
-            actions = self._policy.act(observations, 0, self._agent.choose_greedily)
-            observations, _, _, _, infos = self.env.step(actions)
+            observations, _, _, _, infos = self.env.step(self.actions)
+            self._observe(observations)
             yield finished_games(infos)
+
+    def values(self) -> NDArray[np.float32]:
+        """Return the agent's value of every action now, ``(num_envs, num_actions)``."""
+        return self._agent.values(self._observations)
+
+    def _observe(self, observations: NDArray[np.uint8]) -> None:
+        self._observations = observations
+        self.actions = self._policy.act(observations, 0, self._agent.choose_greedily)
 
     def close(self) -> None:
         """Close the environments."""
@@ -292,7 +304,7 @@ def preset_warning(game: str, trained: Preset, played: Preset) -> str | None:
 def _check_actions(game: str, trained: Preset, played: Preset) -> None:
     if trained.action_set == played.action_set:
         return
-    learnt, offered = _actions(game, trained), _actions(game, played)
+    learnt, offered = action_names(game, trained), action_names(game, played)
     if learnt != offered:
         fitting = [preset.name for preset in PRESETS.values() if preset.action_set == trained.action_set]
         raise IncompatibleError(
@@ -301,7 +313,8 @@ def _check_actions(game: str, trained: Preset, played: Preset) -> None:
         )
 
 
-def _actions(game: str, preset: Preset) -> list[str]:
+def action_names(game: str, preset: Preset) -> list[str]:
+    """Return the names of the actions of an Atari game in order: ``NOOP``, ``FIRE``, ``UP``, ..."""
     env = AtariEnv(game, preset)
     actions = env.action_meanings()
     env.close()
@@ -327,7 +340,12 @@ def check_video_path(path: Path) -> None:
 
 
 def record_game(
-    player: Player, path: Path, scale: int, max_steps: int | None, on_step: Callable[[int], None]
+    player: Player,
+    path: Path,
+    scale: int,
+    max_steps: int | None,
+    on_step: Callable[[int], None],
+    action_names: Sequence[str] | None = None,
 ) -> tuple[int, FinishedGame | None]:
     """Record one game as a video: one picture per agent step, at the speed of the console.
 
@@ -339,6 +357,8 @@ def record_game(
         scale: Side of the square, in pixels, that each pixel of the game becomes.
         max_steps: Maximum number of agent steps; ``None`` records the whole game.
         on_step: Called after each step with the number of agent steps.
+        action_names: Name of each action. If given, the agent's values stand right of the picture, a bar for each
+            action; the action that the agent takes next is marked.
 
     Returns:
         The number of recorded agent steps, and the game if it finished.
@@ -350,12 +370,15 @@ def record_game(
     try:
         partial.touch()  # raises an OSError with its reason, which a broken ffmpeg pipe hides
         for num_steps, games in enumerate(player.steps(), start=1):
+            game = games[0] if games else None
             picture = _enlarged(_rendered(player), scale)
+            if action_names is not None:
+                chosen = None if game else int(player.actions[0])
+                picture = beside(picture, draw_values(player.values()[0], action_names, chosen, len(picture)))
             if writer is None:
                 writer = _video_writer(partial, picture, float(player.env.metadata.get("render_fps", 15)))
             writer.send(np.ascontiguousarray(picture))
             on_step(num_steps)
-            game = games[0] if games else None
             if game or num_steps == max_steps:
                 break
         writer.close()

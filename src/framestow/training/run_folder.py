@@ -23,8 +23,10 @@ class RunFolder:
             settings.json          the settings of the run
             checkpoints/, memory/  the last checkpoint, and its transitions
             episodes.csv           one line per finished game
+            progress.csv           one line per 10 s: loss, rate, bytes, time
             events.out.tfevents.*  curves for TensorBoard
             evaluation.json, *.mp4 results of framestow evaluate and watch
+            report.html            the page of framestow report
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,6 +34,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.memory = memory_store(self.checkpoints)
         self.episodes = path / "episodes.csv"
+        self.progress = path / "progress.csv"
         self.evaluation = path / "evaluation.json"
         self._lock = path / ".lock"
         self._created: list[Path] = []  # folders that `create` made, innermost first
@@ -106,7 +109,7 @@ class RunFolder:
 
     def remove_unfinished(self) -> None:
         """Remove unfinished and outdated files that a killed process left. Call it inside :meth:`locked`."""
-        for path in (self.path / FILE_NAME, self.episodes):
+        for path in (self.path / FILE_NAME, self.episodes, self.progress):
             self._new(path).unlink(missing_ok=True)
         remove_unfinished(self.checkpoints)
 

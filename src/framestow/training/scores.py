@@ -182,15 +182,7 @@ def published_scores(game: str) -> list[PublishedScores]:
 
 
 _DOPAMINE_GAMES = (
-    "Pong",
-    "Breakout",
-    "MsPacman",
-    "Seaquest",
-    "Qbert",
-    "BattleZone",
-    "DoubleDunk",
-    "NameThisGame",
-    "Phoenix",
+    *("Pong", "Breakout", "MsPacman", "Seaquest", "Qbert", "BattleZone", "DoubleDunk", "NameThisGame", "Phoenix"),
 )
 
 

@@ -110,7 +110,7 @@ class Settings:
         FROM_RECIPE, "Agent steps until --priority-beta reaches 1; None keeps it constant."
     )
     optimizer: str = setting(FROM_RECIPE, f"Optimizer: {' or '.join(OPTIMIZERS)}.")
-    learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.")
+    learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
     max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
     target_every: int = setting(FROM_RECIPE, "Updates between two copies of the online network to the target network.")
