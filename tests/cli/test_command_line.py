@@ -19,7 +19,20 @@ from framestow.training.playing import PROTOCOLS
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
-SHORT = ["--num-envs", "2", "--warmup", "40", "--train-every", "20", "--threads", "1", "--memory", "1_000"]
+SHORT = [
+    "--recipe",
+    "dqn",
+    "--num-envs",
+    "2",
+    "--warmup",
+    "40",
+    "--train-every",
+    "20",
+    "--threads",
+    "1",
+    "--memory",
+    "1_000",
+]
 
 
 def _refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -181,8 +194,8 @@ def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_
     [
         (["Breakout"], "game: run has 'Pong', given 'Breakout'"),
         (
-            ["--adam-epsilon", "0.5", "--stack", "2"],
-            "stack: run has 4, given 2; adam_epsilon: run has 1e-08, given 0.5",
+            ["--optimizer-epsilon", "0.5", "--stack", "2"],
+            "stack: run has 4, given 2; optimizer_epsilon: run has 0.00015, given 0.5",
         ),
         (["--run-dir", "elsewhere"], "a resumed run stays in its folder"),
     ],

@@ -16,7 +16,7 @@ def catch_settings_of(recipe: str) -> Settings:
     """The settings of a recipe's agent, on a run as short as those of `catch_settings`."""
     fixed = {"preset", "num_envs", "workers", "threads", "warmup", "train_every", "target_every", "epsilon_steps"}
     agent = {name: value for name, value in RECIPES[recipe].values.items() if name not in fixed}
-    return catch_settings(**{**agent, "recipe": recipe, "batch_size": 16, "epsilon_start": 1.0})
+    return catch_settings(**{**agent, "recipe": recipe, "workers": 0, "batch_size": 16, "epsilon_start": 1.0})
 
 
 def catch_settings(**changes: Any) -> Settings:

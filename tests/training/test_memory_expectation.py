@@ -63,9 +63,17 @@ def test_a_short_play_predicts_the_size_of_a_longer_one():
 def test_the_size_of_raw_frames_needs_no_play():
     frames_played = []
 
-    expectation = expect_from_play(Settings("Pong", storage="raw"), on_frame=lambda *done: frames_played.append(done))
+    expectation = expect_from_play(
+        Settings("Pong", "dqn", storage="raw"), on_frame=lambda *done: frames_played.append(done)
+    )
 
     assert (7056, 12, []) == (expectation.frame_bytes, expectation.step_bytes, frames_played)
+
+
+def test_priorities_are_counted_with_the_steps():
+    uniform, prioritized = (expect_from_play(Settings("Pong", recipe, storage="raw")) for recipe in ("dqn", "laptop"))
+
+    assert prioritized.step_bytes - uniform.step_bytes == pytest.approx(4.8, abs=0.1)
 
 
 def test_a_play_reports_its_progress():
