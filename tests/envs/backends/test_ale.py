@@ -196,6 +196,13 @@ def test_rewards_are_clipped_and_scores_are_not():
     assert len(games) >= 4
 
 
+def test_negative_rewards_are_clipped_too():
+    skiing = AleVectorEnv("Skiing", 1, replace(PLAIN, reward_limit=1.0), seed=1)  # every step takes points
+    skiing.reset()
+
+    assert {-1.0} == {skiing.step([0])[1].item() for _ in range(20)}
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_each_instance_has_its_own_metadata_and_the_class_keeps_its(mode):
     before = dict(VectorEnv.metadata)
