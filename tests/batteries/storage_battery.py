@@ -140,9 +140,9 @@ class StorageBattery:
     def test_evicting_frees_memory(self):
         storage = self.make(self.spec, 1)
 
-        append_evicting(storage, self.shown(noise(12_000), range(12_000)), num_kept=1000)
+        append_evicting(storage, self.shown(noise(6_000), range(6_000)), num_kept=1000)
 
-        # Twelve times as much was appended: the stored frames and two partly used blocks remain.
+        # Six times as much was appended: the stored frames and two partly used blocks remain.
         assert sum(storage.nbytes.values()) < 1000 * self.spec.nbytes + 3 * 2**20
 
     def test_the_open_segment_is_never_evicted(self):
@@ -379,7 +379,7 @@ class StorageBattery:
         readers = [threading.Thread(target=keep_reading, args=(seed,), daemon=True) for seed in range(2)]
         for reader in readers:
             reader.start()
-        for position in range(300, 2000):
+        for position in range(300, 1200):
             for stream in (0, 1):
                 self.fill(storage, stream, range(position, position + 1))
                 storage.evict(stream, position - 250)
