@@ -14,7 +14,6 @@ from unittest.mock import patch
 ACTING, ENVIRONMENT, PACKING, SAMPLING = "acting", "environment", "packing", "sampling"
 COPY, FORWARD, BACKWARD, OPTIMISER, REST = "copy to tensors", "forward and loss", "backward", "optimiser", "rest"
 PARTS = (ENVIRONMENT, PACKING, SAMPLING, COPY, FORWARD, BACKWARD, OPTIMISER, ACTING, REST)
-MEMORY_PARTS = (PACKING, SAMPLING, COPY)
 
 
 class PartClock:

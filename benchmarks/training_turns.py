@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -124,19 +124,18 @@ def _processor_seconds() -> float:
     return float(sum(each.user + each.system for each in times))
 
 
-def rounds_of_turns(
-    trainers: Mapping[str, Turns], do: str, rounds: int, amount: int, tell: Callable[[str], None]
-) -> dict[str, list[Answer]]:
-    """Let every trainer take one turn a round, in a new order each round; return the answers of each."""
-    answers: dict[str, list[Answer]] = {name: [] for name in trainers}
-    order, shuffle = list(trainers), random.Random(0).shuffle
-    for current in range(1, rounds + 1):
-        shuffle(order)
-        for name in order:
-            answers[name].append(trainers[name].ask(do, amount))
-        rates = "   ".join(f"{rate(of_rounds[-1]):.0f}" for of_rounds in answers.values())
-        tell(f"{do}, round {current} of {rounds}: {rates} a second")
-    return answers
+class Rounds:
+    """Lets every trainer take one turn a round, in a new order each round."""
+
+    def __init__(self, trainers: Mapping[str, Turns]) -> None:
+        self._trainers = trainers
+        self._order, self._shuffle = list(trainers), random.Random(0).shuffle
+
+    def take(self, do: str, amount: int) -> dict[str, Answer]:
+        """Return the answer of each trainer, in the trainers' order."""
+        self._shuffle(self._order)
+        answers = {name: self._trainers[name].ask(do, amount) for name in self._order}
+        return {name: answers[name] for name in self._trainers}
 
 
 def rate(answer: Answer) -> float:

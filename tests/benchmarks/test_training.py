@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import psutil
@@ -11,9 +12,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import training_profile
 import training_systems
+from training_figures import PAGE, RESULT, TABLES, page_tables, profile_row, remaining_growth, row
 from training_profile import PARTS, PartClock
 from training_systems import BARE, SB3, SYSTEMS, BareLearner, FramestowTrainer
-from training_turns import TrainerProcess, busy_process, rounds_of_turns, turn
+from training_turns import Rounds, TrainerProcess, busy_process, turn
 
 WARMUP = 40  # steps; more than a batch
 
@@ -49,13 +51,14 @@ class Noting:
 def test_every_trainer_takes_one_turn_of_the_same_steps_in_each_round_and_the_order_changes():
     turns = []
 
-    answers = rounds_of_turns({name: Noting(name, turns) for name in "abc"}, "train", 6, 7, lambda line: None)
+    all_take = Rounds({name: Noting(name, turns) for name in "abc"}).take
+    answers = [all_take("train", 7) for _ in range(6)]
 
     rounds = [turns[start : start + 3] for start in range(0, len(turns), 3)]
     assert len(rounds) == 6
     assert all(sorted(each) == [(name, "train", 7) for name in "abc"] for each in rounds)
     assert len({tuple(each) for each in rounds}) > 1
-    assert {name: len(of_rounds) for name, of_rounds in answers.items()} == {"a": 6, "b": 6, "c": 6}
+    assert [["a", "b", "c"]] * 6 == [list(each) for each in answers]
 
 
 @pytest.mark.parametrize("name", ["framestow", SB3, "CleanRL's dqn_atari", BARE])
@@ -158,3 +161,74 @@ def test_the_busy_process_runs_within_its_block_only():
 
     assert len(within) == len(before) + 1
     assert before == psutil.Process().children()
+
+
+def answer_of(steps, seconds, **figures):
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "processor_seconds": 1.0,
+        "torch_threads": 2,
+        "peak_bytes": 10**6,
+        **figures,
+    }
+
+
+def stored_after(transitions):
+    return {"stored_transitions": transitions, "stored_bytes": 500 + 10 * transitions}
+
+
+def rounds_of(seconds_of_rounds):
+    """Return the rounds in which each system makes 200 steps in these seconds."""
+    return [
+        {
+            name: answer_of(200, each, **stored_after(200 * number))
+            for name, each in zip(seconds_of_rounds, turns, strict=True)
+        }
+        for number, turns in enumerate(zip(*seconds_of_rounds.values(), strict=True), start=1)
+    ]
+
+
+def test_rates_are_medians_and_ratios_are_compared_within_a_round():
+    quicker, slower = SB3, f"{SB3}, optimize_memory_usage"
+    quiet = rounds_of({"framestow": [2, 4, 40], BARE: [1, 2, 20], quicker: [4, 8, 80], slower: [5, 9, 90]})
+    busy = rounds_of({"framestow": [8], BARE: [3], quicker: [8], slower: [9]})
+
+    figures = row("framestow", quiet, busy, quiet)
+
+    assert figures["steps_a_second"] == 50
+    assert (figures["of_bare_learner"], figures["of_stable_baselines3"]) == (0.5, 2.0)
+    assert (figures["busy_of_quiet"], figures["busy_of_stable_baselines3"]) == (0.5, 1.0)
+
+
+def test_a_trainer_without_the_others_has_no_ratios():
+    figures = row("framestow", *[rounds_of({"framestow": [2, 4]})] * 3)
+
+    assert (None, None) == (figures["of_bare_learner"], figures["of_stable_baselines3"])
+
+
+def test_the_ring_grows_as_in_the_second_half_until_it_is_full():
+    answers = [each["framestow"] for each in rounds_of({"framestow": [1, 1, 1, 1]})]
+
+    assert remaining_growth(answers) == 10 * (100_000 - 800)
+
+
+def test_the_page_has_a_line_for_each_trainer_and_part_and_shows_what_another_thread_did():
+    turns = rounds_of({"framestow": [2, 4], BARE: [1, 2]})
+    answer = answer_of(100, 1.0, parts=dict.fromkeys(PARTS, 0.1), parts_beside={PARTS[0]: 0.05})
+    systems = {name: row(name, turns, turns, turns) for name in turns[0]}
+
+    lines = page_tables({"systems": systems, "profile": {"framestow": profile_row([answer])}}).splitlines()
+
+    assert "| framestow | 75.0 | 0.50 |  | 13.3 | 0.33 | 1 | 2 |" in lines
+    assert "| bare learner | 150.0 | 1.00 |  |" in lines
+    assert "| optimiser | 1.00 (11.1 %) |" in lines
+    assert "| all | 9.00 |" in lines
+    assert "| environment, in another thread meanwhile | 0.50 |" == lines[-1]
+
+
+def test_the_page_of_benchmarks_shows_the_measured_training():
+    [shown] = TABLES.findall(PAGE.read_text(encoding="utf-8"))
+
+    expected = page_tables(json.loads(RESULT.read_text(encoding="utf-8"))) if RESULT.exists() else ""
+    assert expected == shown.strip()
