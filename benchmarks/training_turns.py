@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import psutil
@@ -61,7 +61,8 @@ class TrainerProcess:
     def close(self) -> None:
         """End the process: it sees the end of its input."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended already, with a line unread
+            self._process.stdin.close()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:

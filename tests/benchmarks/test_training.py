@@ -12,9 +12,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import training_profile
 import training_systems
+from framestow.torch import to_tensors
 from training_figures import PAGE, RESULT, TABLES, page_tables, profile_row, remaining_growth, row
 from training_profile import PARTS, PartClock
-from training_systems import BARE, SB3, SYSTEMS, BareLearner, FramestowTrainer
+from training_systems import BARE, LEARNING_RATE, SB3, SYSTEMS, BareLearner, FramestowTrainer
 from training_turns import Rounds, TrainerProcess, busy_process, turn
 
 WARMUP = 40  # steps; more than a batch
@@ -24,6 +25,7 @@ WARMUP = 40  # steps; more than a batch
 def _one_thread_and_a_short_warmup(monkeypatch):
     threads = torch.get_num_threads()
     monkeypatch.setattr(training_systems, "WARMUP", WARMUP)
+    monkeypatch.setattr(training_systems, "CAPACITY", 200)  # transitions
     yield
     torch.set_num_threads(threads)
 
@@ -61,6 +63,7 @@ def test_every_trainer_takes_one_turn_of_the_same_steps_in_each_round_and_the_or
     assert [["a", "b", "c"]] * 6 == [list(each) for each in answers]
 
 
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of the libraries
 @pytest.mark.parametrize("name", ["framestow", SB3, "CleanRL's dqn_atari", BARE])
 def test_each_system_makes_an_update_every_four_steps_after_the_warmup(name, num_updates):
     if SYSTEMS[name].library:
@@ -90,16 +93,16 @@ def test_the_bare_learner_makes_the_update_of_framestows_agent():
     bare.online.load_state_dict(dict(zip(names, weights, strict=True)))
     bare.target.load_state_dict(dict(zip(names, weights, strict=True)))
 
-    arrays = (batch.observation, batch.action, batch.reward, batch.discount, batch.next_observation)
-    loss = bare.learn(*(torch.from_numpy(array) for array in arrays))
+    tensors = to_tensors(batch, "cpu")
+    loss = bare.learn(tensors.observation, tensors.action, tensors.reward, tensors.discount, tensors.next_observation)
     update = trainer.run.agent.learn(batch)
     trained = list(trainer.run.agent.state_dict()["online"].values())
     trainer.close()
 
     assert float(update.loss) == pytest.approx(float(loss), rel=1e-5)
     for ours, theirs, before in zip(trained, bare.online.state_dict().values(), weights, strict=True):
-        assert not torch.equal(before, theirs)
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)  # a fiftieth of Adam's first step
+        assert (theirs - before).abs().max() > 0.5 * LEARNING_RATE  # Adam's first step is the learning rate
+        assert (theirs - ours).abs().mean() < 1e-3 * LEARNING_RATE
 
 
 def test_the_profile_has_all_parts_and_they_add_up_to_the_time_of_the_turn():
@@ -111,7 +114,7 @@ def test_the_profile_has_all_parts_and_they_add_up_to_the_time_of_the_turn():
 
     assert set(PARTS) == set(answer["parts"])
     assert all(seconds > 0 for seconds in answer["parts"].values())
-    assert sum(answer["parts"].values()) == pytest.approx(answer["seconds"], rel=0.05)
+    assert 0.5 * answer["seconds"] < sum(answer["parts"].values()) <= answer["seconds"]
 
 
 def test_a_part_excludes_the_parts_inside_it_and_other_threads_are_apart(monkeypatch):
