@@ -7,7 +7,7 @@
 All train DQN on Breakout with the same network, batch, samples a step, optimiser and rules of the game
 (`training_systems.py` has them, and their differences). The *bare learner* updates from one fixed batch at the same
 updates a step: nobody can train faster with this network on this machine. framestow's trainer is measured with one
-environment, like the others, and with the eight of its default, each also with the environments in a worker process.
+environment, like the others, and with eight, each also with the environments in a worker process.
 
 Each system has a process of its own. They train in turn, 200 steps each, in rounds of shuffled order, while all others
 wait for input. So a slow moment of the machine affects all. Start-up, the steps before the first update and one turn

@@ -89,7 +89,7 @@ class FramestowTrainer:
 
 
 def plain_dqn(**others: Any) -> Any:
-    """Return framestow's settings for the algorithm that all systems have."""
+    """Return framestow's settings for the algorithm that all systems have; Adam's epsilon is 1e-8 by default."""
     from framestow.training import Settings
 
     recipe = {"recipe": "dqn"} if "recipe" in {field.name for field in fields(Settings)} else {}
@@ -103,7 +103,6 @@ def plain_dqn(**others: Any) -> Any:
         batch_size=BATCH_SIZE,
         target_every=UPDATES_A_TARGET,
         learning_rate=LEARNING_RATE,
-        adam_epsilon=1e-8,
         discount=DISCOUNT,
         double=False,
         epsilon_start=EPSILON,
@@ -388,7 +387,7 @@ BARE, SB3 = "bare learner", "Stable-Baselines3"
 SYSTEMS = {
     "framestow": System(_framestow(1, 0), "Huber loss; 1 environment"),
     "framestow, 1 worker": System(_framestow(1, 1), "1 environment, in a process of its own"),
-    "framestow, 8 environments": System(_framestow(8, 0), "its default"),
+    "framestow, 8 environments": System(_framestow(8, 0), "8 environments"),
     "framestow, 8 environments, 1 worker": System(_framestow(8, 1), "8 environments, in a process of their own"),
     SB3: System(lambda threads: StableBaselines3Trainer(threads, False), _SB3_NOTE, "stable-baselines3"),
     f"{SB3}, optimize_memory_usage": System(
