@@ -116,9 +116,11 @@ def main() -> None:
             f"--steps {arguments.steps} --turn {arguments.turn}: give at least 2 whole turns of at least 8 steps"
         )
     versions = {name: installed(name) for name in PACKAGES}
-    names = [name for name in arguments.only or SYSTEMS if not SYSTEMS[name].library or versions[SYSTEMS[name].library]]
-    for name in SYSTEMS.keys() - set(names):
-        tell(f"left out: {name}" + (" (not installed)" if not arguments.only else ""))
+    asked = arguments.only or list(SYSTEMS)
+    names = [name for name in asked if not SYSTEMS[name].library or versions[SYSTEMS[name].library]]
+    for name in asked:
+        if name not in names:
+            tell(f"left out: {name}; pip install {SYSTEMS[name].library}")
     others = psutil.cpu_percent(interval=2.0)
     if others > 10:
         tell(f"the processors are {others:.0f} % busy before the start: other work disturbs the figures")
