@@ -157,6 +157,7 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/learners.py
 	$(BENCH)/bin/python benchmarks/drop_ins.py
 	$(BENCH)/bin/python benchmarks/drop_in_training.py
+	$(BENCH)/bin/python benchmarks/training.py --busy
 	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
