@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import MissingExtraError
 from framestow.frames.observation_spec import map_arrays
+from framestow.lazy_names import missing_extra
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
 from framestow.replay.memory import ReplayMemory, checked_batch_size
@@ -25,10 +25,7 @@ from framestow.replay.sequences import Borders
 try:
     import jax  # an absolute import: JAX, not this module
 except ModuleNotFoundError as missing:
-    raise MissingExtraError(
-        f"framestow.jax needs {missing.name}: it is part of the extra 'jax', which is not installed; "
-        'run: pip install "framestow[jax]"'
-    ) from missing
+    raise missing_extra(__name__, missing.name, "jax") from missing
 
 if TYPE_CHECKING:
     from types import TracebackType
