@@ -40,6 +40,7 @@ class AutoresetPolicy(Protocol):
 
     def check(self, has_ended: npt.NDArray[np.bool_]) -> None:
         """Raise ``InvalidStepError`` if the mode does not allow a step now; called before any environment steps."""
+        del has_ended  # by default every step is allowed
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:
         """Step ``env``; ``has_ended`` says whether its episode ended in an earlier step."""
