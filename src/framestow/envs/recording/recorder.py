@@ -33,7 +33,7 @@ from framestow.envs.recording.recordable import (
 from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows, StepSink, open_episodes
 from framestow.envs.vector.autoreset import find_mode
 from framestow.envs.vector.calls import ClosedError, NoStepPendingError, StepPendingError
-from framestow.envs.vector.vector_state import ReadySteps
+from framestow.envs.vector.vector_state import ReadySteps, checked_env_ids
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 
 Extras = dict[str, npt.NDArray[Any]]
@@ -199,13 +199,7 @@ class SentSteps:
             raise InvalidSettingsError(
                 f"{self._env} has no send and recv: it steps all environments at once; call step()"
             )
-        count = self._env.num_envs
-        is_number = streams.dtype.kind in "iu" and streams.ndim == 1 and len(np.unique(streams)) == len(streams) > 0
-        if not is_number or streams.min() < 0 or streams.max() >= count:
-            raise InvalidStepError(
-                f"env_ids are {streams.tolist()}: they must be different whole numbers from 0 to {count - 1}, at least "
-                "one"
-            )
+        checked_env_ids(streams, self._env.num_envs)
         self.require_none_of(streams)
 
     def send(self, actions: Any, streams: npt.NDArray[Any]) -> None:
