@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import one_of
 from framestow.errors import InvalidSettingsError
 
 StackAxis: TypeAlias = Literal["first", "last", "channels"]
@@ -147,7 +146,8 @@ class LazyFrames(LazyArray):
                     f"frame {place} is {frame.dtype} of shape {frame.shape}: it must be {dtype} of shape {shape} as "
                     "the first frame; give the frames of one environment"
                 )
-        one_of("axis", axis, STACK_AXES)
+        if axis not in STACK_AXES:
+            raise InvalidSettingsError(f"axis is {axis!r}: it must be one of {', '.join(map(repr, STACK_AXES))}")
         if axis == "channels" and not shape:
             raise InvalidSettingsError("frames are scalars: axis='channels' needs frames with an axis; use 'first'")
 

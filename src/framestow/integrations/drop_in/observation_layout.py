@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import one_of
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, Leaf, ObservationSpec, observation_spec
@@ -42,7 +41,10 @@ class Stacks(NamedTuple):
     @classmethod
     def of_shape(cls, shape: tuple[int, ...], stacked_on: StackedOn) -> Stacks | None:
         """Return the stacks of observations of ``shape``; ``None`` if they are not stacked."""
-        one_of("stacked_on", stacked_on, STACKED_ON, "use 'no'")
+        if stacked_on not in STACKED_ON:
+            raise InvalidSettingsError(
+                f"stacked_on is {stacked_on!r}: it must be one of {', '.join(map(repr, STACKED_ON))}; use 'no'"
+            )
         if stacked_on == "no":
             return None
         if len(shape) < 2:

@@ -1,7 +1,7 @@
 """Stores the steps of other libraries, pairs of an observation and the next one, in a memory that keeps frames once.
 
-A ``StackedFeed`` stores steps under one layout (``ObservationLayout``). ``PairedSteps`` is a feed that detects how
-observations are stacked: if a step contradicts its layout, it rebuilds its memory under the next one.
+``PairedSteps`` detects how observations are stacked (``ObservationLayout``). A ``StackedFeed`` stores steps under one
+layout. If a step contradicts the layout, ``PairedSteps`` rebuilds the memory under the next one.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class StackedFeed:
         """Number of the oldest stored row."""
         return max(self.first_row, self.num_rows - self.memory.capacity // self.memory.num_envs)
 
-    def store(self, step: PairedStep) -> bool:
+    def add(self, step: PairedStep) -> bool:
         """Store the step and return ``True``; return ``False`` if the layout cannot restore its observations.
 
         Raises ``InvalidStepError`` if the memory refuses the step.
@@ -252,7 +252,7 @@ ROWS_AT_ONCE = 64  # rows read together when a memory is rebuilt
 _log = logging.getLogger(__name__)
 
 
-class PairedSteps(StackedFeed):
+class PairedSteps:
     """Stores steps with an observation and a next observation in a memory, each frame once.
 
     Episodes: a step continues the episode if its observation equals the next observation of the previous step, bit for
@@ -287,7 +287,32 @@ class PairedSteps(StackedFeed):
         self._layouts = list(layouts) or (
             layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack)
         )
-        super().__init__(self._layouts[0], self._memory_for(self._layouts[0]), 0)
+        self._feed = self._make_feed(self._layouts[0], 0)
+
+    @property
+    def memory(self) -> ReplayMemory:
+        """The memory with the steps. It is replaced when a step contradicts the layout."""
+        return self._feed.memory
+
+    @property
+    def layout(self) -> ObservationLayout:
+        """Current layout of observations."""
+        return self._feed.layout
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows added so far, which is the number of the next row."""
+        return self._feed.num_rows
+
+    @property
+    def oldest_row(self) -> int:
+        """Number of the oldest stored row."""
+        return self._feed.oldest_row
+
+    @property
+    def episode_rows(self) -> npt.NDArray[np.int64]:
+        """First row of each stream's newest episode, ``(num_envs,)``."""
+        return self._feed.episode_rows
 
     def add(
         self,
@@ -305,23 +330,43 @@ class PairedSteps(StackedFeed):
         The other arguments are those of ``ReplayMemory.append``. Raises ``InvalidStepError`` before anything is stored.
         """
         step = PairedStep(observations, actions, rewards, terminated, truncated, next_observations, extras)
-        if not self.store(step):
+        if not self._feed.add(step):
             self._change_layout(step)
 
-    def _memory_for(self, layout: ObservationLayout) -> ReplayMemory:
-        return self._make_memory(layout.frame_space, layout.depth, layout.padding)
+    def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the memory's indices of the steps in these rows and streams, which broadcast."""
+        return self._feed.indices(rows, streams)
+
+    def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
+        """Return the transitions with these indices, ``(n,)``, with observations in the library's shape.
+
+        Raises ``NothingToSampleError`` if one is not stored.
+        """
+        return self._feed.transitions(indices)
+
+    def to_library(self, batch: Batch) -> Batch:
+        """Return a batch of the memory with observations in the library's shape."""
+        return self._feed.to_library(batch)
+
+    def start_new_episodes(self) -> None:
+        """Start a new episode with the next step of every stream."""
+        self._feed.start_new_episodes()
+
+    def _make_feed(self, layout: ObservationLayout, first_row: int) -> StackedFeed:
+        return StackedFeed(layout, self._make_memory(layout.frame_space, layout.depth, layout.padding), first_row)
 
     def _change_layout(self, step: PairedStep) -> None:
         """Switch to the next layout that fits this step and all stored ones."""
-        for layout in self._layouts[self._layouts.index(self.layout) + 1 :]:
-            feed = StackedFeed(layout, self._memory_for(layout), self.oldest_row)
-            if _copy_rows(self, feed) and feed.store(step):
-                if self.num_rows:
-                    _log_rebuild(self, layout)
-                self.__dict__ |= feed.__dict__  # at once, so that a Ctrl-C finds the old feed or the new one
+        old = self._feed
+        for layout in self._layouts[self._layouts.index(old.layout) + 1 :]:
+            feed = self._make_feed(layout, old.oldest_row)
+            if _copy_rows(old, feed) and feed.add(step):
+                if old.num_rows:
+                    _log_rebuild(old, layout)
+                self._feed = feed
                 return
         raise InvalidStepError(
-            f"row {self.num_rows}: the observations must be stacks of {self._frame_stack} frames, each shifted by one "
+            f"row {old.num_rows}: the observations must be stacks of {self._frame_stack} frames, each shifted by one "
             "frame from the one before or padded at the start of an episode; remove frame_stack, so that the buffer "
             "may store whole observations"
         )
@@ -341,7 +386,7 @@ def _copy_rows(old: StackedFeed, new: StackedFeed) -> bool:
         rows = np.arange(first, min(first + ROWS_AT_ONCE, old.num_rows))
         batch = old.transitions(old.indices(rows[:, None], np.arange(num_envs)).ravel())
         for row in range(len(rows)):
-            if not new.store(_row_of(batch, slice(row * num_envs, (row + 1) * num_envs))):
+            if not new.add(_row_of(batch, slice(row * num_envs, (row + 1) * num_envs))):
                 return False
     new.copy_known_streams(old)
     return True
