@@ -19,20 +19,8 @@ from framestow.training.playing import PROTOCOLS
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
-SHORT = [
-    "--recipe",
-    "dqn",
-    "--num-envs",
-    "2",
-    "--warmup",
-    "40",
-    "--train-every",
-    "20",
-    "--threads",
-    "1",
-    "--memory",
-    "1_000",
-]
+SHORT = ["--recipe", "dqn", "--num-envs", "2", "--warmup", "40", "--train-every", "20", "--threads", "1"]
+SHORT += ["--memory", "1_000"]
 
 
 def _refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -433,7 +421,7 @@ def test_an_evaluation_names_its_protocol_and_compares_with_human_play(
 def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = str(tmp_path / "run")
 
-    assert main(["train", "breakout", "--steps", "120", "--run-dir", run, *SHORT]) == 0
+    assert main(["train", "breakout", "--preset", "machado2018", "--steps", "120", "--run-dir", run, *SHORT]) == 0
     first = capsys.readouterr().out
     assert main(["train", "--resume", run, "--steps", "1_60"]) == 0
     second = capsys.readouterr().out
@@ -451,7 +439,7 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
         r"memory: about .* in RAM .* for 120 transitions: .*, measured on 640 frames of random play", first
     )
     assert "120 of 1,000 transitions in" in first
-    assert "resuming Breakout at step 120 (machado2018) to 160 agent steps" in second
+    assert "resuming Breakout at step 120 (recipe dqn, preset machado2018) to 160 agent steps" in second
     assert re.search(r"memory: about .* in RAM .* for 160 transitions: .*, measured on 640 frames", second)
     assert RunFolder.open(Path(run)).settings().steps == 160
     stored = json.loads((tmp_path / "run" / "evaluation.json").read_text())
