@@ -24,6 +24,7 @@ from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
+from framestow.training.events import Listener
 from framestow.training.listeners import (
     Checkpointing,
     Curves,
@@ -179,15 +180,16 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
     with Interruption() as interruption, warnings.catch_warnings():
         # `LostEpisodeWarnings` prints the same, and the progress display does not overwrite it.
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
-        listeners = (
+        listeners: list[Listener] = [
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
             ProgressTable(run, folder.progress, warn),
             Curves(run, folder.path, warn),
-            *([Curves(run, folder.path, warn, WandbPoints(run, folder.path))] if wandb else []),
             Checkpointing(run, folder.checkpoints, warn),
             LostEpisodeWarnings(warn),
             Progress(run, console),
-        )
+        ]
+        if wandb:
+            listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
         loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
 

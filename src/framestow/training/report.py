@@ -177,7 +177,7 @@ def _layers_over_seeds(group: Sequence[RunRecord], curves: list[tuple[Numbers, N
     if first >= last:
         return list(thin)
     grid = np.linspace(first, last, GRID)
-    values = np.array([means[np.searchsorted(steps, grid, "right") - 1] for steps, means in curves])
+    values = np.array([np.interp(grid, steps, means) for steps, means in curves])
     middle = [Line(grid, np.median(values, axis=0), colour, "dashed")] if len(curves) > 2 else []
     return [
         Band(grid, values.min(axis=0), values.max(axis=0), colour),
@@ -482,10 +482,12 @@ figure { margin: 0; min-width: 0 } figcaption, .note { color: var(--pale); font-
 .wide { overflow-x: auto; margin-top: .8rem }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; overflow-wrap: normal }
 th, td { padding: .35rem .7rem .35rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--grid) }
-th { font-weight: 500; white-space: nowrap } th:first-child { text-align: left } tr:first-child th { color: var(--pale); font-size: .85rem }
+th { font-weight: 500; white-space: nowrap } th:first-child { text-align: left }
+tr:first-child th { color: var(--pale); font-size: .85rem }
 td { white-space: nowrap } .settings td { text-align: left; white-space: normal } .settings tr:first-child th {
   text-align: left }
-th small { display: block; white-space: normal; color: var(--pale); font-weight: 400; font-size: .78rem; max-width: 34rem }
+th small { display: block; white-space: normal; color: var(--pale); font-weight: 400; font-size: .78rem;
+  max-width: 34rem }
 .own th, .own td { background: var(--card) }
 video { max-width: 100%; border-radius: 8px; display: block }
 .sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: .9rem;
