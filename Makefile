@@ -60,7 +60,7 @@ train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong ARGS='--ste
 
 test: $(STAMPS)/build-tools  ## lint, types, native tests, a little fuzzing and all tests
 	@$(MAKE) $(BESIDE) check native-tests harnesses sanitized-module films
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
 
 prepared: $(STAMPS)/test-$(NAMES)  # .venv with the packages for the tests
 

@@ -191,11 +191,12 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
             ProgressTable(run, folder.progress, warn),
             Curves(run, folder.path, warn),
-            *([Curves(run, folder.path, warn, WandbPoints(run, folder.path))] if wandb else []),
             Checkpointing(run, folder.checkpoints, warn),
             LostEpisodeWarnings(warn),
             Progress(run, console),
-        )
+        ]
+        if wandb:
+            listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
         loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
 

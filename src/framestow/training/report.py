@@ -177,7 +177,7 @@ def _layers_over_seeds(group: Sequence[RunRecord], curves: list[tuple[Numbers, N
     if first >= last:
         return list(thin)
     grid = np.linspace(first, last, GRID)
-    values = np.array([means[np.searchsorted(steps, grid, "right") - 1] for steps, means in curves])
+    values = np.array([np.interp(grid, steps, means) for steps, means in curves])
     middle = [Line(grid, np.median(values, axis=0), colour, "dashed")] if len(curves) > 2 else []
     return [
         Band(grid, values.min(axis=0), values.max(axis=0), colour),
