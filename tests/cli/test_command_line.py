@@ -439,6 +439,8 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
         r"memory: about .* in RAM .* for 120 transitions: .*, measured on 640 frames of random play", first
     )
     assert "120 of 1,000 transitions in" in first
+    assert f"report      {run}/report.html has the learning curve" in first
+    assert "<svg" in (tmp_path / "run" / "report.html").read_text()
     assert "resuming Breakout at step 120 (recipe dqn, preset machado2018) to 160 agent steps" in second
     assert re.search(r"memory: about .* in RAM .* for 160 transitions: .*, measured on 640 frames", second)
     assert RunFolder.open(Path(run)).settings().steps == 160

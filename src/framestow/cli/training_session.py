@@ -46,6 +46,7 @@ from framestow.training.memory_expectation import (
     expect_from_memory,
     expect_from_play,
 )
+from framestow.training.report import write_report
 from framestow.training.run import Run, check_memory, choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.scores import RANDOM_AND_HUMAN
@@ -134,7 +135,10 @@ def train(options: TrainOptions, console: Console) -> int:
             console.print(_opening_line(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
-            for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
+            lines = _closing_lines(run, folder, is_stopped=signal_number is not None)
+            if signal_number is None:
+                lines["report"] = _written_report(folder, console)
+            for name, text in lines.items():
                 console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
         finally:
             run.close()
@@ -187,7 +191,7 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
     with Interruption() as interruption, warnings.catch_warnings():
         # `LostEpisodeWarnings` prints the same, and the progress display does not overwrite it.
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
-        listeners: tuple[Listener, ...] = (
+        listeners: list[Listener] = [
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
             ProgressTable(run, folder.progress, warn),
             Curves(run, folder.path, warn),
@@ -233,6 +237,17 @@ def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, s
         "evaluate": f"{command} evaluate {name}",
         "watch": f"{command} watch {name}",
     }
+
+
+def _written_report(folder: RunFolder, console: Console) -> str:
+    """Write the page with the learning curve into the run folder; return its path, or why it is missing."""
+    path = folder.path / "report.html"
+    try:
+        with console.status("drawing the learning curve"):
+            write_report([folder.path], path, with_clip=False)
+    except OSError as error:
+        return f"{path} could not be written ({error.strerror or error})"
+    return f"{path} has the learning curve; open it in a browser"
 
 
 def shell_command() -> str:

@@ -383,11 +383,12 @@ def _transitions(run: RunRecord) -> str:
     settings = run.settings
     is_game = settings.game in known_games()
     names = action_names(settings.game, find_preset(settings.preset)) if is_game else None
+    reward = "reward" if settings.n_step == 1 else f"discounted reward of {settings.n_step} steps"
     figures = []
     for number in shown:
         action = int(batch.action[number])
         ending = " · terminated" if batch.terminated[number] else " · truncated" if batch.truncated[number] else ""
-        caption = f"{names[action] if names else f'action {action}'} · reward {batch.reward[number]:g}{ending}"
+        caption = f"{names[action] if names else f'action {action}'} · {reward} {batch.reward[number]:g}{ending}"
         frames = _png(np.concatenate(list(batch.observation[number]), axis=1))
         following = _png(batch.next_observation[number][-1])
         count = batch.observation.shape[1]
@@ -400,8 +401,9 @@ def _transitions(run: RunRecord) -> str:
     note = (
         f"{len(first)} transitions of {run.name}, drawn uniformly from the {len(indices):,} of its last checkpoint"
         + (f", and {extra} more with a reward or an end" if extra else "")
-        + ". Left the frames of the observation, oldest first; right the newest frame of the next observation. The "
-        "reward is unclipped."
+        + ". Left the frames of the observation, oldest first; right the newest frame of the next observation, "
+        + ("1 step later" if settings.n_step == 1 else f"{settings.n_step} steps later, or fewer at an end")
+        + (". Rewards are clipped to -1 … 1." if settings.clip_rewards else ".")
     )
     return f"<p class='note'>{escape(note)}</p><div class='sheet'>{''.join(figures)}</div>"
 
