@@ -161,7 +161,7 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
-	for question in saving flushing disk_reading retention budgets verifying; do \
+	for question in saving flushing disk_reading retention budgets verifying same_training; do \
 		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
 
 # JAX takes 600 MB with its dependencies, too much for every test run.
