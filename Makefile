@@ -60,7 +60,7 @@ train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong ARGS='--ste
 
 test: $(STAMPS)/build-tools  ## lint, types, native tests, a little fuzzing and all tests
 	@$(MAKE) $(BESIDE) check native-tests harnesses sanitized-module films
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
 
 prepared: $(STAMPS)/test-$(NAMES)  # .venv with the packages for the tests
 
@@ -157,10 +157,11 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/learners.py
 	$(BENCH)/bin/python benchmarks/drop_ins.py
 	$(BENCH)/bin/python benchmarks/drop_in_training.py
+	$(BENCH)/bin/python benchmarks/training.py --busy
 	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
-	for question in saving flushing disk_reading retention budgets verifying; do \
+	for question in saving flushing disk_reading retention budgets verifying same_training; do \
 		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
 
 # JAX takes 600 MB with its dependencies, too much for every test run.

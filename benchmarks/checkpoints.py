@@ -97,7 +97,7 @@ def measure_flushing() -> dict[str, Any]:
 
 
 def new_agent() -> DQN:
-    settings = Settings("Breakout")
+    settings = Settings("Breakout", recipe="dqn")
     return DQN((settings.stack, FRAME_SIDE, FRAME_SIDE), NUM_ACTIONS, settings.agent(), "cpu", 0)
 
 

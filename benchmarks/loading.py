@@ -36,6 +36,7 @@ from framestow import FrameSpec, ReplayMemory
 from framestow.agents.networks import build_network
 from framestow.benchmarking.result_files import write_result
 from framestow.torch import BatchLoader, TensorBatch, to_tensors
+from framestow.training import Settings
 
 RESULTS = Path(__file__).parent / "results"
 CAPACITY = 50_000
@@ -88,13 +89,14 @@ def waiting(_batch: TensorBatch) -> None:
 def nature_cnn() -> Callable[[TensorBatch], None]:
     """An update of deep Q-learning: two forward passes, one backward, Adam."""
     torch.manual_seed(0)
-    network = build_network((4, FRAME_SIDE, FRAME_SIDE), NUM_ACTIONS)
+    settings = Settings("Breakout", recipe="dqn").agent()
+    network = build_network((4, FRAME_SIDE, FRAME_SIDE), NUM_ACTIONS, 1, settings)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, fused=True)
 
     def learn(batch: TensorBatch) -> None:
         with torch.no_grad():
-            target = batch.reward + batch.discount * network(batch.next_observation).max(1).values
-        values = network(batch.observation).gather(1, batch.action[:, None])[:, 0]
+            target = batch.reward + batch.discount * network(batch.next_observation)[:, :, 0].max(1).values
+        values = network(batch.observation)[:, :, 0].gather(1, batch.action[:, None])[:, 0]
         optimizer.zero_grad(set_to_none=True)
         smooth_l1_loss(values, target).backward()
         optimizer.step()

@@ -74,7 +74,7 @@ def train(folder: Path) -> tuple[float, int]:
 
     memory = ReplayMemory.load(folder)
     stack_shape = (memory._settings.stack, *memory._settings.frame.shape)
-    settings = Settings(game="Breakout").agent()
+    settings = Settings(game="Breakout", recipe="dqn").agent()
     agent = DQN(stack_shape, memory._settings.action.num_actions, settings, device="cpu", seed=0)
     start = time.perf_counter()
     for _ in range(TRAIN_UPDATES):

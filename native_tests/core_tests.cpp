@@ -21,11 +21,12 @@ const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1},  {7, 1, 1},   {5, 15
 
 void checksum_paths_agree() {
     std::mt19937 random(1);
-    std::vector<std::uint8_t> bytes(300);
+    std::vector<std::uint8_t> bytes(10'000);
     for (std::uint8_t& byte : bytes) {
         byte = static_cast<std::uint8_t>(random());
     }
-    for (std::size_t size = 0; size < bytes.size(); ++size) {
+    // From 3072 bytes on, the instruction runs in three lanes.
+    for (std::size_t size = 0; size < bytes.size(); size += size < 300 || (size > 3060 && size < 3090) ? 1 : 97) {
         CHECK(crc32c(ByteSpan{bytes.data(), size}) == crc32c_by_table(ByteSpan{bytes.data(), size}));
     }
     const std::uint8_t digits[] = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};

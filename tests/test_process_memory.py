@@ -1,13 +1,20 @@
-"""Memory and disk space, as the operating system counts them."""
+"""Memory, processor time and disk space, as the operating system counts them."""
 
 import os
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
-from framestow.process_memory import available_bytes, available_disk_bytes, group_headrooms, live_bytes
+from framestow.process_memory import (
+    available_bytes,
+    available_disk_bytes,
+    group_headrooms,
+    live_bytes,
+    processor_seconds,
+)
 
 MIB = 2**20
 GIB = 2**30
@@ -23,6 +30,33 @@ def test_live_bytes_counts_objects_in_reused_memory():
     kept += [bytes(1000) for _ in range(40_000)]
 
     assert 38 * MIB < live_bytes() - before < 46 * MIB
+
+
+BUSY = """
+import sys, time
+while time.process_time() < 0.4:
+    pass
+print("busy no more", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processor_time_counts_this_process_and_its_children_while_they_live_and_after():
+    began, process_began = processor_seconds(), time.process_time()
+    while time.process_time() - process_began < 0.2:
+        sum(range(10_000))
+    own = processor_seconds()
+
+    child = subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    with_living_child = processor_seconds()
+    child.communicate()
+    with_dead_child = processor_seconds()
+
+    # Counted in ticks of 0.01 s.
+    assert 0.18 < own - began < 0.3
+    assert 0.38 < with_living_child - own < 0.8
+    assert -0.02 < with_dead_child - with_living_child < 0.3
 
 
 def group(folder, names, limit, usage, cached):

@@ -30,6 +30,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from framestow import errors
+from framestow.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from framestow import envs
@@ -81,17 +82,14 @@ _MODULES = {
     "SequenceBatch": "replay.batch",
     "Uniform": "replay.samplers.uniform",
 }
+_import_name = lazy_names(__name__, _MODULES)
 
 
 def __getattr__(name: str) -> Any:
     """Import the public class or module ``name`` on first use."""
     if name in _PACKAGES:
         return import_module(f"framestow.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'framestow' has no attribute {name!r}")
-    value = getattr(import_module(f"framestow.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    return _import_name(name)
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
     ├── DamagedDataError (OSError)             stored bytes differ from what was written
     │   └── DamagedSegmentError                bytes of a segment of frames; has its stream and number
     ├── CheckpointError (OSError)              a checkpoint could not be written; the previous one is intact
+    ├── DivergedError (ArithmeticError)         loss or weights of a training are not finite
     ├── IncompatibleError (ValueError)         a saved memory or run has other settings
     ├── ForkedLoaderError (RuntimeError)       a loader was used in a forked process
     └── MissingExtraError (ImportError)        an optional dependency is not installed
@@ -88,6 +89,10 @@ class DamagedSegmentError(DamagedDataError):
 
 class CheckpointError(FramestowError, OSError):
     """A checkpoint could not be written. The previous one is intact."""
+
+
+class DivergedError(FramestowError, ArithmeticError):
+    """Loss or weights of a training are not finite. The message names the last good checkpoint, which is intact."""
 
 
 class IncompatibleError(FramestowError, ValueError):

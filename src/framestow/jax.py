@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import MissingExtraError
+from framestow.closing import Closing
 from framestow.frames.observation_spec import map_arrays
+from framestow.lazy_names import missing_extra
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
 from framestow.replay.memory import ReplayMemory, checked_batch_size
@@ -25,14 +26,9 @@ from framestow.replay.sequences import Borders
 try:
     import jax  # an absolute import: JAX, not this module
 except ModuleNotFoundError as missing:
-    raise MissingExtraError(
-        f"framestow.jax needs {missing.name}: it is part of the extra 'jax', which is not installed; "
-        'run: pip install "framestow[jax]"'
-    ) from missing
+    raise missing_extra(__name__, missing.name, "jax") from missing
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 __all__ = ["BatchLoader", "JaxBatch", "JaxSequenceBatch", "SequenceLoader", "to_jax"]
@@ -154,7 +150,7 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
 Loaded = TypeVar("Loaded")
 
 
-class Loader(Generic[Loaded]):
+class Loader(Closing, Generic[Loaded]):
     """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(self, draw: Callable[[], Pending[Any]], device: jax.Device | None, ahead: int, threads: int) -> None:
@@ -172,12 +168,6 @@ class Loader(Generic[Loaded]):
     def close(self) -> None:
         """Stop the threads after their current batch. Closing twice is allowed."""
         self._batches.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class BatchLoader(Loader[JaxBatch]):

@@ -1,9 +1,11 @@
-"""Measure the memory that this process uses, and the memory and disk space that it can still use."""
+"""Measure the memory and processor time that this process uses, and the memory and disk space still available."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -22,6 +24,22 @@ NO_LIMIT = 2**60  # bytes; without a limit, control groups of version 1 report a
 def resident_bytes() -> int:
     """Return the resident set size of this process in bytes."""
     return int(psutil.Process().memory_info().rss)
+
+
+def processor_seconds() -> float:
+    """Return the processor time, user and system, of this process and its descendants, such as worker processes.
+
+    Counts all threads since each process started. A process that ended counts once its parent has waited for it.
+    """
+    own = os.times()
+    total = own.user + own.system + own.children_user + own.children_system
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it ended in the meantime
+            times = process.cpu_times()
+            total += times.user + times.system
+            if psutil.LINUX:  # of its children that ended
+                total += times.children_user + times.children_system
+    return total
 
 
 def live_bytes() -> int:

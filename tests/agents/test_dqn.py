@@ -1,29 +1,19 @@
 """The DQN agent: what an update changes, and that its state is all of it."""
 
-import copy
 import io
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from agents.agents_and_batches import NUM_ACTIONS, TINY, agent_settings, build_agent, random_batch
 from framestow.agents.dqn import DQN
-from framestow.agents.networks import build_network
-from framestow.agents.settings import DQNSettings, LinearSchedule
-from framestow.errors import IncompatibleError
+from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.batch import Batch
+from framestow.training.recipes import RECIPES
 
-SHAPE = (2, 12, 12)
-SETTINGS = DQNSettings(
-    learning_rate=1e-3,
-    adam_epsilon=1e-8,
-    target_every=3,
-    double=True,
-    clip_rewards=True,
-    exploration=LinearSchedule(1.0, 0.1, 100),
-)
+FAST = {"learning_rate": 1e-3, "target_every": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -35,28 +25,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(usual)
 
 
-def _agent(seed: int = 0, shape: tuple[int, int, int] = SHAPE, **changes: Any) -> DQN:
-    settings = DQNSettings(**{**vars(SETTINGS), **changes})
-    return DQN(shape, num_actions=3, settings=settings, device="cpu", seed=seed)
-
-
-def _batch(seed: int, reward: float | None = None, discount: float = 0.9, size: int = 16) -> Batch:
-    generator = np.random.default_rng(seed)
-    windows = generator.integers(0, 256, (size, SHAPE[0] + 1, *SHAPE[1:]), dtype=np.uint8)
-    rewards = generator.normal(size=size) if reward is None else np.full(size, reward)
-    return Batch(
-        observation=windows[:, :-1],
-        action=generator.integers(3, size=size),
-        reward=rewards.astype(np.float32),
-        discount=np.full(size, discount, np.float32),
-        next_observation=windows[:, 1:],
-        index=np.arange(size),
-        weight=np.ones(size, np.float32),
-        terminated=np.zeros(size, bool),
-        truncated=np.zeros(size, bool),
-    )
-
-
 def _weights(agent: DQN, which: str = "online") -> list[torch.Tensor]:
     return [tensor.clone() for tensor in agent.state_dict()[which].values()]
 
@@ -66,8 +34,8 @@ def _equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 
 
 def test_values_of_terminated_transitions_converge_to_their_reward() -> None:
-    agent = _agent()
-    batch = _batch(0, reward=0.75, discount=0.0)
+    agent = build_agent(**FAST)
+    batch = random_batch(0, reward=0.75, discount=0.0)
 
     for _ in range(200):
         update = agent.learn(batch)
@@ -76,97 +44,78 @@ def test_values_of_terminated_transitions_converge_to_their_reward() -> None:
     assert update.loss.item() < 1e-3
 
 
-def test_an_update_equals_one_written_out_plainly() -> None:
-    agent = _agent()
-    online = build_network(SHAPE, num_actions=3)
-    online.load_state_dict(agent.state_dict()["online"])
-    target = copy.deepcopy(online)
-    optimizer = torch.optim.Adam(online.parameters(), lr=1e-3, eps=1e-8, foreach=False)
+@pytest.mark.parametrize("distribution", ["c51", "qr", "iqn"])
+def test_distributions_of_terminated_transitions_converge_to_their_reward_too(distribution: str) -> None:
+    agent = build_agent(distribution=distribution, atoms=11, support=2.0, **FAST)
+    batch = random_batch(0, reward=0.75, discount=0.0)
 
-    for seed in range(2):
-        batch = _batch(seed)
+    for _ in range(200):
         update = agent.learn(batch)
-        rows = torch.arange(len(batch))
-        with torch.no_grad():
-            best = online(torch.from_numpy(batch.next_observation)).argmax(1)
-            next_values = target(torch.from_numpy(batch.next_observation))[rows, best]
-            aim = torch.from_numpy(batch.reward).clamp(-1, 1) + torch.from_numpy(batch.discount) * next_values
-        values = online(torch.from_numpy(batch.observation))[rows, torch.from_numpy(batch.action)]
-        loss = torch.nn.functional.smooth_l1_loss(values, aim)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
 
-        torch.testing.assert_close(update.loss, loss.detach())
-        torch.testing.assert_close(update.td_error, (aim - values).detach())
-    for own, plain in zip(_weights(agent), online.state_dict().values(), strict=True):
-        torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-6)  # the fused Adam rounds in another order
+    assert update.mean_value.item() == pytest.approx(0.75, abs=0.05)
 
 
 def test_without_double_q_learning_no_target_is_lower_and_some_are_higher() -> None:
-    double, plain = _agent(double=True, target_every=100), _agent(double=False)
+    slow = {"learning_rate": 1e-3, "target_every": 100}
+    double, plain = build_agent(double=True, **slow), build_agent(double=False, **slow)
     for seed in range(1, 9):  # until online and target network prefer other actions somewhere
-        double.learn(_batch(seed))
+        double.learn(random_batch(seed))
     plain.load_state_dict(double.state_dict())
+    batch = random_batch(0, reward=10.0)  # every target is above the prediction, so the priority is the error itself
 
-    difference = plain.learn(_batch(0)).td_error - double.learn(_batch(0)).td_error
+    difference = plain.learn(batch).priority - double.learn(batch).priority
 
     assert (difference >= 0).all()
     assert (difference > 0).any()
 
 
 def test_the_target_network_is_copied_only_every_target_every_updates() -> None:
-    agent = _agent(target_every=3)
+    agent = build_agent(**FAST)
     start = _weights(agent, "target")
 
     for update in range(1, 7):
-        agent.learn(_batch(update))
+        agent.learn(random_batch(update))
         if update < 3:
             assert _equal(start, _weights(agent, "target"))
         assert (update % 3 == 0) == _equal(_weights(agent), _weights(agent, "target"))
 
 
-def test_rewards_are_clipped_only_when_asked() -> None:
-    large, one = _batch(0, reward=50.0), _batch(0, reward=1.0)
-
-    assert _agent(clip_rewards=True).learn(large).loss.item() == _agent(clip_rewards=True).learn(one).loss.item()
-    assert _agent(clip_rewards=False).learn(large).loss.item() > 40
-
-
 def test_importance_weights_scale_the_loss() -> None:
-    batch = _batch(0)
-    halved = Batch(**{**vars(batch), "weight": np.full(len(batch), 0.5, np.float32)})
+    batch = random_batch(0)
+    halved = Batch(**{**vars(batch), "weight": batch.weight / 2})
 
-    assert _agent().learn(batch).loss.item() == pytest.approx(2 * _agent().learn(halved).loss.item())
+    assert build_agent().learn(batch).loss.item() == pytest.approx(2 * build_agent().learn(halved).loss.item())
 
 
 def test_the_same_seed_gives_the_same_agent_and_another_seed_another() -> None:
-    assert _equal(_weights(_agent(seed=5)), _weights(_agent(seed=5)))
-    assert not _equal(_weights(_agent(seed=5)), _weights(_agent(seed=6)))
+    assert _equal(_weights(build_agent(seed=5)), _weights(build_agent(seed=5)))
+    assert not _equal(_weights(build_agent(seed=5)), _weights(build_agent(seed=6)))
 
 
 def test_building_and_learning_do_not_use_pytorchs_global_generator() -> None:
     before = torch.get_rng_state()
 
-    _agent().learn(_batch(0))
+    build_agent().learn(random_batch(0))
 
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_learning_does_not_write_to_the_batch() -> None:
-    batch, untouched = _batch(0), _batch(0)
+    batch, untouched = random_batch(0), random_batch(0)
 
-    _agent().learn(batch)
+    build_agent().learn(batch)
 
     for name, array in vars(untouched).items():
         np.testing.assert_array_equal(array, getattr(batch, name), err_msg=name)
 
 
-def test_an_agent_restored_from_a_file_continues_bit_for_bit() -> None:
-    agent, resumed = _agent(seed=0), _agent(seed=1)
-    observations = _batch(9).observation
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_an_agent_restored_from_a_file_continues_bit_for_bit(recipe: str) -> None:
+    shape = TINY if recipe != "desktop" else (1, 36, 36)  # smaller frames would not get its network
+    agent, resumed = (build_agent(recipe, seed, shape, target_every=3) for seed in (0, 1))
+    observations = random_batch(9, shape).observation
     for seed in range(4):
-        agent.learn(_batch(seed))
+        agent.learn(random_batch(seed, shape, size=4))
         agent.act(observations, agent_steps=50)
     stored = io.BytesIO()
     torch.save(agent.state_dict(), stored)
@@ -176,16 +125,16 @@ def test_an_agent_restored_from_a_file_continues_bit_for_bit() -> None:
 
     for seed in range(4, 9):  # over a target copy
         np.testing.assert_array_equal(agent.act(observations, 60), resumed.act(observations, 60))
-        agent.learn(_batch(seed))
-        resumed.learn(_batch(seed))
+        agent.learn(random_batch(seed, shape, size=4))
+        resumed.learn(random_batch(seed, shape, size=4))
         assert _equal(_weights(agent), _weights(resumed))
         assert _equal(_weights(agent, "target"), _weights(resumed, "target"))
 
 
 def test_a_state_of_another_network_is_refused_and_changes_nothing() -> None:
-    agent = _agent()
+    agent = build_agent()
     before = _weights(agent)
-    foreign = _agent(shape=(4, 12, 12)).state_dict()
+    foreign = build_agent(shape=(4, 12, 12)).state_dict()
 
     with pytest.raises(IncompatibleError, match=r"saved network has torso\.0\.weight of shape \(32, 4, 3, 3\)"):
         agent.load_state_dict(foreign)
@@ -196,13 +145,26 @@ def test_a_state_of_another_network_is_refused_and_changes_nothing() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_an_update_on_the_gpu_agrees_with_one_on_the_cpu() -> None:
-    on_cpu = _agent()
-    on_gpu = DQN(SHAPE, num_actions=3, settings=SETTINGS, device="cuda", seed=0)
+    on_cpu = build_agent()
+    on_gpu = DQN(TINY, NUM_ACTIONS, agent_settings(), device="cuda", seed=0)
 
     for seed in range(3):
-        cpu_loss, gpu_loss = on_cpu.learn(_batch(seed)).loss, on_gpu.learn(_batch(seed)).loss
+        cpu_loss, gpu_loss = on_cpu.learn(random_batch(seed)).loss, on_gpu.learn(random_batch(seed)).loss
         assert gpu_loss.item() == pytest.approx(cpu_loss.item(), rel=1e-2)  # TF32 convolutions
 
     np.testing.assert_array_equal(
-        on_cpu.choose_greedily(_batch(0).observation), on_gpu.choose_greedily(_batch(0).observation)
+        on_cpu.choose_greedily(random_batch(0).observation), on_gpu.choose_greedily(random_batch(0).observation)
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"munchausen": True, "double": True}, "munchausen and double are on: Munchausen averages"),
+        ({"munchausen": True, "distribution": "c51"}, "munchausen is on and distribution is 'c51'"),
+        ({"spectral_norm": True}, "spectral_norm is on and network is 'nature'"),
+    ],
+)
+def test_settings_that_contradict_one_another_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidSettingsError, match=message):
+        agent_settings("dqn", **changes)

@@ -96,7 +96,7 @@ def test_a_drop_in_without_its_library_says_what_to_install(module, library):
     )
 
 
-@pytest.mark.parametrize("package", ["envs", "offline", "torch", "training"])
+@pytest.mark.parametrize("package", ["envs", "offline", "training"])
 def test_every_name_that_a_package_announces_is_there_when_asked_for(package):
     code = (
         f"import framestow; package = framestow.{package};"

@@ -1,5 +1,6 @@
 """The ``framestow`` command: one-line errors, help, training, evaluation and signals."""
 
+import dataclasses
 import json
 import os
 import re
@@ -14,10 +15,12 @@ import torch
 
 from framestow.cli import main
 from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.playing import PROTOCOLS
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
-SHORT = ["--num-envs", "2", "--warmup", "40", "--train-every", "20", "--threads", "1", "--memory", "1_000"]
+SHORT = ["--recipe", "dqn", "--num-envs", "2", "--warmup", "40", "--train-every", "20", "--threads", "1"]
+SHORT += ["--memory", "1_000"]
 
 
 def _refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -112,6 +115,48 @@ def test_a_start_that_fails_removes_the_files_and_folders_it_made(
     assert list(tmp_path.rglob("*")) == ([run.parent, run] if exists else [])
 
 
+def test_report_writes_the_page_into_the_folder_of_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    assert main(["report", str(tmp_path / "run"), "--no-clip"]) == 0
+
+    assert str(tmp_path / "run" / "report.html") in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "run" / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "a report needs at least 1"),
+        (["run", "--output", "missing/report.html"], "the folder missing does not exist"),
+        (["run", "--output", "run"], "output is run: it is a folder"),
+        (["."], "is not a run folder"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    assert message in _refusal(["report", *arguments], capsys)
+
+
+def test_wandb_without_its_library_is_refused_before_a_folder_is_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+
+    error = _refusal(["train", "Pong", "--wandb", "--run-dir", str(tmp_path / "run"), *SHORT], capsys)
+
+    assert "run: pip install wandb, or leave out --wandb" in error
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("below", ["", "run"])
 def test_a_run_folder_that_would_be_a_file_is_refused(
     below: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -137,8 +182,8 @@ def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_
     [
         (["Breakout"], "game: run has 'Pong', given 'Breakout'"),
         (
-            ["--learning-rate", "0.5", "--stack", "2"],
-            "stack: run has 4, given 2; learning_rate: run has 0.0001, given 0.5",
+            ["--optimizer-epsilon", "0.5", "--stack", "2"],
+            "stack: run has 4, given 2; optimizer_epsilon: run has 0.00015, given 0.5",
         ),
         (["--run-dir", "elsewhere"], "a resumed run stays in its folder"),
     ],
@@ -318,11 +363,65 @@ def test_playing_with_a_preset_of_other_actions_is_refused(
     assert "warning" not in printed.out
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--episodes", "10"], "episodes is 10: protocol 'nature' has 30; leave out --episodes or --protocol"),
+        (["--preset", "envpool"], "preset is envpool: protocol 'nature' has nature; leave out --preset or --protocol"),
+        (["--epsilon", "0.01"], "epsilon is 0.01: protocol 'nature' has 0.05; leave out --epsilon or --protocol"),
+        (["--protocol", "natur"], "protocol is 'natur': no protocol has this name; did you mean 'nature'?"),
+        (["--protocol", "xyz"], "protocol is 'xyz': no protocol has this name; choose one of 'machado2018', 'nature'"),
+    ],
+)
+def test_options_that_contradict_the_protocol_are_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings(game="Pong", preset="nature"))
+
+    assert message in _refusal(["evaluate", str(tmp_path / "run"), "--protocol", "nature", *options], capsys)
+
+
+def test_options_that_agree_with_the_protocol_are_accepted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Settings(game="Pong", preset="nature"))
+    options = ["--episodes", "30", "--preset", "nature", "--epsilon", "0.05"]
+
+    error = _refusal(["evaluate", str(tmp_path / "run"), "--protocol", "nature", *options], capsys)
+
+    assert "has no checkpoint yet" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_evaluation_names_its_protocol_and_compares_with_human_play(
+    protocol: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "Skiing", "--preset", protocol, "--steps", "60", "--run-dir", str(run), *SHORT]) == 0
+    with (run / "episodes.csv").open("a") as file:
+        file.writelines(f"{number},{10 * number},0,{-100.0 * number},9\n" for number in range(1, 9))
+    short_games = dataclasses.replace(PROTOCOLS[protocol].preset, max_episode_frames=200)
+    short = dataclasses.replace(PROTOCOLS[protocol], preset=short_games, episodes=2)
+    monkeypatch.setitem(PROTOCOLS, protocol, short)
+    capsys.readouterr()
+
+    assert main(["evaluate", str(run), "--protocol", protocol]) == 0
+
+    printed = capsys.readouterr().out
+    written = json.loads((run / "evaluation.json").read_text())
+    normalized = (written["mean"] + 17098.1) / 12761.2
+    assert printed.startswith(f"{short}\n")
+    assert f"human-normalised mean {normalized:.3f} (random play -17098.1, human -4336.9)" in printed
+    assert (written["protocol"], written["human_normalized_mean"]) == (protocol, pytest.approx(normalized))
+    is_training_reported = protocol == "machado2018"
+    assert ("mean -550.00 of the last 2 training games" in printed) == is_training_reported  # at 50 and 60
+    assert written["training_mean"] == (-550.0 if is_training_reported else None)
+
+
 @pytest.mark.slow
 def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = str(tmp_path / "run")
 
-    assert main(["train", "breakout", "--steps", "120", "--run-dir", run, *SHORT]) == 0
+    assert main(["train", "breakout", "--preset", "machado2018", "--steps", "120", "--run-dir", run, *SHORT]) == 0
     first = capsys.readouterr().out
     assert main(["train", "--resume", run, "--steps", "1_60"]) == 0
     second = capsys.readouterr().out
@@ -340,7 +439,9 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
         r"memory: about .* in RAM .* for 120 transitions: .*, measured on 640 frames of random play", first
     )
     assert "120 of 1,000 transitions in" in first
-    assert "resuming Breakout at step 120 (machado2018) to 160 agent steps" in second
+    assert f"report      {run}/report.html has the learning curve" in first
+    assert "<svg" in (tmp_path / "run" / "report.html").read_text()
+    assert "resuming Breakout at step 120 (recipe dqn, preset machado2018) to 160 agent steps" in second
     assert re.search(r"memory: about .* in RAM .* for 160 transitions: .*, measured on 640 frames", second)
     assert RunFolder.open(Path(run)).settings().steps == 160
     stored = json.loads((tmp_path / "run" / "evaluation.json").read_text())

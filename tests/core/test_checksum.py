@@ -13,7 +13,7 @@ def test_the_checksum_has_the_check_value_of_the_catalogue():
     assert checksum(b"123456789") == 0xE3069283
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 64, 65, 1000])
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 64, 65, 1000, 3071, 3072, 3081, 7000])
 def test_any_length_agrees_with_one_bit_at_a_time(size):
     content = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
 

@@ -19,7 +19,7 @@ from oracles.ctrl_c import NumberedPlaces
 
 NUM_STREAMS, STACK, NUM_ACTIONS, SEGMENT_FRAMES = 2, 3, 4, 16
 CAPACITY = SEGMENT_FRAMES * (NUM_STREAMS + 16) + NUM_STREAMS * STACK  # the smallest for retention="random"
-NUM_FRAMES = 4096  # different ones; a life stores fewer
+NUM_FRAMES = 32_768  # different ones; a life stores fewer
 
 PICTURE = FrameSpec((6, 5))
 VECTOR = FrameSpec((3,), np.dtype(np.float64))

@@ -119,7 +119,7 @@ def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(e
         life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
 
     life.check()
-    assert place > 9
+    assert place > 1  # the first was interrupted
 
 
 def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):

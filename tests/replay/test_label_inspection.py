@@ -120,7 +120,7 @@ def test_the_median_age_is_the_median_over_all_transitions():
     memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_envs=2)
     random_play(memory, 100, 5)
     timeline = memory._parts.timeline
-    streams, last_positions, _ = timeline.windows(memory.sampleable_indices())
+    streams, last_positions, _ = timeline.resolve(memory.sampleable_indices(), with_extras=False)[0]
     ages = np.sort(timeline.newest_positions[streams] - last_positions)
 
     (inspected,) = inspect_labels(memory._parts)

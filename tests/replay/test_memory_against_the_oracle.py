@@ -148,7 +148,7 @@ def test_every_sampleable_transition_is_what_was_acted_on_after_any_operations(s
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40,
+            max_examples=2 * settings.default.max_examples // 5,
             stateful_step_count=18,
             deadline=None,
             derandomize=True,

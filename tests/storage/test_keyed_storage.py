@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from batteries.storage_battery import segment_numbers
 from framestow.errors import DamagedSegmentError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, observation_spec
@@ -70,7 +71,7 @@ def test_segments_of_each_leaf_are_addressed_by_separate_stream_numbers(name):
     for leaf in (CAMERA, DEPTH, POSE, SEEN):
         of_leaf = leaf * 2 + 1
         assert [2, 3, 4, 5] == storage.sealed_segments(of_leaf).tolist()
-        for number in storage.segment_numbers(of_leaf):
+        for number in segment_numbers(storage, of_leaf):
             restored.restore(of_leaf, number, storage.segment(of_leaf, number))
     fill(restored, 1, range(50, 60))
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from batteries.storage_battery import PIXELS, StorageBattery, append_evicting, noise
+from batteries.storage_battery import PIXELS, StorageBattery, append_evicting, noise, segment_numbers
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.packed import PackedStorage
 from framestow.storage.raw_ring import RawRing
@@ -83,7 +83,7 @@ def test_segments_of_one_storage_restore_into_the_other(kind, source, target):
         storage.append(np.zeros(1, np.int32), frame[None])
         storage.evict(0, position - 400)
 
-    for number in storage.segment_numbers(0):
+    for number in segment_numbers(storage, 0):
         restored.restore(0, number, storage.segment(0, number))
 
     assert storage.stored_positions(0) == restored.stored_positions(0)

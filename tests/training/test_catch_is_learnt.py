@@ -18,6 +18,9 @@ EPISODES = 200  # at 90 % of the optimum the standard error of the mean is 0.03
 def test_catch_is_learnt_to_over_nine_tenths_of_the_optimum(tmp_path: Path) -> None:
     settings = Settings(
         "Catch",
+        recipe="dqn",
+        num_envs=8,
+        double=True,
         steps=7_000,
         memory=10_000,
         stack=1,

@@ -17,6 +17,7 @@ from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import read_checkpoint, write_checkpoint
 from framestow.training.loop import start_run, train
 from framestow.training.playing import (
+    PROTOCOLS,
     VIDEO_EXTENSIONS,
     Evaluation,
     Player,
@@ -25,6 +26,7 @@ from framestow.training.playing import (
     record_game,
 )
 from framestow.training.run_folder import RunFolder
+from framestow.training.value_bars import BAR, CHOSEN, draw_values
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 
@@ -102,6 +104,27 @@ def test_mean_median_and_standard_error_are_those_of_the_scores(tmp_path: Path) 
     assert Evaluation("Pong", "nature", "baselines", 100, 0.05, 1, (1.0,), (1,)).standard_error is None
     evaluation.write(tmp_path / "evaluation.json")
     assert json.loads((tmp_path / "evaluation.json").read_text())["median"] == 2.5
+
+
+def test_an_evaluation_is_written_beside_random_play_and_the_human(tmp_path: Path) -> None:
+    Evaluation("Pong", "nature", "nature", 100, 0.05, 1, scores=(14.6, -20.7), lengths=(1, 2)).write(tmp_path / "pong")
+    Evaluation("Adventure", "nature", "nature", 100, 0.05, 1, scores=(1.0,), lengths=(1,)).write(tmp_path / "other")
+
+    pong, other = (json.loads((tmp_path / name).read_text()) for name in ("pong", "other"))
+    assert pong["human_normalized_mean"] == pytest.approx(0.5)
+    assert (pong["random_score"], pong["human_score"]) == (-20.7, 14.6)
+    assert (other["human_normalized_mean"], other["random_score"]) == (None, None)
+
+
+def test_the_protocols_are_those_of_the_papers() -> None:
+    assert str(PROTOCOLS["machado2018"]) == (
+        "protocol machado2018 (Machado et al. 2018): 100 games of at most 18,000 emulator frames, sticky actions 0.25, "
+        "up to 0 no-ops, full action set, lost lives ignored, epsilon 0.001"
+    )
+    assert str(PROTOCOLS["nature"]) == (
+        "protocol nature (Mnih et al. 2015): 30 games of at most 18,000 emulator frames, sticky actions 0, up to 30 "
+        "no-ops, minimal action set, lost lives ignored, epsilon 0.05"
+    )
 
 
 def test_a_player_pads_stacks_as_configured(tmp_path: Path) -> None:
@@ -195,6 +218,45 @@ def test_every_offered_extension_makes_a_video(ending: str, tmp_path: Path) -> N
     record_game(_player(_trained_folder(tmp_path), 9), path, 4, None, lambda num_steps: None)
 
     assert path.stat().st_size > 500
+
+
+def test_a_video_shows_the_values_of_the_agent_beside_the_unchanged_picture(tmp_path: Path) -> None:
+    folder, names = _trained_folder(tmp_path), ["LEFT", "STAY", "RIGHT"]
+    player = _player(folder, 9)
+    drawn: list[NDArray[np.uint8]] = []
+
+    def draw_again(num_steps: int) -> None:
+        chosen = int(player.actions[0]) if num_steps < 9 else None  # the game is over: nothing is chosen
+        drawn.append(draw_values(player.values()[0], names, chosen, 80)[..., ::-1])
+
+    record_game(player, tmp_path / "values.mp4", 4, None, draw_again, names)
+    record_game(_player(folder, 9), tmp_path / "plain.mp4", 4, None, lambda num_steps: None)
+
+    pictures, plain = _pictures(tmp_path / "values.mp4"), _pictures(tmp_path / "plain.mp4")
+    assert len(pictures) == len(plain) == len(drawn) == 9
+    for picture, without, panel in zip(pictures, plain, drawn, strict=True):
+        assert abs(picture[4:76, 4:36].astype(int) - without[4:76, 4:36]).max() < 12  # the codec loses a little
+        height, width = panel.shape[:2]
+        assert abs(picture[:height, 40 : 40 + width].astype(int) - panel).mean() < 6
+
+
+def test_the_longest_bar_is_the_highest_value_and_the_marked_one_the_chosen_action() -> None:
+    values = np.array([0.5, 2.5, 1.5], np.float32)
+
+    panel = draw_values(values, ["NOOP", "UP", "DOWN"], 2, 200)
+
+    others, marked = [(panel == colour).all(axis=2) for colour in (BAR, CHOSEN)]
+    columns = np.flatnonzero(others.any(axis=0))  # of the bars, without the names and the numbers
+    marked = marked[:, columns]
+    assert marked.sum(axis=1).max() == pytest.approx(len(columns) / 2, abs=2)
+    assert np.flatnonzero(others.any(axis=1)).max() < np.flatnonzero(marked.any(axis=1)).min()
+
+
+def test_equal_values_of_many_actions_fit_into_a_panel_higher_than_a_small_picture() -> None:
+    panel = draw_values(np.ones(18, np.float32), ["DOWNRIGHTFIRE"] * 18, None, 40)
+
+    assert panel.shape[0] > 18 * 18
+    assert not (panel == CHOSEN).all(axis=2).any()
 
 
 def test_a_video_stops_at_max_steps(tmp_path: Path) -> None:

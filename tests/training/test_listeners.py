@@ -3,7 +3,11 @@
 import csv
 import io
 import re
+import sys
+import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from rich.console import Console
@@ -13,7 +17,18 @@ from framestow.training import loop as trainer
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, StepTaken
-from framestow.training.listeners import COLUMNS, Checkpointing, Curves, EpisodeTable, LostEpisodeWarnings, Progress
+from framestow.training.listeners import (
+    COLUMNS,
+    PROGRESS_COLUMNS,
+    Checkpointing,
+    Curves,
+    EpisodeTable,
+    LostEpisodeWarnings,
+    Progress,
+    ProgressTable,
+    WandbPoints,
+    read_rows,
+)
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from training.catch_runs import catch_settings, make_catch
@@ -75,6 +90,59 @@ def test_a_resumed_runs_table_equals_that_of_the_uninterrupted_one(tmp_path: Pat
     assert len(tables[0]) > 10
 
 
+def test_progress_csv_has_the_state_of_the_run_at_its_end(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, steps=200)
+
+    trainer.train(run, folder, [ProgressTable(run, folder.progress, pytest.fail)])
+
+    (row,) = read_rows(folder.progress, PROGRESS_COLUMNS)
+    assert int(row["agent_steps"]) == run.tally.agent_steps
+    assert int(row["updates"]) == run.agent.num_updates
+    assert float(row["epsilon"]) == pytest.approx(run.agent.epsilon(run.tally.agent_steps), rel=1e-5)
+    assert (int(row["transitions"]), int(row["memory_bytes"])) == (len(run.memory), run.memory.nbytes)
+    assert float(row["loss"]) >= 0.0
+    assert float(row["mean_value"]) != 0.0
+    assert 10 * 2**20 < int(row["process_bytes"]) < 4 * 2**30
+    assert float(row["wall_s"]) > 0.0
+    assert float(row["cpu_s"]) > 0.0
+    assert float(row["steps_per_s"]) == pytest.approx(run.tally.agent_steps / float(row["wall_s"]), rel=0.3)
+
+
+def test_progress_csv_gets_a_line_every_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, folder = _run(tmp_path)
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    table = ProgressTable(run, folder.progress, pytest.fail)
+
+    for _ in range(25):
+        clock[0] += 1.0
+        run.tally.agent_steps += 3
+        table.take(StepTaken(run.tally.agent_steps))
+    table.close()
+
+    rows = read_rows(folder.progress, PROGRESS_COLUMNS)
+    assert [row["wall_s"] for row in rows] == ["10.000", "20.000", "25.000"]
+    assert [row["steps_per_s"] for row in rows] == ["3", "3", "3"]
+    assert [row["loss"] for row in rows] == ["", "", ""]  # no update yet
+
+
+def test_a_resumed_run_continues_wall_and_processor_time_from_its_checkpoint(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, steps=100)
+    trainer.train(run, folder)
+    stored = [[60, 500.0, 900.0], [run.tally.agent_steps, 1_000.0, 1_800.0], [9_999, 2_000.0, 3_600.0]]
+    rows = [",".join(map(str, [*row, *[0] * (len(PROGRESS_COLUMNS) - 3)])) for row in stored]
+    folder.progress.write_text("\n".join([",".join(PROGRESS_COLUMNS), *rows, "10020,20"]))
+    folder.write_settings(catch_settings(steps=200))
+
+    resumed = trainer.start_run(folder, make_catch)
+    trainer.train(resumed, folder, [ProgressTable(resumed, folder.progress, pytest.fail)])
+
+    kept = read_rows(folder.progress, PROGRESS_COLUMNS)
+    assert [int(row["agent_steps"]) for row in kept] == [60, run.tally.agent_steps, resumed.tally.agent_steps]
+    assert 1_000.0 < float(kept[-1]["wall_s"]) < 1_100.0
+    assert 1_800.0 < float(kept[-1]["cpu_s"]) < 1_900.0
+
+
 def test_curves_are_tensorboard_events_over_agent_steps(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, train_every=2)
 
@@ -95,6 +163,43 @@ def test_curves_are_tensorboard_events_over_agent_steps(tmp_path: Path) -> None:
     assert len(stored.Scalars("episode/score")) == run.tally.episodes
     assert stored.Scalars("memory/transitions")[-1].value == len(run.memory)
     assert stored.Scalars("memory/transitions")[-1].step == run.tally.agent_steps
+
+
+class FakeWandb:
+    """Stands for the module wandb and for its run; records all calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def init(self, **arguments: Any) -> "FakeWandb":
+        self.calls.append(("init", arguments))
+        return self
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.calls.append(("define_metric", (name, step_metric)))
+
+    def log(self, points: dict[str, float]) -> None:
+        self.calls.append(("log", points))
+
+    def finish(self) -> None:
+        self.calls.append(("finish", None))
+
+
+def test_weights_and_biases_gets_the_curves_over_agent_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    run, folder = _run(tmp_path, steps=200)
+
+    trainer.train(run, folder, [Curves(run, folder.path, pytest.fail, WandbPoints(run, folder.path))])
+
+    (_, started), *calls, last = wandb.calls
+    assert (started["project"], started["name"], started["dir"]) == ("framestow", "run", str(folder.path))
+    assert started["config"]["learning_rate"] == run.settings.learning_rate
+    assert calls.pop(0) == ("define_metric", ("*", "agent_steps"))
+    assert last == ("finish", None)
+    points = [points for _, points in calls]
+    assert sum("episode/score" in point for point in points) == run.tally.episodes
+    assert points[-1] == {"process/resident_bytes": ANY, "agent_steps": run.tally.agent_steps}
 
 
 def test_a_resumed_runs_curves_hide_what_is_trained_again(tmp_path: Path) -> None:

@@ -63,9 +63,17 @@ def test_a_short_play_predicts_the_size_of_a_longer_one():
 def test_the_size_of_raw_frames_needs_no_play():
     frames_played = []
 
-    expectation = expect_from_play(Settings("Pong", storage="raw"), on_frame=lambda *done: frames_played.append(done))
+    expectation = expect_from_play(
+        Settings("Pong", "dqn", storage="raw"), on_frame=lambda *done: frames_played.append(done)
+    )
 
     assert (7056, 12, []) == (expectation.frame_bytes, expectation.step_bytes, frames_played)
+
+
+def test_priorities_are_counted_with_the_steps():
+    uniform, prioritized = (expect_from_play(Settings("Pong", recipe, storage="raw")) for recipe in ("dqn", "laptop"))
+
+    assert prioritized.step_bytes - uniform.step_bytes == pytest.approx(4.8, abs=0.1)
 
 
 def test_a_play_reports_its_progress():
@@ -187,8 +195,8 @@ def test_the_disk_needs_space_for_two_checkpoints_besides_the_memory():
 def test_a_new_run_counts_the_checkpoints_of_its_network(tmp_path):
     expectation = expect_from_play(Settings("Pong", storage="raw"))
 
-    agent = DQN((4, 84, 84), 18, Settings("Pong").agent(), "cpu", seed=0)
-    memory = ReplayMemory(100, FrameSpec((84, 84)), 18, storage="raw")
+    agent = DQN((4, 84, 84), 6, Settings("Pong").agent(), "cpu", seed=0)
+    memory = ReplayMemory(100, FrameSpec((84, 84)), 6, storage="raw")
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8))
     agent.learn(memory.sample(1))
@@ -223,3 +231,12 @@ def test_the_free_space_of_a_run_includes_its_memory(tmp_path):
 
     assert 9 * 2**30 < with_memory.ram - empty.ram < 11 * 2**30
     assert with_memory.disk - empty.disk > 2**39
+
+
+def test_runs_at_the_same_time_share_the_ram_and_all_runs_share_the_disk() -> None:
+    space = FreeSpace(ram=4096 * MIB, disk=5000 * MIB)
+
+    assert space.share(num_at_once=1, num_runs=1) == space
+    # One learner is counted already; the second takes its 256 MiB from the RAM of both.
+    assert space.share(num_at_once=2, num_runs=5) == FreeSpace(ram=1920 * MIB, disk=1000 * MIB)
+    assert space.share(num_at_once=50, num_runs=50).ram == 0

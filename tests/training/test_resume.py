@@ -8,10 +8,11 @@ import torch
 
 from framestow.training.events import Event, StepTaken
 from framestow.training.loop import start_run, train
+from framestow.training.recipes import RECIPES
 from framestow.training.run import MakeEnv, Run, make_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-from training.catch_runs import catch_settings, make_catch
+from training.catch_runs import catch_settings, catch_settings_of, make_catch
 from training.equal_runs import assert_equal_runs
 from training.kills.run_contents import strangers
 
@@ -60,6 +61,20 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
     resumed = _trained(folder, make_catch, halves)
 
     assert stop_at <= stopped.tally.agent_steps < settings.steps
+    assert whole.events == halves.events
+    assert_equal_runs(expected, resumed)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_resumed_run_of_any_recipe_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, recipe: str) -> None:
+    settings = catch_settings_of(recipe)
+    whole, halves = Transcript(), Transcript()
+    expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole)
+    folder = _folder(tmp_path, "halves", settings)
+
+    _trained(folder, make_catch, halves, stop_at=301)
+    resumed = _trained(folder, make_catch, halves)
+
     assert whole.events == halves.events
     assert_equal_runs(expected, resumed)
 

@@ -64,7 +64,7 @@ def test_a_new_run_starts_in_a_folder_whose_creation_was_killed(tmp_path: Path) 
 
 def test_half_written_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, Settings("Pong"))
-    for name in ("settings.json.new", "episodes.csv.new"):
+    for name in ("settings.json.new", "episodes.csv.new", "progress.csv.new"):
         (tmp_path / name).write_text("hal")
 
     folder.remove_unfinished()

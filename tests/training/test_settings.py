@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.training.settings import Settings, check_may_resume, read_settings
+from framestow.replay.samplers.prioritized import Prioritized
+from framestow.replay.samplers.uniform import Uniform
+from framestow.training.recipes import RECIPES
+from framestow.training.settings import FROM_RECIPE, Settings, check_may_resume, read_settings
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
@@ -23,6 +26,7 @@ def test_every_setting_has_a_help_line(field: dataclasses.Field[Any]) -> None:
 def test_the_documents_table_has_every_setting_with_its_default(field: dataclasses.Field[Any]) -> None:
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith(f"| `--{field.name.replace('_', '-')}`")]
     default = f"{field.default:,}" if type(field.default) is int else str(field.default)
+    default = "recipe" if field.default is FROM_RECIPE else default
 
     assert len(rows) == 1 or field.name == "game"
     for row in rows:
@@ -63,8 +67,8 @@ def test_memory_bytes_that_is_no_number_of_bytes_is_refused_with_the_accepted_fo
 
 
 def test_epsilon_falls_over_half_of_a_short_run_and_a_million_emulator_frames_of_a_long_one() -> None:
-    assert Settings("Pong", steps=20_000).epsilon_steps == 10_000
-    assert Settings("Pong", steps=10_000_000).epsilon_steps == 250_000
+    assert Settings("Pong", steps=20_000, epsilon_steps=None).epsilon_steps == 10_000
+    assert Settings("Pong", steps=10_000_000, epsilon_steps=None).epsilon_steps == 250_000
     assert Settings("Pong", steps=10_000_000, epsilon_steps=7).exploration().at(7) == 0.01
 
 
@@ -102,12 +106,53 @@ def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error:
 def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
     check_may_resume(
         Settings("Pong"),
-        Settings("Pong", steps=50_000, epsilon_steps=10_000, device="cpu", threads=2, checkpoint_every=7),
+        Settings("Pong", steps=50_000, device="cpu", threads=2, checkpoint_every=7),
     )
 
 
 def test_every_other_difference_is_refused_and_named() -> None:
-    expected = "game: run has 'Pong', given 'Breakout'; learning_rate: run has 0.0001, given 0.5"
+    expected = "game: run has 'Pong', given 'Breakout'; optimizer_epsilon: run has 0.00015, given 0.5"
 
     with pytest.raises(IncompatibleError, match=re.escape(expected)):
-        check_may_resume(Settings("Pong"), Settings("Breakout", learning_rate=0.5))
+        check_may_resume(Settings("Pong"), Settings("Breakout", optimizer_epsilon=0.5))
+
+
+def test_the_recipe_decides_what_is_not_given() -> None:
+    settings = Settings("Pong", recipe="rainbow-lite", n_step=1)
+
+    assert (settings.distribution, settings.priority_exponent, settings.n_step) == ("c51", 0.5, 1)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_names_its_source_and_decides_every_setting_that_has_no_default(recipe: str) -> None:
+    undecided = {field.name for field in dataclasses.fields(Settings) if field.default is FROM_RECIPE}
+
+    assert set(RECIPES[recipe].values) == undecided
+    assert len(RECIPES[recipe].source) > 20
+    assert Settings("Pong", recipe=recipe).agent()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_documents_table_of_recipes_has_every_value(recipe: str) -> None:
+    lines = DOCS.read_text().splitlines()
+    header = next(line for line in lines if line.startswith("| setting |"))
+    column = [cell.strip() for cell in header.split("|")].index(f"`{recipe}`")
+    rows = {line.split("|")[1].strip(): line.split("|") for line in lines[lines.index(header) + 2 :] if "|" in line}
+
+    documented = {name: rows[f"`{name}`"][column].strip() for name in RECIPES[recipe].values}
+
+    assert documented == {name: str(value) for name, value in RECIPES[recipe].values.items()}
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(InvalidSettingsError, match=re.escape("recipe is 'rainbow-light': no recipe has")):
+        Settings("Pong", recipe="rainbow-light")
+
+
+def test_the_sampler_is_uniform_unless_a_priority_exponent_is_given() -> None:
+    assert isinstance(Settings("Pong", recipe="dqn").sampler(), Uniform)
+
+    sampler = Settings("Pong", recipe="rainbow").sampler()
+
+    assert isinstance(sampler, Prioritized)
+    assert (sampler.alpha, sampler.beta, sampler.final_beta, sampler.annealed_over) == (0.5, 0.4, 1.0, 12_500_000)

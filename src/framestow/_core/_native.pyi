@@ -200,8 +200,19 @@ class FrameStacks:
     def write(self, out: NDArray[Any]) -> None:
         """Write the stacks of all streams into ``out``, ``(num_streams, stack, *frame)``."""
 
+_Indices = NDArray[np.int64]
+_Windows = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]
+_Fields = tuple[
+    NDArray[Any],
+    NDArray[np.float32],
+    NDArray[np.float32],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+    dict[str, NDArray[Any]],
+]
+
 class _Steps:
-    """The native half of a timeline; ``replay.timelines.timeline.Timeline`` states the guarantees.
+    """The native half of a timeline; ``replay.timelines.timeline.Timeline`` defines the terms.
 
     The settings name the shapes and dtypes of what is stored by empty arrays. The stream arrays have one entry per
     stream and are borrowed while this object lives. Indices are int64 arrays with one axis.
@@ -211,7 +222,7 @@ class _Steps:
         """Return the number of sampleable steps."""
 
     def begin(self, streams: NDArray[np.integer[Any]]) -> bool:
-        """Start an episode on each of ``streams``, ending open ones; False, without a change, for unknown streams."""
+        """Start an episode on each of ``streams``, cutting off open ones; False, unchanged, for unknown streams."""
 
     def stage(
         self,
@@ -231,39 +242,18 @@ class _Steps:
     def append_staged(self) -> None:
         """Append the staged step."""
 
-    def resolve(
-        self, indices: NDArray[np.int64], with_extras: bool = True
-    ) -> tuple[
-        tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
-        tuple[
-            NDArray[Any],
-            NDArray[np.float32],
-            NDArray[np.float32],
-            NDArray[np.bool_],
-            NDArray[np.bool_],
-            dict[str, NDArray[Any]],
-        ],
-    ]:
+    def resolve(self, indices: _Indices, with_extras: bool = True) -> tuple[_Windows, _Fields]:
         """Return the windows and fields of transitions in new arrays; IndexError for one that is not sampleable.
 
-        Returns:
-            Windows: streams, last positions, counts. Fields: actions (counted ones as int64), rewards, discounts,
-            terminated, truncated, and a dict of extra fields, which is empty unless ``with_extras``.
+        Windows: streams, last positions, counts without padding. With ``n_step`` 1 each transition has one window of
+        ``stack + 1`` frames that ends with the next observation's frame. Otherwise it has two windows of ``stack``
+        frames: first come all observations, then all next observations.
+
+        Fields: actions (counted ones as int64), rewards, discounts, terminated, truncated, and a dict of extra fields,
+        which is empty unless ``with_extras``.
         """
 
-    def resolve_steps(
-        self, indices: NDArray[np.int64], with_extras: bool = True
-    ) -> tuple[
-        tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
-        tuple[
-            NDArray[Any],
-            NDArray[np.float32],
-            NDArray[np.float32],
-            NDArray[np.bool_],
-            NDArray[np.bool_],
-            dict[str, NDArray[Any]],
-        ],
-    ]:
+    def resolve_steps(self, indices: _Indices, with_extras: bool = True) -> tuple[_Windows, _Fields]:
         """Return what ``resolve`` returns for an ``n_step`` of 1, for pending steps too."""
 
     def close_episodes(self) -> None:
@@ -273,17 +263,17 @@ class _Steps:
         """Find the pending steps, after everything was restored and lost steps were named."""
 
     @property
-    def pending(self) -> NDArray[np.int64]:
+    def pending(self) -> _Indices:
         """Indices of the steps whose returns are incomplete, ascending."""
 
     @property
     def n_step(self) -> int:
         """Number of rewards in a return."""
 
-    def sampleable_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sampleable_at(self, ranks: _Indices) -> _Indices:
         """Return sampleable indices by rank, 0 being the oldest; IndexError for a rank out of range."""
 
-    def is_sampleable(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_sampleable(self, indices: _Indices) -> NDArray[np.bool_]:
         """Return which of ``indices`` are sampleable."""
 
     @property
@@ -297,90 +287,77 @@ class _Steps:
     def watch_slots(self, is_watched: bool) -> None:
         """Start or stop recording which slots change; stopping clears the record."""
 
-    def changed_slots(self) -> NDArray[np.int64]:
+    def changed_slots(self) -> _Indices:
         """Return the first 65,536 changed slots, ascending and distinct."""
 
     def forget_changed_slots(self) -> None:
         """Remove the slots that ``changed_slots`` returned last from the record."""
 
-    def slots_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def slots_of(self, indices: _Indices) -> _Indices:
         """Return the slots of steps; IndexError for one that is not sampleable."""
 
-    def find_slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_slots(self, indices: _Indices) -> _Indices:
         """Return the slots of steps, -1 for those that are not sampleable."""
 
-    def indices_in(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    def indices_in(self, slots: _Indices) -> _Indices:
         """Return the indices of the steps in slots, -1 without a sampleable one; IndexError for a slot out of range."""
 
     def lose(self, stream: int, first: int, before: int) -> int:
-        """Make the steps unsampleable that use frames ``first`` up to, excluding, ``before`` of a stream.
+        """Make the steps unsampleable that use frames ``first`` up to, excluding, ``before``; later steps too.
 
         Returns how many were sampleable.
         """
 
-    def lose_indices(self, indices: NDArray[np.int64]) -> int:
+    def lose_indices(self, indices: _Indices) -> int:
         """Make these steps, ascending, unsampleable; return how many were sampleable."""
 
-    def sampleable_after(self, after: int, count: int) -> NDArray[np.int64]:
+    def sampleable_after(self, after: int, count: int) -> _Indices:
         """Return up to ``count`` sampleable indices above ``after``, ascending."""
 
-    def follow(
-        self, indices: NDArray[np.int64], length: int, crosses: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def follow(self, indices: _Indices, length: int, crosses: bool = False) -> tuple[_Indices, NDArray[np.bool_]]:
         """Return the indices ``(B, length)`` of consecutive steps from each of ``indices``, and which begin an episode.
 
         -1 after the end of the episode and from the first unreadable step on. ``crosses`` continues with the stream's
         next episode, but not beyond an unreadable step.
         """
 
-    def aligned_starts(self, indices: NDArray[np.int64], stride: int, exact: bool = False) -> NDArray[np.int64]:
+    def aligned_starts(self, indices: _Indices, stride: int, exact: bool = False) -> _Indices:
         """Return for each step the latest one, up to itself, whose distance to its episode's start ``stride`` divides.
 
         If a step in between is unreadable: the step after it, or -1 if ``exact``. -1 for a step that is unreadable
         itself.
         """
 
-    def find_steps(self, streams: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_steps(self, streams: _Indices, positions: _Indices) -> _Indices:
         """Return the indices of the steps that start at these frames; -1 where no readable step does."""
 
-    def places(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def places(self, indices: _Indices) -> tuple[_Indices, _Indices]:
         """Return streams and positions of the frames at which steps start; -1 for an unreadable step."""
 
-    def episode_spans(
-        self, indices: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def episode_spans(self, indices: _Indices) -> tuple[_Indices, _Indices, _Indices, _Indices]:
         """Return streams and positions at which steps start, and the first and newest frame of their episodes.
 
         The first frame may have been evicted. IndexError for an unreadable step.
         """
 
-    def returns_to_go(self, indices: NDArray[np.int64], discount: float) -> NDArray[np.float64]:
+    def returns_to_go(self, indices: _Indices, discount: float) -> NDArray[np.float64]:
         """Return the discounted rewards from each step to the end of its episode; of an open episode, so far.
 
         NaN if a step in between is unreadable.
         """
 
-    def readable_runs(
-        self,
-    ) -> tuple[
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.bool_],
-        NDArray[np.bool_],
-        NDArray[np.int64],
-    ]:
+    def readable_runs(self) -> tuple[_Indices, _Indices, _Indices, NDArray[np.bool_], NDArray[np.bool_], _Indices]:
         """Return the longest runs of consecutive readable steps of one episode.
 
-        Returns:
-            Per run: stream, position of its first step, number of steps, whether it is a whole ended episode, whether
-            its episode is open, and where its episode begins (0 if unknown).
+        Per run: stream, position of its first step, number of steps, whether it is a whole ended episode, whether its
+        episode is open, and where its episode begins (0 if unknown). Takes O(episodes), or O(steps) with lost steps or
+        in blocks.
         """
 
-    def starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def starts(self) -> tuple[_Indices, _Indices]:
         """Return per stream how many episodes are known, and where they begin, stream after stream."""
 
-    def restore_starts(self, counts: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+    def restore_starts(self, counts: _Indices, positions: _Indices) -> None:
         """Restore what ``starts`` returned, after everything else."""
 
     def rebuild_starts(self) -> None:
@@ -388,7 +365,10 @@ class _Steps:
 
     @property
     def unreferenced_frames(self) -> list[tuple[int, int, int]]:
-        """Triples ``(stream, first, before)`` of frames that no step needs, until they are cleared."""
+        """Triples ``(stream, first, before)`` of frames that no step needs, until they are cleared.
+
+        Clear them after the storage has evicted them. After a Ctrl-C in between, the next eviction repeats them.
+        """
 
     def clear_unreferenced_frames(self) -> None:
         """Clear ``unreferenced_frames``."""
@@ -400,8 +380,8 @@ class _Steps:
 class StepRing(_Steps):
     """The steps of ``RingTimeline``.
 
-    ``settings``: a ``StepSettings``; ``streams``: its ``StreamArrays``; ``slots``: the bytes of its records,
-    ``(capacity, record)``. The arrays are borrowed while this object lives.
+    ``settings``: a ``StepSettings``; ``streams``: the ``Timeline``, which has the stream arrays; ``slots``: the bytes
+    of its records, ``(capacity, record)``. The arrays are borrowed while this object lives.
     """
 
     def __init__(self, settings: Any, streams: Any, slots: NDArray[np.uint8]) -> None: ...
@@ -414,7 +394,7 @@ class StepRing(_Steps):
         """Index of the next step."""
 
     @property
-    def lost(self) -> NDArray[np.int64]:
+    def lost(self) -> _Indices:
         """Stored indices that will never be sampleable again, ascending."""
 
     def evict_for_staged(self) -> list[tuple[int, int, int]]:
@@ -426,7 +406,7 @@ class StepRing(_Steps):
     def evict_next(self) -> list[tuple[int, int, int]]:
         """Evict the oldest steps until a segment is free, if any can be; return ``unreferenced_frames``."""
 
-    def forget(self, indices: NDArray[np.int64]) -> int:
+    def forget(self, indices: _Indices) -> int:
         """Overwrite the slots of ascending indices with placeholders of lost steps; return how many were sampleable.
 
         Steps whose returns may include them become unsampleable too.
@@ -469,21 +449,21 @@ class StepBlocks(_Steps):
         Steps of neighbouring blocks that use these frames become unsampleable.
         """
 
-    def sampleable_indices(self) -> NDArray[np.int64]:
+    def sampleable_indices(self) -> _Indices:
         """Return all sampleable indices, ascending."""
 
-    def lost_indices(self) -> NDArray[np.int64]:
+    def lost_indices(self) -> _Indices:
         """Return the indices of stored steps that will never be sampleable again, ascending."""
 
     def blocks(
         self,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    ) -> tuple[_Indices, NDArray[np.int32], _Indices, NDArray[np.int32], NDArray[np.bool_]]:
         """Return number, stream, segment, number of steps, and whether it is sealed, of each block, oldest first."""
 
     def records(self, stream: int, segment: int) -> bytes:
         """Return the slots of a block; IndexError for one that is not stored."""
 
-    def first_slots(self) -> NDArray[np.int64]:
+    def first_slots(self) -> _Indices:
         """Return the first slot of each block, oldest first."""
 
     def lose_leading_to(self, stream: int, position: int) -> int:

@@ -1,4 +1,8 @@
-"""The DQN agent: it acts, learns from batches, and saves its state."""
+"""The DQN agent: it acts, learns from batches, and saves its state.
+
+One agent for the whole family: Double and dueling DQN, n-step returns (the memory computes them), C51, quantile
+regression, IQN, Munchausen and noisy networks are settings of it.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +15,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
-from framestow.agents.networks import build_network, scale_pixels
-from framestow.agents.settings import DQNSettings, EpsilonGreedy
+from framestow.agents.networks import QNetwork, build_network, scale_pixels
+from framestow.agents.returns import NextStep, greedy_policy, returns_of
+from framestow.agents.settings import AgentSettings, EpsilonGreedy
 from framestow.errors import IncompatibleError
 from framestow.replay.batch import Batch
 from framestow.torch.tensor_batch import TensorBatch, pixels_to_device, to_tensors
 
-
-def dqn_target(reward: Tensor, discount: Tensor, next_target_values: Tensor) -> Tensor:
-    """Return ``reward + discount · max_a q_target(s', a)`` (Mnih et al. 2015).
-
-    ``reward`` and ``discount`` are ``(batch,)``, ``next_target_values`` is ``(batch, num_actions)``. The discount of a
-    terminated transition is 0, so its target is the reward. A truncated transition bootstraps.
-    """
-    return reward + discount * next_target_values.amax(dim=1)
-
-
-def double_dqn_target(
-    reward: Tensor, discount: Tensor, next_online_values: Tensor, next_target_values: Tensor
-) -> Tensor:
-    """Return ``reward + discount · q_target(s', argmax_a q_online(s', a))`` (van Hasselt, Guez and Silver 2016).
-
-    The online network chooses the action and the target network evaluates it. This removes the upward bias of a
-    maximum over noisy values. Shapes as in :func:`dqn_target`.
-    """
-    best_actions = next_online_values.argmax(dim=1, keepdim=True)
-    return reward + discount * next_target_values.gather(1, best_actions).squeeze(1)
-
-
-def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
-    """Return the values of the int64 ``actions`` ``(batch,)`` from ``values`` ``(batch, num_actions)``."""
-    return values.gather(1, actions.unsqueeze(1)).squeeze(1)
-
-
-def weighted_huber(td_error: Tensor, weight: Tensor, threshold: float = 1.0) -> Tensor:
-    """Return the batch mean of ``weight · huber(td_error)``, a scalar.
-
-    The Huber loss is quadratic within ``threshold`` of 0 and linear outside. With a threshold of 1 its gradient is the
-    clipped TD error of Mnih et al. 2015. ``weight`` is the importance weight of each sample, 1 for uniform sampling.
-    """
-    size = td_error.abs()
-    quadratic = size.clamp(max=threshold)
-    return torch.mean(weight * (0.5 * quadratic.square() + threshold * (size - quadratic)))
+# Vieillard et al. 2020: temperature, share of the log-policy in the reward, and its lower limit.
+MUNCHAUSEN_TEMPERATURE, MUNCHAUSEN_SHARE, MUNCHAUSEN_LIMIT = 0.03, 0.9, -1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,36 +33,32 @@ class Update:
     """The numbers of one update, as tensors on the agent's device that may still be computing."""
 
     loss: Tensor  # scalar
-    mean_value: Tensor  # scalar: mean q of the batch's actions
-    td_error: Tensor  # (batch,): target - q, for priorities
+    mean_value: Tensor  # scalar: mean value of the batch's actions
+    priority: Tensor  # (batch,): for ``memory.update_priorities``
 
 
 class DQN:
-    """Deep Q-learning (Mnih et al. 2015) with Double DQN targets, the Huber loss and Adam.
+    """Deep Q-learning (Mnih et al. 2015) and its extensions, as ``settings`` choose them.
 
-    Observations are uint8 arrays ``(n, stack, H, W)``. The same seed gives the same network. The agent does not use
+    Observations are uint8 arrays ``(n, stack, H, W)``. The same seed gives the same agent. The agent does not use
     PyTorch's global random generator.
     """
 
     def __init__(
-        self, observation_shape: Sequence[int], num_actions: int, settings: DQNSettings, device: str, seed: int
+        self, observation_shape: Sequence[int], num_actions: int, settings: AgentSettings, device: str, seed: int
     ) -> None:
         network_seed, exploration_seed = np.random.SeedSequence(seed).spawn(2)
         self.settings = settings
         self.device = torch.device(device)
         self.num_updates = 0
+        self._returns = returns_of(settings)
+        self._generator = torch.Generator().manual_seed(int(network_seed.generate_state(2)[1]))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(network_seed.generate_state(1)[0]))
-            network = build_network(observation_shape, num_actions)
+            network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
         self._online = network.to(self.device)
         self._target = copy.deepcopy(self._online).requires_grad_(False)
-        # The fused kernel updates all parameters in one pass: 2.5 of an update's 19 ms on two CPU threads.
-        self._optimizer = torch.optim.Adam(
-            self._online.parameters(),
-            lr=settings.learning_rate,
-            eps=settings.adam_epsilon,
-            fused=self.device.type in ("cpu", "cuda"),
-        )
+        self._optimizer = _optimizer(self._online, settings, self.device)
         self._exploration = EpsilonGreedy(settings.exploration, num_actions, exploration_seed)
 
     def epsilon(self, agent_steps: int) -> float:
@@ -98,39 +66,101 @@ class DQN:
         return self._exploration.epsilon(agent_steps)
 
     def act(self, observations: NDArray[np.uint8], agent_steps: int) -> NDArray[np.int64]:
-        """Return one epsilon-greedy action per row, as int64 ``(n,)``."""
-        return self._exploration.act(observations, agent_steps, self.choose_greedily)
+        """Return one epsilon-greedy action per row, as int64 ``(n,)``. A noisy network draws new noise."""
+        self._online.sample_noise(self._generator)
+        return self._exploration.act(observations, agent_steps, self._choose_greedily)
 
-    @torch.inference_mode()
     def choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the action with the highest value per row, as int64 ``(n,)``."""
-        values = self._online(pixels_to_device(observations, self.device))
-        actions: NDArray[np.int64] = values.argmax(dim=1).cpu().numpy()
+        """Return the action with the highest value per row, as int64 ``(n,)``; a noisy network adds no noise."""
+        actions: NDArray[np.int64] = self.values(observations).argmax(axis=1)
         return actions
 
+    def values(self, observations: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return the mean return of every action, float32 ``(n, num_actions)``; a noisy network adds no noise."""
+        self._online.eval()
+        try:
+            values: NDArray[np.float32] = self._values_of(observations).cpu().numpy()
+        finally:
+            self._online.train()
+        return values
+
+    def _choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
+        actions: NDArray[np.int64] = self._values_of(observations).argmax(dim=1).cpu().numpy()
+        return actions
+
+    @torch.inference_mode()
+    def _values_of(self, observations: NDArray[np.uint8]) -> Tensor:
+        pixels = pixels_to_device(observations, self.device)
+        fractions = self._fixed_fractions(len(pixels))
+        return self._returns.values(self._online(pixels, fractions))
+
     def learn(self, batch: Batch) -> Update:
-        """Make one update from ``batch``; every ``target_every`` updates copy the online to the target network."""
+        """Make one update from ``batch``; every ``target_every`` updates copy the online to the target network.
+
+        A row's loss is multiplied by its importance weight; the update minimises their mean.
+        """
         tensors = to_tensors(batch, self.device)
         target = self._targets(tensors)
-        values = chosen_values(self._online(tensors.observation), tensors.action)
-        td_error = target - values
-        loss = weighted_huber(td_error, tensors.weight)
+        self._online.sample_noise(self._generator)
+        fractions = self._drawn_fractions(len(tensors))
+        outputs = self._online(tensors.observation, fractions)
+        chosen = _of_actions(outputs, tensors.action)
+        losses = self._returns.loss(chosen, target, fractions)
+        loss = (tensors.weight * losses.each).mean()
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.settings.max_grad_norm is not None:
+            clip_grad_norm_(self._online.parameters(), self.settings.max_grad_norm)
         self._optimizer.step()
         self.num_updates += 1
         if self.num_updates % self.settings.target_every == 0:
             self._target.load_state_dict(self._online.state_dict())
-        return Update(loss=loss.detach(), mean_value=values.detach().mean(), td_error=td_error.detach())
+        mean_value = self._returns.values(chosen.detach().unsqueeze(1)).mean()
+        return Update(loss=loss.detach(), mean_value=mean_value, priority=losses.priority)
 
     @torch.no_grad()
     def _targets(self, tensors: TensorBatch) -> Tensor:
-        reward = tensors.reward.clamp(-1.0, 1.0) if self.settings.clip_rewards else tensors.reward
+        """Return what the network should predict for each transition, ``(batch, n)``."""
         next_pixels = scale_pixels(tensors.next_observation)  # both networks use it
-        next_target_values = self._target(next_pixels)
-        if not self.settings.double:
-            return dqn_target(reward, tensors.discount, next_target_values)
-        return double_dqn_target(reward, tensors.discount, self._online(next_pixels), next_target_values)
+        self._target.sample_noise(self._generator)
+        next_outputs = self._target(next_pixels, self._drawn_fractions(len(tensors)))
+        next_values = self._returns.values(next_outputs)
+        if self.settings.munchausen:
+            step = self._munchausen_step(tensors, next_values)
+        elif self.settings.double:
+            self._online.sample_noise(self._generator)
+            online_outputs = self._online(next_pixels, self._drawn_fractions(len(tensors)))
+            policy = greedy_policy(self._returns.values(online_outputs))
+            step = NextStep(tensors.reward, tensors.discount, policy)
+        else:
+            step = NextStep(tensors.reward, tensors.discount, greedy_policy(next_values))
+        return self._returns.target(step, next_outputs)
+
+    def _munchausen_step(self, tensors: TensorBatch, next_values: Tensor) -> NextStep:
+        """Add the scaled log-policy of the action to the reward, and follow the softmax policy afterwards.
+
+        Vieillard et al. 2020, Munchausen reinforcement learning, equation 1.
+        """
+        values = self._returns.values(self._target(tensors.observation, self._drawn_fractions(len(tensors))))
+        log_policy = torch.log_softmax(values / MUNCHAUSEN_TEMPERATURE, dim=1)
+        of_action = MUNCHAUSEN_TEMPERATURE * log_policy.gather(1, tensors.action.unsqueeze(1)).squeeze(1)
+        reward = tensors.reward + MUNCHAUSEN_SHARE * of_action.clamp(MUNCHAUSEN_LIMIT, 0.0)
+        next_log_policy = torch.log_softmax(next_values / MUNCHAUSEN_TEMPERATURE, dim=1)
+        entropy = -MUNCHAUSEN_TEMPERATURE * next_log_policy
+        return NextStep(reward, tensors.discount, next_log_policy.exp(), entropy)
+
+    def _drawn_fractions(self, num_rows: int) -> Tensor | None:
+        """Return new uniform quantile fractions for IQN; ``None`` for others."""
+        if self.settings.distribution != "iqn":
+            return None
+        return torch.rand((num_rows, self.settings.atoms), generator=self._generator).to(self.device)
+
+    def _fixed_fractions(self, num_rows: int) -> Tensor | None:
+        """Return evenly spaced fractions for IQN, with which it acts; ``None`` for others."""
+        if self.settings.distribution != "iqn":
+            return None
+        midpoints = (torch.arange(self.settings.atoms, device=self.device) + 0.5) / self.settings.atoms
+        return midpoints.expand(num_rows, -1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the agent: tensors, numbers and strings in nested dicts.
@@ -143,6 +173,7 @@ class DQN:
             "optimizer": self._optimizer.state_dict(),
             "num_updates": self.num_updates,
             "exploration": self._exploration.state_dict(),
+            "generator": self._generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -155,18 +186,30 @@ class DQN:
         self._online.load_state_dict(state["online"])
         self._target.load_state_dict(state["target"])
         self._optimizer.load_state_dict(state["optimizer"])
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate  # a resumed run may change it
         self.num_updates = int(state["num_updates"])
         self._exploration.load_state_dict(state["exploration"])
+        self._generator.set_state(state["generator"].cpu())
 
 
-def trained_state_bytes(observation_shape: Sequence[int], num_actions: int) -> int:
-    """Return the bytes of the tensors in a trained DQN's ``state_dict``: two networks and the two moments of Adam.
+def _optimizer(network: QNetwork, settings: AgentSettings, device: torch.device) -> torch.optim.Optimizer:
+    rate, epsilon = settings.learning_rate, settings.optimizer_epsilon
+    if settings.optimizer == "rmsprop":  # Mnih et al. 2015: centred, with a decay of 0.95
+        return torch.optim.RMSprop(network.parameters(), lr=rate, eps=epsilon, alpha=0.95, centered=True)
+    # The fused kernel updates all parameters in one pass: 2.5 of an update's 19 ms on two CPU threads.
+    return torch.optim.Adam(network.parameters(), lr=rate, eps=epsilon, fused=device.type in ("cpu", "cuda"))
 
-    >>> trained_state_bytes((4, 84, 84), num_actions=18)  # the Nature network
-    27093792
-    """
+
+def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
+    """Return the outputs ``(batch, n)`` of the int64 ``actions`` ``(batch,)``."""
+    return outputs[torch.arange(len(outputs), device=outputs.device), actions]
+
+
+def trained_state_bytes(observation_shape: Sequence[int], num_actions: int, settings: AgentSettings) -> int:
+    """Return about the bytes of a trained agent's ``state_dict``: two networks and the two moments of Adam."""
     with torch.device("meta"):  # shapes without storage
-        network = build_network(observation_shape, num_actions)
+        network = build_network(observation_shape, num_actions, returns_of(settings).num_outputs, settings)
     return 4 * sum(parameter.nbytes for parameter in network.parameters())
 
 
@@ -177,5 +220,5 @@ def _check_same_shapes(agent: dict[str, Tensor], saved: dict[str, Tensor]) -> No
         if agent_shapes.get(name) != saved_shapes.get(name):
             raise IncompatibleError(
                 f"saved network has {name} of shape {saved_shapes.get(name)}: this agent has {agent_shapes.get(name)}; "
-                "build the agent with the game, stack and frame size of the saved one"
+                "build the agent with the game, stack, frame size and recipe of the saved one"
             )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framestow.argument_checks import real_number, whole_number
+from framestow.errors import InvalidSettingsError
 
 ChooseGreedily = Callable[[NDArray[np.uint8]], NDArray[np.int64]]
 
@@ -78,13 +79,56 @@ class EpsilonGreedy:
         self._generator.bit_generator.state = state["generator"]
 
 
-@dataclasses.dataclass(frozen=True)
-class DQNSettings:
-    """Settings of a DQN agent. :class:`framestow.training.Settings` has the defaults and their sources."""
+NETWORKS = ("nature", "small", "impala")
+DISTRIBUTIONS = ("none", "c51", "qr", "iqn")
+OPTIMIZERS = ("adam", "rmsprop")
 
+
+@dataclasses.dataclass(frozen=True)
+class AgentSettings:
+    """Settings of a DQN agent. ``framestow.training.recipes`` has the values that papers chose.
+
+    Raises:
+        InvalidSettingsError: two settings contradict one another.
+    """
+
+    network: str  # of NETWORKS
+    distribution: str  # what the network predicts of a return; of DISTRIBUTIONS
+    atoms: int  # returns of c51, quantiles of qr and iqn
+    support: float  # c51's returns are -support … support
+    double: bool  # the online network chooses the next action (van Hasselt et al. 2016)
+    dueling: bool  # separate streams for value and advantage (Wang et al. 2016)
+    noisy: bool  # noisy linear layers (Fortunato et al. 2018)
+    munchausen: bool  # add the log-policy to the reward (Vieillard et al. 2020)
+    spectral_norm: bool  # normalise the residual blocks of impala
+    optimizer: str  # of OPTIMIZERS
     learning_rate: float
-    adam_epsilon: float
+    optimizer_epsilon: float
+    max_grad_norm: float | None  # clip the norm of an update's gradient
     target_every: int  # updates between two copies of the online network to the target network
-    double: bool  # use the Double DQN target instead of the plain maximum
-    clip_rewards: bool  # clip the rewards of a batch to [-1, 1]
     exploration: LinearSchedule
+
+    def __post_init__(self) -> None:
+        conflicts = [
+            (
+                self.munchausen and self.double,
+                "munchausen and double are on",
+                "Munchausen averages over the policy of the target network, so no network chooses an action",
+                "--no-double",
+            ),
+            (
+                self.munchausen and self.distribution == "c51",
+                "munchausen is on and distribution is 'c51'",
+                "the log-policy shifts the return of each action, for which C51 has no atoms",
+                "--distribution iqn",
+            ),
+            (
+                self.spectral_norm and self.network != "impala",
+                f"spectral_norm is on and network is {self.network!r}",
+                "it normalises residual blocks, which only impala has",
+                "--no-spectral-norm or --network impala",
+            ),
+        ]
+        for is_violated, values, rule, way_out in conflicts:
+            if is_violated:
+                raise InvalidSettingsError(f"{values}: {rule}; give {way_out}")

@@ -11,7 +11,8 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from framestow.errors import InvalidSettingsError, MissingExtraError
+from framestow.errors import InvalidSettingsError
+from framestow.lazy_names import missing_extra
 from framestow.replay.byte_amounts import GIB
 
 if TYPE_CHECKING:
@@ -119,10 +120,7 @@ class Bench:
 def _require_matplotlib() -> None:
     """Raise ``MissingExtraError`` if matplotlib is missing, before the benchmark starts."""
     if find_spec("matplotlib") is None:
-        raise MissingExtraError(
-            "framestow bench needs matplotlib: it is part of the extra 'bench', which is not installed; "
-            'run: pip install "framestow[bench]"'
-        )
+        raise missing_extra("framestow bench", "matplotlib", "bench")
 
 
 class _Progress(Progress):

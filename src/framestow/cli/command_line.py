@@ -19,10 +19,11 @@ from framestow.cli.export_data import Export
 from framestow.cli.import_data import Import
 from framestow.cli.inspect import Inspect
 from framestow.cli.repair import Repair
+from framestow.cli.report import Report
 from framestow.cli.train import train_command
 from framestow.cli.verify import Verify
 from framestow.cli.watch import Watch
-from framestow.errors import CheckpointError, FramestowError
+from framestow.errors import CheckpointError, DivergedError, FramestowError
 
 FAILED, REFUSED = 1, 2
 
@@ -33,6 +34,10 @@ Train on Breakout for a few minutes, then evaluate the agent and record a video:
     framestow train Breakout
     framestow evaluate runs/Breakout-machado2018-s0-20260131-174500
     framestow watch runs/Breakout-machado2018-s0-20260131-174500
+
+Write a page with the learning curve and the scores of one run, or of several seeds:
+
+    framestow report runs/Breakout-machado2018-s0-20260131-174500
 
 Ctrl-C saves the run. Resume it and train up to a million agent steps:
 
@@ -70,7 +75,8 @@ def run_command_line(arguments: list[str]) -> int:
     code meaning
     ==== ====================================================================
     0    success
-    1    failed while running, for example on a full disk; ``verify`` and ``repair --dry-run``: the memory is damaged
+    1    failed while running: a full disk, a training that diverged; ``verify`` and ``repair --dry-run``: the memory
+         is damaged
     2    refused: no command, a wrong argument, setting or file, or a missing extra
     130  stopped by Ctrl-C; ``train`` saves the run first
     143  stopped by SIGTERM; ``train`` saves the run first
@@ -88,7 +94,7 @@ def run_command_line(arguments: list[str]) -> int:
         return _parsed([_with_home_folder(argument) for argument in arguments]).run(Console())
     except (FramestowError, OSError) as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        is_refused = isinstance(error, FramestowError) and not isinstance(error, CheckpointError)
+        is_refused = isinstance(error, FramestowError) and not isinstance(error, (CheckpointError, DivergedError))
         return REFUSED if is_refused else FAILED
 
 
@@ -103,6 +109,7 @@ def _parsed(arguments: list[str]) -> Command:
         "train": train_command(arguments),
         "evaluate": Evaluate,
         "watch": Watch,
+        "report": Report,
         "inspect": Inspect,
         "verify": Verify,
         "repair": Repair,

@@ -10,25 +10,34 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
+from framestow.errors import InvalidSettingsError
+
 if TYPE_CHECKING:
-    from framestow.training.playing import Evaluation
+    from framestow.training.playing import Evaluation, Protocol
+
+DEFAULT_EPISODES = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
     """Play whole games with the last checkpoint of a run; print mean, median and standard error of the scores.
 
-    Works while the run is still training. Writes evaluation.json into the run folder.
+    Prints the human-normalised mean too. Works while the run is still training. Writes evaluation.json into the run
+    folder.
     """
 
     run_folder: tyro.conf.Positional[Path]
     """Folder of the run."""
 
-    episodes: int = 10
-    """Games to play."""
+    protocol: str | None = None
+    """Published protocol, which decides --preset, --episodes and --epsilon: machado2018 (100 games, sticky actions,
+    and the mean of the last 100 training games) or nature (30 games, no-op starts, epsilon 0.05)."""
+
+    episodes: int | None = None
+    """Games to play; None takes 10, or the number of the protocol."""
 
     preset: str | None = None
-    """Preset of the environment; None takes the preset that the run was trained with."""
+    """Preset of the environment; None takes the preset that the run was trained with, or that of the protocol."""
 
     epsilon: float | None = None
     """Probability of a random action; None takes 0.05 for nature, 0.01 for baselines and 0.001 for other presets."""
@@ -42,49 +51,85 @@ class Evaluate:
     def run(self, console: Console) -> int:
         """Play the games, print the scores, write evaluation.json and return the exit code."""
         # Imported here: --help must not wait seconds for PyTorch.
-        from framestow.envs import find_preset  # noqa: PLC0415
+        from framestow.envs import find_preset, make_atari  # noqa: PLC0415
+        from framestow.training.listeners import last_scores  # noqa: PLC0415
         from framestow.training.playing import (  # noqa: PLC0415
             Player,
             evaluation_settings,
+            find_protocol,
             play_episodes,
             preset_warning,
             summarize,
         )
-        from framestow.training.run import make_game  # noqa: PLC0415
         from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
         folder = RunFolder.open(self.run_folder)
         trained = folder.settings()
-        preset = find_preset(self.preset or trained.preset)
-        played = evaluation_settings(trained, self.episodes, self.seed, preset.name)
-        warning = preset_warning(trained.game, find_preset(trained.preset), preset)
+        protocol = None if self.protocol is None else find_protocol(self.protocol)
+        if protocol:
+            self._check_agrees(protocol)
+        preset = protocol.preset if protocol else find_preset(self.preset or trained.preset)
+        episodes = protocol.episodes if protocol else DEFAULT_EPISODES if self.episodes is None else self.episodes
+        epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
+        played = evaluation_settings(trained, episodes, self.seed, preset.name)
+        warning = preset_warning(trained.game, find_preset(trained.preset), find_preset(preset.name))
         if warning:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
-        epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
-        env = make_game(played)
+        env = make_atari(
+            played.game, played.num_envs, preset, played.seed, workers=played.workers, on_worker_lost="restart"
+        )
         player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
         try:
-            finished = play_episodes(player, self.episodes)
+            finished = play_episodes(player, episodes)
             games = list(
-                track(
-                    finished, "playing", self.episodes, console=console, transient=True, disable=not console.is_terminal
-                )
+                track(finished, "playing", episodes, console=console, transient=True, disable=not console.is_terminal)
             )
         finally:
             player.close()
-        evaluation = summarize(games, trained, played, player.agent_steps, epsilon)
+        training_scores: list[float] = []
+        if protocol and protocol.name == trained.preset == "machado2018":
+            training_scores = last_scores(folder.episodes, protocol.episodes, player.agent_steps)
+        evaluation = summarize(games, trained, played, player.agent_steps, epsilon, protocol, training_scores)
         evaluation.write(folder.evaluation)
-        console.print(f"{_score_lines(evaluation)} · written to {folder.evaluation}", soft_wrap=True, highlight=False)
+        if protocol:
+            console.print(str(protocol), soft_wrap=True, highlight=False, markup=False)
+        console.print(f"{_score_lines(evaluation)}\nwritten to {folder.evaluation}", soft_wrap=True, highlight=False)
         return 0
+
+    def _check_agrees(self, protocol: Protocol) -> None:
+        """Raise ``InvalidSettingsError`` if an option contradicts the protocol."""
+        for name, given, fixed in (
+            ("preset", self.preset, protocol.preset.name),
+            ("episodes", self.episodes, protocol.episodes),
+            ("epsilon", self.epsilon, protocol.epsilon),
+        ):
+            if given is not None and given != fixed:
+                raise InvalidSettingsError(
+                    f"{name} is {given}: protocol {protocol.name!r} has {fixed}; leave out --{name} or --protocol"
+                )
 
 
 def _score_lines(evaluation: Evaluation) -> str:
-    played, error = evaluation.played_preset, evaluation.standard_error
+    from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized  # noqa: PLC0415
+
+    played, error, game = evaluation.played_preset, evaluation.standard_error, evaluation.game
     num_games = "1 game" if len(evaluation.scores) == 1 else f"{len(evaluation.scores):,} games"
-    return (
-        f"{evaluation.game}, trained with preset {evaluation.preset} for {evaluation.agent_steps:,} agent steps; "
+    lines = [
+        f"{game}, trained with preset {evaluation.preset} for {evaluation.agent_steps:,} agent steps; "
         f"{num_games} played{f' with preset {played}' if played != evaluation.preset else ''} "
-        f"at epsilon {evaluation.epsilon:g}, seed {evaluation.seed:_}\n"
+        f"at epsilon {evaluation.epsilon:g}, seed {evaluation.seed:_}",
         f"mean {evaluation.mean:.2f} · median {evaluation.median:g} · standard error "
-        f"{'-' if error is None else f'{error:.2f}'}"
-    )
+        f"{'-' if error is None else f'{error:.2f}'}",
+    ]
+    if evaluation.training_mean is not None:
+        lines.append(
+            f"mean {evaluation.training_mean:.2f} of the last {len(evaluation.training_scores)} training games: the "
+            "paper reports the mean of the last 100"
+        )
+    normalized = human_normalized(game, evaluation.mean)
+    if normalized is None:
+        lines.append(f"human-normalised -: {game} is not among the 57 games with a human score")
+    else:
+        random, human = RANDOM_AND_HUMAN[game]
+        lines.append(f"human-normalised mean {normalized:.3f} (random play {random:g}, human {human:g})")
+    return "\n".join(lines)

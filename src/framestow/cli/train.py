@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from framestow.errors import InvalidSettingsError
+from framestow.training.recipes import DEFAULT_RECIPE
 from framestow.training.settings import Settings
 
 HELP = """Train DQN on an Atari game and save a checkpoint every --checkpoint-every agent steps.
@@ -18,14 +20,24 @@ HELP = """Train DQN on an Atari game and save a checkpoint every --checkpoint-ev
 Ctrl-C or SIGTERM finishes the step, saves the run and prints the command that resumes it. A second one stops without
 saving."""
 
+SEEDS_HELP = (
+    "Train this many runs with consecutive seeds from --seed, each in its own folder, and print the averages of their "
+    "scores. --resume of the common folder resumes all that are unfinished."
+)
+PARALLEL_HELP = (
+    "Runs of --seeds that train at the same time, each with one thread unless --threads is given; None takes as many "
+    "as the cores have room for."
+)
+
 
 def train_command(arguments: list[str]) -> type[Any]:
-    """Return the class that tyro fills from the arguments: one field per setting, ``run_dir`` and ``resume``.
+    """Return the class that tyro fills from the arguments: one field per setting, and those that choose the runs.
 
-    With ``--resume RUN`` the defaults are the settings of that run. Omitted options then keep their values, and
-    ``train`` can compare the given options with the run.
+    The defaults are the values of ``--recipe``, or with ``--resume RUN`` the settings of that run. Omitted options
+    then keep their values, and ``train`` can compare the given options with the run.
     """
-    resumed = _resumed_settings(arguments)
+    resumed, recipe = _resumed_and_recipe(arguments)
+    defaults = resumed or Settings(recipe=recipe)
     types = typing.get_type_hints(Settings)
     fields: list[Any] = []
     for field in dataclasses.fields(Settings):
@@ -34,32 +46,50 @@ def train_command(arguments: list[str]) -> type[Any]:
             hint = None if resumed else "(required for a new run)"
             game = Annotated[str, tyro.conf.arg(help=field.metadata["help"], metavar="GAME", help_behavior_hint=hint)]
             kind = tyro.conf.Positional[game]
-        fields.append((field.name, kind, getattr(resumed, field.name) if resumed else field.default))
+        fields.append((field.name, kind, getattr(defaults, field.name)))
     fields += [
         ("run_dir", _argument(Path | None, "Folder of a new run; None takes runs/GAME-PRESET-sSEED-DATE-TIME."), None),
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
+        ("seeds", _argument(int | None, SEEDS_HELP), None),
+        ("parallel", _argument(int | None, PARALLEL_HELP), None),
+        ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
 
 
 def _run(arguments: Any, console: Console) -> int:
-    from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415 -- imports PyTorch
+    # These import PyTorch.
+    from framestow.cli.train_seeds import train_seeds  # noqa: PLC0415
+    from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
+    from framestow.training.run_folder import seed_runs  # noqa: PLC0415
 
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
-    return train(TrainOptions(arguments.resume, arguments.run_dir, Settings(**values)), console)
+    options = TrainOptions(arguments.resume, arguments.run_dir, Settings(**values), arguments.wandb)
+    if arguments.seeds is None and arguments.parallel is None and not (options.resume and seed_runs(options.resume)):
+        return train(options, console)
+    if options.wandb:
+        raise InvalidSettingsError(
+            "wandb is on and there are several seeds: Weights & Biases gets one run of a process; leave out --wandb, "
+            "or train each seed by itself"
+        )
+    return train_seeds(options, arguments.seeds, arguments.parallel, console)
 
 
-def _resumed_settings(arguments: list[str]) -> Settings | None:
+def _resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
+    """Return the settings of the run that ``--resume`` names, if it is given, and the name of the recipe."""
     if arguments[:1] != ["train"]:
-        return None
+        return None, DEFAULT_RECIPE
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--resume", type=Path, nargs="?")
-    path: Path | None = parser.parse_known_args(arguments)[0].resume
-    if path is None:
-        return None
-    from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
+    parser.add_argument("--recipe", nargs="?", default=DEFAULT_RECIPE)
+    given = parser.parse_known_args(arguments)[0]
+    recipe = given.recipe or DEFAULT_RECIPE  # a missing value is tyro's to refuse
+    if given.resume is None:
+        return None, recipe
+    from framestow.training.run_folder import RunFolder, seed_runs  # noqa: PLC0415 -- imports PyTorch
 
-    return RunFolder.open(path).settings()
+    [first, *_] = seed_runs(given.resume) or [RunFolder.open(given.resume)]
+    return first.settings(), recipe
 
 
 def _argument(kind: Any, help_line: str) -> Any:

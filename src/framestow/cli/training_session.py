@@ -24,7 +24,17 @@ from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
-from framestow.training.listeners import Checkpointing, Curves, EpisodeTable, LostEpisodeWarnings, Progress
+from framestow.training.events import Listener
+from framestow.training.listeners import (
+    Checkpointing,
+    Curves,
+    EpisodeTable,
+    LostEpisodeWarnings,
+    Progress,
+    ProgressTable,
+    WandbPoints,
+    import_wandb,
+)
 from framestow.training.loop import Interruption
 from framestow.training.memory_expectation import (
     PLAYED_FRAMES,
@@ -36,25 +46,32 @@ from framestow.training.memory_expectation import (
     expect_from_memory,
     expect_from_play,
 )
+from framestow.training.report import write_report
 from framestow.training.run import Run, check_memory, choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder, default_run_path
+from framestow.training.scores import RANDOM_AND_HUMAN
 from framestow.training.settings import Settings
 
 MIN_FRAMES = 640  # two segments; fewer frames give no estimate
 
 
-def expect_for_new_run(settings: Settings, path: Path, console: Console) -> str:
+def expect_for_new_run(
+    settings: Settings, path: Path, console: Console, num_at_once: int = 1, num_runs: int = 1
+) -> str:
     """Return a line about the expected size of a new run's memory, measured by a short random play.
 
     Arguments:
         settings: The settings of the run.
         path: The run folder; it need not exist yet.
         console: Shows a status while the game is played.
+        num_at_once: Number of equal runs that share the RAM.
+        num_runs: Number of equal runs that share the disk.
 
     Raises:
         InvalidSettingsError: the memory would not fit; the message names a size that does.
     """
-    return _describe_if_it_fits(_measure(settings, console), settings, path, FreeSpace.for_run(path))
+    space = FreeSpace.for_run(path).share(num_at_once, num_runs)
+    return _describe_if_it_fits(_measure(settings, console), settings, path, space)
 
 
 def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
@@ -67,7 +84,8 @@ def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str
         expectation = _measure(run.settings, console)
     else:
         observation_shape = run.env.single_observation_space.shape or ()
-        expectation = expect_from_memory(report, trained_state_bytes(observation_shape, num_actions_of(run.env)))
+        checkpoint_bytes = trained_state_bytes(observation_shape, num_actions_of(run.env), run.settings.agent())
+        expectation = expect_from_memory(report, checkpoint_bytes)
     space = FreeSpace.for_run(folder.path, report.nbytes, folder.saved_bytes())
     return _describe_if_it_fits(expectation, run.settings, folder.path, space)
 
@@ -96,11 +114,12 @@ class TrainOptions:
     resume: Path | None
     run_dir: Path | None
     settings: Settings
+    wandb: bool = False
 
 
 def train(options: TrainOptions, console: Console) -> int:
     """Start or resume a run, train it, print the result and return the exit code."""
-    settings = _checked_settings(options)
+    settings = checked_settings(options)
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
     expected = "" if options.resume else expect_for_new_run(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
@@ -115,8 +134,11 @@ def train(options: TrainOptions, console: Console) -> int:
             expected = expected or expect_for_resumed_run(run, folder, console)
             console.print(_opening_line(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
-            signal_number = _train_until_stopped(run, folder, console)
-            for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
+            signal_number = _train_until_stopped(run, folder, console, options.wandb)
+            lines = _closing_lines(run, folder, is_stopped=signal_number is not None)
+            if signal_number is None:
+                lines["report"] = _written_report(folder, console)
+            for name, text in lines.items():
                 console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
         finally:
             run.close()
@@ -124,7 +146,7 @@ def train(options: TrainOptions, console: Console) -> int:
     return 0 if signal_number is None else 128 + signal_number
 
 
-def _checked_settings(options: TrainOptions) -> Settings:
+def checked_settings(options: TrainOptions) -> Settings:
     """Return the settings with the usual name of the game. Raise for invalid options before anything is written."""
     settings = options.settings
     if not settings.game:
@@ -133,6 +155,8 @@ def _checked_settings(options: TrainOptions) -> Settings:
         raise InvalidSettingsError(
             f"run_dir is {options.run_dir}: a resumed run stays in its folder {options.resume}; leave out --run-dir"
         )
+    if options.wandb:
+        import_wandb()
     find_preset(settings.preset)
     choose_device(settings.device)
     if not options.resume:
@@ -153,7 +177,7 @@ def _prepare_resume(folder: RunFolder, settings: Settings) -> None:
         )
 
 
-def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int | None:
+def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: bool) -> int | None:
     """Train with all listeners and save; return the number of the signal that stopped it, or ``None``."""
 
     def warn(message: str) -> None:
@@ -167,13 +191,16 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console) -> int |
     with Interruption() as interruption, warnings.catch_warnings():
         # `LostEpisodeWarnings` prints the same, and the progress display does not overwrite it.
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
-        listeners = (
+        listeners: list[Listener] = [
             EpisodeTable(folder.episodes, run.tally.agent_steps, warn),
+            ProgressTable(run, folder.progress, warn),
             Curves(run, folder.path, warn),
             Checkpointing(run, folder.checkpoints, warn),
             LostEpisodeWarnings(warn),
             Progress(run, console),
-        )
+        ]
+        if wandb:
+            listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
         loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
 
@@ -182,20 +209,23 @@ def _opening_line(run: Run, folder: RunFolder) -> str:
     settings, done = run.settings, run.tally.agent_steps
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
     return (
-        f"{beginning} ({settings.preset}) to {settings.steps:,} agent steps, {settings.num_envs} environments, "
-        f"on {run.device}, CPU threads {torch.get_num_threads()}, run folder {folder.path}"
+        f"{beginning} (recipe {settings.recipe}, preset {settings.preset}) to {settings.steps:,} agent steps, "
+        f"{settings.num_envs} environments, on {run.device}, CPU threads {torch.get_num_threads()}, "
+        f"run folder {folder.path}"
     )
 
 
 def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
     """Return the result of the run and the commands for the next step, by name."""
     tally, report = run.tally, run.memory.report()
-    name, command = shlex.quote(str(folder.path)), _shell_command()
+    name, command = shlex.quote(str(folder.path)), shell_command()
     more = "" if is_stopped else f" --steps {2 * run.settings.steps:_}"
     score = "no game finished yet"
     if tally.mean_recent_score is not None:
         last = f"last {len(tally.recent_scores)} games"
         score = f"mean {tally.mean_recent_score:.2f} over the {last}, best {tally.best_score:g}"
+        if run.settings.game in RANDOM_AND_HUMAN:
+            score += " (random play {:g}, human {:g})".format(*RANDOM_AND_HUMAN[run.settings.game])
     return {
         "run folder": str(folder.path),
         "steps": f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved",
@@ -209,7 +239,18 @@ def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, s
     }
 
 
-def _shell_command() -> str:
+def _written_report(folder: RunFolder, console: Console) -> str:
+    """Write the page with the learning curve into the run folder; return its path, or why it is missing."""
+    path = folder.path / "report.html"
+    try:
+        with console.status("drawing the learning curve"):
+            write_report([folder.path], path, with_clip=False)
+    except OSError as error:
+        return f"{path} could not be written ({error.strerror or error})"
+    return f"{path} has the learning curve; open it in a browser"
+
+
+def shell_command() -> str:
     """Return how the user's shell starts framestow: its path if it is not on the PATH, as after ``make train``."""
     started_as = Path(sys.argv[0])
     if started_as.name != "framestow" or shutil.which("framestow"):

@@ -14,7 +14,10 @@ from framestow.errors import InvalidSettingsError
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """Play one game with the last checkpoint of a run and record a video. Works while the run is still training."""
+    """Play one game with the last checkpoint of a run and record a video. Works while the run is still training.
+
+    Beside the picture stands the agent's value of each action. The action that it takes next is marked.
+    """
 
     run_folder: tyro.conf.Positional[Path]
     """Folder of the run."""
@@ -27,6 +30,9 @@ class Watch:
 
     max_steps: int | None = None
     """Maximum number of agent steps to record, 15 per second; None records the whole game."""
+
+    values: bool = True
+    """Draw the agent's value of each action beside the picture."""
 
     preset: str | None = None
     """Preset of the environment; None takes the preset that the run was trained with."""
@@ -46,6 +52,7 @@ class Watch:
         from framestow.envs import find_preset, make_atari  # noqa: PLC0415
         from framestow.training.playing import (  # noqa: PLC0415
             Player,
+            action_names,
             check_video_path,
             preset_warning,
             record_game,
@@ -72,7 +79,12 @@ class Watch:
             with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
                 task = progress.add_task("playing", total=self.max_steps)
                 shown, game = record_game(
-                    player, path, self.scale, self.max_steps, lambda steps: progress.update(task, completed=steps)
+                    player,
+                    path,
+                    self.scale,
+                    self.max_steps,
+                    lambda steps: progress.update(task, completed=steps),
+                    action_names(settings.game, preset) if self.values else None,
                 )
         finally:
             player.close()

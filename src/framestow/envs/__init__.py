@@ -6,10 +6,9 @@ first use. ``Recorder``, ``SerialVectorEnv`` and ``WorkerVectorEnv`` need Gymnas
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from framestow.errors import MissingExtraError
+from framestow.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from framestow.envs.atari.atari_env import AtariEnv
@@ -57,18 +56,4 @@ _MODULES = {
     "make_atari": "atari_by_name",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import ``name`` on first use; raise ``MissingExtraError`` if its library is not installed."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'framestow.envs' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"framestow.envs.{_MODULES[name]}"), name)
-    except ModuleNotFoundError as missing:
-        library = str(missing.name).partition(".")[0]
-        raise MissingExtraError(
-            f"framestow.envs needs {library}: it is part of the extra 'atari', which is not installed; "
-            'run: pip install "framestow[atari]"'
-        ) from missing
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _MODULES, extra="atari")

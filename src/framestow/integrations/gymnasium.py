@@ -25,12 +25,9 @@ from typing import Any
 try:
     import gymnasium
 except ModuleNotFoundError as missing:
-    from framestow.errors import MissingExtraError
+    from framestow.lazy_names import missing_extra
 
-    raise MissingExtraError(
-        f"framestow.integrations.gymnasium needs {missing.name}: it is part of the extra 'gymnasium', which is not "
-        'installed; run: pip install "framestow[gymnasium]"'
-    ) from missing
+    raise missing_extra(__name__, missing.name, "gymnasium") from missing
 
 import numpy as np
 import numpy.typing as npt

@@ -14,8 +14,9 @@ Minari needs the extra ``framestow[offline]``. docs/libraries.md has examples.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from framestow.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from framestow.offline.dqn_replay import DqnReplay, export_dqn_replay
@@ -33,11 +34,4 @@ _MODULES = {
     "export_minari": "minari",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import ``name`` at its first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'framestow.offline' has no attribute {name!r}")
-    value = getattr(import_module(f"framestow.offline.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _MODULES)

@@ -17,6 +17,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.observation_layout import StackedOn, Stacks
+from framestow.lazy_names import missing_extra
 from framestow.offline.transfer import Progress, Transferred, bytes_of_folder, no_progress, unfinished_folder
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
@@ -29,10 +30,7 @@ def load_minari() -> Any:
         import minari  # noqa: PLC0415 -- needs an extra, and takes a second
         import minari.dataset.minari_storage  # noqa: PLC0415
     except ModuleNotFoundError as missing:
-        raise MissingExtraError(
-            f"Minari datasets need {missing.name}: it is part of the extra 'offline', which is not installed; "
-            'run: pip install "framestow[offline]"'
-        ) from missing
+        raise missing_extra("a Minari dataset", missing.name, "offline") from missing
     return minari
 
 

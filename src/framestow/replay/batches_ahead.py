@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from framestow.argument_checks import check_callable, whole_number
+from framestow.closing import Closing
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
 from framestow.replay.batch import Batch, SequenceBatch
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 
@@ -46,7 +45,7 @@ class DrawsAhead(Protocol[Drawn_co]):
         """Draw now, to unpack later."""
 
 
-class BatchesAhead(Generic[Drawn, Ready]):
+class BatchesAhead(Closing, Generic[Drawn, Ready]):
     """Endless iterator over batches; threads prepare the next ``ahead`` of them.
 
     ==================================  ================================  ===================
@@ -135,12 +134,6 @@ class BatchesAhead(Generic[Drawn, Ready]):
         finally:
             while self._in_progress:
                 self._in_progress.popleft().pending.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 @dataclass

@@ -6,10 +6,9 @@ reward, and whether they are complete.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +16,10 @@ import numpy.typing as npt
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import AnySpec, each_leaf
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.timelines.timeline import Indices, StepFields, Timeline, steps_in_pieces
+from framestow.replay.timelines.timeline import Indices, Timeline, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
 STEPS_PER_PIECE = 1 << 18  # of EpisodeRuns, about 40 bytes each
-TRANSITIONS_AT_ONCE = 1 << 16  # of stored_episodes, resolved by one call
 FRAMES_AT_ONCE = 256  # unpacked by one call
 
 RUN = np.dtype(
@@ -206,120 +204,35 @@ class StoredEpisode:
         return self._spec.rebuilt(each_leaf(lambda part: part[0], frames))
 
 
-class _Run(NamedTuple):
-    """Fields of some transitions of one stream; ``last`` are the positions of their next frames."""
-
-    indices: Indices
-    last: Indices
-    counts: npt.NDArray[np.int32]
-    actions: npt.NDArray[Any]
-    rewards: npt.NDArray[np.float32]
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-
-    def part(self, chosen: slice | Indices) -> _Run:
-        """Return the transitions that ``chosen`` selects."""
-        return _Run._make(field[chosen] for field in self)
-
-    @classmethod
-    def of_parts(cls, parts: list[_Run]) -> _Run:
-        """Return ``parts`` concatenated."""
-        return cls._make(np.concatenate(fields) for fields in zip(*parts, strict=True))
-
-
 def stored_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
     """Yield the episodes of a memory, stream by stream, oldest first; evicted transitions split an episode.
 
     Frames are read on demand, and only one episode is in RAM at a time. Raises ``NothingToSampleError`` if the memory
-    evicts transitions during the iteration.
+    evicts transitions of an episode before it is yielded.
     """
-    for stream in range(parts.settings.num_envs):
-        before = None
-        for run in _joined(_runs(parts, stream)):
-            yield _episode(parts, stream, run, before)
-            before = run
-
-
-def _episode(parts: MemoryParts, stream: int, run: _Run, before: _Run | None) -> StoredEpisode:
-    first_position, history = int(run.last[0]) - 1, int(run.counts[0]) - 2
-    follows_an_end = before is not None and before.last[-1] == first_position - 1
-    is_younger_than_stack = history < parts.settings.stack - 1
-    return StoredEpisode(
-        env_id=stream,
-        indices=run.indices,
-        actions=run.actions,
-        rewards=run.rewards,
-        terminated=run.terminated,
-        truncated=run.truncated,
-        has_beginning=history == 0 and (is_younger_than_stack or follows_an_end or first_position == 0),
-        history=history,
-        extras=_extras_of(parts, run.indices) if parts.settings.extras else {},
-        _storage=parts.storage,
-        _first_position=first_position,
-        _spec=parts.settings.frame,
-    )
-
-
-def _extras_of(parts: MemoryParts, indices: Indices) -> dict[str, npt.NDArray[Any]]:
-    """Return the extras of one episode: read one episode at a time, since they may be large."""
     with parts.lock:
-        return _resolved(parts, indices, with_extras=True)[1][-1]
-
-
-def _evicted(before: int) -> NothingToSampleError:
-    return NothingToSampleError(
-        f"a transition before {before} was evicted during the iteration over episodes: a full memory must not be "
-        "appended to meanwhile; pause the environments"
-    )
-
-
-def _joined(runs: Iterator[_Run]) -> Iterator[_Run]:
-    """Yield one run per episode: transitions whose frames have consecutive positions."""
-    open_parts: list[_Run] = []
-    for run in runs:
-        breaks = np.flatnonzero(np.diff(run.last) != 1) + 1
-        borders = [0, *breaks.tolist(), len(run.last)]
-        for start, stop in itertools.pairwise(borders):
-            part = run.part(slice(start, stop))
-            if open_parts and part.last[0] != open_parts[-1].last[-1] + 1:
-                yield _Run.of_parts(open_parts)
-                open_parts = []
-            open_parts.append(part)
-    if open_parts:
-        yield _Run.of_parts(open_parts)
-
-
-def _runs(parts: MemoryParts, stream: int) -> Iterator[_Run]:
-    """Yield the steps of ``stream`` in pieces, oldest first; pending transitions are the newest."""
-    with parts.lock:
-        num_stored, pending, last_seen = len(parts.timeline), parts.timeline.pending, np.zeros(0, np.int64)
-    for start in range(0, num_stored, TRANSITIONS_AT_ONCE):
+        streams, positions, num_steps, _, _, beginnings = (column.tolist() for column in parts.timeline.readable_runs())
+    for stream, first, length, beginning in sorted(zip(streams, positions, num_steps, beginnings, strict=True)):
         with parts.lock:
-            # By ranks: the indices of fifty million transitions would take 400 MB.
-            if start and not np.array_equal(parts.timeline.sampleable_at(np.array([start - 1])), last_seen):
-                raise _evicted(before=int(last_seen[0]))
-            stop = min(start + TRANSITIONS_AT_ONCE, num_stored, len(parts.timeline))
-            indices = parts.timeline.sampleable_at(np.arange(start, stop))
-            run = _steps_of(parts, indices, stream)
-        last_seen = indices[-1:]
-        if len(run.indices):
-            yield run
-    with parts.lock:
-        run = _steps_of(parts, pending, stream)
-    if len(run.indices):
-        yield run
-
-
-def _steps_of(parts: MemoryParts, indices: Indices, stream: int) -> _Run:
-    """Return those of the steps ``indices`` that belong to ``stream``."""
-    windows, (actions, rewards, _, terminated, truncated, _) = _resolved(parts, indices, with_extras=False)
-    streams, last, counts = windows
-    return _Run(indices, last, counts, actions, rewards, terminated, truncated).part(np.flatnonzero(streams == stream))
-
-
-def _resolved(parts: MemoryParts, indices: Indices, with_extras: bool) -> tuple[Any, StepFields]:
-    try:
-        return parts.timeline.resolve_steps(indices, with_extras)
-    except IndexError:
-        missing = np.setdiff1d(indices[~parts.timeline.is_sampleable(indices)], parts.timeline.pending)
-        raise _evicted(before=int(missing[0]) + 1) from None
+            start = parts.timeline.find_steps(np.array([stream]), np.array([first]))
+            indices = parts.timeline.follow(start, length)[0][0]
+            if (indices < 0).any():
+                raise NothingToSampleError(
+                    f"steps of environment {stream} were evicted during the iteration over episodes: a full memory "
+                    "must not be appended to meanwhile; pause the environments"
+                )
+            windows, (actions, rewards, _, terminated, truncated, extras) = parts.timeline.resolve_steps(indices)
+        yield StoredEpisode(
+            env_id=stream,
+            indices=indices,
+            actions=actions,
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            has_beginning=first == beginning,
+            history=int(windows[2][0]) - 2,  # without the newest frame and the next observation's frame
+            extras=extras,
+            _storage=parts.storage,
+            _first_position=first,
+            _spec=parts.settings.frame,
+        )

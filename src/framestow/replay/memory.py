@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.argument_checks import checked_indices, checked_seed, folder_path, real_number, truth_value, whole_number
+from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import StackPadding
@@ -41,14 +42,12 @@ from framestow.replay.store.session import (
 )
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 GENERATION_RULE = "it is the number that save() or flush() returned"
 
 
-class ReplayMemory:
+class ReplayMemory(Closing):
     """Replay memory of transitions from ``num_envs`` environments; stores each frame once, losslessly.
 
     >>> from framestow import FrameSpec, ReplayMemory
@@ -409,7 +408,7 @@ class ReplayMemory:
         batch_size = checked_batch_size(batch_size)
         shuffled, drop_last = truth_value("shuffled", shuffled), truth_value("drop_last", drop_last)
         seed = checked_seed(seed)
-        return StoredBatches(self._parts, self._batches.get_chosen, batch_size, shuffled, seed, drop_last)
+        return StoredBatches(self._parts, self._batches, batch_size, shuffled, seed, drop_last)
 
     def get(self, indices: npt.ArrayLike) -> Batch:
         """Return the transitions with these ``indices``, all with weight 1.
@@ -425,7 +424,8 @@ class ReplayMemory:
         ``indices``: integers with one axis, as in ``Batch.index``. Raises ``NothingToSampleError`` for a transition
         that is not stored.
         """
-        return self._batches.get(checked_indices(indices, most_axes=1))
+        checked = checked_indices(indices, most_axes=1)
+        return self._batches.get(lambda: checked)
 
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
         """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.
@@ -677,12 +677,6 @@ class ReplayMemory:
         self._parts.notified_sampler.release()
         if self._directory is not None:
             self._directory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     # Size
 

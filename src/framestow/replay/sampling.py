@@ -208,7 +208,7 @@ class BatchGatherer:
         self._largest_draw = 0
         self._n_step = parts.settings.n_step
         # With n_step 1, both observations share the frames of one window; otherwise each has a window.
-        self._window_length = parts.settings.stack + (1 if self._n_step == 1 else 0)
+        self.window_length = parts.settings.stack + (1 if self._n_step == 1 else 0)
 
     @property
     def nbytes(self) -> int:
@@ -219,11 +219,7 @@ class BatchGatherer:
         """Return a batch drawn by the memory's sampler; raise ``NothingToSampleError`` if the memory is empty."""
         return gathered(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
 
-    def get(self, indices: npt.NDArray[np.int64]) -> Batch:
-        """Return the transitions with these ``indices``, all with weight 1."""
-        return gathered(PendingBatch(self._parts, self, lambda: self._as_draw(indices)))
-
-    def get_chosen(self, choose: Callable[[], npt.NDArray[np.int64]]) -> Batch:
+    def get(self, choose: Callable[[], npt.NDArray[np.int64]]) -> Batch:
         """Return the transitions whose indices ``choose`` returns, all with weight 1.
 
         Calls ``choose`` under the memory's lock, and again each time a damaged segment is skipped.
@@ -235,7 +231,7 @@ class BatchGatherer:
         return looked_up(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
 
     def _draw_reserved(self, batch_size: int) -> Draw:
-        self.reserve(batch_size * self._window_length * (1 if self._n_step == 1 else 2))
+        self.reserve(batch_size * self.window_length * (1 if self._n_step == 1 else 2))
         return self.draw(batch_size)
 
     def draw(self, batch_size: int) -> Draw:
@@ -280,49 +276,41 @@ class BatchGatherer:
         parts = each_leaf(part, frames)
         return self._spec.rebuilt(parts) if isinstance(self._spec, ObservationSpec) else parts
 
-    def look_up(self, pending: PendingBatch) -> None:
-        """Choose the transitions and copy their values and the places of their frames; takes the memory's lock."""
-        parts = self._parts
-        with parts.lock:
-            pending.draw = pending.choose()
-            pending.windows, pending.columns = parts.timeline.resolve(pending.draw.indices)
-            pending.frames = self.buffers(len(pending.windows[0]), self._window_length)
-            pending.reading = parts.storage.start_reading()
-
-    def batch(self, pending: PendingBatch) -> Batch:
-        """Return the batch of a look-up whose frames are unpacked."""
-        frames = pending.frames
-        action, reward, discount, terminated, truncated, extras = pending.columns
-        indices, weights = pending.draw
-        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
-        if self._n_step > 1:
-            both = np.s_[: len(indices)], np.s_[len(indices) :]
-        if isinstance(frames, tuple):
-            observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
-        else:
-            observation, next_observation = frames[both[0]], frames[both[1]]
-        return Batch(
-            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, extras
-        )
-
 
 class PendingBatch(PendingFrames[Batch]):
     """Transitions that are drawn and looked up, but whose frames are not unpacked yet (``PendingFrames``)."""
 
-    __slots__ = ("_gatherer", "choose", "draw")
+    __slots__ = ("_choose", "_gatherer", "draw")
 
     draw: Draw
 
     def __init__(self, parts: MemoryParts, gatherer: BatchGatherer, choose: ChooseDraw) -> None:
         super().__init__(parts)
-        self._gatherer, self.choose = gatherer, choose
+        self._gatherer, self._choose = gatherer, choose
 
-    def look_up(self) -> None:
-        """Choose the transitions and copy their values and the places of their frames; takes the memory's lock."""
-        self._gatherer.look_up(self)
+    def look_up(self) -> None:  # noqa: D102
+        parts, gatherer = self._parts, self._gatherer
+        with parts.lock:
+            self.draw = self._choose()
+            self.windows, self.columns = parts.timeline.resolve(self.draw.indices)
+            self.frames = gatherer.buffers(len(self.windows[0]), gatherer.window_length)
+            self.reading = parts.storage.start_reading()
 
     def _batch(self) -> Batch:
-        return self._gatherer.batch(self)
+        action, reward, discount, terminated, truncated, extras = self.columns
+        indices, weights = self.draw
+        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
+        if self._parts.settings.n_step > 1:
+            both = np.s_[: len(indices)], np.s_[len(indices) :]
+        if isinstance(self.frames, tuple):
+            observation, next_observation = (
+                self._gatherer.as_observation(self.frames, itemgetter(part)) for part in both
+            )
+        else:
+            observation, next_observation = self.frames[both[0]], self.frames[both[1]]
+        return Batch(
+            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, extras
+        )
 
 
 @dataclass(frozen=True)
@@ -382,7 +370,6 @@ def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: i
 
 
 Indices = npt.NDArray[np.int64]
-GetChosen = Callable[[Callable[[], Indices]], Batch]  # ``BatchGatherer.get_chosen``
 
 
 class StoredBatches:
@@ -395,7 +382,7 @@ class StoredBatches:
     def __init__(
         self,
         parts: MemoryParts,
-        get_chosen: GetChosen,
+        gatherer: BatchGatherer,
         batch_size: int,
         shuffled: bool,
         seed: int | None,
@@ -405,7 +392,7 @@ class StoredBatches:
             raise InvalidSettingsError(
                 f"seed is {seed}: batches that are not shuffled use no seed; give shuffled=True with it"
             )
-        self._parts, self._get_chosen = parts, get_chosen
+        self._parts, self._gatherer = parts, gatherer
         self._batch_size, self._drops_last = batch_size, drop_last
         with parts.lock:
             timeline = parts.timeline
@@ -429,7 +416,7 @@ class StoredBatches:
     def __next__(self) -> Batch:
         if self._num_returned >= self._num_planned:
             raise StopIteration
-        batch = self._get_chosen(self._next_in_order if self._order is None else self._next_shuffled)
+        batch = self._gatherer.get(self._next_in_order if self._order is None else self._next_shuffled)
         self._last, self._place = self._next
         self._num_returned += 1
         return batch

@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from framestow.argument_checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
-from framestow.frames.observation_spec import Frames, each_leaf
+from framestow.frames.observation_spec import each_leaf
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.samplers.sampler import Draw
 from framestow.replay.sampling import BatchGatherer, PendingFrames, gathered, looked_up
 from framestow.replay.timelines.timeline import StepFields, Windows
 
@@ -63,26 +62,44 @@ class SequenceSteps(NamedTuple):
     weight: npt.NDArray[np.float32]
 
 
-class SequenceStarts:
-    """Chooses the steps of sequences, under the memory's lock.
+class SequenceGatherer:
+    """Gathers batches of sequences into the arrays of a ``BatchGatherer``."""
 
-    ``draw`` draws a number of transitions by the memory's sampler.
-    """
+    def __init__(self, parts: MemoryParts, batches: BatchGatherer) -> None:
+        self._parts, self._batches = parts, batches
 
-    def __init__(self, parts: MemoryParts, draw: Callable[[int], Draw]) -> None:
-        self._parts, self._draw = parts, draw
+    def sample(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
+        """Return sequences drawn by the memory's sampler; raise ``NothingToSampleError`` if there is none."""
+        return gathered(self._pending(batch_size, shape))
 
-    def sequences(self, batch_size: int, shape: SequenceShape) -> SequenceSteps:
-        """Choose sequences; raise ``NothingToSampleError`` if there is none of that shape."""
-        if shape.borders == "inside":
-            return self._inside(batch_size, shape)
-        draw = self._draw(batch_size)
+    def draw_ahead(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
+        """Draw as ``sample`` does, and leave the unpacking to the caller."""
+        return looked_up(self._pending(batch_size, shape))
+
+    def sample_episodes(self, batch_size: int) -> SequenceBatch:
+        """Return whole episodes, each equally likely; raise ``NothingToSampleError`` if there is none."""
+        return gathered(PendingSequences(self._parts, self._batches, lambda: self._episodes(batch_size)))
+
+    def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
+        crosses, stack = shape.borders == "cross", self._parts.settings.stack
+        num_frames = batch_size * (shape.length * (stack + 1) if crosses else shape.length + stack)
+
+        def choose() -> SequenceSteps:
+            self._batches.reserve(num_frames)
+            return self._inside(batch_size, shape) if shape.borders == "inside" else self._drawn(batch_size, shape)
+
+        return PendingSequences(self._parts, self._batches, choose, crosses, shape.burn_in)
+
+    # The following methods choose steps, under the memory's lock.
+
+    def _drawn(self, batch_size: int, shape: SequenceShape) -> SequenceSteps:
+        draw = self._batches.draw(batch_size)
         starts = draw.indices
         if shape.stride > 1:
             starts = self._parts.timeline.aligned_starts(starts, shape.stride)
         return SequenceSteps(*self._parts.timeline.follow(starts, shape.length, shape.borders == "cross"), draw.weights)
 
-    def episodes(self, batch_size: int) -> SequenceSteps:
+    def _episodes(self, batch_size: int) -> SequenceSteps:
         """Choose whole episodes, each equally likely, as sequences as long as the longest of them."""
         timeline = self._parts.timeline
         streams, positions, num_steps, are_whole, _, _ = timeline.readable_runs()
@@ -107,7 +124,7 @@ class SequenceStarts:
         found: list[SequenceSteps] = []
         num_missing = batch_size
         for _ in range(ROUNDS):
-            draw = self._draw(num_missing)
+            draw = self._batches.draw(num_missing)
             starts = timeline.aligned_starts(draw.indices, shape.stride, exact=True)
             index, is_first = timeline.follow(starts, shape.length)
             fits = index[:, -1] >= 0
@@ -146,122 +163,65 @@ ChooseSteps = Callable[[], SequenceSteps]  # called under the memory's lock
 Array = npt.NDArray[Any]
 
 
-class SequenceGatherer:
-    """Gathers batches of sequences into the arrays of a ``BatchGatherer``."""
-
-    def __init__(self, parts: MemoryParts, batches: BatchGatherer) -> None:
-        self._parts, self._batches = parts, batches
-        self._starts = SequenceStarts(parts, batches.draw)
-
-    def sample(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
-        """Return sequences drawn by the memory's sampler; raise ``NothingToSampleError`` if there is none."""
-        return gathered(self._pending(batch_size, shape))
-
-    def draw_ahead(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
-        """Draw as ``sample`` does, and leave the unpacking to the caller."""
-        return looked_up(self._pending(batch_size, shape))
-
-    def sample_episodes(self, batch_size: int) -> SequenceBatch:
-        """Return whole episodes, each equally likely; raise ``NothingToSampleError`` if there is none."""
-        return gathered(PendingSequences(self._parts, self, lambda: self._starts.episodes(batch_size)))
-
-    def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
-        crosses, stack = shape.borders == "cross", self._parts.settings.stack
-        num_frames = batch_size * (shape.length * (stack + 1) if crosses else shape.length + stack)
-
-        def choose() -> SequenceSteps:
-            self._batches.reserve(num_frames)
-            return self._starts.sequences(batch_size, shape)
-
-        return PendingSequences(self._parts, self, choose, crosses, shape.burn_in)
-
-    def look_up(self, pending: PendingSequences) -> None:
-        """Choose the steps and copy their values and the places of their frames; takes the memory's lock."""
-        parts = self._parts
-        with parts.lock:
-            pending.steps = pending.choose()
-            mask = pending.mask
-            windows, pending.columns = _steps_of(parts, pending.steps.indices, mask)
-            windows = windows if pending.crosses else _joined(windows, mask)
-            length = parts.settings.stack + (1 if pending.crosses else mask.shape[1])
-            pending.windows, pending.frames = windows, self._batches.buffers(len(windows.streams), length)
-            pending.reading = parts.storage.start_reading()
-
-    def batch(self, pending: PendingSequences) -> SequenceBatch:
-        """Return the batch of a look-up whose frames are unpacked."""
-        frames, mask = pending.frames, pending.mask
-        observations = self._each_step(frames, mask) if pending.crosses else self._strided(frames, mask)
-        return _batch(*observations, pending.columns, pending.steps, mask, pending.burn_in)
-
-    def _strided(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
-        """Return observations and next observations as views of one window for each sequence."""
-        length = mask.shape[1]
-        each_leaf(lambda leaf: _move_to_front(leaf, mask), frames)
-        observation = self._batches.as_observation(frames, lambda leaf: _stacks(leaf, 0, length))
-        return observation, self._batches.as_observation(frames, lambda leaf: _stacks(leaf, 1, length))
-
-    def _each_step(self, frames: Frames, mask: npt.NDArray[np.bool_]) -> tuple[Any, Any]:
-        """Return observations and next observations as views of one window for each step; zeros where masked."""
-        by_step = each_leaf(lambda leaf: _of_steps(leaf, mask), frames)
-        observation = self._batches.as_observation(by_step, lambda leaf: leaf[:, :, :-1])
-        return observation, self._batches.as_observation(by_step, lambda leaf: leaf[:, :, 1:])
-
-
 class PendingSequences(PendingFrames[SequenceBatch]):
     """Sequences that are drawn and looked up, but whose frames are not unpacked yet (``PendingFrames``)."""
 
-    __slots__ = ("_gatherer", "burn_in", "choose", "crosses", "steps")
+    __slots__ = ("_batches", "_burn_in", "_choose", "_crosses", "_mask", "_steps")
 
-    steps: SequenceSteps
+    _steps: SequenceSteps
+    _mask: npt.NDArray[np.bool_]  # whether there is a step, ``(B, L)``
 
     def __init__(
         self,
         parts: MemoryParts,
-        gatherer: SequenceGatherer,
+        batches: BatchGatherer,
         choose: ChooseSteps,
         crosses: bool = False,
         burn_in: int = 0,
     ) -> None:
         super().__init__(parts)
-        self._gatherer, self.choose, self.crosses, self.burn_in = gatherer, choose, crosses, burn_in
+        self._batches, self._choose, self._crosses, self._burn_in = batches, choose, crosses, burn_in
 
-    @property
-    def mask(self) -> npt.NDArray[np.bool_]:
-        """Whether there is a step, ``(B, L)``."""
-        return self.steps.indices >= 0
-
-    def look_up(self) -> None:
-        """Choose the steps and copy their values and the places of their frames; takes the memory's lock."""
-        self._gatherer.look_up(self)
+    def look_up(self) -> None:  # noqa: D102
+        parts = self._parts
+        with parts.lock:
+            self._steps = self._choose()
+            self._mask = mask = self._steps.indices >= 0
+            windows, self.columns = _steps_of(parts, self._steps.indices, mask)
+            windows = windows if self._crosses else _joined(windows, mask)
+            length = parts.settings.stack + (1 if self._crosses else mask.shape[1])
+            self.windows, self.frames = windows, self._batches.buffers(len(windows.streams), length)
+            self.reading = parts.storage.start_reading()
 
     def _batch(self) -> SequenceBatch:
-        return self._gatherer.batch(self)
+        observation, next_observation = self._observations()
+        action, reward, discount, terminated, truncated, extra = self.columns
+        return SequenceBatch(
+            observation=observation,
+            action=action,
+            reward=reward,
+            discount=discount,
+            next_observation=next_observation,
+            terminated=terminated,
+            truncated=truncated,
+            is_first=self._steps.is_first,
+            mask=self._mask,
+            index=self._steps.indices,
+            weight=self._steps.weight,
+            extras=extra,
+            burn_in=self._burn_in,
+        )
 
-
-def _batch(
-    observation: Any,
-    next_observation: Any,
-    columns: StepFields,
-    steps: SequenceSteps,
-    mask: npt.NDArray[np.bool_],
-    burn_in: int,
-) -> SequenceBatch:
-    action, reward, discount, terminated, truncated, extra = columns
-    return SequenceBatch(
-        observation=observation,
-        action=action,
-        reward=reward,
-        discount=discount,
-        next_observation=next_observation,
-        terminated=terminated,
-        truncated=truncated,
-        is_first=steps.is_first,
-        mask=mask,
-        index=steps.indices,
-        weight=steps.weight,
-        extras=extra,
-        burn_in=burn_in,
-    )
+    def _observations(self) -> tuple[Any, Any]:
+        """Return observations and next observations: views of one window a step, or of one a sequence."""
+        mask, length, as_observation = self._mask, self._mask.shape[1], self._batches.as_observation
+        if self._crosses:
+            by_step = each_leaf(lambda leaf: _of_steps(leaf, mask), self.frames)
+            observation = as_observation(by_step, lambda leaf: leaf[:, :, :-1])
+            return observation, as_observation(by_step, lambda leaf: leaf[:, :, 1:])
+        each_leaf(lambda leaf: _move_to_front(leaf, mask), self.frames)
+        observation = as_observation(self.frames, lambda leaf: _stacks(leaf, 0, length))
+        return observation, as_observation(self.frames, lambda leaf: _stacks(leaf, 1, length))
 
 
 def _steps_of(

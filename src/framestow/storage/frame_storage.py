@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from framestow.frames.stacking import StackPadding
 
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
 
 class Reading(Protocol):
     """A consistent view of the frames that a storage had when ``start_reading`` was called.
@@ -21,12 +24,7 @@ class Reading(Protocol):
     """
 
     def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: Any,
-        padding: StackPadding = "first_frame",
+        self, streams: Int32s, last_positions: Int64s, counts: Int32s, out: Any, padding: StackPadding = "first_frame"
     ) -> None:
         """Write windows as ``FrameStorage.windows`` does."""
 
@@ -56,19 +54,14 @@ class FrameStorage(Protocol):
     def frames_per_segment(self) -> int:
         """Number of frames in a full segment."""
 
-    def append(self, streams: npt.NDArray[np.int32], frames: Any) -> int:
+    def append(self, streams: Int32s, frames: Any) -> int:
         """Copy ``frames[i]`` to the next position of ``streams[i]``, and return the new ``charged_bytes``.
 
         ``frames`` is C-contiguous, of shape ``(m, *frame)`` and the dtype of the spec. No stream may occur twice.
         """
 
     def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: Any,
-        padding: StackPadding = "first_frame",
+        self, streams: Int32s, last_positions: Int64s, counts: Int32s, out: Any, padding: StackPadding = "first_frame"
     ) -> None:
         """Write one window of consecutive frames into each row of ``out``, ``(batch, length, *frame)`` in C order.
 
@@ -95,16 +88,11 @@ class FrameStorage(Protocol):
     def stored_positions(self, stream: int) -> range:
         """Return the positions of ``stream``, from the oldest stored frame to the next one (excluded)."""
 
-    def segment_numbers(self, stream: int) -> range:
-        """Return the range of segment numbers from the oldest stored segment to the open one, evicted ones included."""
-        stored, frames = self.stored_positions(stream), self.frames_per_segment
-        return range(stored.start // frames, -(-stored.stop // frames))
-
     def open_segment(self, stream: int) -> int:
         """Return the number of the segment that the next frame of ``stream`` goes into; lower ones are sealed."""
         return self.stored_positions(stream).stop // self.frames_per_segment
 
-    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
+    def sealed_segments(self, stream: int) -> Int64s:
         """Return the numbers of the stored sealed segments of ``stream``, ascending, as a copy."""
 
     def segment(self, stream: int, number: int) -> bytes:

@@ -11,24 +11,18 @@ import numpy.typing as npt
 
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.frames.stacking import StackPadding
-from framestow.storage.frame_storage import FrameStorage, Reading, StorageInFiles
+from framestow.storage.frame_storage import FrameStorage, Int32s, Int64s, Reading, StorageInFiles
 
 
-class KeyedReading:
+class KeyedReading(Reading):
     """A reading of a ``KeyedStorage``: one reading per leaf."""
 
     def __init__(self, readings: list[Reading]) -> None:
         self._readings = readings
 
     def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: Any,
-        padding: StackPadding = "first_frame",
+        self, streams: Int32s, last_positions: Int64s, counts: Int32s, out: Any, padding: StackPadding = "first_frame"
     ) -> None:
-        """Write one window of consecutive frames into each row of each array of ``out``."""
         for reading, part in zip(self._readings, out, strict=True):
             reading.windows(streams, last_positions, counts, part, padding)
 
@@ -37,7 +31,6 @@ class KeyedReading:
         return self._readings[number]
 
     def stop(self) -> None:
-        """Release the evicted frames that this reading kept alive."""
         for reading in self._readings:
             reading.stop()
 
@@ -67,11 +60,9 @@ class KeyedStorage(StorageInFiles):
 
     @property
     def frames_per_segment(self) -> int:
-        """Number of frames in a full segment, the same for all leaves."""
         return self._storages[0].frames_per_segment
 
-    def append(self, streams: npt.NDArray[np.int32], frames: Any) -> int:
-        """Copy row i of each array of ``frames`` to the next position of ``streams[i]``."""
+    def append(self, streams: Int32s, frames: Any) -> int:
         try:
             charges = [storage.append(streams, part) for storage, part in zip(self._storages, frames, strict=True)]
         except BaseException:  # after a Ctrl-C, all leaves must have the same frames
@@ -80,7 +71,6 @@ class KeyedStorage(StorageInFiles):
         return sum(charges)
 
     def start_reading(self) -> KeyedReading:
-        """Return a reading of the frames that are stored now."""
         readings: list[Reading] = []
         try:
             for storage in self._storages:
@@ -91,17 +81,14 @@ class KeyedStorage(StorageInFiles):
         return KeyedReading(readings)
 
     def evict(self, stream: int, before: int, first: int = 0) -> None:
-        """Evict the sealed segments of all leaves of ``stream`` within positions ``first`` to ``before`` (excluded)."""
         for storage in self._storages:
             storage.evict(stream, before, first)
 
     def stored_positions(self, stream: int) -> range:
-        """Return the positions of a stream or of one of its leaves, from the oldest to the next one (excluded)."""
         storage, local_stream = self._at(stream)
         return storage.stored_positions(local_stream)
 
-    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the stored sealed segments of a leaf, ascending."""
+    def sealed_segments(self, stream: int) -> Int64s:
         storage, local_stream = self._at(stream)
         return storage.sealed_segments(local_stream)
 
@@ -111,12 +98,10 @@ class KeyedStorage(StorageInFiles):
         return storage.segment(local_stream, number)
 
     def restore(self, stream: int, number: int, segment: bytes) -> None:
-        """Append to a leaf what ``segment`` returned."""
         storage, local_stream = self._at(stream)
         storage.restore(local_stream, number, segment)
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Start an empty leaf with the first frame of segment ``number``."""
         storage, local_stream = self._at(stream)
         storage.begin_at(local_stream, number)
 
@@ -126,25 +111,21 @@ class KeyedStorage(StorageInFiles):
         return isinstance(storage, StorageInFiles) and storage.supports_files(local_stream)
 
     def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
-        """Read a leaf's sealed segment from a file from now on, and free its RAM."""
         storage, local_stream = self._in_files(stream)
         storage.move_to_file(local_stream, number, path, offset, size)
 
     def restore_in_file(
         self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
     ) -> None:
-        """Append to a leaf a full segment that is in a file."""
         storage, local_stream = self._in_files(stream)
         storage.restore_in_file(local_stream, number, path, offset, size, num_frames)
 
     @property
     def disk_nbytes(self) -> int:
-        """Bytes of the segments that are in files."""
         return sum(storage.disk_nbytes for storage in self._storages if isinstance(storage, StorageInFiles))
 
     @property
     def charged_bytes(self) -> int:
-        """Bytes that count against a budget."""
         return sum(storage.charged_bytes for storage in self._storages)
 
     def charge_steps(self, step_bytes: int) -> None:
@@ -182,7 +163,7 @@ class KeyedStorage(StorageInFiles):
             raise ValueError(f"segments of {key} cannot be in files: check supports_files first, and restore into RAM")
         return storage, local_stream
 
-    def _append_missing(self, streams: npt.NDArray[np.int32], frames: Sequence[npt.NDArray[Any]]) -> None:
+    def _append_missing(self, streams: Int32s, frames: Sequence[npt.NDArray[Any]]) -> None:
         """Append to each leaf the frames that another leaf already has."""
         stops = np.array(
             [[storage.stored_positions(stream).stop for stream in streams.tolist()] for storage in self._storages]

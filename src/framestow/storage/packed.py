@@ -13,26 +13,22 @@ from framestow._core import PackedReading, PackedStreams
 from framestow.frames.codec import bytes_of
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
-from framestow.storage.frame_storage import Reading, StorageInFiles
+from framestow.storage.frame_storage import Int32s, Int64s, Reading, StorageInFiles
 
 
-class ReadingOfBytes:
+class ReadingOfBytes(Reading):
     """A reading of frames that are not ``uint8``: it views ``out`` as bytes."""
 
     def __init__(self, reading: PackedReading) -> None:
         self._reading = reading
-        self.stop = reading.stop
 
     def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: npt.NDArray[Any],
-        padding: StackPadding = "first_frame",
+        self, streams: Int32s, last_positions: Int64s, counts: Int32s, out: Any, padding: StackPadding = "first_frame"
     ) -> None:
-        """Unpack one window of consecutive frames into each row of ``out``."""
         self._reading.windows(streams, last_positions, counts, bytes_of(out, leading_axes=2), padding)
+
+    def stop(self) -> None:
+        self._reading.stop()
 
 
 class PackedStorage(StorageInFiles):
@@ -58,15 +54,12 @@ class PackedStorage(StorageInFiles):
 
     @property
     def frames_per_segment(self) -> int:
-        """Number of frames in a full segment."""
         return self._streams.frames_per_segment
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
-        """Pack ``frames[i]`` at the next position of ``streams[i]``."""
+    def append(self, streams: Int32s, frames: npt.NDArray[Any]) -> int:
         return self._streams.append(streams, frames if self._is_uint8 else bytes_of(frames))
 
     def start_reading(self) -> Reading:
-        """Return a reading of the frames that are stored now."""
         reading = self._streams.start_reading(self._threads)
         return reading if self._is_uint8 else ReadingOfBytes(reading)
 
@@ -78,33 +71,26 @@ class PackedStorage(StorageInFiles):
         self._streams.evict(stream, before, first)
 
     def stored_positions(self, stream: int) -> range:
-        """Return the positions of ``stream``, from the oldest stored frame to the next one (excluded)."""
         return range(self._streams.first_position(stream), self._streams.next_position(stream))
 
-    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the stored sealed segments of ``stream``, ascending."""
+    def sealed_segments(self, stream: int) -> Int64s:
         return self._streams.sealed_numbers(stream)
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Return the bytes of a segment as they are in RAM; the open one in the same format."""
         return self._streams.segment(stream, number)
 
     def restore(self, stream: int, number: int, segment: bytes) -> None:
-        """Append a segment to ``stream``; it is open if it is not full."""
         self._streams.restore(stream, number, segment)
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Start the empty ``stream`` with the first frame of segment ``number``."""
         self._streams.begin_at(stream, number)
 
     def move_to_file(self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int) -> None:
-        """Read a sealed segment from a file from now on, and free its RAM."""
         self._streams.move_to_file(stream, number, os.fsencode(path), offset, size)
 
     def restore_in_file(
         self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
     ) -> None:
-        """Append to ``stream`` a full segment that is in a file."""
         if num_frames != self.frames_per_segment:
             raise ValueError(
                 f"segment {number} of stream {stream} has {num_frames} frames: only full segments of "
@@ -114,26 +100,21 @@ class PackedStorage(StorageInFiles):
 
     @property
     def disk_nbytes(self) -> int:
-        """Bytes of the segments that are in files."""
         return self._streams.disk_nbytes
 
     @property
     def charged_bytes(self) -> int:
-        """Bytes that count against a budget."""
         return self._streams.charged_bytes
 
     def charge_steps(self, step_bytes: int) -> None:
-        """Add ``step_bytes`` per frame to ``charged_bytes``."""
         self._streams.charge_steps(step_bytes)
 
     @property
     def num_frames(self) -> dict[str, int]:
-        """Number of stored frames."""
         return {"packed": self._streams.num_frames}
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes in RAM, by part."""
         return {
             "frames": self._streams.sealed_nbytes,
             "open segments": self._streams.open_nbytes,

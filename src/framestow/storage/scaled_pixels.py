@@ -17,7 +17,7 @@ from framestow.errors import DamagedDataError
 from framestow.frames.codec import SegmentCodec, checksum
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.frames.stacking import StackPadding, pad_window
-from framestow.storage.frame_storage import FrameStorage, Reading
+from framestow.storage.frame_storage import FrameStorage, Int32s, Int64s, Reading
 
 LARGEST_PIXEL = 255
 
@@ -113,8 +113,6 @@ class ScaledSegment:
 
 INITIAL_SIZE = 16  # of a PositionLog, in positions
 
-Positions = npt.NDArray[np.int64]
-
 
 class PositionLog:
     """Ascending positions, each with its *ordinal*: the number of positions ever added before it.
@@ -146,11 +144,11 @@ class PositionLog:
         """Bytes in RAM."""
         return self._rows.nbytes
 
-    def positions(self) -> Positions:
+    def positions(self) -> Int64s:
         """Return a view of the positions, ascending."""
         return self._rows[0, self._start : self._stop]
 
-    def ordinals(self) -> Positions:
+    def ordinals(self) -> Int64s:
         """Return a view of the ordinals, ascending."""
         return self._rows[1, self._start : self._stop]
 
@@ -161,7 +159,7 @@ class PositionLog:
         self._rows[:, self._stop] = position, self.next_ordinal
         self._stop, self.next_ordinal = self._stop + 1, self.next_ordinal + 1
 
-    def drop(self, first: int, before: int) -> Positions:
+    def drop(self, first: int, before: int) -> Int64s:
         """Remove the positions ``first`` to ``before`` (excluded), and return their ordinals."""
         begin, end = self.places_from(np.array([first, before])).tolist()
         dropped = self.ordinals()[begin:end].copy()
@@ -171,11 +169,11 @@ class PositionLog:
             self._move_to(np.delete(self._rows[:, self._start : self._stop], np.s_[begin:end], axis=1))
         return dropped
 
-    def places_from(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def places_from(self, positions: Int64s) -> Int64s:
         """Return, for each of ``positions``, the place of the first logged position that is not lower."""
         return np.asarray(np.searchsorted(self.positions(), positions), np.int64)
 
-    def _move_to(self, remaining: npt.NDArray[np.int64]) -> None:
+    def _move_to(self, remaining: Int64s) -> None:
         """Copy ``remaining`` into a new, larger array; older copies keep the previous one."""
         rows = np.empty((2, max(INITIAL_SIZE, 2 * remaining.shape[1])), np.int64)
         rows[:, : remaining.shape[1]] = remaining
@@ -185,21 +183,15 @@ class PositionLog:
 EMPTY_LOG = PositionLog()
 
 
-class ScaledReading:
+class ScaledReading(Reading):
     """A reading of a ``ScaledPixels``: readings of its two storages, and copies of its position logs."""
 
     def __init__(self, scaling: PixelScaling, pixels: Reading, floats: Reading, logs: list[PositionLog]) -> None:
         self._scaling, self._pixels, self._floats, self._float_logs = scaling, pixels, floats, logs
 
     def windows(
-        self,
-        streams: npt.NDArray[np.int32],
-        last_positions: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int32],
-        out: npt.NDArray[Any],
-        padding: StackPadding = "first_frame",
+        self, streams: Int32s, last_positions: Int64s, counts: Int32s, out: Any, padding: StackPadding = "first_frame"
     ) -> None:
-        """Write one window of consecutive frames into each row of ``out``."""
         # Unpack the pixels into the end of ``out`` and scale them from its beginning, so no second buffer is needed:
         # scaled row r ends before row r + 1 of the pixels begins.
         pixels = out.reshape(-1).view(np.uint8)[-out.size :].reshape(out.shape)
@@ -218,13 +210,10 @@ class ScaledReading:
             pad_window(out[row], out.shape[1] - int(counts[row]), padding)
 
     def stop(self) -> None:
-        """Release the evicted frames that this reading kept alive."""
         self._pixels.stop()
         self._floats.stop()
 
-    def _places(
-        self, streams: npt.NDArray[np.int32], last_positions: npt.NDArray[np.int64], counts: npt.NDArray[np.int32]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _places(self, streams: Int32s, last_positions: Int64s, counts: Int32s) -> tuple[Int64s, Int64s]:
         """Return, for each window, the range of its float frames: first place and end place in the stream's log."""
         firsts, stops = np.zeros((2, len(streams)), np.int64)
         if any(map(len, self._float_logs)):
@@ -267,11 +256,9 @@ class ScaledPixels(FrameStorage):
 
     @property
     def frames_per_segment(self) -> int:
-        """Number of frames in a full segment."""
         return self._pixels.frames_per_segment
 
-    def append(self, streams: npt.NDArray[np.int32], frames: npt.NDArray[Any]) -> int:
-        """Copy ``frames[i]`` to the next position of ``streams[i]``."""
+    def append(self, streams: Int32s, frames: npt.NDArray[Any]) -> int:
         pixels, is_scaled = self._scaling.to_pixels(frames)
         with self._lock:
             if is_scaled.all():
@@ -289,7 +276,6 @@ class ScaledPixels(FrameStorage):
         return self.charged_bytes
 
     def start_reading(self) -> ScaledReading:
-        """Return a reading of the frames that are stored now."""
         with self._lock:
             logs = [copy(log) if len(log) else EMPTY_LOG for log in self._float_logs]
             pixels = self._pixels.start_reading()
@@ -297,7 +283,6 @@ class ScaledPixels(FrameStorage):
             return ScaledReading(self._scaling, pixels, floats, logs)
 
     def evict(self, stream: int, before: int, first: int = 0) -> None:
-        """Evict the sealed segments of ``stream`` within positions ``first`` to ``before`` (excluded)."""
         with self._lock:
             frames = self.frames_per_segment
             self._pixels.evict(stream, before, first)
@@ -310,15 +295,12 @@ class ScaledPixels(FrameStorage):
                 log.drop(begin, max(begin, end))  # last, so that a repeated call finishes after a Ctrl-C
 
     def stored_positions(self, stream: int) -> range:
-        """Return the positions of ``stream``, from the oldest stored frame to the next one (excluded)."""
         return self._pixels.stored_positions(stream)
 
-    def sealed_segments(self, stream: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the stored sealed segments of ``stream``, ascending."""
+    def sealed_segments(self, stream: int) -> Int64s:
         return self._pixels.sealed_segments(stream)
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Return the pixels of a segment and its float frames as bytes."""
         pixels, log = self._pixels.segment(stream, number), self._float_logs[stream]
         start = number * self.frames_per_segment
         places = slice(*log.places_from(np.array([start, start + self.frames_per_segment])).tolist())
@@ -330,7 +312,6 @@ class ScaledPixels(FrameStorage):
         return ScaledSegment(pixels, log.positions()[places] - start, exact).to_bytes()
 
     def restore(self, stream: int, number: int, segment: bytes) -> None:
-        """Append to ``stream`` what ``segment`` returned."""
         scaled = ScaledSegment.from_bytes(segment)
         frames = self._codec.unpack(scaled.floats) if len(scaled.places) else ()
         ends = np.append(scaled.places.astype(np.int64), self.frames_per_segment)
@@ -348,12 +329,10 @@ class ScaledPixels(FrameStorage):
         self._pixels.windows(one, np.array([self.stored_positions(stream).stop - 1]), np.ones(1, np.int32), newest)
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Start the empty ``stream`` with the first frame of segment ``number``."""
         self._pixels.begin_at(stream, number)
 
     @property
     def charged_bytes(self) -> int:
-        """Bytes that count against a budget."""
         pixels = self._pixels.charged_bytes + self._newest_pixels.nbytes
         if self._floats is None:
             return pixels
@@ -372,7 +351,6 @@ class ScaledPixels(FrameStorage):
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes in RAM, by part."""
         index_bytes = sum(log.nbytes for log in self._float_logs)
         return self._pixels.nbytes | {
             "newest pixels": self._newest_pixels.nbytes,
@@ -381,11 +359,11 @@ class ScaledPixels(FrameStorage):
 
     def _append_with_floats(
         self,
-        streams: npt.NDArray[np.int32],
-        stops: npt.NDArray[np.int64],
+        streams: Int32s,
+        stops: Int64s,
         pixels: npt.NDArray[np.uint8],
         frames: npt.NDArray[Any],
-        float_rows: npt.NDArray[np.int64],
+        float_rows: Int64s,
     ) -> None:
         """Store frames at the positions ``stops``, those of ``float_rows`` exactly; a repeated call does the rest."""
         storage = self._floats_storage()
@@ -405,7 +383,7 @@ class ScaledPixels(FrameStorage):
             self._floats = self._make_floats()
         return self._floats
 
-    def _evict_floats(self, stream: int, ordinals: npt.NDArray[np.int64], evicted: slice) -> None:
+    def _evict_floats(self, stream: int, ordinals: Int64s, evicted: slice) -> None:
         """Evict the segments of floats whose stored ``ordinals`` are all in the range ``evicted`` of places."""
         floats = self._floats_storage()
         size = floats.frames_per_segment
@@ -418,7 +396,7 @@ class ScaledPixels(FrameStorage):
 
 
 def _read_floats(
-    floats: FrameStorage | Reading, stream: int, ordinals: npt.NDArray[np.int64], like: npt.NDArray[Any]
+    floats: FrameStorage | Reading, stream: int, ordinals: Int64s, like: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
     """Return frames with consecutive ordinals, ``(n, *frame)``; ``like`` is an empty ``(0, *frame)`` of their dtype."""
     frames = np.empty((1, len(ordinals), *like.shape[1:]), like.dtype)

@@ -16,15 +16,12 @@ Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 =====================  ==========================================================================
 """
 
-from framestow.errors import MissingExtraError
+from framestow.lazy_names import missing_extra
 
 try:
     import torch  # noqa: F401 -- an absolute import: PyTorch, not this module
 except ModuleNotFoundError as missing:
-    raise MissingExtraError(
-        f"framestow.torch needs {missing.name}: it is part of the extra 'torch', which is not installed; "
-        'run: pip install "framestow[torch]"'
-    ) from missing
+    raise missing_extra(__name__, missing.name, "torch") from missing
 
 from framestow.torch.batch_loader import BatchLoader, SequenceLoader
 from framestow.torch.pixel_augmentation import (

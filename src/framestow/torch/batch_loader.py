@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from framestow.argument_checks import truth_value, whole_number
+from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
 from framestow.replay.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
@@ -31,8 +32,6 @@ from framestow.torch.tensor_batch import (
 )
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 
@@ -175,7 +174,7 @@ class CudaUploads:
 Loaded = TypeVar("Loaded")
 
 
-class Loader(Generic[Loaded]):
+class Loader(Closing, Generic[Loaded]):
     """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(
@@ -203,12 +202,6 @@ class Loader(Generic[Loaded]):
     def close(self) -> None:
         """Stop the threads after their current batch. Closing twice is allowed."""
         self._batches.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class BatchLoader(Loader[TensorBatch]):

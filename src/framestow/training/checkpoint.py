@@ -20,16 +20,18 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import re
 import shutil
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import torch
 
-from framestow.errors import CheckpointError, InvalidSettingsError
+from framestow.errors import CheckpointError, DivergedError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.session import keep_only
 from framestow.replay.store.snapshot import pack_arrays
@@ -66,7 +68,9 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
 
     Raises:
         CheckpointError: the checkpoint could not be written; the message names the previous one.
+        DivergedError: a weight or another number of the agent is not finite; nothing is written.
     """
+    _check_finite(folder, state)
     DISK.make_folder(folder)
     path = folder / f"step-{state.agent_steps:012d}"
     if path.is_dir():
@@ -89,6 +93,40 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
             shutil.rmtree(other, ignore_errors=True)
     state.memory.prune(memory_store(folder), generation)
     return path
+
+
+def check_loss(loss: SupportsFloat, agent_steps: int, folder: Path) -> None:
+    """Raise :class:`~framestow.errors.DivergedError` if ``loss`` is not finite; ``folder`` has the checkpoints."""
+    if not math.isfinite(float(loss)):
+        raise _diverged(f"the loss is {float(loss)}", agent_steps, folder)
+
+
+def _check_finite(folder: Path, state: RunState) -> None:
+    for name, tensor in _tensors(state.agent):
+        if not bool(torch.isfinite(tensor).all()):
+            raise _diverged(f"{name} is not finite", state.agent_steps, folder)
+
+
+def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in nested dicts and lists, each with its name."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, (dict, list, tuple)):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _tensors(child, f"{name}.{key}" if name else str(key))
+
+
+def _diverged(what: str, agent_steps: int, folder: Path) -> DivergedError:
+    newest = newest_checkpoint(folder)
+    return DivergedError(
+        f"{what} at step {agent_steps:,}: the training diverged and this state is not saved; "
+        + (
+            f"the last good checkpoint is {newest}; resume from it with a lower --learning-rate: "
+            f"framestow train --resume {folder.parent} --learning-rate …"
+            if newest
+            else "the run has no checkpoint; start it again with a lower --learning-rate"
+        )
+    )
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

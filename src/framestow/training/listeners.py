@@ -1,4 +1,4 @@
-"""Listeners of a training run: progress display, episodes.csv, TensorBoard curves, checkpoints and warnings.
+"""Listeners of a training run: progress display, CSV tables, TensorBoard curves, checkpoints and warnings.
 
 The command line builds them; :func:`framestow.training.train` takes any number of them.
 """
@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from framestow.errors import CheckpointError
-from framestow.process_memory import resident_bytes
+from framestow.errors import CheckpointError, MissingExtraError
+from framestow.process_memory import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
+from framestow.training.checkpoint import check_loss
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
 from framestow.training.run import NUM_RECENT, Run
@@ -36,9 +40,8 @@ class Progress:
         self._run = run
         self._console = console
         self._loss: Learned | None = None
-        now = time.monotonic()
-        self._shown_at = now
-        self._marks = [(now, run.tally.agent_steps)]  # (time in s, agent steps) for the rate
+        self._shown_at = time.monotonic()
+        self._rate = Rate(run.tally.agent_steps)
         self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
         if self._live:
             self._live.start()
@@ -69,7 +72,7 @@ class Progress:
 
     def _fields(self) -> dict[str, str]:
         run, tally = self._run, self._run.tally
-        rate = self._rate()
+        rate = self._rate.update(tally.agent_steps)
         steps_left = max(0, run.settings.steps - tally.agent_steps)
         score = tally.mean_recent_score
         return {
@@ -81,16 +84,24 @@ class Progress:
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
             "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
             "process": format_bytes(resident_bytes()),
-            "time left": _duration(steps_left / rate) if rate > 0 else "-",
+            "time left": format_duration(steps_left / rate) if rate > 0 else "-",
         }
 
-    def _rate(self) -> float:
-        now, steps = time.monotonic(), self._run.tally.agent_steps
-        self._marks.append((now, steps))
+
+class Rate:
+    """Agent steps a second over about the last 10 s; ``agent_steps`` are those of the run so far."""
+
+    def __init__(self, agent_steps: int) -> None:
+        self._marks = [(time.monotonic(), agent_steps)]
+
+    def update(self, agent_steps: int) -> float:
+        """Return the rate now, after ``agent_steps``."""
+        now = time.monotonic()
+        self._marks.append((now, agent_steps))
         while len(self._marks) > 2 and now - self._marks[1][0] > RATE_WINDOW_S:
             del self._marks[0]
         then, steps_then = self._marks[0]
-        return (steps - steps_then) / max(now - then, 1e-9)
+        return (agent_steps - steps_then) / max(now - then, 1e-9)
 
 
 def _table(fields: dict[str, str]) -> Table:
@@ -102,10 +113,10 @@ def _table(fields: dict[str, str]) -> Table:
     return table
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration.
 
-    >>> [_duration(seconds) for seconds in (9, 61, 3_700, 200_000)]
+    >>> [format_duration(seconds) for seconds in (9, 61, 3_700, 200_000)]
     ['9 s', '1:01 min', '1:01 h', '2 d 7 h']
     """
     whole = round(seconds)
@@ -118,33 +129,37 @@ def _duration(seconds: float) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
 
 
-COLUMNS = ["episode", "agent_steps", "env_id", "score", "length"]
 UPDATES_BETWEEN_POINTS = 100  # reading a loss waits for the device
 SECONDS_BETWEEN_POINTS = 10.0
 
 
-class EpisodeTable:
-    """Appends a line to episodes.csv for every finished game, before the next step.
+class CsvTable:
+    """A CSV file of a run that is appended to, one line at a time.
 
-    A resumed run first removes the lines after its checkpoint, because it plays those games again. On a full disk the
-    lines stay buffered until a later write succeeds; the first failure calls ``warn``.
+    A resumed run first removes the lines after its checkpoint, and a last line that a kill cut short. On a full disk
+    the lines stay buffered until a later write succeeds; the first failure calls ``warn``.
+
+    Arguments:
+        path: The file; it is created if it does not exist.
+        columns: Names of the columns; one of them is ``agent_steps``.
+        resumed_at: Agent steps of the run so far.
+        warn: Takes a message.
     """
 
-    def __init__(self, path: Path, resumed_at: int, warn: Callable[[str], None]) -> None:
-        kept = _rows_until(path, resumed_at) if path.exists() else []
+    def __init__(self, path: Path, columns: Sequence[str], resumed_at: int, warn: Callable[[str], None]) -> None:
+        kept = [row for row in read_rows(path, columns) if int(row["agent_steps"]) <= resumed_at]
+        self.last_row = kept[-1] if kept else None  # of the file that a resumed run found
         new = path.with_name(path.name + ".new")
         with new.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([COLUMNS, *kept])
+            csv.writer(file).writerows([columns, *(row.values() for row in kept)])
         new.replace(path)
         self._file = path.open("a", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file)
         self._warn: Callable[[str], None] | None = warn
 
-    def take(self, event: Event) -> None:
-        """Write the line of a finished game."""
-        if not isinstance(event, EpisodeEnded):
-            return
-        self._writer.writerow([event.episode, event.agent_steps, event.env_id, event.score, event.length])
+    def append(self, row: Sequence[object]) -> None:
+        """Write a line; it is in the file when this returns, unless the disk is full."""
+        self._writer.writerow(row)
         try:
             self._file.flush()
         except OSError as error:
@@ -163,8 +178,171 @@ class EpisodeTable:
             self._warn = None
 
 
+def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Return the complete rows of a :class:`CsvTable` file, each by column; none if the file does not exist."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        cells = list(csv.reader(file))[1:]
+    rows = [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
+    return [row for row in rows if row["agent_steps"].isdigit()]
+
+
+COLUMNS = ["episode", "agent_steps", "env_id", "score", "length"]
+
+
+class EpisodeTable:
+    """Appends a line to episodes.csv for every finished game, before the next step.
+
+    A resumed run first removes the lines after its checkpoint, because it plays those games again.
+    """
+
+    def __init__(self, path: Path, resumed_at: int, warn: Callable[[str], None]) -> None:
+        self._table = CsvTable(path, COLUMNS, resumed_at, warn)
+
+    def take(self, event: Event) -> None:
+        """Write the line of a finished game."""
+        if isinstance(event, EpisodeEnded):
+            self._table.append([event.episode, event.agent_steps, event.env_id, event.score, event.length])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._table.close()
+
+
+PROGRESS_COLUMNS = [
+    "agent_steps",
+    "wall_s",
+    "cpu_s",
+    "updates",
+    "loss",
+    "mean_value",
+    "epsilon",
+    "steps_per_s",
+    "transitions",
+    "memory_bytes",
+    "process_bytes",
+]
+
+
+class ProgressTable:
+    """Appends a line to progress.csv about every 10 s and at the end.
+
+    =================  =======================================================================================
+    column             meaning
+    =================  =======================================================================================
+    agent_steps        of the run, all environments together
+    wall_s             seconds of training, including earlier parts of a resumed run
+    cpu_s              processor seconds, user and system, of this process and its worker processes, since the
+                       training began, including earlier parts of a resumed run
+    updates            of the agent
+    loss, mean_value   of the last update; empty before the first
+    epsilon            probability of a random action
+    steps_per_s        agent steps a second over about the last 10 s
+    transitions        in the memory
+    memory_bytes       of the memory
+    process_bytes      resident set size of this process
+    =================  =======================================================================================
+
+    ``wall_s`` and ``cpu_s`` continue from the last line before the checkpoint. So they leave out what a killed run did
+    after that line, the start of the process, and the time between two parts.
+    """
+
+    def __init__(self, run: Run, path: Path, warn: Callable[[str], None]) -> None:
+        self._run = run
+        self._table = CsvTable(path, PROGRESS_COLUMNS, run.tally.agent_steps, warn)
+        before = self._table.last_row or {"wall_s": "0", "cpu_s": "0"}
+        self._last_update: Learned | None = None
+        self._rate = Rate(run.tally.agent_steps)
+        self._row_time = time.monotonic()
+        self._wall_start = self._row_time - float(before["wall_s"])
+        self._cpu_start = processor_seconds() - float(before["cpu_s"])
+
+    def take(self, event: Event) -> None:
+        """Write a line if the last one is 10 s old."""
+        if isinstance(event, Learned):
+            self._last_update = event
+        elif isinstance(event, StepTaken) and time.monotonic() - self._row_time >= SECONDS_BETWEEN_POINTS:
+            self._append()
+
+    def close(self) -> None:
+        """Write the last line and close the file."""
+        self._append()
+        self._table.close()
+
+    def _append(self) -> None:
+        run, update, steps = self._run, self._last_update, self._run.tally.agent_steps
+        self._row_time = time.monotonic()
+        self._table.append(
+            [
+                steps,
+                f"{self._row_time - self._wall_start:.3f}",
+                f"{processor_seconds() - self._cpu_start:.3f}",
+                run.agent.num_updates,
+                "" if update is None else f"{float(update.loss):.6g}",
+                "" if update is None else f"{float(update.mean_value):.6g}",
+                f"{run.agent.epsilon(steps):.6g}",
+                f"{self._rate.update(steps):.4g}",
+                len(run.memory),
+                run.memory.nbytes,
+                resident_bytes(),
+            ]
+        )
+
+
+class PointWriter(Protocol):
+    """Where :class:`Curves` writes its points."""
+
+    def add(self, name: str, value: float, agent_steps: int) -> None:
+        """Add a point of the curve ``name``."""
+
+    def flush(self) -> None:
+        """Write all buffered points."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class WandbPoints:
+    """Writes points to a new Weights & Biases run of the project ``framestow``, named like the run folder.
+
+    A resumed run gets a further Weights & Biases run, in the same group. The curves are over ``agent_steps``.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = import_wandb().init(
+            project="framestow",
+            name=folder.resolve().name,
+            group=folder.resolve().name,
+            dir=str(folder),
+            config=dataclasses.asdict(run.settings),
+        )
+        self._run.define_metric("*", step_metric="agent_steps")
+
+    def add(self, name: str, value: float, agent_steps: int) -> None:
+        """Add a point of the curve ``name``."""
+        self._run.log({name: value, "agent_steps": agent_steps})
+
+    def flush(self) -> None:
+        """Do nothing: the library sends points in the background."""
+
+    def close(self) -> None:
+        """Send all points and finish the Weights & Biases run."""
+        self._run.finish()
+
+
+def import_wandb() -> Any:
+    """Return the module ``wandb``; raises :class:`~framestow.errors.MissingExtraError` if it is not installed."""
+    try:
+        return import_module("wandb")
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            "--wandb needs the library wandb, which is not installed; run: pip install wandb, or leave out --wandb"
+        ) from missing
+
+
 class Curves:
-    """Writes TensorBoard curves over agent steps.
+    """Writes curves over agent steps, to TensorBoard unless another ``writer`` is given.
 
     ====================================================  ==================
     curves                                                written
@@ -178,9 +356,9 @@ class Curves:
     ``warn`` and stops writing; training continues.
     """
 
-    def __init__(self, run: Run, folder: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, run: Run, folder: Path, warn: Callable[[str], None], writer: PointWriter | None = None) -> None:
         self._run = run
-        self._file: EventFile | None = EventFile(folder, run.tally.agent_steps)
+        self._file: PointWriter | None = writer or EventFile(folder, run.tally.agent_steps)
         self._warn = warn
         self._point_time = time.monotonic()
         self._point_steps = run.tally.agent_steps
@@ -227,37 +405,47 @@ class Curves:
         self._point_time, self._point_steps = now, steps
 
 
-def _rows_until(path: Path, agent_steps: int) -> list[list[str]]:
-    """Return the rows up to ``agent_steps``. A last row that a kill cut short is dropped."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))[1:]
-    return [row for row in rows if len(row) == len(COLUMNS) and row[1].isdigit() and int(row[1]) <= agent_steps]
+def last_scores(path: Path, num_games: int, agent_steps: int) -> list[float]:
+    """Return the scores of the last ``num_games`` games of an episodes.csv that ended in the first ``agent_steps``."""
+    rows = [row for row in read_rows(path, COLUMNS) if int(row["agent_steps"]) <= agent_steps]
+    return [float(row["score"]) for row in rows[-num_games:]]
 
 
 class Checkpointing:
     """Writes a checkpoint every ``checkpoint_every`` agent steps.
 
-    After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays.
+    After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays. If the loss is
+    not finite, checked every 100 updates and before each checkpoint, it raises ``DivergedError``, which ends the run.
     """
 
     def __init__(self, run: Run, checkpoints: Path, warn: Callable[[str], None]) -> None:
         self._run = run
         self._checkpoints = checkpoints
         self._warn = warn
+        self._last_update: Learned | None = None
         self._num_passed = run.tally.agent_steps // run.settings.checkpoint_every
 
     def take(self, event: Event) -> None:
         """Save the run if a multiple of ``checkpoint_every`` was passed."""
+        if isinstance(event, Learned):
+            self._last_update = event
+            if event.num_updates % UPDATES_BETWEEN_POINTS == 0:
+                self._check_loss()
         if not isinstance(event, StepTaken):
             return
         num_passed = event.agent_steps // self._run.settings.checkpoint_every
         if num_passed == self._num_passed:
             return
         self._num_passed = num_passed
+        self._check_loss()
         try:
             self._run.save(self._checkpoints)
         except CheckpointError as error:
             self._warn(f"{error}; training continues")
+
+    def _check_loss(self) -> None:
+        if self._last_update:
+            check_loss(self._last_update.loss, self._run.tally.agent_steps, self._checkpoints)
 
     def close(self) -> None:
         """Do nothing: :func:`framestow.training.train` writes the last checkpoint."""

@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from framestow.envs import finished_games, lost_episodes
-from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.checkpoint import check_loss, newest_checkpoint
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, Listener, StepTaken
 from framestow.training.run import MakeEnv, Run, make_game
 from framestow.training.run_folder import RunFolder
@@ -29,7 +29,10 @@ def training_events(run: Run) -> Iterator[Event]:
         env.step_async(actions)
 
         for _ in range(_updates_due(run)):
-            update = agent.learn(memory.sample(run.settings.batch_size))
+            batch = memory.sample(run.settings.batch_size)
+            update = agent.learn(batch)
+            if run.settings.priority_exponent:
+                memory.update_priorities(batch.index, update.priority.cpu().numpy())
             yield Learned(agent.num_updates, update.loss, update.mean_value)
 
         observations, _, terminated, truncated, infos = env.step_wait()  # stores the step in the memory
@@ -147,13 +150,19 @@ def train(
 
     Raises:
         CheckpointError: the last checkpoint could not be written.
+        DivergedError: loss or weights are not finite; they are checked before each checkpoint.
     """
+    last_update: Learned | None = None
     with contextlib.ExitStack() as closing:
         for listener in listeners:
             closing.callback(listener.close)
         for event in training_events(run):
             for listener in listeners:
                 listener.take(event)
+            if isinstance(event, Learned):
+                last_update = event
             if isinstance(event, StepTaken) and is_stop_requested():
                 break
+        if last_update:
+            check_loss(last_update.loss, run.tally.agent_steps, folder.checkpoints)
         run.save(folder.checkpoints)

@@ -104,8 +104,8 @@ def expect_from_play(
     env = make_atari(settings.game, preset=settings.preset, seed=settings.seed)
     try:
         actions = ActionSpec.from_space(env.action_space)
-        step_bytes = slot_record(settings.num_envs, actions).itemsize
-        checkpoint_bytes = trained_state_bytes((settings.stack, *spec.shape), actions.num_actions)
+        step_bytes = slot_record(settings.num_envs, actions).itemsize + settings.sampler().bytes_a_step
+        checkpoint_bytes = trained_state_bytes((settings.stack, *spec.shape), actions.num_actions, settings.agent())
         stacks = settings.num_envs * settings.stack + OUTPUT_ARRAYS * settings.batch_size * (settings.stack + 1)
         fixed_bytes = stacks * spec.nbytes
         if settings.storage == "raw":
@@ -173,6 +173,11 @@ class FreeSpace:
         """
         ram = max(available_bytes() - LEARNER_BYTES, 0)
         return cls(ram + ram_in_use, available_disk_bytes(folder) + disk_in_use)
+
+    def share(self, num_at_once: int, num_runs: int) -> FreeSpace:
+        """Return the free space of one of ``num_runs`` equal runs, of which ``num_at_once`` train at the same time."""
+        ram = max(self.ram - (num_at_once - 1) * LEARNER_BYTES, 0)
+        return FreeSpace(ram // num_at_once, self.disk // num_runs)
 
 
 def describe_expectation(expectation: MemoryExpectation, wanted: WantedMemory, space: FreeSpace) -> str:

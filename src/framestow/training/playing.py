@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from numpy.typing import NDArray
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import EpsilonGreedy, LinearSchedule
 from framestow.envs import AtariEnv, FinishedGame, Recorder, finished_games
-from framestow.envs.atari.presets import PRESETS, Preset, differing_fields
+from framestow.envs.atari.presets import PRESETS, Preset, differing_fields, find_preset
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import read_agent, saved_agent_steps
 from framestow.training.run import choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder
+from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
+from framestow.training.value_bars import beside, draw_values
 
 _READ_ATTEMPTS = 10
 
@@ -73,14 +76,25 @@ class Player:
         self._agent = DQN(shape, num_actions, settings.agent(), choose_device(device), seed)
         state, self.agent_steps = _read_newest_agent(folder, str(self._agent.device))
         self._agent.load_state_dict(state)
+        self._observations: NDArray[np.uint8] = np.zeros((env.num_envs, *shape), np.uint8)
+        self.actions: NDArray[np.int64] = np.zeros(env.num_envs, np.int64)
+        """The action of each environment in its next step."""
 
     def steps(self) -> Iterator[list[FinishedGame]]:
         """Reset and play without end; after each step yield the games that finished."""
-        observations, _ = self.env.reset()
+        self._observe(self.env.reset()[0])
         while True:
-            actions = self._policy.act(observations, 0, self._agent.choose_greedily)
-            observations, _, _, _, infos = self.env.step(actions)
+            observations, _, _, _, infos = self.env.step(self.actions)
+            self._observe(observations)
             yield finished_games(infos)
+
+    def values(self) -> NDArray[np.float32]:
+        """Return the agent's value of every action now, ``(num_envs, num_actions)``."""
+        return self._agent.values(self._observations)
+
+    def _observe(self, observations: NDArray[np.uint8]) -> None:
+        self._observations = observations
+        self.actions = self._policy.act(observations, 0, self._agent.choose_greedily)
 
     def close(self) -> None:
         """Close the environments."""
@@ -104,6 +118,52 @@ MAX_ENVS = 8  # more environments are not faster on a few cores
 
 
 @dataclasses.dataclass(frozen=True)
+class Protocol:
+    """A published way to evaluate an agent: the environment, the number of games and the random actions."""
+
+    name: str
+    source: str
+    preset: Preset
+    episodes: int
+
+    @property
+    def epsilon(self) -> float:
+        """Probability of a random action."""
+        return self.preset.evaluation_epsilon
+
+    def __str__(self) -> str:
+        preset = self.preset
+        return (
+            f"protocol {self.name} ({self.source}): {self.episodes} games of at most {preset.max_episode_frames:,} "
+            f"emulator frames, sticky actions {preset.sticky_probability:g}, up to {preset.max_noops} no-ops, "
+            f"{preset.action_set} action set, lost lives {preset.life_loss}, epsilon {self.epsilon:g}"
+        )
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("machado2018", "Machado et al. 2018", find_preset("machado2018"), 100),
+        # A lost life ends an episode in the paper's training, but not in its evaluation.
+        Protocol("nature", "Mnih et al. 2015", dataclasses.replace(find_preset("nature"), life_loss="ignored"), 30),
+    )
+}
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return the protocol of that name.
+
+    Raises:
+        InvalidSettingsError: no protocol has this name; the message gives the nearest name, or all names.
+    """
+    if name in PROTOCOLS:
+        return PROTOCOLS[name]
+    nearest = difflib.get_close_matches(name.lower(), PROTOCOLS, n=1, cutoff=0.4)
+    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, PROTOCOLS))}"
+    raise InvalidSettingsError(f"protocol is {name!r}: no protocol has this name; {way_out}")
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """Unclipped scores of whole games, and how they were played."""
 
@@ -115,6 +175,8 @@ class Evaluation:
     seed: int
     scores: tuple[float, ...]
     lengths: tuple[int, ...]  # agent steps
+    protocol: str | None = None  # name of the protocol; None for games played with other options
+    training_scores: tuple[float, ...] = ()  # of the last training games, where the protocol reports these
 
     @property
     def mean(self) -> float:
@@ -131,9 +193,23 @@ class Evaluation:
         """Standard error of the mean; ``None`` for a single game."""
         return statistics.stdev(self.scores) / len(self.scores) ** 0.5 if len(self.scores) > 1 else None
 
+    @property
+    def training_mean(self) -> float | None:
+        """Mean of ``training_scores``; ``None`` if there are none."""
+        return statistics.fmean(self.training_scores) if self.training_scores else None
+
     def write(self, path: Path) -> None:
         """Write the evaluation as JSON, and replace an older file atomically."""
-        summary = {"mean": self.mean, "median": self.median, "standard_error": self.standard_error}
+        random_score, human_score = RANDOM_AND_HUMAN.get(self.game, (None, None))
+        summary = {
+            "mean": self.mean,
+            "median": self.median,
+            "standard_error": self.standard_error,
+            "human_normalized_mean": human_normalized(self.game, self.mean),
+            "random_score": random_score,
+            "human_score": human_score,
+            "training_mean": self.training_mean,
+        }
         new = path.with_name(path.name + ".new")
         new.write_text(json.dumps({**dataclasses.asdict(self), **summary}, indent=2) + "\n", encoding="utf-8")
         new.replace(path)
@@ -178,9 +254,18 @@ def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: st
 
 
 def summarize(
-    games: list[FinishedGame], trained: Settings, played: Settings, agent_steps: int, epsilon: float
+    games: list[FinishedGame],
+    trained: Settings,
+    played: Settings,
+    agent_steps: int,
+    epsilon: float,
+    protocol: Protocol | None = None,
+    training_scores: Sequence[float] = (),
 ) -> Evaluation:
-    """Return the evaluation of ``games``, from the settings of the run and those of the environments played."""
+    """Return the evaluation of ``games``, from the settings of the run and those of the environments played.
+
+    ``training_scores`` are those of the last training games, where the protocol reports these.
+    """
     return Evaluation(
         game=trained.game,
         preset=trained.preset,
@@ -190,6 +275,8 @@ def summarize(
         seed=played.seed,
         scores=tuple(game.score for game in games),
         lengths=tuple(game.agent_steps for game in games),
+        protocol=protocol.name if protocol else None,
+        training_scores=tuple(training_scores),
     )
 
 
@@ -217,7 +304,7 @@ def preset_warning(game: str, trained: Preset, played: Preset) -> str | None:
 def _check_actions(game: str, trained: Preset, played: Preset) -> None:
     if trained.action_set == played.action_set:
         return
-    learnt, offered = _actions(game, trained), _actions(game, played)
+    learnt, offered = action_names(game, trained), action_names(game, played)
     if learnt != offered:
         fitting = [preset.name for preset in PRESETS.values() if preset.action_set == trained.action_set]
         raise IncompatibleError(
@@ -226,7 +313,8 @@ def _check_actions(game: str, trained: Preset, played: Preset) -> None:
         )
 
 
-def _actions(game: str, preset: Preset) -> list[str]:
+def action_names(game: str, preset: Preset) -> list[str]:
+    """Return the names of the actions of an Atari game in order: ``NOOP``, ``FIRE``, ``UP``, ..."""
     env = AtariEnv(game, preset)
     actions = env.action_meanings()
     env.close()
@@ -252,7 +340,12 @@ def check_video_path(path: Path) -> None:
 
 
 def record_game(
-    player: Player, path: Path, scale: int, max_steps: int | None, on_step: Callable[[int], None]
+    player: Player,
+    path: Path,
+    scale: int,
+    max_steps: int | None,
+    on_step: Callable[[int], None],
+    action_names: Sequence[str] | None = None,
 ) -> tuple[int, FinishedGame | None]:
     """Record one game as a video: one picture per agent step, at the speed of the console.
 
@@ -264,6 +357,8 @@ def record_game(
         scale: Side of the square, in pixels, that each pixel of the game becomes.
         max_steps: Maximum number of agent steps; ``None`` records the whole game.
         on_step: Called after each step with the number of agent steps.
+        action_names: Name of each action. If given, the agent's values stand right of the picture, a bar for each
+            action; the action that the agent takes next is marked.
 
     Returns:
         The number of recorded agent steps, and the game if it finished.
@@ -275,12 +370,15 @@ def record_game(
     try:
         partial.touch()  # raises an OSError with its reason, which a broken ffmpeg pipe hides
         for num_steps, games in enumerate(player.steps(), start=1):
+            game = games[0] if games else None
             picture = _enlarged(_rendered(player), scale)
+            if action_names is not None:
+                chosen = None if game else int(player.actions[0])
+                picture = beside(picture, draw_values(player.values()[0], action_names, chosen, len(picture)))
             if writer is None:
                 writer = _video_writer(partial, picture, float(player.env.metadata.get("render_fps", 15)))
             writer.send(np.ascontiguousarray(picture))
             on_step(num_steps)
-            game = games[0] if games else None
             if game or num_steps == max_steps:
                 break
         writer.close()

@@ -107,7 +107,7 @@ class Run:
             _check_vector(env, settings)
             self.memory = saved.memory if saved else _new_memory(settings, env, store)
             unless_built.callback(self._close_memory)
-            self.env = Recorder(env, self.memory)
+            self.env = Recorder(env, self.memory, reward_limit=1.0 if settings.clip_rewards else None)
             frame_shape = env.single_observation_space.shape or ()
             agent_seed = _derived_seed(settings.seed, _AGENT_SEED)
             self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
@@ -223,6 +223,7 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path |
         return ReplayMemory(
             observation_space=env.single_observation_space,
             action_space=env.single_action_space,
+            sampler=settings.sampler(),
             seed=_derived_seed(settings.seed, _MEMORY_SEED),
             label=settings.game,
             max_bytes=settings.memory_bytes,
@@ -238,6 +239,7 @@ def _memory_arguments(settings: Settings) -> dict[str, Any]:
         "stack": settings.stack,
         "stack_padding": find_preset(settings.preset).stack_padding,
         "num_envs": settings.num_envs,
+        "n_step": settings.n_step,
         "discount": settings.discount,
         "storage": settings.storage,
         "retention": settings.retention,

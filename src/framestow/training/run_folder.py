@@ -23,8 +23,10 @@ class RunFolder:
             settings.json          the settings of the run
             checkpoints/, memory/  the last checkpoint, and its transitions
             episodes.csv           one line per finished game
+            progress.csv           one line per 10 s: loss, rate, bytes, time
             events.out.tfevents.*  curves for TensorBoard
             evaluation.json, *.mp4 results of framestow evaluate and watch
+            report.html            the page of framestow report
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,6 +34,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.memory = memory_store(self.checkpoints)
         self.episodes = path / "episodes.csv"
+        self.progress = path / "progress.csv"
         self.evaluation = path / "evaluation.json"
         self._lock = path / ".lock"
         self._created: list[Path] = []  # folders that `create` made, innermost first
@@ -85,6 +88,11 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Return the folder of an existing run; raises :class:`~framestow.errors.InvalidSettingsError` otherwise."""
         if not (path / FILE_NAME).is_file():
+            if seeds := seed_runs(path):
+                raise InvalidSettingsError(
+                    f"{path} is not a run folder: it has the runs of {len(seeds)} seeds; give one of them, such as "
+                    f"{seeds[0].path}"
+                )
             raise InvalidSettingsError(f"{path} is not a run folder: it has no {FILE_NAME}; check the path")
         return cls(path)
 
@@ -101,7 +109,7 @@ class RunFolder:
 
     def remove_unfinished(self) -> None:
         """Remove unfinished and outdated files that a killed process left. Call it inside :meth:`locked`."""
-        for path in (self.path / FILE_NAME, self.episodes):
+        for path in (self.path / FILE_NAME, self.episodes, self.progress):
             self._new(path).unlink(missing_ok=True)
         remove_unfinished(self.checkpoints)
 
@@ -135,10 +143,17 @@ class RunFolder:
             yield
 
 
-def default_run_path(settings: Settings, now: datetime.datetime) -> Path:
-    """Return the default run folder: game, preset, seed, and the start time ``now``.
+def seed_runs(path: Path) -> list[RunFolder]:
+    """Return the runs in a folder of ``framestow train --seeds``, by seed; for any other folder an empty list."""
+    folders = [RunFolder(file.parent) for file in path.glob(f"seed-*/{FILE_NAME}")]
+    return sorted(folders, key=lambda folder: folder.settings().seed)
+
+
+def default_run_path(settings: Settings, now: datetime.datetime, num_seeds: int = 1) -> Path:
+    """Return the default run folder: game, preset, seed or seeds, and the start time ``now``.
 
     >>> default_run_path(Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)).as_posix()
-    'runs/Pong-machado2018-s3-20260131-174500'
+    'runs/Pong-baselines-s3-20260131-174500'
     """
-    return Path("runs") / f"{settings.game}-{settings.preset}-s{settings.seed}-{now:%Y%m%d-%H%M%S}"
+    seeds = f"s{settings.seed}" + (f"to{settings.seed + num_seeds - 1}" if num_seeds > 1 else "")
+    return Path("runs") / f"{settings.game}-{settings.preset}-{seeds}-{now:%Y%m%d-%H%M%S}"

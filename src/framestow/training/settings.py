@@ -9,16 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from framestow.agents.settings import DQNSettings, LinearSchedule
+from framestow.agents.settings import DISTRIBUTIONS, NETWORKS, OPTIMIZERS, AgentSettings, LinearSchedule
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import RETENTIONS, check_retention
+from framestow.replay.memory_settings import MAX_N_STEP
+from framestow.replay.samplers.prioritized import Prioritized
+from framestow.replay.samplers.sampler import Sampler
+from framestow.replay.samplers.uniform import Uniform
 from framestow.storage.storages import STORAGES
+from framestow.training.recipes import DEFAULT_RECIPE, RECIPES, find_recipe
 
 FILE_NAME = "settings.json"
 FORMAT = "framestow run"
 VERSION = 1
 
+DEFAULT_STEPS = 150_000
 MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
 
 
@@ -28,26 +34,44 @@ def setting(default: Any, help_line: str, may_change: bool = False) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+class _FromRecipe:
+    """The default of a setting that the recipe decides."""
+
+    def __repr__(self) -> str:
+        return "<from the recipe>"
+
+
+FROM_RECIPE: Any = _FromRecipe()
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Settings of a training run: environment, memory, agent and length.
 
-    The agent's defaults are those of CleanRL's ``dqn_atari``, unless a field names another source.
+    The recipe decides every setting that is not given and has no default of its own.
+
+    >>> Settings("Pong", recipe="rainbow-lite").n_step, Settings("Pong", recipe="rainbow-lite", n_step=1).n_step
+    (3, 1)
 
     Raises:
-        InvalidSettingsError: a value is out of its range; the message gives name, value and rule.
+        InvalidSettingsError: a value is out of its range, or two contradict one another; the message gives name,
+            value and rule.
     """
 
     game: str = setting("", "Name of the Atari game: Breakout, MsPacman, SpaceInvaders, …")
+    recipe: str = setting(
+        DEFAULT_RECIPE,
+        f"Named values for the other options: {', '.join(RECIPES)} (docs/training.md). Options given beside it win.",
+    )
     preset: str = setting(
-        "machado2018",
+        FROM_RECIPE,
         "Preset of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool.",
     )
     seed: int = setting(0, "Seed of environments, memory and agent. On the CPU the same seed gives the same run.")
-    steps: int = setting(20_000, "Agent steps of the whole run, all environments together.", may_change=True)
-    num_envs: int = setting(8, "Number of environments that step together.")
+    steps: int = setting(DEFAULT_STEPS, "Agent steps of the whole run, all environments together.", may_change=True)
+    num_envs: int = setting(FROM_RECIPE, "Number of environments that step together.")
     workers: int = setting(
-        0,
+        FROM_RECIPE,
         "Worker processes for the environments; 0 runs them in this process. A worker that dies or hangs is replaced.",
         may_change=True,
     )
@@ -61,29 +85,54 @@ class Settings:
     )
     memory_on_disk: bool = setting(False, "Store the frames in files of the run folder instead of in RAM.")
     stack: int = setting(4, "Frames per observation (Mnih et al. 2015).")
-    batch_size: int = setting(32, "Transitions per update (Mnih et al. 2015).")
-    train_every: int = setting(4, "Agent steps between two updates (Mnih et al. 2015).")
-    warmup: int = setting(1_000, "Agent steps before the first update. The default suits short runs (CleanRL: 80,000).")
-    target_every: int = setting(250, "Updates between two copies of the online network to the target network.")
-    learning_rate: float = setting(1e-4, "Learning rate of Adam.")
-    adam_epsilon: float = setting(1e-8, "Epsilon of Adam (Rainbow: 1.5e-4).")
-    discount: float = setting(0.99, "Discount factor (Mnih et al. 2015).")
-    double: bool = setting(True, "Double DQN: the online network chooses the next action (van Hasselt et al. 2016).")
+    batch_size: int = setting(FROM_RECIPE, "Transitions per update.")
+    train_every: int = setting(FROM_RECIPE, "Agent steps between two updates.")
+    warmup: int = setting(FROM_RECIPE, "Agent steps before the first update.")
+    network: str = setting(FROM_RECIPE, f"Network: {', '.join(NETWORKS)}. Frames under 36 pixels get a tiny one.")
+    distribution: str = setting(
+        FROM_RECIPE, "What the network predicts of a return: none (its mean), c51, qr or iqn (its distribution)."
+    )
+    atoms: int = setting(FROM_RECIPE, "Returns of c51, quantiles of qr and iqn.")
+    support: float = setting(FROM_RECIPE, "The returns of c51 are spread over minus to plus this number.")
+    double: bool = setting(
+        FROM_RECIPE, "Double DQN: the online network chooses the next action (van Hasselt et al. 2016)."
+    )
+    dueling: bool = setting(FROM_RECIPE, "Separate streams for value and advantage (Wang et al. 2016).")
+    noisy: bool = setting(FROM_RECIPE, "Noisy linear layers for exploration (Fortunato et al. 2018).")
+    munchausen: bool = setting(FROM_RECIPE, "Add the scaled log-policy to the reward (Vieillard et al. 2020).")
+    spectral_norm: bool = setting(FROM_RECIPE, "Normalise the residual blocks of impala (Gogianu et al. 2021).")
+    n_step: int = setting(FROM_RECIPE, "Rewards in a return before it bootstraps (Sutton 1988).")
+    priority_exponent: float = setting(
+        FROM_RECIPE, "Exponent of the priorities (alpha of Schaul et al. 2016); 0 samples uniformly."
+    )
+    priority_beta: float = setting(FROM_RECIPE, "Exponent of the importance weights (beta of Schaul et al. 2016).")
+    priority_beta_steps: int | None = setting(
+        FROM_RECIPE, "Agent steps until --priority-beta reaches 1; None keeps it constant."
+    )
+    optimizer: str = setting(FROM_RECIPE, f"Optimizer: {' or '.join(OPTIMIZERS)}.")
+    learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
+    optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
+    max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
+    target_every: int = setting(FROM_RECIPE, "Updates between two copies of the online network to the target network.")
+    discount: float = setting(FROM_RECIPE, "Discount factor of the next step's value.")
     clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 for learning (Mnih et al. 2015), but not the scores.")
-    epsilon_start: float = setting(1.0, "Probability of a random action at the start.")
-    epsilon_end: float = setting(0.01, "Probability of a random action after --epsilon-steps.")
+    epsilon_start: float = setting(FROM_RECIPE, "Probability of a random action at the start.")
+    epsilon_end: float = setting(FROM_RECIPE, "Probability of a random action after --epsilon-steps.")
     epsilon_steps: int | None = setting(
-        None, "Agent steps from --epsilon-start to --epsilon-end; None takes half of --steps, at most 250,000."
+        FROM_RECIPE, "Agent steps from --epsilon-start to --epsilon-end; None takes half of --steps, at most 250,000."
     )
     checkpoint_every: int = setting(10_000, "Agent steps between two checkpoints.", may_change=True)
     device: str = setting(
         "auto", "Device of PyTorch: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True
     )
-    threads: int = setting(0, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
+    threads: int = setting(FROM_RECIPE, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
 
     def __post_init__(self) -> None:
+        recipe = find_recipe(self.recipe)
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name)))
+            value = getattr(self, field.name)
+            value = recipe.values[field.name] if value is FROM_RECIPE else value
+            object.__setattr__(self, field.name, _checked(field.name, value))
         if self.memory_bytes is not None:
             parse_bytes(self.memory_bytes, "memory_bytes")
         with memory_errors_name_options():
@@ -95,22 +144,26 @@ class Settings:
             )
         if self.epsilon_steps is None:
             object.__setattr__(self, "epsilon_steps", min(self.steps // 2, MAX_EPSILON_STEPS))
+        self.agent()  # raises for settings that contradict one another
 
     def exploration(self) -> LinearSchedule:
         """Return the schedule of epsilon."""
         assert self.epsilon_steps is not None  # set in __post_init__
         return LinearSchedule(self.epsilon_start, self.epsilon_end, self.epsilon_steps)
 
-    def agent(self) -> DQNSettings:
+    def agent(self) -> AgentSettings:
         """Return the settings of the agent."""
-        return DQNSettings(
-            learning_rate=self.learning_rate,
-            adam_epsilon=self.adam_epsilon,
-            target_every=self.target_every,
-            double=self.double,
-            clip_rewards=self.clip_rewards,
-            exploration=self.exploration(),
-        )
+        names = [field.name for field in dataclasses.fields(AgentSettings) if field.name != "exploration"]
+        return AgentSettings(exploration=self.exploration(), **{name: getattr(self, name) for name in names})
+
+    def sampler(self) -> Sampler:
+        """Return a new sampler for the memory."""
+        if not self.priority_exponent:
+            return Uniform()
+        if self.priority_beta_steps is None:
+            return Prioritized(self.priority_exponent, self.priority_beta)
+        num_updates = max(1, self.priority_beta_steps // self.train_every)
+        return Prioritized(self.priority_exponent, self.priority_beta, final_beta=1.0, annealed_over=num_updates)
 
     def to_json(self) -> str:
         """Return the content of settings.json."""
@@ -202,7 +255,17 @@ _RULES: dict[str, _Rule] = {
     "warmup": _at_least(1),
     "target_every": _at_least(1),
     "learning_rate": _POSITIVE,
-    "adam_epsilon": _POSITIVE,
+    "optimizer_epsilon": _POSITIVE,
+    "max_grad_norm": (lambda value: value is None or 0.0 < value < float("inf"), "must be a finite number above 0"),
+    "network": _one_of(*NETWORKS),
+    "distribution": _one_of(*DISTRIBUTIONS),
+    "optimizer": _one_of(*OPTIMIZERS),
+    "atoms": _at_least(2),
+    "support": _POSITIVE,
+    "n_step": (lambda value: 1 <= value <= MAX_N_STEP, f"must be from 1 to {MAX_N_STEP}"),
+    "priority_exponent": (lambda value: 0.0 <= value <= 10.0, "must be from 0 to 10"),
+    "priority_beta": _PROBABILITY,
+    "priority_beta_steps": (lambda value: value is None or value >= 1, "must be at least 1"),
     "discount": _PROBABILITY,
     "epsilon_start": _PROBABILITY,
     "epsilon_end": _PROBABILITY,
@@ -216,6 +279,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "int": (int,),
     "int | None": (int, type(None)),
     "float": (int, float),
+    "float | None": (int, float, type(None)),
     "str": (str,),
     "str | None": (str, type(None)),
     "bool": (bool,),
@@ -231,7 +295,7 @@ def _checked(name: str, value: Any) -> Any:
         holds, rule = _RULES[name]
         if not holds(value):
             raise InvalidSettingsError(f"{name} is {value!r}: it {rule}; give another --{_flag(name)}")
-    return float(value) if declared == "float" else value
+    return float(value) if declared.startswith("float") and value is not None else value
 
 
 def _flag(name: str) -> str:

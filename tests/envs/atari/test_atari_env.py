@@ -110,9 +110,10 @@ def test_without_the_life_loss_signal_a_game_is_one_episode():
     assert "episode" in info
 
 
-def test_rewards_are_clipped_and_scores_are_not():
+@pytest.mark.parametrize("game", ["MsPacman", "Skiing"])  # Skiing has only negative rewards
+def test_rewards_are_clipped_and_scores_are_not(game):
     capped = replace(NATURE, max_episode_frames=800, max_noops=0, life_loss="ignored")
-    env = AtariEnv("MsPacman", capped, seed=0)
+    env = AtariEnv(game, capped, seed=0)
     env.reset()
     oracle = RawEmulator(env, capped.max_episode_frames)
     generator, rewards, raw_rewards, truncated = np.random.default_rng(0), [], [], False
@@ -122,9 +123,9 @@ def test_rewards_are_clipped_and_scores_are_not():
         _, reward, _, truncated, info = env.step(action)
         rewards.append(reward)
 
-    assert rewards == [min(raw, 1.0) for raw in raw_rewards]
+    assert rewards == np.clip(raw_rewards, -1.0, 1.0).tolist()
     assert info["episode"] == {"r": sum(raw_rewards), "l": 200}
-    assert info["episode"]["r"] > sum(rewards) > 0
+    assert abs(info["episode"]["r"]) > abs(sum(rewards)) > 0
 
 
 def test_a_game_is_truncated_after_eighteen_thousand_emulator_frames():

@@ -76,10 +76,12 @@ def test_baselines_plays_its_opening_again_after_an_opening_step_that_loses_a_li
     # A step of 110 frames is long enough to lose the ball of Breakout.
     env = AtariEnv("Breakout", replace(find_preset("baselines"), frame_skip=110, max_noops=1), seed=0)
     oracle = BaselinesWrappers(env.rom, frame_skip=110)
-    generator, lives_after_resets = np.random.default_rng(0), []
+    generator, lives_after_resets = np.random.default_rng(0), set()
     for _ in range(12):
+        if {5, 3, 1} <= lives_after_resets:  # lives were lost in resets of new and of running games
+            break
         frame, info = env.reset()
-        lives_after_resets.append(info["lives"])
+        lives_after_resets.add(info["lives"])
         assert np.array_equal(oracle.reset(num_noops=1), frame)
         terminated = False
         while not terminated:
@@ -89,7 +91,7 @@ def test_baselines_plays_its_opening_again_after_an_opening_step_that_loses_a_li
 
             assert np.array_equal(expected.frame, frame)
             assert (expected.reward, expected.terminated) == (reward, terminated)
-    assert {5, 3, 1} <= set(lives_after_resets)  # lives are lost in resets of new and of running games
+    assert {5, 3, 1} <= lives_after_resets
 
 
 def test_baselines_truncated_at_any_skip_position_shows_the_maximum_of_the_last_two_raw_frames_of_the_step():
@@ -109,7 +111,14 @@ def test_baselines_truncated_at_any_skip_position_shows_the_maximum_of_the_last_
     assert positions == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(
+    "game",
+    [
+        "Breakout",
+        "MsPacman",
+        *(pytest.param(game, marks=pytest.mark.exhaustive) for game in ("BankHeist", "SpaceInvaders")),
+    ],
+)
 def test_baselines_equals_stable_baselines3(game):
     wrappers = pytest.importorskip("stable_baselines3.common.atari_wrappers")
     gymnasium.register_envs(ale_py)

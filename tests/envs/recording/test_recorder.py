@@ -416,3 +416,37 @@ def test_too_few_or_too_many_actions_are_refused_before_any_environment_moves(ac
 
     assert [env.num_steps for env in recorder.env.envs] == [0, 0, 0]
     recorder.step([0, 1, 2])
+
+
+class PaysSevenOrMinusSeven(NumberedEnv):
+    """Rewards of 7 and -7 in turn, and one of 0.5."""
+
+    rewards: ClassVar = [7.0, -7.0, 0.5]
+
+    def step(self, action):
+        frame, _, terminated, truncated, infos = super().step(action)
+        self.rewards = [*self.rewards[1:], self.rewards[0]]
+        return frame, self.rewards[-1], terminated, truncated, infos
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_stored_rewards_are_clipped_one_by_one_and_returned_rewards_are_not(n_step: int) -> None:
+    env = SerialVectorEnv([lambda: PaysSevenOrMinusSeven(0, (9,), ("truncated",))])
+    memory = ReplayMemory(20, env.single_observation_space, NUM_ACTIONS, n_step=n_step, discount=0.5)
+    recorder = Recorder(env, memory, reward_limit=1.0)
+    recorder.reset()
+
+    returned = [float(recorder.step([0])[1][0]) for _ in range(6)]
+
+    stored = memory.get(memory.sampleable_indices()[:2]).reward.tolist()
+    assert returned == [7.0, -7.0, 0.5, 7.0, -7.0, 0.5]
+    assert stored == ([1.0, -1.0] if n_step == 1 else [1.0 - 0.5 + 0.125, -1.0 + 0.25 + 0.25])
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), "1"])
+def test_a_reward_limit_that_is_no_number_above_0_is_refused(limit: object) -> None:
+    env = SerialVectorEnv(numbered_envs())
+    memory = ReplayMemory(20, env.single_observation_space, NUM_ACTIONS, num_envs=3)
+
+    with pytest.raises(InvalidSettingsError, match=r"reward_limit is .*the limit of stored rewards must be above 0"):
+        Recorder(env, memory, reward_limit=limit)

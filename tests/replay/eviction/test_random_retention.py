@@ -149,6 +149,27 @@ def test_every_sampleable_transition_is_equally_likely_after_random_evictions():
     assert chi_square(counts) < chi_square_bound(len(sampleable) - 1)
 
 
+def test_each_sealed_segment_is_equally_likely_to_be_evicted():
+    memory = ObservedMemory(1000, FrameSpec((1, 1)), 4, stack=2, retention="random", seed=0)
+    frame, num_frames, evicted, ranks = np.zeros((1, 1, 1), np.uint8), 1, set(), []
+
+    def note(stream: int, first: int, before: int) -> None:
+        sealed = [
+            start for start in range(0, num_frames - (before - first) + 1, before - first) if start not in evicted
+        ]
+        ranks.append((sealed.index(first), len(sealed)))
+        evicted.add(first)
+
+    memory.observe_evictions(note)
+    memory.begin(frame)
+    for _ in range(40_000):
+        memory.append([0], [0.0], [False], [False], frame)
+        num_frames += 1
+
+    assert {num_sealed for _, num_sealed in ranks} == {17}
+    assert chi_square(np.bincount([rank for rank, _ in ranks], minlength=17)) < chi_square_bound(16)
+
+
 def test_the_same_seed_gives_the_same_evictions():
     first, same, other = (with_evictions(seed).sampleable_indices().tolist() for seed in (5, 5, 6))
 

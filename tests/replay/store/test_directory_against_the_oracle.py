@@ -37,8 +37,6 @@ class DirectoryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scratch = tempfile.TemporaryDirectory()
-        self.home, self.elsewhere = Path(self.scratch.name) / "home", Path(self.scratch.name) / "elsewhere"
         self.flushed: ListMemory | None = None
         self.kept: dict[int, ListMemory] = {}
 
@@ -55,6 +53,8 @@ class DirectoryMachine(RuleBasedStateMachine):
         seed=st.integers(0, 2**32 - 1),
     )
     def build(self, capacity, num_envs, storage, n_step, seed):
+        self.scratch = tempfile.TemporaryDirectory()  # not before: a machine that is not built is not torn down
+        self.home, self.elsewhere = Path(self.scratch.name) / "home", Path(self.scratch.name) / "elsewhere"
         self.random = np.random.default_rng(seed)
         self.arguments = {"num_envs": num_envs, "storage": storage, "flush_every": None, "directory": self.home}
         self.arguments["n_step"] = n_step

@@ -9,7 +9,7 @@ from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.timeline import StepSettings
+from framestow.replay.timelines.timeline import StepSettings, Windows
 from oracles.listed_steps import evicted
 
 FRAME = FrameSpec((1, 1))
@@ -42,7 +42,7 @@ def test_a_window_has_the_history_of_its_episode_and_the_next_frame():
     for _ in range(5):
         step(timeline)
 
-    windows = timeline.windows(np.arange(5))
+    windows = Windows(*timeline.resolve(np.arange(5), with_extras=False)[0])
 
     assert [1, 2, 3, 4, 5] == windows.last_positions.tolist()
     assert [2, 3, 4, 4, 4] == windows.counts.tolist()
@@ -56,7 +56,7 @@ def test_positions_continue_across_episodes_and_past_32_bits():
     for _ in range(6):
         step(timeline)
 
-    windows = timeline.windows(np.arange(2, 12))
+    windows = Windows(*timeline.resolve(np.arange(2, 12), with_extras=False)[0])
 
     first = 2**32 - 3
     assert [first + 2 + place // 2 for place in range(10)] == windows.last_positions.tolist()
@@ -77,7 +77,7 @@ def test_unreferenced_frames_are_never_referenced_and_are_reported_within_a_segm
             unreferenced_before[stream] = position
         timeline.begin(np.flatnonzero(~timeline.is_open))
 
-        windows = timeline.windows(np.arange(timeline.oldest, timeline.next_index))
+        windows = Windows(*timeline.resolve(np.arange(timeline.oldest, timeline.next_index), with_extras=False)[0])
         first_positions = windows.last_positions - windows.counts + 1
         for stream in (0, 1):
             needed = first_positions[windows.streams == stream]
@@ -147,4 +147,4 @@ def test_a_cut_off_episode_accepts_no_steps_until_the_next_begin():
     assert [0, 1] == timeline.sampleable_indices().tolist()
     timeline.begin(np.arange(2))
     assert [] == step(timeline)
-    assert [2, 2, 2, 2] == timeline.windows(np.arange(4)).counts.tolist()
+    assert [2, 2, 2, 2] == Windows(*timeline.resolve(np.arange(4), with_extras=False)[0]).counts.tolist()

@@ -39,7 +39,7 @@ def filled(folder: Path, num_blocks: int, *, file_bytes: int = 400) -> tuple[Blo
 
 def read_all(folder: Path, state: LogState) -> dict[BlockKey, bytes]:
     with BlockLogReader.open(folder, "frames", state) as reader:
-        assert reader.verify() == []
+        assert list(reader.damages()) == []
         return {key: reader.read(key) for key in reader}
 
 
@@ -146,7 +146,7 @@ def test_a_lost_index_is_rebuilt_from_the_headers_in_the_log(tmp_path: Path) -> 
 
     with BlockLogReader.open(tmp_path, "frames", state) as reader:
         assert blocks == {key: reader.read(key) for key in reader}
-        assert sorted(whole) == sorted(damage.file for damage in reader.verify())
+        assert sorted(whole) == sorted(damage.file for damage in list(reader.damages()))
         assert sorted(whole) == sorted(reader.repair_indices())
     assert whole == {path: path.read_bytes() for path in tmp_path.glob("*.index")}
 
@@ -167,7 +167,7 @@ def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -
         for place, damaged in damaged_versions(whole):
             path.write_bytes(damaged)
             with BlockLogReader.open(tmp_path, "frames", state) as reader:
-                damages = reader.verify()
+                damages = list(reader.damages())
                 assert {path} == {damage.file for damage in damages}
                 assert any(damage.offset - BLOCK_HEADER_BYTES <= place for damage in damages)
                 lost = {damage.key for damage in damages if damage.key}
@@ -197,7 +197,7 @@ def test_with_index_and_log_damaged_the_blocks_that_either_names_are_kept(tmp_pa
     with BlockLogReader.open(tmp_path, "frames", state) as reader:
         rest = {key: payload for key, payload in blocks.items() if key.number != 2}
         assert rest == {key: reader.read(key) for key in reader}
-        gap = reader.verify()[-1]
+        gap = list(reader.damages())[-1]
     assert (log, 32 + 2 * 82, None) == gap[:3]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError, IncompatibleError
@@ -20,6 +21,7 @@ from framestow.storage.files.manifest import (
     write_checked,
     write_manifest,
 )
+from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
 
 KIND, VERSION = "framestow test", 2
 
@@ -80,6 +82,27 @@ def test_another_version_is_not_reported_as_damage(tmp_path: Path) -> None:
 
     with pytest.raises(IncompatibleError, match="version 1 of a 'framestow test' and this framestow reads version 2"):
         read_newest_manifest(tmp_path, KIND, VERSION)
+
+
+def test_a_manifest_that_survives_a_loss_of_power_names_whole_files_only(tmp_path: Path) -> None:
+    folder, disk, random = tmp_path / "folder", JournalledDisk(), np.random.default_rng(0)
+    folder.mkdir()
+    played = PlayedDisk(folder)
+    entry = write_checked(folder / "state", b"content" * 200, disk)
+    write_manifest(folder, KIND, VERSION, {"state": entry}, generation=1, files=disk)
+
+    for number, operation in enumerate(disk.journal):
+        played.play(operation)
+        kept = []
+        for loss, survival in enumerate(SURVIVALS * 8):
+            after = tmp_path / f"after {number} {loss}"
+            after.mkdir()
+            played.lay_out(after, survival, random)
+            kept.append(generations(after))
+            for generation in kept[-1]:
+                manifest = read_manifest(after, KIND, VERSION, generation=generation)
+                assert read_checked(after, manifest["state"]) == b"content" * 200
+    assert kept == [[1]] * len(SURVIVALS * 8)  # after the last operation it is durable
 
 
 def test_a_folder_without_a_manifest_is_refused_by_name(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from framestow.training.settings import Settings
 # Every part of the loop within seconds: updates, target copies, ends of games, the memory's wrap, ten checkpoints.
 _SHORT = Settings(
     "Breakout",
+    recipe="dqn",
+    preset="machado2018",
+    double=True,
     steps=1_500,
     num_envs=1,
     memory=700,
@@ -29,6 +32,9 @@ KINDS = {
     "on disk": dataclasses.replace(_SHORT, memory_on_disk=True),
     "on disk, random retention, two environments": dataclasses.replace(
         _SHORT, memory_on_disk=True, retention="random", num_envs=2
+    ),
+    "laptop, two environments": dataclasses.replace(
+        _SHORT, recipe="laptop", network="small", distribution="qr", n_step=3, priority_exponent=0.5, num_envs=2
     ),
     "raw, a budget": dataclasses.replace(_SHORT, storage="raw", memory=1_500, memory_bytes="6 MiB"),  # of 10 in the end
 }

@@ -60,7 +60,7 @@ def _add(found: Contents, path: str, value: Any) -> None:
 
 def strangers(run: Path) -> list[str]:
     """Return every file and folder in a run folder that a run between two checkpoints does not have there."""
-    belongs = {".lock", "settings.json", "episodes.csv", "checkpoints", "memory"}
+    belongs = {".lock", "settings.json", "episodes.csv", "progress.csv", "report.html", "checkpoints", "memory"}
     found = [path for path in run.iterdir() if path.name not in belongs and not path.name.startswith("events.out")]
     checkpoints = run / "checkpoints"
     newest = newest_checkpoint(checkpoints)

@@ -19,7 +19,7 @@ namespace framestow {
 // The arguments of a timeline's native half; read by attribute from framestow/replay/timelines/timeline.py.
 struct TimelineArguments {
     nb::handle settings;  // StepSettings
-    nb::handle streams;   // StreamArrays
+    nb::handle streams;   // the Timeline, which has their arrays
 };
 
 // Borrows a writable array with that number of axes and item size, or throws an error that names it.

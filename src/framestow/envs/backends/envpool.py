@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from framestow.envs.recording.recordable import DeferredInterrupts
-from framestow.envs.vector.calls import ClosedError, one_action_each, split_options
+from framestow.envs.vector.calls import ClosedError, one_action_each, require_none_left_idle, split_options
 from framestow.envs.vector.infos import EpisodeTally
 from framestow.errors import InvalidSettingsError, InvalidStepError
 
@@ -99,11 +99,7 @@ class EnvpoolVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         if seed is not None:
             raise InvalidSettingsError(f"seed is {seed}: a pool has a fixed seed; use make_gymnasium(task, seed=...)")
         mask, _ = split_options(options, self.num_envs)
-        if self._observations is None and not mask.all():
-            idle = np.flatnonzero(~mask).tolist()
-            raise InvalidStepError(
-                f"reset_mask leaves out environments {idle}, which have no episode: reset all environments first"
-            )
+        require_none_left_idle(mask, np.full(self.num_envs, self._observations is None))
         rows = np.flatnonzero(mask).astype(np.int32)
         with self._interrupts:  # the pool must receive the results of all actions that it sent
             observations, infos = self.pool.reset(None if mask.all() else rows)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from framestow.argument_checks import real_number
 from framestow.envs.recording.recordable import (
     NO_STATE,
     NOT_IN_MEMORY,
@@ -32,7 +33,7 @@ from framestow.envs.recording.recordable import (
 from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows, StepSink, open_episodes
 from framestow.envs.vector.autoreset import find_mode
 from framestow.envs.vector.calls import ClosedError, NoStepPendingError, StepPendingError
-from framestow.envs.vector.vector_state import ReadySteps
+from framestow.envs.vector.vector_state import ReadySteps, checked_env_ids
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 
 Extras = dict[str, npt.NDArray[Any]]
@@ -198,13 +199,7 @@ class SentSteps:
             raise InvalidSettingsError(
                 f"{self._env} has no send and recv: it steps all environments at once; call step()"
             )
-        count = self._env.num_envs
-        is_number = streams.dtype.kind in "iu" and streams.ndim == 1 and len(np.unique(streams)) == len(streams) > 0
-        if not is_number or streams.min() < 0 or streams.max() >= count:
-            raise InvalidStepError(
-                f"env_ids are {streams.tolist()}: they must be different whole numbers from 0 to {count - 1}, at least "
-                "one"
-            )
+        checked_env_ids(streams, self._env.num_envs)
         self.require_none_of(streams)
 
     def send(self, actions: Any, streams: npt.NDArray[Any]) -> None:
@@ -247,6 +242,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     Args:
         env: the vector environment. The recorder owns it and closes it.
         memory: a `ReplayMemory` (or `StepSink`) with the same ``num_envs``.
+        reward_limit: clip the stored rewards to minus and plus this number (Mnih et al. 2015: 1); ``None`` for no
+            clipping. `step` returns the rewards unclipped.
         autoreset_mode: what ``env`` does when an episode ends. ``None`` reads the attribute ``env.autoreset_mode``, or
             ``env.metadata["autoreset_mode"]`` if there is no such attribute.
 
@@ -266,11 +263,16 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         env: VectorEnv[Any, Any, Any],
         memory: StepSink,
         *,
+        reward_limit: float | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         check_env(env)
         check_memory(memory)
         self.env, self.memory = env, memory
+        if reward_limit is not None:
+            rule = "the limit of stored rewards must be above 0; give None to store them unclipped"
+            reward_limit = real_number("reward_limit", reward_limit, 0, rule=rule, is_least_excluded=True)
+        self.reward_limit = reward_limit
         self.num_envs = env.num_envs
         num_envs = getattr(memory, "num_envs", self.num_envs)
         if num_envs != self.num_envs:
@@ -506,6 +508,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return self.memory.observations(), rewards, terminated, truncated, infos
 
     def _into_memory(self, rows: SteppedRows) -> dict[str, Any]:
+        if self.reward_limit is not None:
+            rows = rows._replace(rewards=np.clip(rows.rewards, -self.reward_limit, self.reward_limit))
         with self._interrupts:
             return self._record(self.memory, rows, self._has_ended)
 

@@ -40,34 +40,28 @@ class AutoresetPolicy(Protocol):
 
     def check(self, has_ended: npt.NDArray[np.bool_]) -> None:
         """Raise ``InvalidStepError`` if the mode does not allow a step now; called before any environment steps."""
+        del has_ended  # by default every step is allowed
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:
         """Step ``env``; ``has_ended`` says whether its episode ended in an earlier step."""
 
 
-class NextStep:
+class NextStep(AutoresetPolicy):
     """The step after the end of an episode only resets."""
 
     mode = AutoresetMode.NEXT_STEP
 
-    def check(self, has_ended: npt.NDArray[np.bool_]) -> None:
-        """Allow every step."""
-
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:
-        """Reset if the episode has ended, else step."""
         if has_ended:
             observation, info = env.reset()
             return StepOutcome(observation, 0.0, False, False, info)
         return step_once(env, action)
 
 
-class SameStep:
+class SameStep(AutoresetPolicy):
     """The step that ends an episode also starts the next."""
 
     mode = AutoresetMode.SAME_STEP
-
-    def check(self, has_ended: npt.NDArray[np.bool_]) -> None:
-        """Allow every step."""
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:  # noqa: ARG002
         """Step; if that ends the episode, reset and return the final observation and info in ``info``."""
@@ -80,13 +74,12 @@ class SameStep:
         return outcome._replace(observation=observation, info={**info, **final})
 
 
-class Disabled:
+class Disabled(AutoresetPolicy):
     """Only the caller resets."""
 
     mode = AutoresetMode.DISABLED
 
     def check(self, has_ended: npt.NDArray[np.bool_]) -> None:
-        """Raise ``InvalidStepError`` while an environment needs a reset."""
         if has_ended.any():
             raise InvalidStepError(
                 f"environments {np.flatnonzero(has_ended).tolist()} have ended: with autoreset disabled they need a "
@@ -94,7 +87,6 @@ class Disabled:
             )
 
     def step(self, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:  # noqa: ARG002
-        """Step ``env``."""
         return step_once(env, action)
 
 

@@ -15,6 +15,7 @@ from framestow.envs.vector.plain_values import (
     MISSING,
     PYTHON_KINDS,
     Described,
+    Kind,
     PlainObjectKind,
     StateReader,
     StateWriter,
@@ -27,13 +28,12 @@ from framestow.envs.vector.plain_values import (
 from framestow.errors import IncompatibleError
 
 
-class SpaceKind:
+class SpaceKind(Kind):
     """Spaces; their only state is the random generator of ``sample``."""
 
     name, is_shared = "space", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is a space, of a user's class too."""
         return isinstance(value, gymnasium.Space)
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
@@ -63,13 +63,12 @@ def _spaces_in(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
                 yield from _spaces_in(each)
 
 
-class EmulatorKind:
+class EmulatorKind(Kind):
     """ale-py emulators whose saved state is complete."""
 
     name, is_shared = "emulator", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is an ``ALEInterface``."""
         return _is_emulator(value)
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
@@ -86,7 +85,6 @@ class EmulatorKind:
         return {"game": game, "state": value.cloneState(include_rng=True).serialize()}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Return ``present``, and defer restoring its state."""
         if not _is_emulator(present) or _game_of(present) != described["game"]:
             raise incompatible(place, f"it was an emulator of {described['game']}")
         try:

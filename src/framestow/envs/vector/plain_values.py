@@ -161,7 +161,7 @@ _BIT_GENERATORS = (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.r
 _CONSTANTS = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
 
 
-class SequenceKind:
+class SequenceKind(Kind):
     """Lists, tuples and deques."""
 
     name, is_shared = "sequence", True
@@ -172,13 +172,11 @@ class SequenceKind:
         return type(value) in self._types
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
-        """Describe the items, and the ``maxlen`` of a deque."""
         items = [reader.read(item, f"{place}[{number}]") for number, item in enumerate(value)]
         described: Described = {"type": type(value).__name__, "items": items}
         return {**described, "maxlen": value.maxlen} if isinstance(value, deque) else described
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Make a new sequence."""
         is_indexed = type(present) in self._types
         holder: Any = deque(maxlen=described["maxlen"]) if described["type"] == "deque" else []
         if described["type"] != "tuple":
@@ -189,22 +187,19 @@ class SequenceKind:
         return tuple(holder) if described["type"] == "tuple" else holder
 
 
-class DictKind:
+class DictKind(Kind):
     """Dictionaries, in their order."""
 
     name, is_shared = "dictionary", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is exactly a ``dict``."""
         return type(value) is dict
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
-        """Describe keys and values."""
         keys = [reader.read(key, f"a key of {place}") for key in value]
         return {"keys": keys, "values": [reader.read(each, f"{place}[{key!r}]") for key, each in value.items()]}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Make a new dictionary."""
         dictionary: dict[Any, Any] = {}
         writer.register(dictionary)
         keys = [writer.write(key, MISSING, f"a key of {place}") for key in described["keys"]]
@@ -214,13 +209,12 @@ class DictKind:
         return dictionary
 
 
-class ScalarKind:
+class ScalarKind(Kind):
     """NumPy scalars, with their dtype."""
 
     name, is_shared = "scalar", False
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is a NumPy scalar."""
         return isinstance(value, np.generic) and not value.dtype.hasobject
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
@@ -230,21 +224,18 @@ class ScalarKind:
         return {"dtype": None, "value": np.array(value)}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:  # noqa: ARG002
-        """Make the scalar."""
         return np.array(described["value"], described["dtype"])[()]
 
 
-class ArrayKind:
+class ArrayKind(Kind):
     """Arrays that own their memory, or whose memory no other array of the environment shares."""
 
     name, is_shared = "array", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is exactly a ``numpy.ndarray``."""
         return type(value) is np.ndarray
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
-        """Copy the array; describe Python objects in it one by one."""
         owner = value
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
@@ -259,7 +250,6 @@ class ArrayKind:
         return {"items": items, "shape": value.shape, "is_writeable": value.flags.writeable}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:  # noqa: ARG002
-        """Make a new array."""
         if "items" in described:
             array = np.full(tuple(described["shape"]), None, object)
             writer.register(array)
@@ -271,17 +261,15 @@ class ArrayKind:
         return array
 
 
-class GeneratorKind:
+class GeneratorKind(Kind):
     """NumPy generators, with the seed sequence of their ``spawn``."""
 
     name, is_shared = "generator", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is a generator over one of NumPy's bit generators."""
         return type(value) is np.random.Generator and type(value.bit_generator) in _BIT_GENERATORS
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
-        """Describe the bit generator and its seed sequence."""
         seed = getattr(value.bit_generator, "seed_seq", None)
         if type(seed) is not np.random.SeedSequence:
             return {"bits": dict(value.bit_generator.state), "seed": None}
@@ -289,31 +277,27 @@ class GeneratorKind:
         return {"bits": dict(value.bit_generator.state), "seed": {name: getattr(seed, name) for name in names}}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:  # noqa: ARG002
-        """Make a new generator."""
         bits = {kind.__name__: kind for kind in _BIT_GENERATORS}[described["bits"]["bit_generator"]]
         source = bits() if described["seed"] is None else bits(np.random.SeedSequence(**described["seed"]))
         source.state = described["bits"]
         return np.random.Generator(source)
 
 
-class OlderGeneratorKind:
+class OlderGeneratorKind(Kind):
     """``random.Random`` and ``numpy.random.RandomState``."""
 
     name, is_shared = "older generator", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is exactly one of these types."""
         return type(value) in (random.Random, np.random.RandomState)
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
-        """Describe the state of the Mersenne twister."""
         if isinstance(value, random.Random):
             version, words, gauss = value.getstate()
             return {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}
         return {"numpys": value.get_state(legacy=False)}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:  # noqa: ARG002
-        """Make a new generator."""
         if "numpys" in described:
             numpys = np.random.RandomState()
             numpys.set_state(described["numpys"])
@@ -323,7 +307,7 @@ class OlderGeneratorKind:
         return pythons
 
 
-class EnumMemberKind:
+class EnumMemberKind(Kind):
     """Members of enumerations."""
 
     name, is_shared = "member", False
@@ -333,18 +317,16 @@ class EnumMemberKind:
         return isinstance(value, enum.Enum) and type(value).__members__.get(value.name) is value
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
-        """Describe class and name."""
         return {"class": path_of(type(value)), "member": value.name}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:  # noqa: ARG002
-        """Find the member."""
         found = find_class(described["class"])
         if not isinstance(found, enum.EnumMeta) or described["member"] not in found.__members__:
             raise incompatible(place, f"there is no {described['class']}.{described['member']}")
         return found.__members__[described["member"]]
 
 
-class ConstantKind:
+class ConstantKind(Kind):
     """Classes, modules and compiled functions; they are not written but must be the same by name."""
 
     name, is_shared = "constant", False
@@ -354,7 +336,6 @@ class ConstantKind:
         return _constant_name(value) is not None
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:  # noqa: ARG002
-        """Describe its name."""
         return {"called": _constant_name(value)}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:  # noqa: ARG002
@@ -373,17 +354,15 @@ def _constant_name(value: Any) -> str | None:
     return str(value.__name__) if isinstance(value, _CONSTANTS) and not is_method else None
 
 
-class FunctionKind:
+class FunctionKind(Kind):
     """Python functions, with the values of their closure."""
 
     name, is_shared = "function", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is a Python function."""
         return type(value) is types.FunctionType
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
-        """Describe its name and its closure."""
         closed_over = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         cells = {name: reader.read(_content(cell, place), f"{name} in {place}") for name, cell in closed_over}
         for name, content in _defaults(value, place, reader).items():
@@ -392,7 +371,6 @@ class FunctionKind:
         return {"called": path_of(value), "cells": cells}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Return ``present`` with the described values in its closure."""
         cells = described["cells"]
         if type(present) is not types.FunctionType or path_of(present) != described["called"]:
             raise incompatible(place, f"it was the function {described['called']} and is {present!r}")
@@ -426,21 +404,18 @@ def _defaults(function: types.FunctionType, place: str, reader: StateReader) -> 
     return {name: reader.read(value, f"{name} of {place}") for name, value in values.items()}
 
 
-class MethodKind:
+class MethodKind(Kind):
     """Bound methods of values that can be read."""
 
     name, is_shared = "method", True
 
     def has(self, value: Any, reader: StateReader) -> bool:  # noqa: ARG002
-        """Return whether it is a method written in Python."""
         return type(value) is types.MethodType
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
-        """Describe its name and its owner."""
         return {"called": value.__name__, "owner": reader.read(value.__self__, f"the owner of {place}")}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Bind the method to the described owner."""
         current = present.__self__ if type(present) is types.MethodType else MISSING
         method = getattr(writer.write(described["owner"], current, f"the owner of {place}"), described["called"], None)
         if type(method) is not types.MethodType:
@@ -448,7 +423,7 @@ class MethodKind:
         return method
 
 
-class PlainObjectKind:
+class PlainObjectKind(Kind):
     """Objects of the environment's own packages that consist of their attributes."""
 
     name, is_shared = "object", True
@@ -458,12 +433,10 @@ class PlainObjectKind:
         return _is_plain_class(type(value), reader.packages)
 
     def read(self, value: Any, place: str, reader: StateReader) -> Described:
-        """Describe the attributes."""
         attributes = {name: reader.read(each, f"{place}.{name}") for name, each in vars(value).items()}
         return {"class": path_of(type(value)), "attributes": attributes}
 
     def write(self, described: Described, present: Any, place: str, writer: StateWriter) -> Any:
-        """Make a new object without calling ``__init__``."""
         kind = find_class(described["class"])
         if kind is None or not _is_plain_class(kind, writer.packages):
             raise incompatible(place, f"its class {described['class']} is not among the environment's")

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.argument_checks import real_number, whole_number
+from framestow.argument_checks import whole_number
 from framestow.envs.vector.calls import EnvSpaces, batched_spaces, check_equal_spaces
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, shared_nbytes
 from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickled
@@ -72,8 +72,6 @@ class WorkerPool:
         daemon: bool,
     ) -> None:
         self.num_envs = len(env_fns)
-        if not env_fns:
-            check_equal_spaces([])
         context = multiprocessing.get_context(checked_start_method(start_method))
         split = np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
         self.step_timeout_s = step_timeout_s
@@ -278,18 +276,6 @@ def failure_as_error(failure: EnvFailure, way_out: str) -> EnvironmentFailedErro
 def failure_of(request: Request) -> EnvFailure:
     """Return the failure in the answer of a request."""
     return EnvFailure(*pickle.loads(request.answer or b""))
-
-
-def check_on_worker_lost(on_worker_lost: str) -> None:
-    """Raise ``InvalidSettingsError`` unless ``on_worker_lost`` is ``"raise"`` or ``"restart"``."""
-    if on_worker_lost not in ("raise", "restart"):
-        raise InvalidSettingsError(f"on_worker_lost is {on_worker_lost!r}: it must be 'raise' or 'restart'")
-
-
-def check_step_timeout(step_timeout: object) -> None:
-    """Raise ``InvalidSettingsError`` unless ``step_timeout`` is a number of seconds."""
-    rule = "it must be a number of seconds above 0; math.inf for no limit"
-    real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
 
 
 def checked_start_method(start_method: str | None) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from framestow.argument_checks import checked_seed
+from framestow.argument_checks import checked_seed, one_of, real_number
 from framestow.envs.seeding import seed_of_each
 from framestow.envs.vector.autoreset import POLICIES, find_mode
 from framestow.envs.vector.calls import (
@@ -33,13 +33,7 @@ from framestow.envs.vector.vector_state import (
     restart_stateless_envs,
     vector_state,
 )
-from framestow.envs.workers.pool import (
-    OnWorkerLost,
-    WorkerPool,
-    check_on_worker_lost,
-    check_step_timeout,
-    failure_as_error,
-)
+from framestow.envs.workers.pool import OnWorkerLost, WorkerPool, failure_as_error
 from framestow.envs.workers.stepping import Infos, Stepping
 from framestow.envs.workers.wire import Command, EnvFactory, pickled
 from framestow.envs.workers.worker import Request
@@ -117,8 +111,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
         self._pending_seed = checked_seed(seed)
-        check_step_timeout(step_timeout)
-        check_on_worker_lost(on_worker_lost)
+        rule = "it must be a number of seconds above 0; math.inf for no limit"
+        real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
+        one_of("on_worker_lost", on_worker_lost, get_args(OnWorkerLost))
         self._pool = WorkerPool(
             checked_factories(env_fns),
             mode,

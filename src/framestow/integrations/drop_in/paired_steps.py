@@ -106,7 +106,7 @@ class StackedFeed:
         self._newest: Arrays = [leaf.frame.empty(memory.num_envs) for leaf in layout.leaves]
         """Each stream's newest observation, valid where ``_is_known``."""
         self._is_known = np.zeros(memory.num_envs, bool)
-        self.episode_rows = np.full(memory.num_envs, first_row, np.int64)
+        self.episode_rows: npt.NDArray[np.int64] = np.full(memory.num_envs, first_row, np.int64)
         """First row of each stream's newest episode."""
         self._shows_next_episode: npt.NDArray[np.uint8] | None = None
         """One bit per step of the memory: 1 if its next observation starts the next episode. ``None`` if all are 0."""

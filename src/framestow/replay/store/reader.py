@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.closing import Closing
 from framestow.errors import DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.store.format import (
@@ -64,7 +64,7 @@ class BlockSource(Protocol):
 _EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
-class StoredMemory:
+class StoredMemory(Closing):
     """One generation of a store: its small state in RAM, and its log files open.
 
     A concurrent writer may remove open files; they stay readable. Reading writes nothing and takes no lock. Close it
@@ -154,12 +154,6 @@ class StoredMemory:
         """Close the files. Closing again does nothing."""
         self.frames.close()
         self.steps.close()
-
-    def __enter__(self) -> StoredMemory:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _read_steps(self, parts: MemoryParts, key: StepKey) -> bytes | None:
         try:

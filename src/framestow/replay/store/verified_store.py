@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.closing import Closing
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import slot_record
@@ -67,7 +67,7 @@ class Finding(NamedTuple):
         return message.rpartition("; ")[0] or message
 
 
-class VerifiedStore:
+class VerifiedStore(Closing):
     """All findings of a store, and the generations that a repair can keep. Close it after use.
 
     ``manifests`` are the intact manifests of generations that stay, oldest first. ``generations`` are those of them
@@ -128,12 +128,6 @@ class VerifiedStore:
         for views in self._views.values():
             for view in views.values():
                 view.close()
-
-    def __enter__(self) -> VerifiedStore:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _read_manifests(self) -> list[Manifest]:
         """Return the newest intact manifest and the older ones that it keeps. Ignore leftovers of a crash."""

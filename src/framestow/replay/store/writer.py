@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.closing import Closing
 from framestow.errors import FramestowError
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
@@ -50,7 +50,7 @@ MAX_ROUNDS = 16  # a memory that seals blocks faster than the disk writes waits 
 Numbers = npt.NDArray[np.int64]  # of sealed blocks of one stream, ascending
 
 
-class StoreWriter:
+class StoreWriter(Closing):
     """The one writer of a folder, which stays locked until ``close``.
 
     ``commit`` writes the data that the store lacks, in three phases. The memory waits only for copies of small pieces::
@@ -180,12 +180,6 @@ class StoreWriter:
             log.close()
         self._logs = None
         self._lock.close()
-
-    def __enter__(self) -> StoreWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _check_exists(self, generation: int) -> None:
         if generation not in self.generations:

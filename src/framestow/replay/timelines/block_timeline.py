@@ -18,7 +18,7 @@ from framestow.replay.timelines.timeline import (
     ReadSteps,
     StepKey,
     StepSettings,
-    StreamArrays,
+    Timeline,
     check_starts,
     check_windows,
     restore_starts,
@@ -35,7 +35,7 @@ MAX_SLOT_RANGES = 1024  # times the number of blocks: a damaged store must not m
 BLOCK_FIELDS = ("numbers", "streams", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
 
 
-class BlockTimeline(StepBlocks, StreamArrays):
+class BlockTimeline(StepBlocks, Timeline):
     """Up to ``capacity`` transitions over all streams; a full memory evicts a random segment.
 
     A *block* has the transitions that start in one segment of frames, and is evicted together with it. Blocks are
@@ -51,7 +51,7 @@ class BlockTimeline(StepBlocks, StreamArrays):
     """
 
     def __init__(self, steps: StepSettings, retention: RandomRetention) -> None:
-        StreamArrays.__init__(self, steps.num_streams)
+        Timeline.__init__(self, steps.num_streams)
         self.capacity, self.stack, self.segment_frames = steps.capacity, steps.stack, steps.segment_frames
         self.retention = retention
         self._record = steps.record
@@ -70,11 +70,9 @@ class BlockTimeline(StepBlocks, StreamArrays):
         return self.unreferenced_frames
 
     def sampleable_runs(self) -> Indices:
-        """Return all sampleable indices as runs: first index and length of each."""
         return runs_of(self.sampleable_indices())
 
     def check(self) -> None:
-        """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
         _, streams, segments, num_steps, are_sealed = self.blocks()
         num_counted = len(self) + len(self.lost_indices()) + len(self.pending)
         if num_steps.sum() != self.num_steps or num_counted != self.num_steps:
@@ -148,7 +146,6 @@ class BlockTimeline(StepBlocks, StreamArrays):
         }
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        """Restore what ``state`` returned and the sealed blocks, as ``Timeline.restore`` describes."""
         slots = slots_from_arrays(arrays, self._record, self.num_streams)
         self._check_blocks(arrays, len(slots))
         restore_streams(self, arrays)

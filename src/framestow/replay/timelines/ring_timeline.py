@@ -20,8 +20,7 @@ from framestow.replay.timelines.timeline import (
     ReadSteps,
     StepKey,
     StepSettings,
-    StreamArrays,
-    Windows,
+    Timeline,
     check_starts,
     check_windows,
     restore_starts,
@@ -90,7 +89,7 @@ class SlotPages:
 STEPS_PER_BLOCK = 1024  # of a store: 12 KB with Discrete actions
 
 
-class RingTimeline(StepRing, StreamArrays):
+class RingTimeline(StepRing, Timeline):
     """The newest ``capacity`` transitions over all streams.
 
     Transitions are numbered in the order of appending: this number is the *index*, and ``index % capacity`` the *slot*.
@@ -103,7 +102,7 @@ class RingTimeline(StepRing, StreamArrays):
     """
 
     def __init__(self, steps: StepSettings, releases_pages: bool = False) -> None:
-        StreamArrays.__init__(self, steps.num_streams)
+        Timeline.__init__(self, steps.num_streams)
         self.capacity, self.stack = steps.capacity, steps.stack
         self._pages = SlotPages(steps.capacity, steps.record) if releases_pages else None
         self._slots = np.zeros(steps.capacity, steps.record) if self._pages is None else self._pages.slots
@@ -124,22 +123,15 @@ class RingTimeline(StepRing, StreamArrays):
         return unreferenced_frames
 
     def sampleable_indices(self) -> Indices:
-        """Return all sampleable indices, oldest first."""
         unsampleable, span = np.concatenate([self.lost, self.pending]), np.arange(self.oldest, self.next_index)
         return np.delete(span, unsampleable - self.oldest) if unsampleable.size else span
 
     def sampleable_runs(self) -> Indices:
-        """Return all sampleable indices as runs: first index and length of each."""
         unsampleable = np.union1d(self.lost, self.pending)
         starts, stops = np.append(self.oldest, unsampleable + 1), np.append(unsampleable, self.next_index)
         return np.stack([starts, stops - starts], axis=1)[stops > starts]
 
-    def windows(self, indices: Indices) -> Windows:
-        """Return the windows of the sampleable transitions ``indices``, as ``resolve`` does."""
-        return Windows(*self.resolve(indices, with_extras=False)[0])
-
     def check(self) -> None:
-        """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
         oldest, next_index, lost = self.oldest, self.next_index, self.lost
         if not 0 <= oldest <= next_index or next_index - oldest > self.capacity:
             raise AssertionError(f"{oldest=} {next_index=} do not span 0 to {self.capacity} transitions")
@@ -154,7 +146,6 @@ class RingTimeline(StepRing, StreamArrays):
         return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in all_lost]
 
     def step_block(self, key: StepKey) -> bytes:
-        """Return the slots of a sealed block as bytes; ``IndexError`` for another block."""
         if key[1] not in _numbers_within(self.oldest, self.next_index):
             raise IndexError(
                 f"block {key[1]} of steps is not sealed: transitions {self.oldest} to {self.next_index - 1} are "
@@ -180,7 +171,6 @@ class RingTimeline(StepRing, StreamArrays):
         }
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        """Restore what ``state`` returned and the sealed blocks, as ``Timeline.restore`` describes."""
         oldest, next_index = (int(index) for index in arrays["timeline.span"])
         numbers = range(*arrays["timeline.blocks"].tolist())
         lost = arrays["timeline.lost"]

@@ -1,14 +1,15 @@
 """Define ``Timeline``, the interface of the stored steps, and what its implementations share.
 
 A timeline knows actions, rewards, flags and the positions of frames; the storage has the frames themselves. Below the
-protocol follow invariant checks for tests, and the conversion of slots, streams and episode starts to saved arrays.
+class follow invariant checks for tests, and the conversion of slots, streams and episode starts to saved arrays.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,12 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.samplers.sampler import WatchedSlots
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
+
+if TYPE_CHECKING:
+    from framestow._core._native import _Steps  # describes the methods of the native classes
+else:
+    _Steps = object  # implementations derive from StepRing or StepBlocks first
 
 
 @dataclass(frozen=True)
@@ -62,22 +67,6 @@ class StepSettings:
         return slot_record(self.num_streams, self.action, self.extras)
 
 
-class StreamArrays:
-    """State of each stream, as arrays with one entry per stream that Python and native code share."""
-
-    def __init__(self, num_streams: int) -> None:
-        self.all_streams = np.arange(num_streams, dtype=np.int32)
-        self.newest_positions = np.full(num_streams, -1, np.int64)
-        self.episode_starts = np.zeros(num_streams, np.int64)
-        self.unreadable_before = np.zeros(num_streams, np.int64)
-        self.is_open = np.zeros(num_streams, np.bool_)
-
-    @property
-    def num_streams(self) -> int:
-        """Number of streams."""
-        return len(self.is_open)
-
-
 Indices = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -88,9 +77,6 @@ FrameRange = tuple[int, int, int]  # stream, first position, position after the 
 MOST_SLOTS_CHECKED = 2**20  # larger timelines are not checked slot by slot
 
 STREAM_FIELDS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # one entry per stream
-Runs = tuple[  # streams, first positions, lengths in steps, is whole, is open, positions where the episodes begin
-    Indices, Indices, Indices, npt.NDArray[np.bool_], npt.NDArray[np.bool_], Indices
-]
 
 
 class Windows(NamedTuple):
@@ -111,7 +97,7 @@ StepFields = tuple[  # actions, rewards, discounts, terminated, truncated, extra
 ]
 
 
-class Timeline(WatchedSlots, Protocol):
+class Timeline(_Steps):
     """The stored steps of all streams: actions, rewards, flags, extras, and the positions of their frames.
 
     Every transition has an *index* that is never reused. Every frame has a *position*: its number within its stream.
@@ -137,164 +123,63 @@ class Timeline(WatchedSlots, Protocol):
     ``state`` returns the rest, which is small and is written with every commit.
     """
 
-    all_streams: npt.NDArray[np.int32]
-    newest_positions: Indices
-    """Position of each stream's newest frame; -1 before the first."""
-    episode_starts: Indices
-    """Position of the first frame of each stream's newest episode."""
-    is_open: npt.NDArray[np.bool_]
-    """Whether each stream's newest episode is open."""
-    unreadable_before: Indices
-    """Position of each stream below which frames may be lost."""
+    def __init__(self, num_streams: int) -> None:
+        # Arrays with one entry per stream, which Python and native code share.
+        self.all_streams = np.arange(num_streams, dtype=np.int32)
+        self.newest_positions = np.full(num_streams, -1, np.int64)
+        """Position of each stream's newest frame; -1 before the first."""
+        self.episode_starts = np.zeros(num_streams, np.int64)
+        """Position of the first frame of each stream's newest episode."""
+        self.is_open = np.zeros(num_streams, np.bool_)
+        """Whether each stream's newest episode is open."""
+        self.unreadable_before = np.zeros(num_streams, np.int64)
+        """Position of each stream below which frames may be lost."""
 
     @property
     def num_streams(self) -> int:
         """Number of streams."""
+        return len(self.is_open)
 
     @property
+    @abstractmethod
     def nbytes(self) -> int:
         """Bytes of the steps."""
 
-    def begin(self, streams: npt.NDArray[np.integer[Any]]) -> bool:
-        """Start an episode on each of ``streams``, and cut off open ones; return False for unknown streams."""
-
-    def stage(
-        self,
-        streams: Any,
-        actions: Any,
-        rewards: Any,
-        terminated: Any,
-        truncated: Any,
-        frames: Any,
-        extras: Any = None,
-    ) -> bool:
-        """Check one step of each of ``streams`` (None: all) and stage it for ``append_staged``.
-
-        ``extras`` is a dict of arrays, or None. Returns False, and stages nothing, if the step breaks a rule or has a
-        form that only the slower Python checks understand.
-        """
-
+    @abstractmethod
     def evict_for_staged(self) -> list[FrameRange]:
         """Evict transitions, as the retention says, until the staged step fits; return ``unreferenced_frames``."""
 
-    def append_staged(self) -> None:
-        """Store the staged step."""
-
+    @abstractmethod
     def evict_next(self) -> list[FrameRange]:
         """Evict transitions, as the retention says, until at least one sealed segment is unreferenced.
 
         Returns ``unreferenced_frames``. Evicts nothing if no segment can become unreferenced.
         """
 
-    @property
-    def unreferenced_frames(self) -> list[FrameRange]:
-        """Ranges of frames that no transition references, since the last ``clear_unreferenced_frames``.
+    @abstractmethod
+    def sampleable_indices(self) -> Indices:
+        """Return all sampleable indices, ascending."""
 
-        Clear them after the storage has evicted them. After a Ctrl-C in between, the next eviction repeats them.
-        """
+    @abstractmethod
+    def sampleable_runs(self) -> Indices:
+        """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
 
-    def clear_unreferenced_frames(self) -> None:
-        """Empty ``unreferenced_frames``."""
-
-    def resolve(
-        self, indices: Indices, with_extras: bool = True
-    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], StepFields]:
-        """Return the windows of sampleable transitions and their other fields, as new arrays.
-
-        A window is (stream, last position, count). With ``n_step`` 1 each transition has one window of ``stack + 1``
-        frames that ends with the next observation's frame; ``count`` excludes padding. Otherwise each has two windows
-        of ``stack`` frames: first come all observations, then all next observations.
-
-        Integer actions are returned as int64. Extras may be large; ``with_extras=False`` leaves them out. Raises
-        ``IndexError`` for an index that is not sampleable.
-        """
-
-    def resolve_steps(
-        self, indices: Indices, with_extras: bool = True
-    ) -> tuple[tuple[npt.NDArray[np.int32], Indices, npt.NDArray[np.int32]], StepFields]:
-        """Return what ``resolve`` returns for an ``n_step`` of 1; pending transitions are allowed."""
-
-    @property
-    def n_step(self) -> int:
-        """Number of rewards in a transition's return, unless its episode ends before."""
-
-    @property
-    def pending(self) -> Indices:
-        """Indices of the pending transitions, ascending."""
-
-    def sampleable_after(self, after: int, count: int) -> Indices:
-        """Return up to ``count`` sampleable indices above ``after``, ascending."""
-
-    def follow(self, indices: Indices, length: int, crosses: bool = False) -> tuple[Indices, npt.NDArray[np.bool_]]:
-        """Return the indices ``(B, length)`` of the steps from each of ``indices`` on, and a mask of episode starts.
-
-        Indices after the end of the episode, or from the first unreadable step on, are -1. With ``crosses`` a sequence
-        continues into the stream's next episode, but not past an unreadable step.
-        """
-
-    def aligned_starts(self, indices: Indices, stride: int, exact: bool = False) -> Indices:
-        """Return, for each step, the last step at or before it whose number in its episode is a multiple of ``stride``.
-
-        If a step in between is not readable, return the first readable step after it, or -1 with ``exact``.
-        """
-
-    def find_steps(self, streams: Indices, positions: Indices) -> Indices:
-        """Return the indices of the steps that start at these positions; -1 where no readable step starts."""
-
-    def places(self, indices: Indices) -> tuple[Indices, Indices]:
-        """Return the streams and first positions of steps; -1 for an unreadable step."""
-
-    def episode_spans(self, indices: Indices) -> tuple[Indices, Indices, Indices, Indices]:
-        """Return streams and first positions of steps, and the first and newest position of their episodes.
-
-        The first frame may be evicted already. Raises ``IndexError`` for an unreadable step.
-        """
-
-    def returns_to_go(self, indices: Indices, discount: float) -> npt.NDArray[np.float64]:
-        """Return, for each step, the discounted sum of rewards to the end of its episode, or to its newest step.
-
-        NaN if a later step of the episode is not readable.
-        """
-
-    def readable_runs(self) -> Runs:
-        """Return the longest runs of readable steps within episodes.
-
-        Each run has its stream, first position, length, whether it is a whole ended episode, whether it is open, and
-        the position where its episode begins (0 if unknown). Takes O(episodes), or O(transitions) with lost steps or
-        random retention.
-        """
-
-    def starts(self) -> tuple[Indices, Indices]:
-        """Return the number of known episodes per stream, and their first positions, stream by stream."""
-
-    def restore_starts(self, counts: Indices, positions: Indices) -> None:
-        """Set what ``starts`` returned, after everything else is restored."""
-
-    def rebuild_starts(self) -> None:
-        """Derive from the steps where episodes begin, after everything else is restored."""
-
-    def lose(self, stream: int, first: int, before: int) -> int:
-        """Mark as lost all transitions that reference frames ``first`` to ``before`` (excluded) of ``stream``.
-
-        For damaged frames. Later transitions that reference them become lost as well. Returns how many of the lost
-        transitions were sampleable.
-        """
-
-    def close_episodes(self) -> None:
-        """Cut off every open episode; its transitions stay stored."""
-
+    @abstractmethod
     def sealed_steps(self) -> list[StepKey]:
         """Return the keys of all sealed blocks."""
 
+    @abstractmethod
     def step_block(self, key: StepKey) -> bytes:
         """Return the slots of a sealed block as bytes; raise ``IndexError`` for a block that is not sealed."""
 
+    @abstractmethod
     def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
         """Return, as arrays, everything that is in no sealed block.
 
         ``stored``: keys of the sealed blocks that the store has. If it lacks some, their steps are included.
         """
 
+    @abstractmethod
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
         """Restore what ``state`` returned and the blocks sealed then, into a new timeline of the same settings.
 
@@ -302,6 +187,7 @@ class Timeline(WatchedSlots, Protocol):
         ``DamagedDataError`` for arrays that ``state`` cannot have returned.
         """
 
+    @abstractmethod
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the timeline contradicts itself."""
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
+from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.storage.files.block_format import (
     BLOCK_HEADER_BYTES,
@@ -69,7 +69,7 @@ class LogFile:
         return self.end.bytes + self.end.index_bytes
 
 
-class BlockLogWriter:
+class BlockLogWriter(Closing):
     """Appends blocks, drops unneeded ones, and removes files; for one thread at a time.
 
     A commit has four steps: append the new blocks, :meth:`sync`, write a manifest with the returned state, and call
@@ -253,12 +253,6 @@ class BlockLogWriter:
         tail, self._tail = self._tail, None
         if tail is not None:
             tail.close()
-
-    def __enter__(self) -> BlockLogWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _next_tail(self) -> LogTail:
         if self._tail is not None:

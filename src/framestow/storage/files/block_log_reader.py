@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.closing import Closing
 from framestow.errors import DamagedDataError
 from framestow.frames.codec import checksum
 from framestow.storage.files.block_format import (
@@ -41,7 +41,7 @@ from framestow.storage.files.block_format import (
 from framestow.storage.files.file_system import DISK, FileSystem, ReadFile, durable_file
 
 
-class BlockLogReader:
+class BlockLogReader(Closing):
     """Reader of the committed blocks of a log. Committed data never changes, so a writer may append meanwhile.
 
     It keeps the log files open, so files that a writer removes stay readable. Windows cannot delete them meanwhile. Any
@@ -60,7 +60,7 @@ class BlockLogReader:
     def open(cls, folder: Path, name: str, state: LogState, files: FileSystem = DISK) -> BlockLogReader:
         """Open the log files of ``state``, from a manifest.
 
-        Damage raises when it is read, or is listed by :meth:`verify`.
+        Damage raises when it is read, or is listed by :meth:`damages`.
 
         Raises:
             FileNotFoundError: a log file is missing; while another process writes, read the newest manifest again.
@@ -111,12 +111,8 @@ class BlockLogReader:
         except OSError:
             return None
 
-    def verify(self, progress: Callable[[int], None] = lambda _: None) -> list[Damage]:
-        """Read every byte and return all damage; call ``progress`` with the bytes of each block."""
-        return list(self.damages(progress))
-
     def damages(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[Damage]:
-        """Yield the damage that :meth:`verify` returns, as it is found."""
+        """Read every byte and yield all damage as it is found; call ``progress`` with the bytes of each block."""
         for number, log in self._logs.items():
             entries, damage = find_entries(self._folder, self._name, self._states[number], log, self._files)
             if damage is not None:
@@ -137,12 +133,6 @@ class BlockLogReader:
         """Close the files. Closing again does nothing."""
         for log in self._logs.values():
             log.close()
-
-    def __enter__(self) -> BlockLogReader:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _open_file(self, state: FileState) -> Entries:
         log = self._files.open_to_read(self._path(state["number"]))

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
+
+from framestow.closing import Closing
 
 if sys.platform == "darwin":
     import fcntl
 
 
-class AppendFile:
+class AppendFile(Closing):
     """A file that grows at its end, for one thread at a time.
 
     A failing :meth:`append` leaves :attr:`size` unchanged; its bytes are cut off or overwritten.
@@ -66,12 +67,6 @@ class AppendFile:
         """Close the file without a sync. Closing again does nothing."""
         self._raw.close()
 
-    def __enter__(self) -> AppendFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def _write(self, content: memoryview, offset: int) -> int:
         """Write a part of ``content`` by one system call; return its size."""
         self._raw.seek(offset)
@@ -88,7 +83,7 @@ class AppendFile:
         os.fsync(self._raw.fileno())
 
 
-class ReadFile:
+class ReadFile(Closing):
     """A file that any number of threads can read, at any offset."""
 
     def __init__(self, path: Path) -> None:
@@ -114,12 +109,6 @@ class ReadFile:
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
         self._raw.close()
-
-    def __enter__(self) -> ReadFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class FileSystem:

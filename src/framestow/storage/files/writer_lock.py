@@ -8,8 +8,8 @@ import sys
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
+from framestow.closing import Closing
 from framestow.errors import IncompatibleError
 
 if sys.platform == "win32":
@@ -21,7 +21,7 @@ LOCK = "LOCK"
 _LOCKED_BYTE = 2**30  # Windows makes locked bytes unreadable, so lock one after the content
 
 
-class WriterLock:
+class WriterLock(Closing):
     """A ``flock`` on a file, from construction until :meth:`close` or the death of this process.
 
     The file stays, and contains the process that locked it last. The kernel releases the lock when the process dies, so
@@ -61,12 +61,6 @@ class WriterLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-    def __enter__(self) -> WriterLock:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

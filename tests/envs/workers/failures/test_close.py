@@ -110,7 +110,7 @@ def test_every_call_to_a_closed_environment_raises(failing, make_workers):
 
 
 @pytest.mark.parametrize("start_method", every_start_method())
-def test_twenty_rounds_of_opening_and_closing_leave_no_file_and_no_thread(start_method, make_workers):
+def test_rounds_of_opening_and_closing_leave_no_file_and_no_thread(start_method, make_workers):
     def one_round() -> None:
         env = make_workers(num_envs=2, start_method=start_method)
         env.reset()
@@ -121,7 +121,7 @@ def test_twenty_rounds_of_opening_and_closing_leave_no_file_and_no_thread(start_
     gc.collect()
     files, threads = num_open_files(), thread_names()
 
-    for _ in range(20 if start_method == "fork" else 8):
+    for _ in range(8):
         one_round()
     gc.collect()
 

@@ -1,0 +1,125 @@
+"""Write the learning curves of finished training runs as CSV, PNG and JSON.
+
+    framestow train Breakout --seeds 5 --run-dir runs/make-train
+    python benchmarks/learning.py make_train runs/make-train/seed-*
+
+The runs are of one game and differ only in their seed. NAME.csv has a line for each finished game: seed, agent steps,
+unclipped score and the mean of the last 20 games. NAME.json has the settings, the commit, and for each seed the final
+score, the time on the clock, the processor time of all processes of the run in core-hours, the bytes of the memory and
+the process's resident bytes. NAME.png draws the curves beside random play and humans.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+from framestow.benchmarking.result_files import write_result
+from framestow.training.report import RunRecord, rolling_mean
+from framestow.training.run import NUM_RECENT
+from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+RESULTS = Path(__file__).parent / "results" / "learning"
+SECONDS_PER_HOUR = 3_600
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="of the files in benchmarks/results/learning")
+    parser.add_argument("runs", type=Path, nargs="+", help="run folders")
+    parser.add_argument("--commit", default="HEAD", help="that trained the runs")
+    arguments = parser.parse_args()
+    runs = sorted((RunRecord.read(path) for path in arguments.runs), key=lambda run: run.settings.seed)
+    if len({repr(dataclasses.replace(run.settings, seed=0, steps=1)) for run in runs}) > 1:
+        parser.error("the runs have different settings: they must differ only in seed and steps")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_curves(RESULTS / f"{arguments.name}.csv", runs)
+    write_result(
+        RESULTS / f"{arguments.name}.json", {"commit": commit(arguments.commit), **figures(runs)}, command(runs)
+    )
+    draw(RESULTS / f"{arguments.name}.png", runs)
+
+
+def command(runs: list[RunRecord]) -> str:
+    """Return the command that trains such runs."""
+    settings = runs[0].settings
+    given = {"recipe": settings.recipe, "preset": settings.preset, "steps": f"{settings.steps:_}"}
+    options = " ".join(f"--{name} {value}" for name, value in given.items())
+    seeds = f"--seeds {len(runs)}" if len(runs) > 1 else f"--seed {settings.seed}"
+    return f"framestow train {settings.game} {options} {seeds}"
+
+
+def commit(name: str) -> str:
+    return subprocess.run(
+        ["git", "rev-parse", "--short", name], capture_output=True, text=True, check=True, cwd=RESULTS.parent
+    ).stdout.strip()
+
+
+def figures(runs: list[RunRecord]) -> dict[str, Any]:
+    settings = runs[0].settings
+    random, human = RANDOM_AND_HUMAN[settings.game]
+    return {
+        "game": settings.game,
+        "random_play": random,
+        "human": human,
+        "seeds": {run.settings.seed: figures_of(run) for run in runs},
+        "settings": {**dataclasses.asdict(settings), "seed": [run.settings.seed for run in runs]},
+    }
+
+
+def figures_of(run: RunRecord) -> dict[str, Any]:
+    agent_steps = run.agent_steps
+    processor_s, wall_s = run.last("cpu_s"), run.last("wall_s")
+    return {
+        "agent_steps": agent_steps,
+        "emulator_frames": agent_steps * FRAMES_PER_STEP,
+        "games": len(run.scores),
+        f"mean_of_last_{NUM_RECENT}_games": run.mean_of_last(NUM_RECENT),
+        "best_game": float(run.scores.max()),
+        "hours_on_the_clock": round((wall_s or 0.0) / SECONDS_PER_HOUR, 3),
+        "core_hours": round((processor_s or 0.0) / SECONDS_PER_HOUR, 3),
+        "memory_bytes": run.last("memory_bytes"),
+        "largest_resident_bytes": float(run.progress["process_bytes"].max()),
+    }
+
+
+def write_curves(path: Path, runs: list[RunRecord]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["seed", "agent_steps", "score", f"mean_of_last_{NUM_RECENT}"])
+        for run in runs:
+            for agent_steps, score, mean in zip(run.game_steps, run.scores, rolling_mean(run.scores), strict=True):
+                writer.writerow([run.settings.seed, int(agent_steps), f"{score:g}", f"{mean:.2f}"])
+
+
+def draw(path: Path, runs: list[RunRecord]) -> None:
+    settings = runs[0].settings
+    figure, axes = pyplot.subplots(figsize=(7, 4), dpi=130)
+    for run in runs:
+        steps = np.asarray(run.game_steps) / 1_000
+        axes.plot(steps, rolling_mean(run.scores), linewidth=1.2, label=f"seed {run.settings.seed}")
+    for name, score in zip(("random play", "human"), RANDOM_AND_HUMAN[settings.game], strict=True):
+        axes.axhline(score, color="0.5", linewidth=1, linestyle=":")
+        axes.annotate(name, (0.995, score), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
+    axes.set_xlabel("thousand agent steps (four emulator frames each)")
+    axes.set_ylabel(f"score, mean of the last {NUM_RECENT} games")
+    axes.set_title(f"{settings.game}, recipe {settings.recipe}, preset {settings.preset}")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left")
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Measure training speed: framestow's trainer, Stable-Baselines3's, CleanRL's algorithm, and the bare learner.
+
+    python benchmarks/training.py --busy                    everything, results/training.json: 11 minutes on slow cores
+    python benchmarks/training.py --steps 80 --turn 40      a trial, printed only
+    python benchmarks/training.py --write-page              the results into docs/benchmarks.md
+
+All train DQN on Breakout with the same network, batch, samples a step, optimiser and rules of the game
+(`training_systems.py` has them, and their differences). The *bare learner* updates from one fixed batch at the same
+updates a step: nobody can train faster with this network on this machine. framestow's trainer is measured with one
+environment, like the others, and with eight, each also with the environments in a worker process.
+
+Each system has a process of its own. They train in turn, 200 steps each, in rounds of shuffled order, while all others
+wait for input. So a slow moment of the machine affects all. Start-up, the steps before the first update and one turn
+with updates are not counted. Steps a second are the median over the rounds, ratios the median over the rounds of the
+ratio within a round. *One update* is timed in the end, in rounds too: each learner updates from one fixed batch of its
+own. Peak RSS is the process's, with its workers; the rings are hardly filled, so their remaining growth is added for
+the column of a full ring.
+
+``--busy`` measures half as many rounds again beside a process that keeps one core busy. The profile divides an agent
+step's time of framestow's trainer into its parts, in rounds of its own, since it wraps the calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import psutil
+
+from framestow.benchmarking.result_files import write_result
+from training_figures import RESULT, page_tables, profile_row, row, write_page
+from training_systems import SYSTEMS, WARMUP
+from training_turns import Answer, Rounds, TrainerProcess, busy_process, rate, serve
+
+TURN = 200  # steps
+USUAL_STEPS = 1_600  # steps
+PROFILE_ROUNDS = 3
+UPDATE_ROUNDS, UPDATES = 5, 15
+PACKAGES = ("torch", "stable-baselines3", "gymnasium", "ale-py", "numpy")
+
+
+def measure(names: Sequence[str], rounds: int, turn: int, threads: int, is_busy_too: bool) -> dict[str, Any]:
+    """Let the systems train in turn, ``turn`` steps each in every round; return all figures."""
+    with ExitStack() as closing:
+        trainers: dict[str, TrainerProcess] = {}
+        for name in names:
+            trainers[name] = TrainerProcess(__file__, name, threads)
+            closing.callback(trainers[name].close)
+            trainers[name].ask("train", WARMUP)
+            tell(f"started: {name}")
+        all_take, ours_take = Rounds(trainers).take, Rounds(framestows(trainers)).take
+        all_take("train", turn)
+        quiet, busy = [], []
+        for number in range(1, rounds + 1):
+            quiet.append(all_take("train", turn))
+            tell_rates(f"round {number} of {rounds}", quiet[-1])
+            if is_busy_too and number % 2 == 0:
+                with busy_process():
+                    busy.append(all_take("train", turn))
+                tell_rates("beside a busy process", busy[-1])
+        profiles = [ours_take("profile", turn) for _ in range(min(PROFILE_ROUNDS, rounds))]
+        updates = [all_take("update", min(UPDATES, turn // 4)) for _ in range(min(UPDATE_ROUNDS, rounds))]
+    return {
+        "systems": {name: row(name, quiet, busy, updates) for name in names},
+        "profile": {name: profile_row([each[name] for each in profiles]) for name in framestows(trainers)},
+    }
+
+
+def framestows(trainers: Mapping[str, TrainerProcess]) -> dict[str, TrainerProcess]:
+    return {name: each for name, each in trainers.items() if name.startswith("framestow")}
+
+
+def num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def tell_rates(what: str, answers: Mapping[str, Answer]) -> None:
+    tell(f"{what}; steps a second: {'   '.join(f'{rate(answer):.0f}' for answer in answers.values())}")
+
+
+def tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=USUAL_STEPS, help="of each system, a multiple of --turn")
+    parser.add_argument("--turn", type=int, default=TURN, help="steps of a system in a round")
+    parser.add_argument("--threads", type=int, default=num_cores(), help="of PyTorch, for every system")
+    parser.add_argument("--busy", action="store_true", help="measure also beside a busy process")
+    parser.add_argument("--only", nargs="+", choices=SYSTEMS, metavar="SYSTEM", help="measure these, printed only")
+    parser.add_argument("--write-page", action="store_true", help="measure nothing; put the results into the page")
+    parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.system:
+        serve(arguments.system, arguments.threads)
+        return
+    if arguments.write_page:
+        write_page()
+        return
+    rounds, rest = divmod(arguments.steps, max(arguments.turn, 1))
+    if arguments.turn < 8 or rounds < 2 or rest:
+        parser.error(
+            f"--steps {arguments.steps} --turn {arguments.turn}: give at least 2 whole turns of at least 8 steps"
+        )
+    versions = {name: installed(name) for name in PACKAGES}
+    asked = arguments.only or list(SYSTEMS)
+    names = [name for name in asked if not SYSTEMS[name].library or versions[SYSTEMS[name].library]]
+    for name in asked:
+        if name not in names:
+            tell(f"left out: {name}; pip install {SYSTEMS[name].library}")
+    others = psutil.cpu_percent(interval=2.0)
+    if others > 10:
+        tell(f"the processors are {others:.0f} % busy before the start: other work disturbs the figures")
+    figures = {
+        "steps": arguments.steps,
+        "steps_a_turn": arguments.turn,
+        "threads": arguments.threads,
+        "processor_percent_before": others,
+        "versions": versions,
+        **measure(names, rounds, arguments.turn, arguments.threads, arguments.busy),
+    }
+    print(page_tables(figures))
+    if arguments.steps >= USUAL_STEPS and arguments.turn >= TURN and not arguments.only:
+        print("written:", write_result(RESULT, figures).name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The figures of training.py: each system's, the profile's, and the tables of the page that shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training_profile import PARTS
+from training_systems import BARE, CAPACITY, SB3, SYSTEMS
+from training_turns import Answer, rate
+
+RESULT = Path(__file__).parent / "results" / "training.json"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+TABLES = re.compile(r"(?<=<!-- training -->\n).*?(?=<!-- end of training -->)", re.DOTALL)
+
+Round = Mapping[str, Answer]  # each trainer's answer
+
+
+def row(name: str, quiet: Sequence[Round], busy: Sequence[Round], updates: Sequence[Round]) -> dict[str, Any]:
+    """Return a system's figures from the rounds alone, beside a busy process (may be none), and of updates."""
+    answers = [each[name] for each in quiet]
+    sb3 = quicker_sb3(quiet)
+    figures = {
+        "note": SYSTEMS[name].note,
+        "torch_threads": answers[-1]["torch_threads"],
+        "steps_a_second": median_rate(quiet, name),
+        "of_each_round": [round(rate(answer), 1) for answer in answers],
+        "of_bare_learner": ratio(quiet, name, BARE),
+        "of_stable_baselines3": ratio(quiet, name, sb3),
+        "update_ms": 1e3 / median_rate(updates, name),
+        "cores_used": sum(each["processor_seconds"] for each in answers) / sum(each["seconds"] for each in answers),
+        "peak_bytes": answers[-1]["peak_bytes"],
+        "peak_bytes_of_a_full_ring": answers[-1]["peak_bytes"] + remaining_growth(answers),
+    }
+    if busy:
+        figures["busy_steps_a_second"] = median_rate(busy, name)
+        figures["busy_of_quiet"] = figures["busy_steps_a_second"] / figures["steps_a_second"]
+        figures["busy_of_stable_baselines3"] = ratio(busy, name, sb3)
+    return figures
+
+
+def quicker_sb3(rounds: Sequence[Round]) -> str:
+    """Return the name of Stable-Baselines3's quicker setting, or nothing if it was not measured."""
+    settings = [name for name in rounds[0] if name.startswith(SB3)]
+    return max(settings, key=lambda name: median_rate(rounds, name), default="")
+
+
+def median_rate(rounds: Sequence[Round], name: str) -> float:
+    return statistics.median(rate(each[name]) for each in rounds)
+
+
+def ratio(rounds: Sequence[Round], name: str, other: str) -> float | None:
+    """Return how many times the other's rate this one's is, compared round by round; ``None`` without the other."""
+    if other not in rounds[0]:
+        return None
+    return statistics.median(rate(each[name]) / rate(each[other]) for each in rounds)
+
+
+def remaining_growth(answers: Sequence[Answer]) -> float:
+    """Return the bytes that a ring of ``CAPACITY`` transitions still grows, from its growth in the second half."""
+    middle, end = answers[len(answers) // 2 - 1], answers[-1]
+    new = end["stored_transitions"] - middle["stored_transitions"]
+    each = (end["stored_bytes"] - middle["stored_bytes"]) / new if new else 0.0
+    return float(each * (CAPACITY - end["stored_transitions"]))
+
+
+def profile_row(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return the milliseconds that each part takes of an agent step, over all rounds."""
+    steps = sum(answer["steps"] for answer in answers)
+
+    def each_ms(key: str) -> dict[str, float]:
+        return {
+            part: 1e3 * sum(answer[key].get(part, 0.0) for answer in answers) / steps
+            for part in PARTS
+            if key == "parts" or any(part in answer[key] for answer in answers)
+        }
+
+    return {"ms_a_step": each_ms("parts"), "ms_a_step_in_other_threads": each_ms("parts_beside")}
+
+
+def page_tables(figures: Mapping[str, Any]) -> str:
+    """Return the tables of the page: speeds, speeds beside a busy process, the profile."""
+    systems = figures["systems"]
+    heads = ["steps a second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
+    tables = [
+        table(["trainer", *heads, "cores used", "peak RSS, MiB", "with a full ring"], map(speed_cells, systems.items()))
+    ]
+    if any("busy_of_quiet" in each for each in systems.values()):
+        heads = ["trainer", "steps a second beside a busy process", "of its own alone", "of Stable-Baselines3"]
+        tables.append(table(heads, map(busy_cells, systems.items())))
+    if profile := figures["profile"]:
+        tables.append(table(["ms of an agent step", *profile], profile_cells(profile)))
+    return "\n\n".join(tables)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|---|{'--:|' * (len(heads) - 1)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def speed_cells(system: tuple[str, Mapping[str, Any]]) -> list[str]:
+    name, each = system
+    bytes_of = (each["peak_bytes"], each["peak_bytes_of_a_full_ring"])
+    return [
+        name,
+        f"{each['steps_a_second']:.1f}",
+        times(each["of_bare_learner"]),
+        times(each["of_stable_baselines3"]),
+        f"{each['update_ms']:.1f}",
+        f"{each['cores_used']:.2f}",
+        *(f"{nbytes / 2**20:,.0f}" for nbytes in bytes_of),
+    ]
+
+
+def busy_cells(system: tuple[str, Mapping[str, Any]]) -> list[str]:
+    name, each = system
+    rates = [f"{each['busy_steps_a_second']:.1f}", times(each["busy_of_quiet"])]
+    return [name, *rates, times(each["busy_of_stable_baselines3"])]
+
+
+def profile_cells(profile: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield a row for each part of an agent step: milliseconds and share; what other threads do meanwhile is apart."""
+    own = [each["ms_a_step"] for each in profile.values()]
+    for part in PARTS:
+        yield [part, *(f"{each[part]:.2f} ({100 * each[part] / sum(each.values()):.1f} %)" for each in own)]
+    yield ["all", *(f"{sum(each.values()):.2f}" for each in own)]
+    beside = [each["ms_a_step_in_other_threads"] for each in profile.values()]
+    for part in PARTS:
+        if any(part in each for each in beside):
+            yield [f"{part}, in another thread meanwhile", *(f"{each.get(part, 0.0):.2f}" for each in beside)]
+
+
+def times(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def write_page() -> None:
+    tables = page_tables(json.loads(RESULT.read_text(encoding="utf-8")))
+    PAGE.write_text(TABLES.sub(lambda _: f"\n{tables}\n\n", PAGE.read_text(encoding="utf-8")), encoding="utf-8")

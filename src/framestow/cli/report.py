@@ -1,0 +1,44 @@
+"""``framestow report``: write what runs did as one HTML page."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from framestow.errors import InvalidSettingsError
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Write one HTML page about a run: its learning curve, scores, loss, rate, bytes, a clip and its settings.
+
+    Several runs of one game are compared. Those that differ only in the seed are averaged. The page is one file
+    without scripts, which needs no network. Works while the runs are still training.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of the runs."""
+
+    output: Path | None = None
+    """HTML file; None takes report.html in the run folder, or in the current folder for several runs."""
+
+    clip: bool = True
+    """Show a video of the agent of the first run: the newest GAME-*.mp4 in its folder, else one recorded now."""
+
+    def run(self, console: Console) -> int:
+        """Write the page and return the exit code."""
+        from framestow.training.report import write_report  # noqa: PLC0415 -- imports PyTorch
+
+        if not self.runs:
+            raise InvalidSettingsError("there are no runs: a report needs at least 1; give the folder of a run")
+        output = self.output or (self.runs[0] if len(self.runs) == 1 else Path()) / "report.html"
+        if output.is_dir() or (self.output and not output.parent.is_dir()):
+            problem = "it is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
+            raise InvalidSettingsError(f"output is {output}: {problem}; give the name of an HTML file with --output")
+        with console.status("writing the report"):
+            write_report(self.runs, output, self.clip)
+        console.print(f"report written to {output}", soft_wrap=True, highlight=False, markup=False)
+        return 0

@@ -1,0 +1,101 @@
+"""A training that diverges stops, and its last good checkpoint stays."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from framestow.errors import DivergedError
+from framestow.training.checkpoint import newest_checkpoint, read_checkpoint
+from framestow.training.events import Learned, StepTaken
+from framestow.training.listeners import UPDATES_BETWEEN_POINTS, Checkpointing
+from framestow.training.loop import change_settings, start_run, train
+from framestow.training.run import Run
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+from training.catch_runs import catch_settings, make_catch
+
+FAR_TOO_HIGH = 1e20
+
+
+def _run(tmp_path: Path, settings: Settings) -> tuple[Run, RunFolder]:
+    folder = RunFolder.create(tmp_path / "run", settings)
+    return start_run(folder, make_catch), folder
+
+
+def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, catch_settings(learning_rate=FAR_TOO_HIGH, checkpoint_every=60))
+
+    with pytest.raises(DivergedError) as raised:
+        train(run, folder, [Checkpointing(run, folder.checkpoints, pytest.fail)])
+
+    newest = folder.newest_checkpoint()
+    assert re.fullmatch(
+        rf"the loss is (nan|inf) at step {run.tally.agent_steps}: the training diverged and this state is not saved; "
+        rf"the last good checkpoint is {newest}; resume from it with a lower --learning-rate: "
+        rf"framestow train --resume {folder.path} --learning-rate …",
+        str(raised.value),
+    )
+    assert 60 <= read_checkpoint(newest, "cpu").agent_steps < run.tally.agent_steps
+
+
+def test_a_diverged_run_resumes_with_a_lower_learning_rate(tmp_path: Path) -> None:
+    diverging = catch_settings(learning_rate=FAR_TOO_HIGH, checkpoint_every=60)
+    run, folder = _run(tmp_path, diverging)
+    with pytest.raises(DivergedError):
+        train(run, folder, [Checkpointing(run, folder.checkpoints, pytest.fail)])
+
+    change_settings(folder, dataclasses.replace(diverging, learning_rate=2e-4))
+    resumed = start_run(folder, make_catch)
+    train(resumed, folder)
+
+    assert resumed.tally.agent_steps >= diverging.steps
+    saved = read_checkpoint(folder.newest_checkpoint(), "cpu").agent
+    assert [group["lr"] for group in saved["optimizer"]["param_groups"]] == [2e-4]
+    assert all(torch.isfinite(weights).all() for weights in saved["online"].values())
+
+
+def test_a_run_that_diverged_before_its_first_checkpoint_writes_none(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, catch_settings(learning_rate=FAR_TOO_HIGH))
+
+    with pytest.raises(DivergedError, match=r"the run has no checkpoint; start it again with a lower --learning-rate"):
+        train(run, folder)
+
+    assert newest_checkpoint(folder.checkpoints) is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("network", ["online", "target"])
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, network: str, value: float) -> None:
+    run, folder = _run(tmp_path, catch_settings())
+    last_weights = list(run.agent.state_dict()[network].values())[-1]
+    with torch.no_grad():
+        last_weights[-1] = value
+
+    with pytest.raises(DivergedError, match=rf"{network}\.\S+ is not finite at step 0: "):
+        run.save(folder.checkpoints)
+
+    assert newest_checkpoint(folder.checkpoints) is None
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_long_before_the_next_checkpoint(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, catch_settings())
+    checkpointing = Checkpointing(run, folder.checkpoints, pytest.fail)
+    nan = float("nan")
+
+    checkpointing.take(Learned(UPDATES_BETWEEN_POINTS - 1, nan, 0.0))  # is not read: that would wait for the device
+    with pytest.raises(DivergedError, match="the loss is nan at step 0"):
+        checkpointing.take(Learned(UPDATES_BETWEEN_POINTS, nan, 0.0))
+
+
+def test_a_loss_that_is_not_finite_is_not_followed_by_a_checkpoint(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, catch_settings(checkpoint_every=50))
+    checkpointing = Checkpointing(run, folder.checkpoints, pytest.fail)
+
+    checkpointing.take(Learned(1, float("inf"), 0.0))
+    with pytest.raises(DivergedError, match="the loss is inf"):
+        checkpointing.take(StepTaken(50))
+
+    assert newest_checkpoint(folder.checkpoints) is None

@@ -1,0 +1,211 @@
+"""The report: one HTML page that shows what the files of the runs contain."""
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from framestow.errors import InvalidSettingsError
+from framestow.replay.memory import ReplayMemory
+from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS
+from framestow.training.loop import start_run, train
+from framestow.training.report import MAX_CLIP_BYTES, RunRecord, write_report
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+from training.catch_runs import catch_settings, make_catch
+
+UNCLOSED = {"meta", "img", "br"}
+
+
+class Page(HTMLParser):
+    """The tags and the text of a page; raises AssertionError if a tag is not closed in order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text(encoding="utf-8")
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(self.source)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in UNCLOSED:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data} "
+
+    def pictures(self) -> list[np.ndarray]:
+        sources = [str(values["src"]) for tag, values in self.tags if tag == "img"]
+        return [np.asarray(Image.open(io.BytesIO(base64.b64decode(source.split(",")[1])))) for source in sources]
+
+
+def _run(path: Path, scores: list[float], game: str = "Breakout", **settings: Any) -> Path:
+    """Write the files of a run that ended a game every 100 steps and wrote a line of progress.csv beside it."""
+    folder = RunFolder.create(path, Settings(game, **settings))
+    ends = range(100, 100 * len(scores) + 1, 100)
+    games = [[n + 1, end, 0, score, 100] for n, (end, score) in enumerate(zip(ends, scores, strict=True))]
+    lines = [[end, end / 10, end / 5, end // 4, 0.01, 0.5, 0.1, 10, end, end * 50, 400 * 2**20] for end in ends]
+    for file, columns, rows in ((folder.episodes, COLUMNS, games), (folder.progress, PROGRESS_COLUMNS, lines)):
+        file.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]) + "\n")
+    return path
+
+
+def _page(tmp_path: Path, *runs: Path, with_clip: bool = False) -> Page:
+    write_report(runs, tmp_path / "report.html", with_clip)
+    return Page(tmp_path / "report.html")
+
+
+def test_a_report_needs_no_script_and_no_network(tmp_path: Path) -> None:
+    page = _page(tmp_path, _run(tmp_path / "run", [1.0, 2.0]))
+
+    assert {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object"} == set()
+    assert re.findall(r"https?:|url\(|@import", page.source) == []
+    sources = [values[name] or "" for _, values in page.tags for name in ("src", "href") if name in values]
+    assert [source for source in sources if not source.startswith("data:")] == []
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in page.tags
+    assert "prefers-color-scheme: dark" in page.source
+
+
+def test_a_report_of_one_run_shows_its_scores_time_and_bytes(tmp_path: Path) -> None:
+    page = _page(tmp_path, _run(tmp_path / "run", [0.0] * 30 + [4.0] * 20))
+
+    assert "4.00 score of the last 20 games" in page.text
+    assert "5,000 agent steps = 20,000 emulator frames" in page.text
+    assert "8:20 min wall time" in page.text  # 500 s
+    assert "0.28 core-hours" in page.text  # 1,000 s
+    assert "244.1 KiB replay memory" in page.text
+    assert "400.0 MiB peak of the process" in page.text
+    assert "1 agent step = 4 emulator frames" in page.text
+
+
+def test_scores_stand_beside_random_human_and_published_ones(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", [1.0])
+    evaluation = {"mean": 16.1, "median": 15.0, "standard_error": 1.25, "scores": [14.0, 18.2], "agent_steps": 100}
+    evaluation |= {"played_preset": "machado2018", "epsilon": 0.001, "seed": 7}
+    (run / "evaluation.json").write_text(json.dumps(evaluation))
+
+    text = " ".join(_page(tmp_path, run).text.split())
+
+    assert re.search(r"run, evaluated mean of 2 games, standard error 1\.25.*? 16\.10 50 % 100 / 400 ", text)
+    assert re.search(r"random play .*? 1\.70 0 % - human tester .*? 30\.50 100 % - ", text)
+    assert re.search(r"DQN of Mnih et al\. 2015 .*? 401\.2 1,387 % 50 M / 200 M", text)
+
+
+def test_several_seeds_are_thin_lines_with_their_mean_and_spread(tmp_path: Path) -> None:
+    runs = [_run(tmp_path / f"seed-{seed}", [float(seed)] * 5, seed=seed) for seed in range(3)]
+
+    page = _page(tmp_path, *runs)
+
+    curve = page.source.split("Learning curve")[2].split("</figure>")[0]  # after the title and the label
+    assert curve.count("class='thin c0'") == 3
+    assert curve.count("class='band fill c0'") == 1
+    assert curve.count("class='dashed c0'") == 1
+    bold = re.search(r"class=' c0' d='M([^']*)'", curve)
+    assert bold is not None
+    heights = {float(place.split()[1]) for place in bold[1].split("L")}
+    assert len(heights) == 1
+    thin = [float(height) for height in re.findall(r"class='thin c0' d='M[\d.]+ ([\d.]+)L", curve)]
+    assert heights.pop() == pytest.approx(sorted(thin)[1], abs=0.1)  # scores 0, 1, 2: their mean is 1
+    assert "1.00 score of the last 20 games, mean of 3 runs" in page.text
+
+
+def test_runs_with_other_settings_are_apart_and_named_by_what_differs(tmp_path: Path) -> None:
+    fast, slow = ({"train_every": every} for every in (8, 4))
+    page = _page(
+        tmp_path,
+        _run(tmp_path / "a", [1.0] * 5, **fast),
+        _run(tmp_path / "b", [2.0] * 5, **slow, seed=1),
+    )
+
+    assert "train_every 8: mean of 20 games" in page.text
+    assert "train_every 4: mean of 20 games" in page.text
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    page = _page(tmp_path, _run(tmp_path / "<b>run & 'run'", [1.0]))
+
+    assert "<b>run" not in page.source
+    assert "<b>run & 'run'" in page.text
+
+
+def test_runs_of_different_games_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    runs = [_run(tmp_path / game, [1.0], game) for game in ("Breakout", "Pong")]
+
+    with pytest.raises(InvalidSettingsError, match=r"the runs are of Breakout \(.*\) and Pong \(.*\): a report is"):
+        write_report(runs, tmp_path / "report.html")
+
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettingsError, match="is not a run folder"):
+        write_report([tmp_path], tmp_path / "report.html")
+
+
+def test_a_run_that_has_just_begun_has_a_report(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    page = _page(tmp_path, tmp_path / "run", with_clip=True)
+
+    assert "nothing to show yet" in page.text
+    assert "These runs have no progress.csv." in page.text
+    assert "The run has no checkpoint yet." in page.text
+
+
+def test_the_newest_small_video_of_the_run_is_inside_the_page(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", [1.0])
+    (run / "Breakout-100.mp4").write_bytes(b"a video")
+    (run / "Breakout-200.mp4").write_bytes(bytes(MAX_CLIP_BYTES + 1))
+
+    page = _page(tmp_path, run, with_clip=True)
+
+    videos = [values["src"] for tag, values in page.tags if tag == "video"]
+    assert videos == [f"data:video/mp4;base64,{base64.b64encode(b'a video').decode()}"]
+    assert "Breakout-100.mp4 of run" in page.text
+    assert [tag for tag, _ in _page(tmp_path, run, with_clip=False).tags if tag == "video"] == []
+
+
+def test_the_sheet_shows_transitions_of_the_saved_memory(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", catch_settings(steps=200))
+    run = start_run(folder, make_catch)
+    train(run, folder)
+    run.close()
+
+    pictures = _page(tmp_path, folder.path).pictures()
+
+    memory = ReplayMemory.load(folder.memory)
+    batch = memory.get(memory.sampleable_indices())
+    stacks = {np.concatenate(list(stack), axis=1).tobytes() for stack in batch.observation}
+    following = {stack[-1].tobytes() for stack in batch.next_observation}
+    assert 16 <= len(pictures) <= 24
+    assert {picture.tobytes() for picture in pictures[::2]} <= stacks
+    assert {picture.tobytes() for picture in pictures[1::2]} <= following
+    assert pictures[0].shape == (24, 48)
+
+
+def test_a_record_reads_a_run_whose_last_lines_are_cut_short(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", [1.0, 2.0])
+    for name in ("episodes.csv", "progress.csv"):
+        with (run / name).open("a") as file:
+            file.write("3,30")
+
+    record = RunRecord.read(run)
+
+    assert record.scores.tolist() == [1.0, 2.0]
+    assert record.progress["agent_steps"].tolist() == [100.0, 200.0]
