@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dis
+import importlib.util
 import linecache
+import os
 import signal
 import sys
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ def ctrl_c_at_line(number: int, packages: tuple[str, ...] = ("framestow",)):
 
     The way out of a ``with`` statement counts as no line, nor does ``try:``: CPython looks for signals in their bodies.
     """
+    files = tuple(_files_of(package) for package in packages)
     lines = [0]
     is_inside: dict[int, set[int]] = {}  # a frame: the lines of the ``with`` statements that it is in
 
@@ -28,7 +31,7 @@ def ctrl_c_at_line(number: int, packages: tuple[str, ...] = ("framestow",)):
         return frame.f_lineno not in is_inside[id(frame)]
 
     def trace(frame, event, _):
-        if not any(package in frame.f_code.co_filename for package in packages):
+        if not frame.f_code.co_filename.startswith(files):
             return None
         if event == "call":
             is_inside[id(frame)] = set()
@@ -44,6 +47,19 @@ def ctrl_c_at_line(number: int, packages: tuple[str, ...] = ("framestow",)):
         yield
     finally:
         sys.settrace(before)
+
+
+@cache
+def _files_of(package: str) -> str:
+    """Return how the paths of a package's files begin, for ``"framestow"`` or ``"framestow/replay/sampling"``.
+
+    The name alone would not do: a clone is called framestow too, with these tests and ``.venv`` in it.
+    """
+    name, _, inside = package.partition("/")
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    return os.path.join(os.path.dirname(spec.origin), inside)
 
 
 class NumberedPlaces:

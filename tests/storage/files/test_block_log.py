@@ -321,7 +321,7 @@ def test_a_log_stays_usable_after_a_ctrl_c_at_any_line(every: int, tmp_path: Pat
         writer = BlockLogWriter.create(folder, "frames", file_bytes=300, files=DISK)
         writer.append(BlockKey(0, 0), b"first")
         try:
-            with ctrl_c_at_line(line, ("storage/files",)):
+            with ctrl_c_at_line(line, ("framestow/storage/files",)):
                 append_missing(writer, dict(list(wanted.items())[:4]))
                 writer.sync()
         except KeyboardInterrupt:
