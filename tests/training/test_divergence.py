@@ -25,8 +25,12 @@ def _run(tmp_path: Path, settings: Settings) -> tuple[Run, RunFolder]:
     return start_run(folder, make_catch), folder
 
 
-def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(tmp_path: Path) -> None:
-    run, folder = _run(tmp_path, catch_settings(learning_rate=FAR_TOO_HIGH, checkpoint_every=60))
+@pytest.mark.parametrize("priority_exponent", [0.0, 0.5])
+def test_a_diverging_run_stops_and_names_the_step_and_the_last_good_checkpoint(
+    tmp_path: Path, priority_exponent: float
+) -> None:
+    diverging = catch_settings(learning_rate=FAR_TOO_HIGH, checkpoint_every=60, priority_exponent=priority_exponent)
+    run, folder = _run(tmp_path, diverging)
 
     with pytest.raises(DivergedError) as raised:
         train(run, folder, [Checkpointing(run, folder.checkpoints, pytest.fail)])

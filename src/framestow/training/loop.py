@@ -31,9 +31,9 @@ def training_events(run: Run) -> Iterator[Event]:
         for _ in range(_updates_due(run)):
             batch = memory.sample(run.settings.batch_size)
             update = agent.learn(batch)
+            yield Learned(agent.num_updates, update.loss, update.mean_value)
             if run.settings.priority_exponent:
                 memory.update_priorities(batch.index, update.priority.cpu().numpy())
-            yield Learned(agent.num_updates, update.loss, update.mean_value)
 
         observations, _, terminated, truncated, infos = env.step_wait()  # stores the step in the memory
         lost = lost_episodes(infos)
@@ -150,7 +150,8 @@ def train(
 
     Raises:
         CheckpointError: the last checkpoint could not be written.
-        DivergedError: loss or weights are not finite; they are checked before each checkpoint.
+        DivergedError: loss or weights are not finite; they are checked before each checkpoint, and the loss after
+            every update that gives priorities.
     """
     last_update: Learned | None = None
     with contextlib.ExitStack() as closing:
@@ -161,6 +162,8 @@ def train(
                 listener.take(event)
             if isinstance(event, Learned):
                 last_update = event
+                if run.settings.priority_exponent:  # the priorities, which follow, are read from the device anyway
+                    check_loss(event.loss, run.tally.agent_steps, folder.checkpoints)
             if isinstance(event, StepTaken) and is_stop_requested():
                 break
         if last_update:
