@@ -22,7 +22,7 @@ import matplotlib
 import numpy as np
 
 from framestow.benchmarking.result_files import write_result
-from framestow.training.report import RunRecord, rolling_mean
+from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
 from framestow.training.run import NUM_RECENT
 from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
 
@@ -40,8 +40,8 @@ def main() -> None:
     parser.add_argument("--commit", default="HEAD", help="that trained the runs")
     arguments = parser.parse_args()
     runs = sorted((RunRecord.read(path) for path in arguments.runs), key=lambda run: run.settings.seed)
-    if len({repr(dataclasses.replace(run.settings, seed=0, steps=1)) for run in runs}) > 1:
-        parser.error("the runs have different settings: they must differ only in seed and steps")
+    if len({run.settings.game for run in runs}) > 1 or len(runs_by_settings(runs)) > 1:
+        parser.error("the runs have different games or settings: they must differ only in seed and length")
     RESULTS.mkdir(parents=True, exist_ok=True)
     write_curves(RESULTS / f"{arguments.name}.csv", runs)
     write_result(
@@ -78,11 +78,10 @@ def figures(runs: list[RunRecord]) -> dict[str, Any]:
 
 
 def figures_of(run: RunRecord) -> dict[str, Any]:
-    agent_steps = run.agent_steps
     processor_s, wall_s = run.last("cpu_s"), run.last("wall_s")
     return {
-        "agent_steps": agent_steps,
-        "emulator_frames": agent_steps * FRAMES_PER_STEP,
+        "agent_steps": run.agent_steps,
+        "emulator_frames": run.agent_steps * FRAMES_PER_STEP,
         "games": len(run.scores),
         f"mean_of_last_{NUM_RECENT}_games": run.mean_of_last(NUM_RECENT),
         "best_game": float(run.scores.max()),

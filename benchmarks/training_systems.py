@@ -167,7 +167,7 @@ class StableBaselines3Trainer:
 
 
 class CleanRLTrainer:
-    """The algorithm that CleanRL publishes as ``dqn_atari``, written anew on the libraries that it uses.
+    """The algorithm that CleanRL publishes as ``dqn_atari``, rewritten on the libraries that it uses.
 
     One environment with Gymnasium's and Stable-Baselines3's wrappers, Stable-Baselines3's buffer, the squared error.
     """

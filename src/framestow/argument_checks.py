@@ -5,13 +5,14 @@ Each returns the checked value or raises an error with the argument's name, its 
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ import numpy.typing as npt
 from framestow.errors import FramestowError, InvalidSettingsError
 
 INT64_MAX = np.iinfo(np.int64).max
+
+Named = TypeVar("Named")
 
 
 def whole_number(name: str, value: Any, least: int, most: float = math.inf, *, rule: str) -> int:
@@ -80,6 +83,15 @@ def one_of(name: str, value: Any, choices: Sequence[str], way_out: str = "") -> 
     if not isinstance(value, str) or value not in choices:
         wanted = ", ".join(map(repr, choices))
         raise InvalidSettingsError(f"{name} is {value!r}: it must be one of {wanted}{way_out and '; ' + way_out}")
+
+
+def named(kind: str, name: Any, table: Mapping[str, Named]) -> Named:
+    """Return ``table[name]``; raise ``InvalidSettingsError`` with the nearest name, or all names, if there is none."""
+    if isinstance(name, str) and name in table:
+        return table[name]
+    nearest = difflib.get_close_matches(str(name).lower(), table, n=1, cutoff=0.4)
+    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, table))}"
+    raise InvalidSettingsError(f"{kind} is {name!r}: no {kind} has this name; {way_out}")
 
 
 def checked_seed(seed: Any) -> int | None:

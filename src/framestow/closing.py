@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Closing:
+class Closing(ABC):
     """An object with a method ``close``, which a ``with`` block calls at its end."""
 
     @abstractmethod

@@ -52,4 +52,4 @@ def test_runs_of_other_settings_are_refused(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         learning.main()
 
-    assert "they must differ only in seed and steps" in capsys.readouterr().err
+    assert "they must differ only in seed and length" in capsys.readouterr().err

@@ -47,36 +47,38 @@ def _folder(tmp_path: Path, name: str, settings: Settings) -> RunFolder:
     return RunFolder.create(tmp_path / name, settings)
 
 
+def _uninterrupted_and_resumed(
+    tmp_path: Path, settings: Settings, stop_at: int, make_env: MakeEnv = make_catch, keeps_open: bool = False
+) -> tuple[Run, Run]:
+    """Train a run at once and the same run in two parts; assert that they are equal and return both."""
+    whole, halves = Transcript(), Transcript()
+    expected = _trained(_folder(tmp_path, "whole", settings), make_env, whole, keeps_open=keeps_open)
+    folder = _folder(tmp_path, "halves", settings)
+
+    stopped = _trained(folder, make_env, halves, stop_at)
+    resumed = _trained(folder, make_env, halves, keeps_open=keeps_open)
+
+    assert stop_at <= stopped.tally.agent_steps < settings.steps
+    assert any(kind == StepTaken.__name__ for kind, _ in halves.events)
+    assert whole.events == halves.events
+    assert_equal_runs(expected, resumed)
+    return expected, resumed
+
+
 # Before the first update, when every episode has just ended, before the memory's wrap, in it and after it.
 @pytest.mark.parametrize(
     "stop_at", [33, 301, *(pytest.param(stop_at, marks=pytest.mark.exhaustive) for stop_at in (1, 60, 450))]
 )
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, stop_at: int) -> None:
     settings = catch_settings()
-    whole, halves = Transcript(), Transcript()
-    expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole)
-    folder = _folder(tmp_path, "halves", settings)
-
-    stopped = _trained(folder, make_catch, halves, stop_at)
-    resumed = _trained(folder, make_catch, halves)
-
-    assert stop_at <= stopped.tally.agent_steps < settings.steps
-    assert whole.events == halves.events
-    assert_equal_runs(expected, resumed)
+    _uninterrupted_and_resumed(tmp_path, settings, stop_at)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_resumed_run_of_any_recipe_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, recipe: str) -> None:
     settings = catch_settings_of(recipe)
-    whole, halves = Transcript(), Transcript()
-    expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole)
-    folder = _folder(tmp_path, "halves", settings)
 
-    _trained(folder, make_catch, halves, stop_at=301)
-    resumed = _trained(folder, make_catch, halves)
-
-    assert whole.events == halves.events
-    assert_equal_runs(expected, resumed)
+    _uninterrupted_and_resumed(tmp_path, settings, stop_at=301)
 
 
 # Segments are let go from the memory, or from its files, before and after the stop.
@@ -93,17 +95,12 @@ def test_a_resumed_run_with_any_kind_of_memory_equals_the_uninterrupted_one(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     settings = catch_settings(steps=900, train_every=60, **changes)
-    whole, halves = Transcript(), Transcript()
-    expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole, keeps_open=True)
-    folder = _folder(tmp_path, "halves", settings)
 
-    _trained(folder, make_catch, halves, stop_at=450)
-    resumed = _trained(folder, make_catch, halves, keeps_open=True)
+    expected, resumed = _uninterrupted_and_resumed(tmp_path, settings, stop_at=450, keeps_open=True)
 
-    assert whole.events == halves.events
-    assert_equal_runs(expected, resumed)
     expected.close()
     resumed.close()
+    folder = RunFolder.open(tmp_path / "halves")
     folder.remove_unfinished()
     assert strangers(folder.path) == []
 
@@ -148,13 +145,5 @@ def test_a_resumed_breakout_run_equals_the_uninterrupted_one_bit_for_bit(tmp_pat
         threads=1,
         device="cpu",
     )
-    whole, halves = Transcript(), Transcript()
-    expected = _trained(_folder(tmp_path, "whole", settings), make_game, whole)
-    folder = _folder(tmp_path, "halves", settings)
 
-    _trained(folder, make_game, halves, stop_at=450)
-    resumed = _trained(folder, make_game, halves)
-
-    assert whole.events == halves.events
-    assert any(kind == StepTaken.__name__ for kind, _ in halves.events)
-    assert_equal_runs(expected, resumed)
+    _uninterrupted_and_resumed(tmp_path, settings, stop_at=450, make_env=make_game)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from framestow.agents.networks import QNetwork, build_network, scale_pixels
-from framestow.agents.returns import NextStep, greedy_policy, returns_of
+from framestow.agents.returns import NextStep, greedy_policy, midpoints, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy
 from framestow.errors import IncompatibleError
 from framestow.replay.batch import Batch
@@ -126,14 +126,12 @@ class DQN:
         next_outputs = self._target(next_pixels, self._drawn_fractions(len(tensors)))
         next_values = self._returns.values(next_outputs)
         if self.settings.munchausen:
-            step = self._munchausen_step(tensors, next_values)
-        elif self.settings.double:
+            return self._returns.target(self._munchausen_step(tensors, next_values), next_outputs)
+        if self.settings.double:
             self._online.sample_noise(self._generator)
             online_outputs = self._online(next_pixels, self._drawn_fractions(len(tensors)))
-            policy = greedy_policy(self._returns.values(online_outputs))
-            step = NextStep(tensors.reward, tensors.discount, policy)
-        else:
-            step = NextStep(tensors.reward, tensors.discount, greedy_policy(next_values))
+            next_values = self._returns.values(online_outputs)
+        step = NextStep(tensors.reward, tensors.discount, greedy_policy(next_values))
         return self._returns.target(step, next_outputs)
 
     def _munchausen_step(self, tensors: TensorBatch, next_values: Tensor) -> NextStep:
@@ -159,8 +157,7 @@ class DQN:
         """Return evenly spaced fractions for IQN, with which it acts; ``None`` for others."""
         if self.settings.distribution != "iqn":
             return None
-        midpoints = (torch.arange(self.settings.atoms, device=self.device) + 0.5) / self.settings.atoms
-        return midpoints.expand(num_rows, -1)
+        return midpoints(self.settings.atoms).to(self.device).expand(num_rows, -1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the agent: tensors, numbers and strings in nested dicts.

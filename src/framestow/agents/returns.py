@@ -50,9 +50,15 @@ class Returns(ABC):
     def values(self, outputs: Tensor) -> Tensor:
         """Return the mean return of every action ``(batch, num_actions)``."""
 
-    @abstractmethod
     def target(self, step: NextStep, next_outputs: Tensor) -> Tensor:
-        """Return the prediction ``(batch, n)`` for a transition, from the target network's next outputs."""
+        """Return the prediction ``(batch, n)`` for a transition, from the target network's next outputs.
+
+        It is ``reward + discount · Σ_a policy(a) · (outputs(a) + entropy(a))``.
+        """
+        if step.entropy is not None:
+            next_outputs = next_outputs + step.entropy.unsqueeze(2)
+        expected = (step.policy.unsqueeze(2) * next_outputs).sum(dim=1)
+        return step.reward.unsqueeze(1) + step.discount.unsqueeze(1) * expected
 
     @abstractmethod
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:
@@ -70,10 +76,6 @@ class MeanReturn(Returns):
     def values(self, outputs: Tensor) -> Tensor:
         """Return the mean return of every action ``(batch, num_actions)``."""
         return outputs.squeeze(2)
-
-    def target(self, step: NextStep, next_outputs: Tensor) -> Tensor:
-        """Return the prediction ``(batch, n)`` that follows from the target network's next outputs."""
-        return _bootstrapped(step, next_outputs)
 
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:  # noqa: ARG002
         """Return the loss of the outputs ``(batch, n)`` of the actions taken."""
@@ -132,15 +134,11 @@ class QuantileReturn(Returns):
 
     def __init__(self, num_quantiles: int, are_drawn: bool) -> None:
         self.num_outputs = 1 if are_drawn else num_quantiles
-        self._midpoints = (torch.arange(num_quantiles) + 0.5) / num_quantiles
+        self._midpoints = midpoints(num_quantiles)
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return the mean return of every action ``(batch, num_actions)``."""
         return outputs.mean(dim=2)
-
-    def target(self, step: NextStep, next_outputs: Tensor) -> Tensor:
-        """Return the prediction ``(batch, n)`` that follows from the target network's next outputs."""
-        return _bootstrapped(step, next_outputs)
 
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:
         """Return the loss of the outputs ``(batch, n)`` of the actions taken."""
@@ -151,6 +149,11 @@ class QuantileReturn(Returns):
         weighted = (fractions.unsqueeze(2) - is_over).abs() * huber(errors)
         each = weighted.mean(dim=2).sum(dim=1)
         return Loss(each, each.detach())
+
+
+def midpoints(num_quantiles: int) -> Tensor:
+    """Return the fractions in the middle of ``num_quantiles`` equal parts of 0 … 1."""
+    return (torch.arange(num_quantiles) + 0.5) / num_quantiles
 
 
 def returns_of(settings: AgentSettings) -> Returns:
@@ -172,11 +175,3 @@ def huber(error: Tensor) -> Tensor:
 def greedy_policy(values: Tensor) -> Tensor:
     """Return probability 1 for the action with the highest value of each row, 0 for the others."""
     return functional.one_hot(values.argmax(dim=1), values.shape[1]).to(values.dtype)
-
-
-def _bootstrapped(step: NextStep, next_outputs: Tensor) -> Tensor:
-    """Return ``reward + discount · Σ_a policy(a) · (outputs(a) + entropy(a))``."""
-    if step.entropy is not None:
-        next_outputs = next_outputs + step.entropy.unsqueeze(2)
-    expected = (step.policy.unsqueeze(2) * next_outputs).sum(dim=1)
-    return step.reward.unsqueeze(1) + step.discount.unsqueeze(1) * expected

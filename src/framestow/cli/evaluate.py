@@ -110,7 +110,7 @@ class Evaluate:
 
 
 def _score_lines(evaluation: Evaluation) -> str:
-    from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized  # noqa: PLC0415
+    from framestow.training.scores import human_normalized, random_and_human_scores  # noqa: PLC0415
 
     played, error, game = evaluation.played_preset, evaluation.standard_error, evaluation.game
     num_games = "1 game" if len(evaluation.scores) == 1 else f"{len(evaluation.scores):,} games"
@@ -130,6 +130,5 @@ def _score_lines(evaluation: Evaluation) -> str:
     if normalized is None:
         lines.append(f"human-normalised -: {game} is not among the 57 games with a human score")
     else:
-        random, human = RANDOM_AND_HUMAN[game]
-        lines.append(f"human-normalised mean {normalized:.3f} (random play {random:g}, human {human:g})")
+        lines.append(f"human-normalised mean {normalized:.3f} ({random_and_human_scores(game)})")
     return "\n".join(lines)

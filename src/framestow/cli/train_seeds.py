@@ -37,11 +37,11 @@ from framestow.training.loop import Interruption
 from framestow.training.run import NUM_RECENT, num_cores
 from framestow.training.run_folder import RunFolder, default_run_path, seed_runs
 from framestow.training.scores import (
-    RANDOM_AND_HUMAN,
     bootstrap_interval,
     human_normalized,
     interquartile_mean,
     mean_of_games,
+    random_and_human_scores,
 )
 from framestow.training.settings import Settings
 
@@ -292,8 +292,8 @@ def _score_lines(game: str, folders: list[RunFolder]) -> dict[str, str]:
         normalized = [share for score in (value, low, high) if (share := human_normalized(game, score)) is not None]
         if normalized:
             lines[name] += " · human-normalised {:.3f}, {:.3f} to {:.3f}".format(*normalized)
-    if game in RANDOM_AND_HUMAN:
-        lines["beside"] = "random play {:g}, human {:g}".format(*RANDOM_AND_HUMAN[game])
+    if beside := random_and_human_scores(game):
+        lines["beside"] = beside
     return lines
 
 

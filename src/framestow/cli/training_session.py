@@ -49,7 +49,7 @@ from framestow.training.memory_expectation import (
 from framestow.training.report import write_report
 from framestow.training.run import Run, check_memory, choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder, default_run_path
-from framestow.training.scores import RANDOM_AND_HUMAN
+from framestow.training.scores import random_and_human_scores
 from framestow.training.settings import Settings
 
 MIN_FRAMES = 640  # two segments; fewer frames give no estimate
@@ -135,11 +135,10 @@ def train(options: TrainOptions, console: Console) -> int:
             console.print(_opening_line(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
-            lines = _closing_lines(run, folder, is_stopped=signal_number is not None)
+            for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
+                _print_line(console, name, text)
             if signal_number is None:
-                lines["report"] = _written_report(folder, console)
-            for name, text in lines.items():
-                console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
+                _print_line(console, "report", _written_report(folder, console))
         finally:
             run.close()
             folder.remove_unfinished()
@@ -205,6 +204,10 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
     return interruption.signal_number
 
 
+def _print_line(console: Console, name: str, text: str) -> None:
+    console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
+
+
 def _opening_line(run: Run, folder: RunFolder) -> str:
     settings, done = run.settings, run.tally.agent_steps
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
@@ -224,8 +227,8 @@ def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, s
     if tally.mean_recent_score is not None:
         last = f"last {len(tally.recent_scores)} games"
         score = f"mean {tally.mean_recent_score:.2f} over the {last}, best {tally.best_score:g}"
-        if run.settings.game in RANDOM_AND_HUMAN:
-            score += " (random play {:g}, human {:g})".format(*RANDOM_AND_HUMAN[run.settings.game])
+        beside = random_and_human_scores(run.settings.game)
+        score += f" ({beside})" if beside else ""
     return {
         "run folder": str(folder.path),
         "steps": f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved",

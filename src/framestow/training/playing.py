@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import EpsilonGreedy, LinearSchedule
+from framestow.argument_checks import named
 from framestow.envs import AtariEnv, FinishedGame, Recorder, finished_games
 from framestow.envs.atari.presets import PRESETS, Preset, differing_fields, find_preset
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
@@ -156,11 +156,7 @@ def find_protocol(name: str) -> Protocol:
     Raises:
         InvalidSettingsError: no protocol has this name; the message gives the nearest name, or all names.
     """
-    if name in PROTOCOLS:
-        return PROTOCOLS[name]
-    nearest = difflib.get_close_matches(name.lower(), PROTOCOLS, n=1, cutoff=0.4)
-    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, PROTOCOLS))}"
-    raise InvalidSettingsError(f"protocol is {name!r}: no protocol has this name; {way_out}")
+    return named("protocol", name, PROTOCOLS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,10 @@ agent's action, four emulator frames. Sources that count in frames or in updates
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from framestow.errors import InvalidSettingsError
+from framestow.argument_checks import named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,8 +173,4 @@ def find_recipe(name: str) -> Recipe:
     >>> find_recipe("desktop").values["discount"]
     0.997
     """
-    if name in RECIPES:
-        return RECIPES[name]
-    nearest = difflib.get_close_matches(str(name).lower(), RECIPES, n=1, cutoff=0.4)
-    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, RECIPES))}"
-    raise InvalidSettingsError(f"recipe is {name!r}: no recipe has this name; {way_out}")
+    return named("recipe", name, RECIPES)

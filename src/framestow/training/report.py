@@ -129,7 +129,7 @@ def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:
     return means
 
 
-def _groups(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+def runs_by_settings(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """Return the runs by settings, without the seed and what a resumed run may change. A key names what differs."""
     fixed = [field.name for field in dataclasses.fields(Settings) if not field.metadata["may_change"]]
     names = [name for name in [*fixed, "learning_rate"] if name not in ("seed", "game")]
@@ -144,7 +144,7 @@ def _groups(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 def _learning_curve(runs: Sequence[RunRecord], unit: str) -> str:
     layers: list[Layer] = []
     keys: list[Key] = []
-    groups = _groups(runs)
+    groups = runs_by_settings(runs)
     for colour, (label, group) in enumerate(groups.items()):
         name = f"{label}: " if label else ""
         curves = [(run.game_steps, rolling_mean(run.scores)) for run in group if len(run.scores)]
@@ -194,7 +194,7 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
     time_unit, seconds = ("hours", 3_600.0) if longest > 7_200 else ("minutes", 60.0)
     over_steps = f"over {unit}"
     over_time = f"over the {time_unit} of training, including earlier parts of resumed runs"
-    groups = _groups(runs).values()
+    groups = runs_by_settings(runs).values()
 
     def lines(column: str, scale: float = 1.0, by_time: bool = False) -> list[Layer]:
         drawn: list[Layer] = []

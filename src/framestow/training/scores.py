@@ -84,6 +84,15 @@ no-ops and is cut after 108,000 emulator frames.
 """
 
 
+def random_and_human_scores(game: str) -> str | None:
+    """Return the scores of random play and of humans as words; ``None`` for a game outside the table.
+
+    >>> random_and_human_scores("Breakout")
+    'random play 1.7, human 30.5'
+    """
+    return "random play {:g}, human {:g}".format(*RANDOM_AND_HUMAN[game]) if game in RANDOM_AND_HUMAN else None
+
+
 def human_normalized(game: str, score: float) -> float | None:
     """Return ``score`` on the scale on which random play has 0 and the human tester 1.
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from framestow.argument_checks import real_number, whole_number
+from framestow.argument_checks import named, real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 
@@ -197,13 +196,7 @@ def find_preset(preset: str | Preset) -> Preset:
     >>> find_preset("machado2018").sticky_probability
     0.25
     """
-    if isinstance(preset, Preset):
-        return preset
-    if preset in PRESETS:
-        return PRESETS[preset]
-    nearest = difflib.get_close_matches(str(preset).lower(), PRESETS, n=1, cutoff=0.4)
-    way_out = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, PRESETS))}"
-    raise InvalidSettingsError(f"preset is {preset!r}: no preset has this name; {way_out}")
+    return preset if isinstance(preset, Preset) else named("preset", preset, PRESETS)
 
 
 def differing_fields(
