@@ -13,7 +13,7 @@ from rich.progress import track
 from framestow.errors import InvalidSettingsError
 
 if TYPE_CHECKING:
-    from framestow.training.playing import Evaluation, Protocol
+    from framestow.training.playing import Evaluation, EvaluationProtocol
 
 DEFAULT_EPISODES = 10
 
@@ -96,7 +96,7 @@ class Evaluate:
         console.print(f"{_score_lines(evaluation)}\nwritten to {folder.evaluation}", soft_wrap=True, highlight=False)
         return 0
 
-    def _check_agrees(self, protocol: Protocol) -> None:
+    def _check_agrees(self, protocol: EvaluationProtocol) -> None:
         """Raise ``InvalidSettingsError`` if an option contradicts the protocol."""
         for name, given, fixed in (
             ("preset", self.preset, protocol.preset.name),

@@ -26,6 +26,7 @@ from framestow.training.checkpoint import check_loss
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
 from framestow.training.run import NUM_RECENT, Run
+from framestow.training.run_folder import new_version
 
 LIVE_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
@@ -149,7 +150,7 @@ class CsvTable:
     def __init__(self, path: Path, columns: Sequence[str], resumed_at: int, warn: Callable[[str], None]) -> None:
         kept = [row for row in read_rows(path, columns) if int(row["agent_steps"]) <= resumed_at]
         self.last_row = kept[-1] if kept else None  # of the file that a resumed run found
-        new = path.with_name(path.name + ".new")
+        new = new_version(path)
         with new.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([columns, *(row.values() for row in kept)])
         new.replace(path)

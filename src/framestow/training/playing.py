@@ -24,7 +24,7 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import read_agent, saved_agent_steps
 from framestow.training.run import choose_device, num_actions_of
-from framestow.training.run_folder import RunFolder
+from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
 from framestow.training.value_bars import beside, draw_values
@@ -118,7 +118,7 @@ MAX_ENVS = 8  # more environments are not faster on a few cores
 
 
 @dataclasses.dataclass(frozen=True)
-class Protocol:
+class EvaluationProtocol:
     """A published way to evaluate an agent: the environment, the number of games and the random actions."""
 
     name: str
@@ -140,17 +140,19 @@ class Protocol:
         )
 
 
-PROTOCOLS: dict[str, Protocol] = {
+PROTOCOLS: dict[str, EvaluationProtocol] = {
     protocol.name: protocol
     for protocol in (
-        Protocol("machado2018", "Machado et al. 2018", find_preset("machado2018"), 100),
+        EvaluationProtocol("machado2018", "Machado et al. 2018", find_preset("machado2018"), 100),
         # A lost life ends an episode in the paper's training, but not in its evaluation.
-        Protocol("nature", "Mnih et al. 2015", dataclasses.replace(find_preset("nature"), life_loss="ignored"), 30),
+        EvaluationProtocol(
+            "nature", "Mnih et al. 2015", dataclasses.replace(find_preset("nature"), life_loss="ignored"), 30
+        ),
     )
 }
 
 
-def find_protocol(name: str) -> Protocol:
+def find_protocol(name: str) -> EvaluationProtocol:
     """Return the protocol of that name.
 
     Raises:
@@ -206,9 +208,7 @@ class Evaluation:
             "human_score": human_score,
             "training_mean": self.training_mean,
         }
-        new = path.with_name(path.name + ".new")
-        new.write_text(json.dumps({**dataclasses.asdict(self), **summary}, indent=2) + "\n", encoding="utf-8")
-        new.replace(path)
+        replace_text(path, json.dumps({**dataclasses.asdict(self), **summary}, indent=2) + "\n")
 
 
 def play_episodes(player: Player, episodes: int) -> Iterator[FinishedGame]:
@@ -255,7 +255,7 @@ def summarize(
     played: Settings,
     agent_steps: int,
     epsilon: float,
-    protocol: Protocol | None = None,
+    protocol: EvaluationProtocol | None = None,
     training_scores: Sequence[float] = (),
 ) -> Evaluation:
     """Return the evaluation of ``games``, from the settings of the run and those of the environments played.

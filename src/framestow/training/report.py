@@ -27,7 +27,7 @@ from framestow.replay.inspection import inspect_memory
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
 from framestow.training.playing import Player, action_names, record_game
-from framestow.training.run_folder import RunFolder
+from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
 from framestow.training.settings import Settings
 from framestow.training.svg_charts import STYLE, Band, Dots, Key, Layer, Line, binned, chart
@@ -107,13 +107,7 @@ def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) ->
     if len(by_game) > 1:
         named = " and ".join(f"{game} ({run.folder.path})" for game, run in by_game.items())
         raise InvalidSettingsError(f"the runs are of {named}: a report is about one game; write a report for each game")
-    page = _page(runs, with_clip)
-    new = output.with_name(output.name + ".new")
-    try:
-        new.write_text(page, encoding="utf-8")
-        new.replace(output)
-    finally:
-        new.unlink(missing_ok=True)
+    replace_text(output, _page(runs, with_clip))
 
 
 def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:

@@ -65,7 +65,7 @@ class RunFolder:
             raise InvalidSettingsError(
                 f"run folder {path} cannot be created: {existing} is a file; give another --run-dir"
             )
-        if path.is_dir() and any(file != cls._new(path / FILE_NAME) for file in path.iterdir()):
+        if path.is_dir() and any(file != new_version(path / FILE_NAME) for file in path.iterdir()):
             if (path / FILE_NAME).exists():
                 raise IncompatibleError(
                     f"run folder {path} already has a run: a new run needs an empty folder; resume that run with "
@@ -102,15 +102,12 @@ class RunFolder:
 
     def write_settings(self, settings: Settings) -> None:
         """Replace settings.json atomically."""
-        path = self.path / FILE_NAME
-        new = self._new(path)
-        new.write_text(settings.to_json(), encoding="utf-8")
-        new.replace(path)
+        replace_text(self.path / FILE_NAME, settings.to_json())
 
     def remove_unfinished(self) -> None:
         """Remove unfinished and outdated files that a killed process left. Call it inside :meth:`locked`."""
         for path in (self.path / FILE_NAME, self.episodes, self.progress):
-            self._new(path).unlink(missing_ok=True)
+            new_version(path).unlink(missing_ok=True)
         remove_unfinished(self.checkpoints)
 
     def newest_checkpoint(self) -> Path:
@@ -127,11 +124,6 @@ class RunFolder:
         files = (file for part in (self.checkpoints, self.memory) for file in part.rglob("*"))
         return sum(file.stat().st_size for file in files if file.is_file())
 
-    @staticmethod
-    def _new(path: Path) -> Path:
-        """Return the path of the new version of ``path`` while it is being written."""
-        return path.with_name(path.name + ".new")
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder for this process while the ``with`` block runs. A dead process keeps no lock.
@@ -141,6 +133,21 @@ class RunFolder:
         """
         with WriterLock(self._lock, f"run folder {self.path}", "stop that process or give another --run-dir"):
             yield
+
+
+def new_version(path: Path) -> Path:
+    """Return the path of the new version of ``path`` while it is being written."""
+    return path.with_name(path.name + ".new")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write ``text`` as the file ``path``, which a reader sees whole: the former text or this one."""
+    new = new_version(path)
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def seed_runs(path: Path) -> list[RunFolder]:
