@@ -303,7 +303,8 @@ def test_the_resident_memory_stays_within_the_budget(storage):
     *ratios, most = map(float, output.split())
 
     assert most < 1.02, output
-    assert all(0.96 < ratio < 1.04 for ratio in ratios), output
+    # What the allocator keeps depends on where things lie: 3 to 8 MB of 90 have been seen, from the same steps.
+    assert all(0.9 < ratio < 1.1 for ratio in ratios), output
 
 
 def bytes_in(folder):
