@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -190,12 +191,14 @@ class Worker:
         close_in_forks(self._parent_pipe)
         self._end = ParentEnd(ours)
         self.socket_number, self._has_unsent = self._end.fileno(), False
-        arguments = WorkerArguments(self.numbers, self._factories, self._mode, self._block, theirs, parent_pipe)
+        arguments = WorkerArguments(
+            self.numbers, self._factories, self._mode, self._block, theirs, parent_pipe, gc.isenabled()
+        )
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_worker, args=(arguments,), name=f"framestow-worker-{self.number}", daemon=self._daemon
         )
         try:
-            with _no_interrupts(self._context):
+            with _no_interrupts(self._context), _no_collection():
                 process.start()
                 self._process = process
         finally:
@@ -373,3 +376,15 @@ def _no_interrupts(context: BaseContext) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector off while a process starts: a fork must not destroy its parent's garbage."""
+    was_enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

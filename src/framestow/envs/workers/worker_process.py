@@ -298,13 +298,17 @@ class WorkerArguments(NamedTuple):
     block: SharedBlock
     end: socket.socket
     parent_pipe: Connection
+    collects: bool
+    """Whether the parent's garbage collector runs."""
 
 
 def run_worker(arguments: WorkerArguments) -> None:
     """Answer messages until CLOSE, or until the parent ends."""
     # With fork the worker inherits the parent's garbage, whose destruction may end the process: ALE's vector
-    # environment joins threads that only the parent has.
+    # environment joins threads that only the parent has. `Worker.start` has kept the collector off until here.
     gc.freeze()
+    if arguments.collects:
+        gc.enable()
     _reset_signals()
     die_with_parent(arguments.parent_pipe)
     end = WorkerEnd(arguments.end)
