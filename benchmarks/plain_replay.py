@@ -176,4 +176,5 @@ def use_plain_replay(run: Run) -> PlainReplay:
     plain: Any = PlainReplay(run.settings, frames.shape[1:], run.memory._parts.generator)
     plain.begin(frames)
     run.memory = run.env.memory = plain
+    run.learner = run._new_learner()
     return plain

@@ -1,5 +1,6 @@
 """The DQN agent: what an update changes, and that its state is all of it."""
 
+import copy
 import io
 from collections.abc import Iterator
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents.agents_and_batches import NUM_ACTIONS, TINY, agent_settings, build_agent, random_batch
+from agents.agents_and_batches import ATARI, NUM_ACTIONS, TINY, agent_settings, build_agent, random_batch
+from framestow.agents.captured_update import ORDINARY_UPDATES
 from framestow.agents.dqn import DQN
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.batch import Batch
@@ -168,3 +170,45 @@ def test_an_update_on_the_gpu_agrees_with_one_on_the_cpu() -> None:
 def test_settings_that_contradict_one_another_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidSettingsError, match=message):
         agent_settings("dqn", **changes)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_an_update_replayed_as_a_graph_does_what_an_ordinary_one_does(recipe: str) -> None:
+    settings = agent_settings(recipe, target_every=5, precision="float32")
+    captured, ordinary = (DQN(ATARI, NUM_ACTIONS, settings, device="cuda", seed=0) for _ in range(2))
+    ordinary._update = ordinary._compute_update
+
+    for seed in range(12):
+        batch = random_batch(seed, ATARI, 8)
+        replayed, computed = captured.learn(batch), ordinary.learn(batch)
+        torch.testing.assert_close(replayed.numbers, computed.numbers, rtol=2e-2, atol=1e-3)  # TF32 convolutions
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_numbers_of_an_update_stay_when_the_graph_is_replayed() -> None:
+    agent = DQN(TINY, NUM_ACTIONS, agent_settings(), device="cuda", seed=0)
+    updates = [agent.learn(random_batch(seed)) for seed in range(ORDINARY_UPDATES + 2)]
+    losses = [update.loss.item() for update in updates]
+
+    agent.learn(random_batch(99))
+
+    assert [update.loss.item() for update in updates] == losses
+    assert len(set(losses)) == len(losses)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_restored_agent_captures_its_update_again() -> None:
+    agent, restored = (DQN(TINY, NUM_ACTIONS, agent_settings(), device="cuda", seed=seed) for seed in range(2))
+    for seed in range(ORDINARY_UPDATES + 2):
+        agent.learn(random_batch(seed))
+        restored.learn(random_batch(seed + 50))
+
+    restored.load_state_dict(copy.deepcopy(agent.state_dict()))
+
+    for seed in range(ORDINARY_UPDATES + 2):
+        first, second = agent.learn(random_batch(seed)), restored.learn(random_batch(seed))
+        torch.testing.assert_close(first.numbers, second.numbers, rtol=2e-2, atol=1e-3)

@@ -14,6 +14,7 @@ from framestow.agents.returns import (
     project,
 )
 
+CPU = torch.device("cpu")
 REWARD = torch.tensor([1.0, -2.0])
 DISCOUNT = torch.tensor([0.5, 0.0])  # the second transition terminated
 NEXT_ONLINE = torch.tensor([[1.0, 2.0, 3.0], [9.0, 0.0, 0.0]])
@@ -88,7 +89,7 @@ def test_projection_keeps_all_probability_and_the_mean_within_the_support() -> N
 
 
 def test_c51_of_a_terminated_transition_puts_all_probability_at_the_reward() -> None:
-    returns = CategoricalReturn(num_atoms=5, support=2.0)
+    returns = CategoricalReturn(num_atoms=5, support=2.0, device=CPU)
     step = NextStep(torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([[0.0, 1.0]]))
 
     target = returns.target(step, torch.randn(1, 2, 5, generator=torch.Generator().manual_seed(0)))
@@ -100,7 +101,7 @@ def test_c51_loss_and_priority_are_the_cross_entropy() -> None:
     logits = torch.log(torch.tensor([[0.5, 0.25, 0.25]]))
     target = torch.tensor([[0.0, 0.5, 0.5]])
 
-    loss = CategoricalReturn(num_atoms=3, support=1.0).loss(logits, target, None)
+    loss = CategoricalReturn(num_atoms=3, support=1.0, device=CPU).loss(logits, target, None)
 
     torch.testing.assert_close(loss.each, -torch.log(torch.tensor([0.25])))
     assert torch.equal(loss.priority, loss.each)
@@ -109,7 +110,7 @@ def test_c51_loss_and_priority_are_the_cross_entropy() -> None:
 def test_c51_values_are_the_means_of_the_distributions() -> None:
     logits = torch.log(torch.tensor([[[0.5, 0.0, 0.5], [0.1, 0.1, 0.8]]]) + 1e-12)
 
-    values = CategoricalReturn(num_atoms=3, support=10.0).values(logits)
+    values = CategoricalReturn(num_atoms=3, support=10.0, device=CPU).values(logits)
 
     torch.testing.assert_close(values, torch.tensor([[0.0, 7.0]]))
 
@@ -117,14 +118,14 @@ def test_c51_values_are_the_means_of_the_distributions() -> None:
 def test_the_quantile_loss_weighs_errors_by_their_fractions() -> None:
     # Two quantiles at fractions 0.25 and 0.75, one target return 1. The prediction 0 is under it by 1: 0.25 · 0.5.
     # The prediction 3 is over it by 2: (1 - 0.75) · (2 - 0.5).
-    loss = QuantileReturn(2, are_drawn=False).loss(torch.tensor([[0.0, 3.0]]), torch.tensor([[1.0]]), None)
+    loss = QuantileReturn(2, are_drawn=False, device=CPU).loss(torch.tensor([[0.0, 3.0]]), torch.tensor([[1.0]]), None)
 
     torch.testing.assert_close(loss.each, torch.tensor([0.25 * 0.5 + 0.25 * 1.5]))
     assert torch.equal(loss.priority, loss.each)
 
 
 def test_the_quantile_loss_averages_over_the_targets_quantiles() -> None:
-    loss = QuantileReturn(1, are_drawn=False).loss(torch.tensor([[0.0]]), torch.tensor([[1.0, -1.0]]), None)
+    loss = QuantileReturn(1, are_drawn=False, device=CPU).loss(torch.tensor([[0.0]]), torch.tensor([[1.0, -1.0]]), None)
 
     torch.testing.assert_close(loss.each, torch.tensor([0.5 * (0.5 * 0.5 + 0.5 * 0.5)]))
 
@@ -132,7 +133,9 @@ def test_the_quantile_loss_averages_over_the_targets_quantiles() -> None:
 def test_iqn_weighs_errors_by_the_fractions_that_it_drew() -> None:
     fractions = torch.tensor([[0.9, 0.1]])
 
-    loss = QuantileReturn(2, are_drawn=True).loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0]]), fractions)
+    loss = QuantileReturn(2, are_drawn=True, device=CPU).loss(
+        torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0]]), fractions
+    )
 
     torch.testing.assert_close(loss.each, torch.tensor([0.9 * 0.5 + 0.1 * 0.5]))
 
@@ -143,7 +146,7 @@ def test_learning_quantiles_by_gradient_finds_those_of_the_returns() -> None:
     )  # at fractions 0.25 and 0.75 the loss is least within 0 … 10, 20 … 30
     quantiles = torch.zeros(1, 2, requires_grad=True)
     optimizer = torch.optim.SGD([quantiles], lr=0.5)
-    kind = QuantileReturn(2, are_drawn=False)
+    kind = QuantileReturn(2, are_drawn=False, device=CPU)
 
     for _ in range(400):
         optimizer.zero_grad()
@@ -155,7 +158,9 @@ def test_learning_quantiles_by_gradient_finds_those_of_the_returns() -> None:
     assert 20.0 <= high <= 30.0
 
 
-@pytest.mark.parametrize("kind", [MeanReturn(), CategoricalReturn(7, 3.0), QuantileReturn(7, are_drawn=False)])
+@pytest.mark.parametrize(
+    "kind", [MeanReturn(), CategoricalReturn(7, 3.0, CPU), QuantileReturn(7, are_drawn=False, device=CPU)]
+)
 def test_a_perfect_prediction_has_no_gradient(kind: MeanReturn | CategoricalReturn | QuantileReturn) -> None:
     """Zero for the mean and one sure quantile; for C51 the cross-entropy is at its least."""
     target = torch.full((1, kind.num_outputs), 1.0)

@@ -9,8 +9,7 @@ import torch
 
 from framestow.errors import DivergedError
 from framestow.training.checkpoint import newest_checkpoint, read_checkpoint
-from framestow.training.events import Learned, StepTaken
-from framestow.training.listeners import UPDATES_BETWEEN_POINTS, Checkpointing
+from framestow.training.listeners import Checkpointing
 from framestow.training.loop import change_settings, start_run, train
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
@@ -80,26 +79,5 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, network: str,
 
     with pytest.raises(DivergedError, match=rf"{network}\.\S+ is not finite at step 0: "):
         run.save(folder.checkpoints)
-
-    assert newest_checkpoint(folder.checkpoints) is None
-
-
-def test_a_loss_that_is_not_finite_stops_the_run_long_before_the_next_checkpoint(tmp_path: Path) -> None:
-    run, folder = _run(tmp_path, catch_settings())
-    checkpointing = Checkpointing(run, folder.checkpoints, pytest.fail)
-    nan = float("nan")
-
-    checkpointing.take(Learned(UPDATES_BETWEEN_POINTS - 1, nan, 0.0))  # is not read: that would wait for the device
-    with pytest.raises(DivergedError, match="the loss is nan at step 0"):
-        checkpointing.take(Learned(UPDATES_BETWEEN_POINTS, nan, 0.0))
-
-
-def test_a_loss_that_is_not_finite_is_not_followed_by_a_checkpoint(tmp_path: Path) -> None:
-    run, folder = _run(tmp_path, catch_settings(checkpoint_every=50))
-    checkpointing = Checkpointing(run, folder.checkpoints, pytest.fail)
-
-    checkpointing.take(Learned(1, float("inf"), 0.0))
-    with pytest.raises(DivergedError, match="the loss is inf"):
-        checkpointing.take(StepTaken(50))
 
     assert newest_checkpoint(folder.checkpoints) is None

@@ -6,9 +6,10 @@ regression, IQN, Munchausen and noisy networks are settings of it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from framestow.agents.captured_update import CapturedUpdate
 from framestow.agents.networks import QNetwork, build_network, scale_pixels
 from framestow.agents.returns import NextStep, greedy_policy, midpoints, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy
@@ -30,18 +32,32 @@ MUNCHAUSEN_TEMPERATURE, MUNCHAUSEN_SHARE, MUNCHAUSEN_LIMIT = 0.03, 0.9, -1.0
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """The numbers of one update, as tensors on the agent's device that may still be computing."""
+    """The numbers of one update, float32, on the agent's device, which may still be computing them."""
 
-    loss: Tensor  # scalar
-    mean_value: Tensor  # scalar: mean value of the batch's actions
-    priority: Tensor  # (batch,): for ``memory.update_priorities``
+    numbers: Tensor  # (2 + batch,): all of the below, so that one copy brings them to the CPU
+
+    @property
+    def loss(self) -> Tensor:
+        """The loss, a scalar."""
+        return self.numbers[0]
+
+    @property
+    def mean_value(self) -> Tensor:
+        """The mean value of the batch's actions, a scalar."""
+        return self.numbers[1]
+
+    @property
+    def priority(self) -> Tensor:
+        """One number per transition ``(batch,)``, for ``memory.update_priorities``."""
+        return self.numbers[2:]
 
 
 class DQN:
     """Deep Q-learning (Mnih et al. 2015) and its extensions, as ``settings`` choose them.
 
     Observations are uint8 arrays ``(n, stack, H, W)``. The same seed gives the same agent. The agent does not use
-    PyTorch's global random generator.
+    PyTorch's global random generator. On a CUDA device an update is one CUDA graph, and the random numbers of noisy
+    networks and IQN are drawn on the device.
     """
 
     def __init__(
@@ -51,8 +67,10 @@ class DQN:
         self.settings = settings
         self.device = torch.device(device)
         self.num_updates = 0
-        self._returns = returns_of(settings)
-        self._generator = torch.Generator().manual_seed(int(network_seed.generate_state(2)[1]))
+        self._returns = returns_of(settings, self.device)
+        on_cuda = self.device.type == "cuda"
+        self._generator = torch.Generator(self.device if on_cuda else "cpu")
+        self._generator.manual_seed(int(network_seed.generate_state(2)[1]))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(network_seed.generate_state(1)[0]))
             network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
@@ -60,6 +78,7 @@ class DQN:
         self._target = copy.deepcopy(self._online).requires_grad_(False)
         self._optimizer = _optimizer(self._online, settings, self.device)
         self._exploration = EpsilonGreedy(settings.exploration, num_actions, exploration_seed)
+        self._update = self._capturable() if on_cuda else self._compute_update
 
     def epsilon(self, agent_steps: int) -> float:
         """Return the probability of a random action after ``agent_steps`` steps."""
@@ -68,7 +87,9 @@ class DQN:
     def act(self, observations: NDArray[np.uint8], agent_steps: int) -> NDArray[np.int64]:
         """Return one epsilon-greedy action per row, as int64 ``(n,)``. A noisy network draws new noise."""
         self._online.sample_noise(self._generator)
-        return self._exploration.act(observations, agent_steps, self._choose_greedily)
+        # A GPU is as quick with all rows; and CUDA chooses kernels anew for each number of rows.
+        every_row = self.device.type != "cpu"
+        return self._exploration.act(observations, agent_steps, self._choose_greedily, every_row)
 
     def choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the action with the highest value per row, as int64 ``(n,)``; a noisy network adds no noise."""
@@ -91,20 +112,30 @@ class DQN:
     @torch.inference_mode()
     def _values_of(self, observations: NDArray[np.uint8]) -> Tensor:
         pixels = pixels_to_device(observations, self.device)
-        fractions = self._fixed_fractions(len(pixels))
-        return self._returns.values(self._online(pixels, fractions))
+        return self._returns.values(self._outputs(self._online, pixels, self._fixed_fractions(len(pixels))))
 
-    def learn(self, batch: Batch) -> Update:
+    def learn(self, batch: Batch | TensorBatch) -> Update:
         """Make one update from ``batch``; every ``target_every`` updates copy the online to the target network.
 
-        A row's loss is multiplied by its importance weight; the update minimises their mean.
+        A row's loss is multiplied by its importance weight; the update minimises their mean. A ``TensorBatch`` must be
+        on the agent's device.
         """
-        tensors = to_tensors(batch, self.device)
+        tensors = batch if isinstance(batch, TensorBatch) else to_tensors(batch, self.device)
+        update = Update(self._update(tensors))
+        self.num_updates += 1
+        if self.num_updates % self.settings.target_every == 0:
+            self._target.load_state_dict(self._online.state_dict())
+        return update
+
+    def _capturable(self) -> Callable[[TensorBatch], Tensor]:
+        return CapturedUpdate(self._compute_update, self._generator)
+
+    def _compute_update(self, tensors: TensorBatch) -> Tensor:
+        """Update the online network and return the numbers of :class:`Update`. Does not wait for the device."""
         target = self._targets(tensors)
         self._online.sample_noise(self._generator)
         fractions = self._drawn_fractions(len(tensors))
-        outputs = self._online(tensors.observation, fractions)
-        chosen = _of_actions(outputs, tensors.action)
+        chosen = _of_actions(self._outputs(self._online, tensors.observation, fractions), tensors.action)
         losses = self._returns.loss(chosen, target, fractions)
         loss = (tensors.weight * losses.each).mean()
         self._optimizer.zero_grad(set_to_none=True)
@@ -112,24 +143,21 @@ class DQN:
         if self.settings.max_grad_norm is not None:
             clip_grad_norm_(self._online.parameters(), self.settings.max_grad_norm)
         self._optimizer.step()
-        self.num_updates += 1
-        if self.num_updates % self.settings.target_every == 0:
-            self._target.load_state_dict(self._online.state_dict())
         mean_value = self._returns.values(chosen.detach().unsqueeze(1)).mean()
-        return Update(loss=loss.detach(), mean_value=mean_value, priority=losses.priority)
+        return torch.cat([loss.detach().view(1), mean_value.view(1), losses.priority])
 
     @torch.no_grad()
     def _targets(self, tensors: TensorBatch) -> Tensor:
         """Return what the network should predict for each transition, ``(batch, n)``."""
         next_pixels = scale_pixels(tensors.next_observation)  # both networks use it
         self._target.sample_noise(self._generator)
-        next_outputs = self._target(next_pixels, self._drawn_fractions(len(tensors)))
+        next_outputs = self._outputs(self._target, next_pixels, self._drawn_fractions(len(tensors)))
         next_values = self._returns.values(next_outputs)
         if self.settings.munchausen:
             return self._returns.target(self._munchausen_step(tensors, next_values), next_outputs)
         if self.settings.double:
             self._online.sample_noise(self._generator)
-            online_outputs = self._online(next_pixels, self._drawn_fractions(len(tensors)))
+            online_outputs = self._outputs(self._online, next_pixels, self._drawn_fractions(len(tensors)))
             next_values = self._returns.values(online_outputs)
         step = NextStep(tensors.reward, tensors.discount, greedy_policy(next_values))
         return self._returns.target(step, next_outputs)
@@ -139,7 +167,8 @@ class DQN:
 
         Vieillard et al. 2020, Munchausen reinforcement learning, equation 1.
         """
-        values = self._returns.values(self._target(tensors.observation, self._drawn_fractions(len(tensors))))
+        outputs = self._outputs(self._target, tensors.observation, self._drawn_fractions(len(tensors)))
+        values = self._returns.values(outputs)
         log_policy = torch.log_softmax(values / MUNCHAUSEN_TEMPERATURE, dim=1)
         of_action = MUNCHAUSEN_TEMPERATURE * log_policy.gather(1, tensors.action.unsqueeze(1)).squeeze(1)
         reward = tensors.reward + MUNCHAUSEN_SHARE * of_action.clamp(MUNCHAUSEN_LIMIT, 0.0)
@@ -147,17 +176,31 @@ class DQN:
         entropy = -MUNCHAUSEN_TEMPERATURE * next_log_policy
         return NextStep(reward, tensors.discount, next_log_policy.exp(), entropy)
 
+    def _outputs(self, network: QNetwork, observations: Tensor, fractions: Tensor | None) -> Tensor:
+        """Return the network's outputs, float32, computed in the precision that the settings name."""
+        with self._precision():
+            outputs: Tensor = network(observations, fractions)
+        return outputs.float()
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.settings.precision == "bfloat16" and self.device.type == "cuda":
+            # Without the cache, whose weights would not change when a captured update is replayed.
+            return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+        return contextlib.nullcontext()
+
     def _drawn_fractions(self, num_rows: int) -> Tensor | None:
         """Return new uniform quantile fractions for IQN; ``None`` for others."""
         if self.settings.distribution != "iqn":
             return None
-        return torch.rand((num_rows, self.settings.atoms), generator=self._generator).to(self.device)
+        drawn_on = self._generator.device
+        drawn = torch.rand((num_rows, self.settings.atoms), generator=self._generator, device=drawn_on)
+        return drawn.to(self.device)
 
     def _fixed_fractions(self, num_rows: int) -> Tensor | None:
         """Return evenly spaced fractions for IQN, with which it acts; ``None`` for others."""
         if self.settings.distribution != "iqn":
             return None
-        return midpoints(self.settings.atoms).to(self.device).expand(num_rows, -1)
+        return midpoints(self.settings.atoms, self.device).expand(num_rows, -1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the agent: tensors, numbers and strings in nested dicts.
@@ -176,6 +219,8 @@ class DQN:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that :meth:`state_dict` returned on any device.
 
+        The random generator of another kind of device cannot be restored: this agent's gets a seed from it.
+
         Raises:
             IncompatibleError: the state has a network of another shape; the agent is unchanged.
         """
@@ -187,15 +232,22 @@ class DQN:
             group["lr"] = self.settings.learning_rate  # a resumed run may change it
         self.num_updates = int(state["num_updates"])
         self._exploration.load_state_dict(state["exploration"])
-        self._generator.set_state(state["generator"].cpu())
+        generator = state["generator"].cpu()
+        if len(generator) == len(self._generator.get_state()):
+            self._generator.set_state(generator)
+        else:
+            self._generator.manual_seed(int.from_bytes(generator[:8].numpy().tobytes(), "little") >> 1)
+        if self.device.type == "cuda":
+            self._update = self._capturable()  # the optimizer has new tensors and perhaps another learning rate
 
 
 def _optimizer(network: QNetwork, settings: AgentSettings, device: torch.device) -> torch.optim.Optimizer:
-    rate, epsilon = settings.learning_rate, settings.optimizer_epsilon
+    on_cuda = device.type == "cuda"
+    common: dict[str, Any] = {"lr": settings.learning_rate, "eps": settings.optimizer_epsilon, "capturable": on_cuda}
     if settings.optimizer == "rmsprop":  # Mnih et al. 2015: centred, with a decay of 0.95
-        return torch.optim.RMSprop(network.parameters(), lr=rate, eps=epsilon, alpha=0.95, centered=True)
+        return torch.optim.RMSprop(network.parameters(), alpha=0.95, centered=True, **common)
     # The fused kernel updates all parameters in one pass: 2.5 of an update's 19 ms on two CPU threads.
-    return torch.optim.Adam(network.parameters(), lr=rate, eps=epsilon, fused=device.type in ("cpu", "cuda"))
+    return torch.optim.Adam(network.parameters(), fused=on_cuda or device.type == "cpu", **common)
 
 
 def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
@@ -206,7 +258,9 @@ def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
 def trained_state_bytes(observation_shape: Sequence[int], num_actions: int, settings: AgentSettings) -> int:
     """Return about the bytes of a trained agent's ``state_dict``: two networks and the two moments of Adam."""
     with torch.device("meta"):  # shapes without storage
-        network = build_network(observation_shape, num_actions, returns_of(settings).num_outputs, settings)
+        network = build_network(
+            observation_shape, num_actions, returns_of(settings, torch.device("cpu")).num_outputs, settings
+        )
     return 4 * sum(parameter.nbytes for parameter in network.parameters())
 
 

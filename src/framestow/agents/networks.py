@@ -51,9 +51,9 @@ class NoisyLinear(nn.Module):
         self.register_buffer("noise_out", torch.zeros(outputs))
 
     def sample_noise(self, generator: torch.Generator) -> None:
-        """Draw new noise from ``generator``, on the CPU."""
+        """Draw new noise from ``generator``, on its device."""
         for noise in (self.noise_in, self.noise_out):
-            drawn = torch.randn(noise.shape, generator=generator)
+            drawn = torch.randn(noise.shape, generator=generator, device=generator.device)
             noise.copy_(drawn.sign() * drawn.abs().sqrt(), non_blocking=True)
 
     def forward(self, inputs: Tensor) -> Tensor:

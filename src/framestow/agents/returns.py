@@ -89,20 +89,19 @@ class CategoricalReturn(Returns):
     The outputs are logits. The priority is the cross-entropy (Hessel et al. 2018).
     """
 
-    def __init__(self, num_atoms: int, support: float) -> None:
+    def __init__(self, num_atoms: int, support: float, device: torch.device) -> None:
         self.num_outputs = num_atoms
         self._support = support
-        self._atoms = torch.linspace(-support, support, num_atoms)
+        self._atoms = torch.linspace(-support, support, num_atoms, device=device)
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return the mean return of every action ``(batch, num_actions)``."""
-        return outputs.softmax(dim=2) @ self._atoms.to(outputs.device)
+        return outputs.softmax(dim=2) @ self._atoms
 
     def target(self, step: NextStep, next_outputs: Tensor) -> Tensor:
         """Return the prediction ``(batch, n)`` that follows from the target network's next outputs."""
         probabilities = (step.policy.unsqueeze(2) * next_outputs.softmax(dim=2)).sum(dim=1)
-        atoms = self._atoms.to(next_outputs.device)
-        returns = step.reward.unsqueeze(1) + step.discount.unsqueeze(1) * atoms
+        returns = step.reward.unsqueeze(1) + step.discount.unsqueeze(1) * self._atoms
         return project(probabilities, returns, self._support, self.num_outputs)
 
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:  # noqa: ARG002
@@ -132,9 +131,9 @@ class QuantileReturn(Returns):
     The loss is summed over the predicted quantiles and averaged over those of the target. The priority is the loss.
     """
 
-    def __init__(self, num_quantiles: int, are_drawn: bool) -> None:
+    def __init__(self, num_quantiles: int, are_drawn: bool, device: torch.device) -> None:
         self.num_outputs = 1 if are_drawn else num_quantiles
-        self._midpoints = midpoints(num_quantiles)
+        self._midpoints = midpoints(num_quantiles, device)
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return the mean return of every action ``(batch, num_actions)``."""
@@ -143,7 +142,7 @@ class QuantileReturn(Returns):
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:
         """Return the loss of the outputs ``(batch, n)`` of the actions taken."""
         if fractions is None:
-            fractions = self._midpoints.to(outputs.device).expand_as(outputs)
+            fractions = self._midpoints.expand_as(outputs)
         errors = target.unsqueeze(1) - outputs.unsqueeze(2)  # (batch, predicted, target)
         is_over = (errors.detach() < 0).to(errors.dtype)
         weighted = (fractions.unsqueeze(2) - is_over).abs() * huber(errors)
@@ -151,18 +150,18 @@ class QuantileReturn(Returns):
         return Loss(each, each.detach())
 
 
-def midpoints(num_quantiles: int) -> Tensor:
+def midpoints(num_quantiles: int, device: torch.device) -> Tensor:
     """Return the fractions in the middle of ``num_quantiles`` equal parts of 0 … 1."""
-    return (torch.arange(num_quantiles) + 0.5) / num_quantiles
+    return (torch.arange(num_quantiles, device=device) + 0.5) / num_quantiles
 
 
-def returns_of(settings: AgentSettings) -> Returns:
-    """Return the prediction that ``settings.distribution`` names."""
+def returns_of(settings: AgentSettings, device: torch.device) -> Returns:
+    """Return the prediction that ``settings.distribution`` names. Its constants are on ``device``."""
     match settings.distribution:
         case "c51":
-            return CategoricalReturn(settings.atoms, settings.support)
+            return CategoricalReturn(settings.atoms, settings.support, device)
         case "qr" | "iqn":
-            return QuantileReturn(settings.atoms, are_drawn=settings.distribution == "iqn")
+            return QuantileReturn(settings.atoms, settings.distribution == "iqn", device)
         case _:
             return MeanReturn()
 
@@ -174,4 +173,4 @@ def huber(error: Tensor) -> Tensor:
 
 def greedy_policy(values: Tensor) -> Tensor:
     """Return probability 1 for the action with the highest value of each row, 0 for the others."""
-    return functional.one_hot(values.argmax(dim=1), values.shape[1]).to(values.dtype)
+    return torch.zeros_like(values).scatter_(1, values.argmax(dim=1, keepdim=True), 1.0)

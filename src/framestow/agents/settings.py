@@ -59,15 +59,25 @@ class EpsilonGreedy:
         return self._schedule.at(agent_steps)
 
     def act(
-        self, observations: NDArray[np.uint8], agent_steps: int, choose_greedily: ChooseGreedily
+        self,
+        observations: NDArray[np.uint8],
+        agent_steps: int,
+        choose_greedily: ChooseGreedily,
+        every_row: bool = False,
     ) -> NDArray[np.int64]:
-        """Return one action per row of ``observations`` ``(n, stack, H, W)`` as a new int64 array ``(n,)``."""
+        """Return one action per row of ``observations`` ``(n, stack, H, W)`` as a new int64 array ``(n,)``.
+
+        ``every_row`` computes the greedy actions of all rows, unless none is needed.
+        """
         num_rows = len(observations)
         explores = self._generator.random(num_rows) < self.epsilon(agent_steps)
         actions = self._generator.integers(self._num_actions, size=num_rows)
         if not explores.all():
             is_greedy = ~explores
-            actions[is_greedy] = choose_greedily(observations[is_greedy])
+            if every_row:
+                actions[is_greedy] = choose_greedily(observations)[is_greedy]
+            else:
+                actions[is_greedy] = choose_greedily(observations[is_greedy])
         return actions
 
     def state_dict(self) -> dict[str, Any]:
@@ -82,6 +92,7 @@ class EpsilonGreedy:
 NETWORKS = ("nature", "small", "impala")
 DISTRIBUTIONS = ("none", "c51", "qr", "iqn")
 OPTIMIZERS = ("adam", "rmsprop")
+PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +116,7 @@ class AgentSettings:
     learning_rate: float
     optimizer_epsilon: float
     max_grad_norm: float | None  # clip the norm of an update's gradient
+    precision: str  # of the network's arithmetic on CUDA; of PRECISIONS. Weights and losses are float32
     target_every: int  # updates between two copies of the online network to the target network
     exploration: LinearSchedule
 

@@ -26,7 +26,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,10 +95,10 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
     return path
 
 
-def check_loss(loss: SupportsFloat, agent_steps: int, folder: Path) -> None:
+def check_loss(loss: float, agent_steps: int, folder: Path) -> None:
     """Raise :class:`~framestow.errors.DivergedError` if ``loss`` is not finite; ``folder`` has the checkpoints."""
-    if not math.isfinite(float(loss)):
-        raise _diverged(f"the loss is {float(loss)}", agent_steps, folder)
+    if not math.isfinite(loss):
+        raise _diverged(f"the loss is {loss}", agent_steps, folder)
 
 
 def _check_finite(folder: Path, state: RunState) -> None:

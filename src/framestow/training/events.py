@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol, SupportsFloat
+from typing import Protocol
 
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """The agent made an update. ``float()`` of a number waits until the device has computed it."""
+    """The agent made an update."""
 
     num_updates: int
-    loss: SupportsFloat
-    mean_value: SupportsFloat
+    loss: float
+    mean_value: float  # of the actions in the batch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,6 @@ from rich.text import Text
 from framestow.errors import CheckpointError, MissingExtraError
 from framestow.process_memory import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
-from framestow.training.checkpoint import check_loss
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
 from framestow.training.run import NUM_RECENT, Run
@@ -81,7 +80,7 @@ class Progress:
             "rate": f"{rate:,.0f}/s",
             "games": f"{tally.episodes:,}",
             f"score of last {NUM_RECENT}": "-" if score is None else f"{score:.2f}",
-            "loss": "-" if self._loss is None else f"{float(self._loss.loss):.4f}",
+            "loss": "-" if self._loss is None else f"{self._loss.loss:.4f}",
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
             "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
             "process": format_bytes(resident_bytes()),
@@ -130,7 +129,7 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
 
 
-UPDATES_BETWEEN_POINTS = 100  # reading a loss waits for the device
+UPDATES_BETWEEN_POINTS = 100
 SECONDS_BETWEEN_POINTS = 10.0
 
 
@@ -280,8 +279,8 @@ class ProgressTable:
                 f"{self._row_time - self._wall_start:.3f}",
                 f"{processor_seconds() - self._cpu_start:.3f}",
                 run.agent.num_updates,
-                "" if update is None else f"{float(update.loss):.6g}",
-                "" if update is None else f"{float(update.mean_value):.6g}",
+                "" if update is None else f"{update.loss:.6g}",
+                "" if update is None else f"{update.mean_value:.6g}",
                 f"{run.agent.epsilon(steps):.6g}",
                 f"{self._rate.update(steps):.4g}",
                 len(run.memory),
@@ -369,7 +368,7 @@ class Curves:
         if isinstance(event, EpisodeEnded):
             self._add({"episode/score": event.score, "episode/length": event.length})
         elif isinstance(event, Learned) and event.num_updates % UPDATES_BETWEEN_POINTS == 0:
-            self._add({"learner/loss": float(event.loss), "learner/mean_value": float(event.mean_value)})
+            self._add({"learner/loss": event.loss, "learner/mean_value": event.mean_value})
         elif isinstance(event, StepTaken) and time.monotonic() - self._point_time > SECONDS_BETWEEN_POINTS:
             self._add_state()
 
@@ -415,38 +414,27 @@ def last_scores(path: Path, num_games: int, agent_steps: int) -> list[float]:
 class Checkpointing:
     """Writes a checkpoint every ``checkpoint_every`` agent steps.
 
-    After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays. If the loss is
-    not finite, checked every 100 updates and before each checkpoint, it raises ``DivergedError``, which ends the run.
+    After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays.
     """
 
     def __init__(self, run: Run, checkpoints: Path, warn: Callable[[str], None]) -> None:
         self._run = run
         self._checkpoints = checkpoints
         self._warn = warn
-        self._last_update: Learned | None = None
         self._num_passed = run.tally.agent_steps // run.settings.checkpoint_every
 
     def take(self, event: Event) -> None:
         """Save the run if a multiple of ``checkpoint_every`` was passed."""
-        if isinstance(event, Learned):
-            self._last_update = event
-            if event.num_updates % UPDATES_BETWEEN_POINTS == 0:
-                self._check_loss()
         if not isinstance(event, StepTaken):
             return
         num_passed = event.agent_steps // self._run.settings.checkpoint_every
         if num_passed == self._num_passed:
             return
         self._num_passed = num_passed
-        self._check_loss()
         try:
             self._run.save(self._checkpoints)
         except CheckpointError as error:
             self._warn(f"{error}; training continues")
-
-    def _check_loss(self) -> None:
-        if self._last_update:
-            check_loss(self._last_update.loss, self._run.tally.agent_steps, self._checkpoints)
 
     def close(self) -> None:
         """Do nothing: :func:`framestow.training.train` writes the last checkpoint."""

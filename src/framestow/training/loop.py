@@ -22,19 +22,13 @@ def training_events(run: Run) -> Iterator[Event]:
     Deep Q-learning as in algorithm 1 of Mnih et al. 2015, with several environments. They step while the agent learns
     from the steps stored before. The run can be saved after each :class:`~framestow.training.events.StepTaken`.
     """
-    agent, env, memory, tally = run.agent, run.env, run.memory, run.tally
-    observations = memory.observations()
+    agent, env, tally = run.agent, run.env, run.tally
+    observations = run.memory.observations()
     while tally.agent_steps < run.settings.steps:
         actions = agent.act(observations, tally.agent_steps)
         env.step_async(actions)
 
-        for _ in range(_updates_due(run)):
-            batch = memory.sample(run.settings.batch_size)
-            update = agent.learn(batch)
-            yield Learned(agent.num_updates, update.loss, update.mean_value)
-            if run.settings.priority_exponent:
-                memory.update_priorities(batch.index, update.priority.cpu().numpy())
-
+        yield from run.learner.update(_updates_due(run))
         observations, _, terminated, truncated, infos = env.step_wait()  # stores the step in the memory
         lost = lost_episodes(infos)
         tally.agent_steps += run.settings.num_envs - len(lost)  # the step of a lost episode is not stored
@@ -45,6 +39,7 @@ def training_events(run: Run) -> Iterator[Event]:
         yield from _finished_episode_events(run, infos)
         yield from _lost_episode_events(tally.agent_steps, lost)
         yield StepTaken(tally.agent_steps)
+    yield from run.learner.finish()
 
 
 def _updates_due(run: Run) -> int:
@@ -150,10 +145,9 @@ def train(
 
     Raises:
         CheckpointError: the last checkpoint could not be written.
-        DivergedError: loss or weights are not finite; they are checked before each checkpoint, and the loss after
-            every update that gives priorities.
+        DivergedError: loss or weights are not finite. The loss is checked after every update, the weights before each
+            checkpoint.
     """
-    last_update: Learned | None = None
     with contextlib.ExitStack() as closing:
         for listener in listeners:
             closing.callback(listener.close)
@@ -161,11 +155,7 @@ def train(
             for listener in listeners:
                 listener.take(event)
             if isinstance(event, Learned):
-                last_update = event
-                if run.settings.priority_exponent:  # the priorities, which follow, are read from the device anyway
-                    check_loss(event.loss, run.tally.agent_steps, folder.checkpoints)
+                check_loss(event.loss, run.tally.agent_steps, folder.checkpoints)
             if isinstance(event, StepTaken) and is_stop_requested():
                 break
-        if last_update:
-            check_loss(last_update.loss, run.tally.agent_steps, folder.checkpoints)
         run.save(folder.checkpoints)

@@ -48,6 +48,7 @@ _DQN = {
     "learning_rate": 1e-4,
     "optimizer_epsilon": 1e-8,
     "max_grad_norm": None,
+    "precision": "float32",
     "target_every": 250,
     "discount": 0.99,
     "epsilon_start": 1.0,
@@ -154,6 +155,7 @@ RECIPES: dict[str, Recipe] = {
                 "learning_rate": 1e-4,
                 "optimizer_epsilon": 0.005 / 256,
                 "max_grad_norm": 10.0,
+                "precision": "bfloat16",
                 "target_every": 500,  # 32,000 steps
                 "discount": 0.997,
                 "epsilon_steps": 2_000_000,

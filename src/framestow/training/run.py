@@ -24,9 +24,11 @@ from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
+from framestow.training.learner import Learner
 from framestow.training.settings import Settings, memory_errors_name_options
 
 NUM_RECENT = 20  # games in the mean score
+BATCHES_AHEAD_ON_CUDA = 2
 
 
 @dataclasses.dataclass
@@ -111,6 +113,8 @@ class Run:
             frame_shape = env.single_observation_space.shape or ()
             agent_seed = _derived_seed(settings.seed, _AGENT_SEED)
             self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
+            self.learner = self._new_learner()
+            unless_built.callback(self.learner.close)
             self.tally = Tally()
             self.resets_itself = env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
             self.has_ended = np.zeros(settings.num_envs, np.bool_)  # environments whose episode ended in the last step
@@ -130,8 +134,20 @@ class Run:
         device = choose_device(settings.device)
         return cls(settings, make_env, read_checkpoint(checkpoint, device, settings.memory_on_disk))
 
+    def _new_learner(self) -> Learner:
+        settings, on_cuda = self.settings, self.device == "cuda"
+        if on_cuda:
+            torch.backends.cudnn.benchmark = True  # choose the quickest kernels: the shapes stay the same
+        gives_priorities = settings.priority_exponent > 0
+        ahead = BATCHES_AHEAD_ON_CUDA if on_cuda else 0
+        return Learner(self.agent, self.memory, settings.batch_size, gives_priorities, ahead)
+
     def state(self) -> RunState:
-        """Return the state that a checkpoint saves, without copying it. Call it between two steps."""
+        """Return the state that a checkpoint saves, without copying it. Call it between two steps.
+
+        The device completes the updates that were begun.
+        """
+        self.learner.settle()
         rest = {
             "environment": self.env.state_dict(),
             "tally": self.tally.state_dict(),
@@ -149,8 +165,9 @@ class Run:
         return write_checkpoint(checkpoints, self.state())
 
     def close(self) -> None:
-        """Close the environments, and the files of a memory on disk."""
+        """Close the environments, the learner, and the files of a memory on disk."""
         self.env.close()
+        self.learner.close()
         self._close_memory()
 
     def _close_memory(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from framestow.agents.settings import DISTRIBUTIONS, NETWORKS, OPTIMIZERS, AgentSettings, LinearSchedule
+from framestow.agents.settings import DISTRIBUTIONS, NETWORKS, OPTIMIZERS, PRECISIONS, AgentSettings, LinearSchedule
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import RETENTIONS, check_retention
@@ -113,6 +113,9 @@ class Settings:
     learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
     max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
+    precision: str = setting(
+        FROM_RECIPE, "Arithmetic of the network on CUDA: float32 or bfloat16. Elsewhere it is float32."
+    )
     target_every: int = setting(FROM_RECIPE, "Updates between two copies of the online network to the target network.")
     discount: float = setting(FROM_RECIPE, "Discount factor of the next step's value.")
     clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 for learning (Mnih et al. 2015), but not the scores.")
@@ -260,6 +263,7 @@ _RULES: dict[str, _Rule] = {
     "network": _one_of(*NETWORKS),
     "distribution": _one_of(*DISTRIBUTIONS),
     "optimizer": _one_of(*OPTIMIZERS),
+    "precision": _one_of(*PRECISIONS),
     "atoms": _at_least(2),
     "support": _POSITIVE,
     "n_step": (lambda value: 1 <= value <= MAX_N_STEP, f"must be from 1 to {MAX_N_STEP}"),
