@@ -30,41 +30,42 @@ class CapturedUpdate:
     def __init__(self, compute: Callable[[TensorBatch], Tensor], generator: torch.Generator) -> None:
         self._compute, self._generator = compute, generator
         self._num_ordinary = 0
+        self._inputs: TensorBatch | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._inputs: TensorBatch
-        self._numbers: Tensor
+        self._numbers: Tensor  # of the last replay
 
     def __call__(self, tensors: TensorBatch) -> Tensor:
         """Make the update and return its numbers, which later updates do not overwrite."""
+        if self._inputs is None:
+            self._inputs = cloned_inputs(tensors)
+        elif not has_same_shapes(tensors, self._inputs):
+            return self._compute(tensors)
+        else:
+            copy_inputs(tensors, self._inputs)
         if self._num_ordinary < ORDINARY_UPDATES:
             self._num_ordinary += 1
-            return self._compute_aside(tensors)
+            return self._compute_aside(self._inputs)
         if self._graph is None:
-            self._capture(tensors)
-        assert self._graph is not None
-        if not has_same_shapes(tensors, self._inputs):
-            return self._compute(tensors)
-        copy_inputs(tensors, self._inputs)
+            self._graph = self._captured(self._inputs)
         self._graph.replay()
         return self._numbers.clone()
 
-    def _compute_aside(self, tensors: TensorBatch) -> Tensor:
+    def _compute_aside(self, inputs: TensorBatch) -> Tensor:
         """Compute on another stream: what autograd remembers of the usual one would spoil the capture."""
         usual = torch.cuda.current_stream()
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(usual)
         with torch.cuda.stream(aside):
-            numbers = self._compute(tensors)
+            numbers = self._compute(inputs)
         usual.wait_stream(aside)
         return numbers
 
-    def _capture(self, tensors: TensorBatch) -> None:
-        self._inputs = cloned_inputs(tensors)
+    def _captured(self, inputs: TensorBatch) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads copy the next batches
-            self._numbers = self._compute(self._inputs)
-        self._graph = graph
+            self._numbers = self._compute(inputs)
+        return graph
 
 
 def cloned_inputs(tensors: TensorBatch) -> TensorBatch:
