@@ -6,9 +6,9 @@
 
 ``speed`` trains each variant for some seconds after its first updates, with everything that ``framestow train`` does
 but its listeners. The share in which the device waits is that without a running kernel or copy, over the profiled part
-(PyTorch's profiler, which itself costs some CPU time). ``learn`` trains rainbow-lite on the five games of Aitchison et
-al. 2023 (Atari-5) side by side, one process each, stops them after the minutes and goes on with their checkpoints next
-time; ``benchmarks/learning.py`` writes their curves.
+(PyTorch's profiler, which itself costs some CPU time). ``learn`` trains rainbow-lite on the three games of Atari-3
+(Aitchison et al. 2023), or those of ``--games``, side by side, one process each, stops them after the minutes and goes
+on with their checkpoints next time; ``benchmarks/learning.py`` writes their curves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from framestow.training.learner import Learner
 from framestow.training.loop import training_events
 from framestow.training.run import Run
 
-ATARI_5 = ("BattleZone", "DoubleDunk", "NameThisGame", "Phoenix", "Qbert")
+ATARI_3 = ("BattleZone", "NameThisGame", "Phoenix")
 STEPS = 2_500_000  # 10 million frames
 FIRST_UPDATES = 100
 PROFILED_SECONDS = 2.0
@@ -63,10 +63,10 @@ def main() -> None:
     speed.add_argument("--out", type=Path, required=True)
     learn = commands.add_parser("learn")
     learn.add_argument("runs", type=Path, help="folder of the run folders")
-    learn.add_argument("--games", nargs="+", default=ATARI_5)
+    learn.add_argument("--games", nargs="+", default=ATARI_3)
     learn.add_argument("--minutes", type=float, default=9.0)
     learn.add_argument("--steps", type=int, default=STEPS)
-    learn.add_argument("--workers", type=int, default=2, help="worker processes for the environments of each game")
+    learn.add_argument("--workers", type=int, default=4, help="worker processes for the environments of each game")
     learn.add_argument("--out", type=Path, help="JSON of what the device did meanwhile")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():

@@ -138,6 +138,7 @@ class Run:
         settings, on_cuda = self.settings, self.device == "cuda"
         if on_cuda:
             torch.backends.cudnn.benchmark = True  # choose the quickest kernels: the shapes stay the same
+            torch.set_float32_matmul_precision("high")  # linear layers in TF32, as convolutions are by default
         gives_priorities = settings.priority_exponent > 0
         ahead = BATCHES_AHEAD_ON_CUDA if on_cuda else 0
         return Learner(self.agent, self.memory, settings.batch_size, gives_priorities, ahead)
