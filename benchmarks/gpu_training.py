@@ -3,12 +3,14 @@
     python benchmarks/gpu_training.py speed --out speed.json
     python benchmarks/gpu_training.py learn runs --minutes 9          # again to go on, in pieces of any length
     python benchmarks/gpu_training.py speed --variants rainbow-lite   # one variant only
+    python benchmarks/gpu_training.py summary runs speed.json learn.json --out results/gpu_training.json
 
 ``speed`` trains each variant for some seconds after its first updates, with everything that ``framestow train`` does
 but its listeners. The share in which the device waits is that without a running kernel or copy, over the profiled part
 (PyTorch's profiler, which itself costs some CPU time). ``learn`` trains rainbow-lite on the three games of Atari-3
 (Aitchison et al. 2023), or those of ``--games``, side by side, one process each, stops them after the minutes and goes
-on with their checkpoints next time; ``benchmarks/learning.py`` writes their curves.
+on with their checkpoints next time; ``benchmarks/learning.py`` writes their curves. ``summary`` joins what the other two
+wrote, and compares the scores with Dopamine's after as many steps as theirs.
 """
 
 from __future__ import annotations
@@ -33,12 +35,19 @@ from framestow.training import RunFolder, Settings, start_run
 from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
 from framestow.training.loop import training_events
+from framestow.training.report import RunRecord
 from framestow.training.run import Run
+from framestow.training.scores import RANDOM_AND_HUMAN
 
 ATARI_3 = ("BattleZone", "NameThisGame", "Phoenix")
 STEPS = 2_500_000  # 10 million frames
 FIRST_UPDATES = 100
 PROFILED_SECONDS = 2.0
+
+DOPAMINE = {"BattleZone": 20_209, "NameThisGame": 8_604, "Phoenix": 4_830, "DoubleDunk": -18.9, "Qbert": 5_354}
+"""Mean score of the training games between 2.25 and 2.5 million steps of Dopamine's Rainbow (Castro et al. 2018), the
+mean of 5 seeds, from the curves in its repository."""
+LAST_STEPS = 250_000
 
 RAINBOW = {"recipe": "rainbow-lite", "num_envs": 16, "workers": 4, "threads": 1}
 DESKTOP = {"recipe": "desktop", "num_envs": 64, "workers": 14, "threads": 1}
@@ -68,7 +77,14 @@ def main() -> None:
     learn.add_argument("--steps", type=int, default=STEPS)
     learn.add_argument("--workers", type=int, default=4, help="worker processes for the environments of each game")
     learn.add_argument("--out", type=Path, help="JSON of what the device did meanwhile")
+    summary = commands.add_parser("summary")
+    summary.add_argument("runs", type=Path, help="folder of the run folders")
+    summary.add_argument("parts", type=Path, nargs="+", help="what speed and learn wrote")
+    summary.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    if arguments.command == "summary":
+        write_result(arguments.out, summed_up(arguments.runs, arguments.parts))
+        return
     if not torch.cuda.is_available():
         parser.error("PyTorch finds no CUDA device on this machine: this benchmark needs one")
     if arguments.command == "speed":
@@ -183,6 +199,24 @@ def _train_game(arguments: argparse.Namespace, game: str) -> subprocess.Popen[by
     log = (arguments.runs / f"{game}.log").open("ab")
     command = [sys.executable, "-m", "framestow.cli", "train", *options]
     return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+
+def summed_up(runs: Path, parts: list[Path]) -> dict[str, Any]:
+    """Return the parts, and for each run the score of its last steps beside Dopamine's."""
+    measured = [json.loads(part.read_text()) for part in parts]
+    scores = {}
+    for folder in sorted(path.parent for path in runs.glob("*/settings.json")):
+        run = RunRecord.read(folder)
+        recent = run.scores[run.game_steps > run.agent_steps - LAST_STEPS]
+        scores[run.settings.game] = {
+            "agent_steps": run.agent_steps,
+            "mean_score_of_the_last_250,000_steps": round(float(recent.mean()), 1),
+            "games": len(recent),
+            "random_play": RANDOM_AND_HUMAN[run.settings.game][0],
+            "dopamine_rainbow_at_2,500,000_steps": DOPAMINE[run.settings.game],
+            "hours_on_the_clock": round((run.last("wall_s") or 0.0) / 3_600, 3),
+        }
+    return {**{name: measured[0][name] for name in ("machine", "device")}, "parts": measured, "scores": scores}
 
 
 def _nvidia_smi_utilisation() -> float:

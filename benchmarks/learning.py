@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import matplotlib
 import numpy as np
 
 from framestow.benchmarking.result_files import write_result
+from framestow.training.recipes import RECIPES
 from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
 from framestow.training.run import NUM_RECENT
 from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
@@ -38,15 +40,20 @@ def main() -> None:
     parser.add_argument("name", help="of the files in benchmarks/results/learning")
     parser.add_argument("runs", type=Path, nargs="+", help="run folders")
     parser.add_argument("--commit", default="HEAD", help="that trained the runs")
+    parser.add_argument(
+        "--machine", type=Path, help="result file with the machine that trained them; default: this one"
+    )
     arguments = parser.parse_args()
     runs = sorted((RunRecord.read(path) for path in arguments.runs), key=lambda run: run.settings.seed)
     if len({run.settings.game for run in runs}) > 1 or len(runs_by_settings(runs)) > 1:
         parser.error("the runs have different games or settings: they must differ only in seed and length")
     RESULTS.mkdir(parents=True, exist_ok=True)
     write_curves(RESULTS / f"{arguments.name}.csv", runs)
-    write_result(
-        RESULTS / f"{arguments.name}.json", {"commit": commit(arguments.commit), **figures(runs)}, command(runs)
-    )
+    entries = {"commit": commit(arguments.commit), **figures(runs)}
+    if arguments.machine:
+        measured = json.loads(arguments.machine.read_text())
+        entries |= {name: measured[name] for name in ("machine", "device") if name in measured}
+    write_result(RESULTS / f"{arguments.name}.json", entries, command(runs))
     draw(RESULTS / f"{arguments.name}.png", runs)
 
 
@@ -54,6 +61,9 @@ def command(runs: list[RunRecord]) -> str:
     """Return the command that trains such runs."""
     settings = runs[0].settings
     given = {"recipe": settings.recipe, "preset": settings.preset, "steps": f"{settings.steps:_}"}
+    for name, value in RECIPES[settings.recipe].values.items():
+        if getattr(settings, name) != value:
+            given[name.replace("_", "-")] = getattr(settings, name)
     options = " ".join(f"--{name} {value}" for name, value in given.items())
     seeds = f"--seeds {len(runs)}" if len(runs) > 1 else f"--seed {settings.seed}"
     return f"framestow train {settings.game} {options} {seeds}"

@@ -76,6 +76,7 @@ class DQN:
             network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
         self._online = network.to(self.device)
         self._target = copy.deepcopy(self._online).requires_grad_(False)
+        self._target.torso.eval()  # its spectral norms are those of the online network, copied with the weights
         self._optimizer = _optimizer(self._online, settings, self.device)
         self._exploration = EpsilonGreedy(settings.exploration, num_actions, exploration_seed)
         self._update = self._capturable() if on_cuda else self._compute_update
