@@ -9,8 +9,8 @@
 but its listeners. The share in which the device waits is that without a running kernel or copy, over the profiled part
 (PyTorch's profiler, which itself costs some CPU time). ``learn`` trains rainbow-lite on the three games of Atari-3
 (Aitchison et al. 2023), or those of ``--games``, side by side, one process each, stops them after the minutes and goes
-on with their checkpoints next time; ``benchmarks/learning.py`` writes their curves. ``summary`` joins what the other two
-wrote, and compares the scores with Dopamine's after as many steps as theirs.
+on with their checkpoints next time; ``benchmarks/learning.py`` writes their curves. ``summary`` joins what the other
+two wrote, and puts Dopamine's scores after 2.5 million steps beside those reached.
 """
 
 from __future__ import annotations
