@@ -51,12 +51,15 @@ class Trainer(Protocol):
 class FramestowTrainer:
     """framestow's trainer, as ``framestow train`` runs it but without listeners."""
 
-    def __init__(self, threads: int, num_envs: int, workers: int) -> None:
+    def __init__(self, make_settings: Callable[[], Any]) -> None:
+        from framestow.cli import limit_spinning
+
+        limit_spinning()
         from framestow.training import RunFolder, start_run
         from framestow.training.loop import training_events
 
         self._folder = tempfile.TemporaryDirectory()
-        settings = plain_dqn(num_envs=num_envs, workers=workers, threads=threads)
+        settings = make_settings()
         self.run = start_run(RunFolder.create(Path(self._folder.name) / "run", settings))
         self._events = training_events(self.run)
 
@@ -73,7 +76,7 @@ class FramestowTrainer:
 
     def update(self, updates: int) -> None:
         """As `Trainer` has it."""
-        batch = self.run.memory.sample(BATCH_SIZE)
+        batch = self.run.memory.sample(self.run.settings.batch_size)
         for _ in range(updates):
             self.run.agent.learn(batch)
 
@@ -379,7 +382,14 @@ class System:
 
 
 def _framestow(num_envs: int, workers: int) -> Callable[[int], Trainer]:
-    return lambda threads: FramestowTrainer(threads, num_envs, workers)
+    return lambda threads: FramestowTrainer(lambda: plain_dqn(num_envs=num_envs, workers=workers, threads=threads))
+
+
+def laptop(**others: Any) -> Any:
+    """Return the settings of recipe ``laptop`` with a short warm-up."""
+    from framestow.training import Settings
+
+    return Settings(game=GAME, recipe="laptop", steps=1_000_000_000, warmup=WARMUP, device="cpu", **others)
 
 
 _SB3_NOTE = f"Huber loss, gradient norm clipped to 10; buffer of {CAPACITY:,} as in RL Baselines3 Zoo"
@@ -399,3 +409,14 @@ SYSTEMS = {
     BARE: System(lambda threads: BareLearner(threads, True), "channels-last, fused Adam, Huber loss"),
     f"{BARE}, PyTorch's defaults": System(lambda threads: BareLearner(threads, False), "contiguous, Adam as it comes"),
 }
+RECIPES = {
+    "laptop": System(lambda _: FramestowTrainer(laptop), "the recipe, with its one PyTorch thread"),
+    "laptop, network nature": System(
+        lambda _: FramestowTrainer(lambda: laptop(network="nature")), "one PyTorch thread"
+    ),
+    "laptop, network nature, all cores": System(
+        lambda threads: FramestowTrainer(lambda: laptop(network="nature", threads=threads, workers=0)),
+        "environments in this process",
+    ),
+}
+"""The same samples a step; measured by recipe_rates.py."""

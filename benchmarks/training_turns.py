@@ -19,7 +19,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 from training_profile import profiled
-from training_systems import SYSTEMS, Trainer
+from training_systems import RECIPES, SYSTEMS, Trainer
 
 Answer = dict[str, Any]
 
@@ -75,7 +75,7 @@ class TrainerProcess:
 def serve(name: str, threads: int) -> None:
     """Build a system in this process and answer the lines of `TrainerProcess` until the input ends."""
     answers, sys.stdout = sys.stdout, sys.stderr  # no library's line is taken for an answer
-    trainer = SYSTEMS[name].make(threads)
+    trainer = {**SYSTEMS, **RECIPES}[name].make(threads)
     for line in sys.stdin:
         do, amount = json.loads(line)
         print(json.dumps(turn(trainer, do, amount)), file=answers, flush=True)

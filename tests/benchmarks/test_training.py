@@ -15,7 +15,7 @@ import training_systems
 from framestow.torch import to_tensors
 from training_figures import PAGE, RESULT, TABLES, page_tables, profile_row, remaining_growth, row
 from training_profile import PARTS, PartClock
-from training_systems import BARE, LEARNING_RATE, SB3, SYSTEMS, BareLearner, FramestowTrainer
+from training_systems import BARE, LEARNING_RATE, SB3, SYSTEMS, BareLearner
 from training_turns import Rounds, TrainerProcess, busy_process, turn
 
 WARMUP = 40  # steps; more than a batch
@@ -84,7 +84,7 @@ def test_each_system_makes_an_update_every_four_steps_after_the_warmup(name, num
 
 
 def test_the_bare_learner_makes_the_update_of_framestows_agent():
-    trainer = FramestowTrainer(threads=1, num_envs=1, workers=0)
+    trainer = SYSTEMS["framestow"].make(1)
     trainer.train(WARMUP)
     batch = trainer.run.memory.sample(32)
     bare = BareLearner(threads=1, tuned=True)
@@ -106,7 +106,7 @@ def test_the_bare_learner_makes_the_update_of_framestows_agent():
 
 
 def test_the_profile_has_all_parts_and_they_add_up_to_the_time_of_the_turn():
-    trainer = FramestowTrainer(threads=1, num_envs=1, workers=0)
+    trainer = SYSTEMS["framestow"].make(1)
     trainer.train(WARMUP + 4)
 
     answer = turn(trainer, "profile", 8)
