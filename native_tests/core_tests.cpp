@@ -1,6 +1,7 @@
 // Tests of the core without Python: round trips, segment borders, released memory. Exits with 0 on success.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -29,8 +30,25 @@ void checksum_paths_agree() {
     for (std::size_t size = 0; size < bytes.size(); size += size < 300 || (size > 3060 && size < 3090) ? 1 : 97) {
         CHECK(crc32c(ByteSpan{bytes.data(), size}) == crc32c_by_table(ByteSpan{bytes.data(), size}));
     }
-    const std::uint8_t digits[] = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};
-    CHECK(crc32c(ByteSpan{digits, 9}) == 0xE3069283U);
+}
+
+// The catalogue's check value, and the examples of RFC 3720, appendix B.4.
+void checksums_are_the_published_ones() {
+    const std::vector<std::uint8_t> digits = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};
+    std::vector<std::uint8_t> rising(32);
+    std::iota(rising.begin(), rising.end(), std::uint8_t{0});
+    const std::vector<std::uint8_t> falling(rising.rbegin(), rising.rend());
+    const std::pair<std::vector<std::uint8_t>, std::uint32_t> published[] = {
+        {digits, 0xE3069283U},
+        {std::vector<std::uint8_t>(32, 0x00), 0x8A9136AAU},
+        {std::vector<std::uint8_t>(32, 0xFF), 0x62A8AB43U},
+        {rising, 0x46DD794EU},
+        {falling, 0x113FDB5CU},
+    };
+    for (const auto& [bytes, expected] : published) {
+        CHECK(crc32c(ByteSpan{bytes.data(), bytes.size()}) == expected);
+        CHECK(crc32c_by_table(ByteSpan{bytes.data(), bytes.size()}) == expected);
+    }
 }
 
 void segments_are_restored() {
@@ -214,6 +232,7 @@ void the_cheapest_way_costs_as_little_as_trying_everything() {
 int main() {
     the_cheapest_way_costs_as_little_as_trying_everything();
     checksum_paths_agree();
+    checksums_are_the_published_ones();
     segments_are_restored();
     windows_equal_the_appended_frames();
     the_arena_frees_released_segments();

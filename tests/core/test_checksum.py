@@ -9,8 +9,18 @@ from framestow._core import checksum
 from oracles.plain_codec import crc32c
 
 
-def test_the_checksum_has_the_check_value_of_the_catalogue():
-    assert checksum(b"123456789") == 0xE3069283
+@pytest.mark.parametrize(
+    ("content", "published"),
+    [
+        pytest.param(b"123456789", 0xE3069283, id="catalogue of checksums"),
+        pytest.param(bytes(32), 0x8A9136AA, id="RFC 3720, zeros"),
+        pytest.param(b"\xff" * 32, 0x62A8AB43, id="RFC 3720, ones"),
+        pytest.param(bytes(range(32)), 0x46DD794E, id="RFC 3720, rising"),
+        pytest.param(bytes(4096), 0x98F94189, id="a page of zeros"),
+    ],
+)
+def test_the_checksum_is_the_published_one(content, published):
+    assert published == checksum(content)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 63, 64, 65, 1000, 3071, 3072, 3081, 7000])

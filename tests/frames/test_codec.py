@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -146,6 +147,42 @@ def test_damage_with_a_correct_checksum_gives_an_error_or_the_frames_of_the_refe
             np.testing.assert_array_equal(unpacked.reshape(len(expected), -1), expected)
             num_read += 1
     assert min(num_read, num_refused) > 5
+
+
+def one_frame(shape: tuple[int, ...], body: bytes, group: int = 0) -> bytes:
+    """Return a segment of one frame with these patches and a correct checksum; the group begins at ``group``."""
+    rows, columns, pixel_bytes = (*shape, 1)[:3]
+    rest = struct.pack("<BBBBIIIHHI", 0xF5, 1, 1, 0, 1, rows, columns * pixel_bytes, pixel_bytes, 5, group) + body
+    return struct.pack("<I", checksum(rest)) + rest
+
+
+LITERAL_51, LITERAL_300 = b"\x73\x0a", b"\x77\x2c\x01"  # what the patch format calls 115 and 119
+END = b"\x7f"
+
+
+@pytest.mark.parametrize("shape", [(80, 5), (20, 24), (8, 17, 3)], ids=str)
+@pytest.mark.parametrize(("operation", "count"), [(LITERAL_51, 51), (LITERAL_300, 300)], ids=["51", "300"])
+def test_a_literal_past_the_end_of_the_segment_is_refused(shape, operation, count):
+    codec = SegmentCodec(FrameSpec(shape))
+    literals = bytes(range(1, 52)) * 6
+    body = operation + literals[:count] + END
+
+    whole = codec.unpack(one_frame(shape, body + END, group=len(body)))
+
+    assert literals[:count] == whole.tobytes()[:count]
+    for num_left in range(count):  # cut anywhere, without the end mark
+        with pytest.raises(DamagedDataError, match="patch has fewer literals than it says"):
+            codec.unpack(one_frame(shape, body[: len(operation) + num_left]))
+
+
+@pytest.mark.parametrize("shape", [(80, 5), (20, 24), (8, 17, 3)], ids=str)
+def test_a_literal_past_the_end_of_repeated_operations_is_refused(shape):
+    codec = SegmentCodec(FrameSpec(shape))
+    base = LITERAL_51 + bytes(51) + END
+    repeat_4_bytes_of_the_base = b"\x65\x00\x00"
+
+    with pytest.raises(DamagedDataError, match="patch has fewer literals than it says"):
+        codec.unpack(one_frame(shape, base + repeat_4_bytes_of_the_base + END, group=len(base)))
 
 
 def test_a_header_with_too_many_frames_is_refused_before_memory_is_allocated():
