@@ -83,7 +83,7 @@ exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every wa
 		--ignore tests/integrations/libraries  # make crashes and make libraries run those
 	$(BIN)/python tests/write_exhaustive_result.py build/exhaustive.xml tests/exhaustive.json
 
-kills: $(STAMPS)/test-$(NAMES)  ## kill a training run 200 times, resume it and compare the results: 15 minutes
+kills: $(STAMPS)/test-$(NAMES)  ## kill a training run 200 times, resume it and compare the results: 10 minutes
 	PYTHONPATH=tests $(BIN)/python tests/training/kills/kill_training.py
 
 crashes: $(STAMPS)/test-$(NAMES)  ## test stores against kills, power loss, full disks, Ctrl-C and damaged bytes at every operation: 15 minutes

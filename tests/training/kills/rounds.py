@@ -214,7 +214,11 @@ def command_line(settings: Settings) -> list[str]:
 def kill_again_and_again(
     kinds: Sequence[Settings], folder: Path, num_kills: int, forked_share: float, seed: int
 ) -> Count:
-    """Kill runs of each of ``kinds`` in turn until there were ``num_kills``, and let the last one end undisturbed."""
+    """Kill runs of each of ``kinds`` in turn until there were ``num_kills``, and let the last one end undisturbed.
+
+    A run is killed at most ``num_kills / len(kinds)`` times, so that every kind has its turn on a slow machine too.
+    """
+    kills_a_run = -(-num_kills // len(kinds))
     count, moments = Count(), random.Random(seed)
     expected: list[tuple[Uninterrupted, float]] = []
     for number, settings in enumerate(kinds):
@@ -227,7 +231,7 @@ def kill_again_and_again(
         path = folder / f"killed-{number}"
         whole, seconds_a_step = expected[kind]
         run = KilledRun(kinds[kind], path, whole, moments, count)
-        run.train(num_kills, forked_share, seconds_a_step)
+        run.train(min(num_kills, count.num_kills + kills_a_run), forked_share, seconds_a_step)
         shutil.rmtree(path)
         number += 1
     return count
