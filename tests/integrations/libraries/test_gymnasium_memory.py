@@ -53,7 +53,8 @@ def test_converting_observations_to_arrays_does_not_keep_the_arrays(num_steps):
     assert total > num_steps
     assert grown_blocks < FRAME_BYTES
     assert live_bytes() - held < 0.02 * (held - bare)
-    assert FRAME_BYTES < (held - bare) / num_steps < 1.06 * FRAME_BYTES
+    # Less than a frame each, where some lie in holes of pages that other tests' objects keep resident.
+    assert 0.8 * FRAME_BYTES < (held - bare) / num_steps < 1.06 * FRAME_BYTES
 
 
 def test_converted_observations_of_baselines_keep_a_whole_stack_each():
