@@ -254,11 +254,9 @@ def test_ctrl_c_while_the_caller_waits_loses_no_batch():
 
 @pytest.fixture
 def _few_objects():
-    """Lets ``gc.get_objects`` tell only of those that are made from now on."""
+    """Let ``gc.get_objects`` return only objects that are made from now on."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("_few_objects")
