@@ -475,8 +475,9 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     )
     try:
         assert training.stdout is not None
-        assert "training on Breakout" in training.stdout.readline()
-        time.sleep(2)
+        while "memory: about" not in (line := training.stdout.readline()):
+            assert line
+        time.sleep(0.5)  # the first steps
         training.send_signal(number)
         output, _ = training.communicate(timeout=60)
     finally:

@@ -1,16 +1,19 @@
 """``framestow train --seeds``: runs like those of one seed alone, their averages, signals, dead children, refusals."""
 
+import contextlib
+import io
 import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from framestow.cli import main
+from framestow.cli import main, train_seeds
 from framestow.cli.train_seeds import closing_lines
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.loop import start_run, train
@@ -32,10 +35,29 @@ def _refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
+class CommandInThisProcess:
+    """Stands in for a child process: runs its command here, where PyTorch is loaded, at once to its end."""
+
+    def __init__(self, command: list[str], **_: object) -> None:
+        assert command[:3] == [sys.executable, "-m", "framestow.cli"]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            self.returncode = main(command[3:])
+        self.stdout = io.StringIO(printed.getvalue())
+
+    def poll(self) -> int:
+        return self.returncode
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("children", ["here", pytest.param("processes", marks=pytest.mark.exhaustive)])
 def test_each_seed_trains_as_it_does_alone_and_only_unfinished_seeds_are_resumed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    children: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if children == "here":
+        monkeypatch.setattr(
+            train_seeds, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": CommandInThisProcess})
+        )
     parent, alone = tmp_path / "seeds", tmp_path / "alone"
     game = ["train", "Pong", *SHORT, "--steps", "60"]
 
