@@ -185,6 +185,21 @@ def test_a_literal_past_the_end_of_repeated_operations_is_refused(shape):
         codec.unpack(one_frame(shape, base + repeat_4_bytes_of_the_base + END, group=len(base)))
 
 
+@pytest.mark.parametrize("shape", [(80, 5), (20, 24), (8, 17, 3)], ids=str)
+@pytest.mark.parametrize("num_behind", [0, 1])
+def test_repeated_operations_end_before_the_last_byte_of_a_segment(shape, num_behind):
+    codec = SegmentCodec(FrameSpec(shape))
+    literals = b"\x02\x07\x08\x09"  # 3 bytes
+    group = b"\x65" + struct.pack("<H", 5) + END  # repeats the 4 bytes after itself
+    segment = one_frame(shape, END + group + literals + bytes(num_behind), group=1)
+
+    if num_behind:
+        assert codec.unpack(segment).tobytes()[:3] == b"\x07\x08\x09"
+    else:
+        with pytest.raises(DamagedDataError, match="patch repeats operations that are not there"):
+            codec.unpack(segment)
+
+
 def test_a_header_with_too_many_frames_is_refused_before_memory_is_allocated():
     codec = SegmentCodec(FrameSpec((84, 84)))
     damaged = bytearray(codec.pack(np.zeros((3, 84, 84), np.uint8)))
