@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import recorded
-from framestow._core import PackedStreams
+from framestow._core import FrameStore
 from framestow.benchmarking.result_files import write_result
 from packing import LENGTH, segment_numbers
 
@@ -42,12 +42,12 @@ class Stores:
 
     def __init__(self, frames: NDArray[np.uint8], path: Path) -> None:
         side = frames.shape[1]
-        first = PackedStreams(1, side, side, 1)
+        first = FrameStore(1, [(side, side, 1)])
         first.append(np.zeros(len(frames), np.int32), frames.reshape(len(frames), -1))
         segments = [first.segment(0, number) for number in segment_numbers(first)][:-1]  # the last one is open
         self.num_envs = -(-STORE_BYTES // sum(map(len, segments)))
         self.num_frames = len(segments) * first.frames_per_segment
-        self.in_ram, self.in_file = (PackedStreams(self.num_envs, side, side, 1) for _ in range(2))
+        self.in_ram, self.in_file = (FrameStore(self.num_envs, [(side, side, 1)]) for _ in range(2))
         self.path, self.frame_bytes = path, side * side
         with path.open("wb") as file:
             for stream in range(self.num_envs):
@@ -64,7 +64,7 @@ class Stores:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
 
-    def gathering(self, packed: PackedStreams, num_windows: int, threads: int) -> Callable[[], None]:
+    def gathering(self, packed: FrameStore, num_windows: int, threads: int) -> Callable[[], None]:
         """Return a call that gathers the next batch of random windows."""
         rng = np.random.default_rng(0)
         counts = np.full(num_windows, LENGTH, np.int32)
@@ -72,7 +72,7 @@ class Stores:
         shape = (NUM_BATCHES, num_windows)
         streams = cycle(list(rng.integers(self.num_envs, size=shape).astype(np.int32)))
         last_positions = cycle(list(rng.integers(LENGTH - 1, self.num_frames, shape)))
-        return lambda: packed.gather(next(streams), next(last_positions), counts, out, threads=threads)
+        return lambda: packed.windows(next(streams), next(last_positions), counts, out, threads=threads)
 
 
 def bytes_read_from_disk() -> int:

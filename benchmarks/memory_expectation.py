@@ -24,7 +24,7 @@ from framestow.envs import make_atari
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.step_fields import slot_record
-from framestow.storage.packed import PackedStorage
+from framestow.storage.frame_storage import FrameStorage
 from framestow.training.memory_expectation import PLAYED_FRAMES
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,7 +50,7 @@ def counted(game: str) -> Marks:
     """Play, and count bytes at intervals."""
     env = make_atari(game, preset="machado2018", seed=0)
     random = np.random.default_rng(0)
-    storage, stream = PackedStorage(FrameSpec(env.preset.frame_shape), 1), np.zeros(1, np.int32)
+    storage, stream = FrameStorage(FrameSpec(env.preset.frame_shape), 1), np.zeros(1, np.int32)
     marks, num_steps, has_ended = [], 0, True
     for num_frames in range(1, NUM_FRAMES + 1):
         if has_ended:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from atari_frames import recording
 from frame_sets import FRAME_SETS, NotRecordedError
-from framestow._core import PackedStreams, inspect_segment
+from framestow._core import FrameStore, inspect_segment
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import interleaved_medians
 from framestow.frames.frame_spec import FrameSpec
@@ -63,7 +63,7 @@ PROTOTYPE_BARE = 88  # microseconds
 class FilledStore:
     """The same frames in each of ``num_envs`` streams, and the time of appending them to the first."""
 
-    packed: PackedStreams
+    packed: FrameStore
     num_envs: int
     append_seconds: float  # median
     append_processor_seconds: float  # mean
@@ -81,7 +81,7 @@ class FilledStore:
         return float(np.mean([inspect_segment(segment)["packing"] == "raw" for segment in segments]))
 
 
-def segment_numbers(packed: PackedStreams) -> range:
+def segment_numbers(packed: FrameStore) -> range:
     """Return the segments of the first stream, the open one included."""
     return range(-(-packed.next_position(0) // packed.frames_per_segment))
 
@@ -89,7 +89,7 @@ def segment_numbers(packed: PackedStreams) -> range:
 def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
     spec = FrameSpec(frames.shape[1:])
     most_streams = STORE_FRAMES // len(frames)
-    packed = PackedStreams(most_streams, spec.rows, spec.row_bytes, spec.pixel_bytes)
+    packed = FrameStore(most_streams, [(spec.rows, spec.row_bytes, spec.pixel_bytes)])
     rows = frames.reshape(len(frames), spec.nbytes)
     first_stream = np.zeros(1, np.int32)
     seconds = np.empty(len(frames))
@@ -126,7 +126,7 @@ def gathering(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
 
     def gather() -> None:
         streams, last_positions = next(batches)
-        store.packed.gather(streams, last_positions, counts, out)
+        store.packed.windows(streams, last_positions, counts, out)
 
     return gather
 

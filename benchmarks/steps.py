@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
-from framestow._core import PackedStreams
+from framestow._core import FrameStore
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
@@ -38,8 +38,8 @@ SHAPE = (FRAME_SIDE, FRAME_SIDE)
 NUM_BATCHES = 257  # different batches of the bare store
 
 
-def bare_store(num_envs: int) -> PackedStreams:
-    return PackedStreams(num_envs, FRAME_SIDE, FRAME_SIDE, 1)
+def bare_store(num_envs: int) -> FrameStore:
+    return FrameStore(num_envs, [(FRAME_SIDE, FRAME_SIDE, 1)])
 
 
 def rows_of(frames: NDArray[np.uint8], num_envs: int) -> list[NDArray[np.uint8]]:
@@ -87,7 +87,7 @@ def gathering(frames: NDArray[np.uint8], n_step: int = 1) -> Callable[[], object
     lasts, num_windows = cycle(last_rows), last_rows.shape[1]
     streams, counts = np.zeros(num_windows, np.int32), np.full(num_windows, length, np.int32)
     out = np.empty((num_windows, length, *SHAPE), np.uint8)
-    return lambda: store.gather(streams, next(lasts), counts, out)
+    return lambda: store.windows(streams, next(lasts), counts, out)
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ def gathering(store: FilledStore, threads: int) -> Callable[[], None]:
     num_frames = store.packed.next_position(0)
     streams = cycle(list(rng.integers(store.num_envs, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
     last_positions = cycle(list(rng.integers(LENGTH - 1, num_frames, (NUM_BATCHES, WINDOWS))))
-    return lambda: store.packed.gather(next(streams), next(last_positions), counts, out, threads=threads)
+    return lambda: store.packed.windows(next(streams), next(last_positions), counts, out, threads=threads)
 
 
 def bare_copying() -> Callable[[], object]:

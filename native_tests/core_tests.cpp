@@ -9,7 +9,7 @@
 #include "checksum.hpp"
 #include "segment_header.hpp"
 #include "moving_pictures.hpp"
-#include "packed_streams.hpp"
+#include "frame_store.hpp"
 #include "packings/patch_encoder.hpp"
 #include "window_gather.hpp"
 
@@ -71,7 +71,7 @@ void windows_equal_the_appended_frames() {
     for (const FrameGeometry& geometry : kGeometries) {
         const std::size_t frame_bytes = geometry.frame_bytes();
         const std::vector<std::uint8_t> frames = moving_pictures(geometry, 100, random);
-        PackedStreams packed(2, geometry, 7);
+        FrameStore packed(2, geometry, 7);
         for (std::size_t index = 0; index < 100; ++index) {
             const std::int32_t stream = 1;
             packed.append(&stream, frames.data() + index * frame_bytes, 1);
@@ -97,7 +97,7 @@ void windows_equal_the_appended_frames() {
 }
 
 void the_arena_frees_released_segments() {
-    SegmentArena arena;
+    SegmentArena arena(256 * 1024);
     std::vector<StoredSegment> stored;
     std::mt19937 random(4);
     for (std::int64_t round = 0; round < 20000; ++round) {
@@ -122,7 +122,7 @@ void the_arena_frees_released_segments() {
 
 // Segments are evicted at random and moved when the arena names them: nearly all memory is live.
 void the_arena_names_segments_to_move_out_of_sparse_blocks(std::size_t largest) {
-    SegmentArena arena;
+    SegmentArena arena(256 * 1024);
     std::vector<StoredSegment> stored;  // by number; empty after eviction
     std::vector<std::size_t> numbers;
     std::mt19937 random(5);
@@ -147,7 +147,7 @@ void the_arena_names_segments_to_move_out_of_sparse_blocks(std::size_t largest) 
                 }
             }
         }
-        CHECK(arena.dead_bytes() <= SegmentArena::dead_allowance(arena.live_bytes()));
+        CHECK(arena.dead_bytes() <= arena.dead_allowance(arena.live_bytes()));
     }
     CHECK(moved > 0 && moved < 30 * stored.size());
     for (const std::size_t number : numbers) {
@@ -157,7 +157,7 @@ void the_arena_names_segments_to_move_out_of_sparse_blocks(std::size_t largest) 
 
 void windows_that_are_not_stored_are_refused() {
     const FrameGeometry geometry{4, 4, 1};
-    PackedStreams packed(1, geometry, 8);
+    FrameStore packed(1, geometry, 8);
     std::uint8_t out[16] = {};
     const std::int32_t stream = 0;
     const std::int32_t count = 1;

@@ -32,7 +32,7 @@ cp build/native_tests/_native.* "$packages/framestow/_core"
 
 grep -q __asan_init "$packages"/framestow/_core/_native*  # verifies that it is the sanitized module
 
-# Skipped: pure Python code over native calls that other tests make (scaled pixels, loaders, samplers), tests of stored
+# Skipped: pure Python code over native calls that other tests make (loaders, samplers), tests of stored
 # bytes only, and memory counted by the system, which includes the sanitizer's memory. The native tests check for leaks:
 # CPython and NumPy release some memory only
 # at exit.
@@ -44,7 +44,7 @@ LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktra
     --ignore tests/storage/files --ignore tests/replay/store --ignore tests/replay/test_interrupted_calls.py \
     --ignore tests/replay/eviction/test_budget.py --ignore tests/storage/test_incompressible_frames.py \
     --ignore tests/replay/test_label_inspection.py --ignore tests/replay/episodes/test_stored_episodes.py \
-    --ignore tests/storage/test_scaled_pixels.py -k 'not ScaledPixels' --ignore tests/replay/sampling \
+    --ignore tests/replay/sampling \
     --ignore tests/replay/samplers/test_samplers.py --ignore tests/replay/samplers/test_samplers_of_the_docs.py \
     --ignore tests/replay/samplers/test_mixture.py --ignore tests/replay/samplers/test_by_age.py \
     --ignore tests/replay/test_hindsight.py \

@@ -14,7 +14,7 @@
 
 #include "check.hpp"
 #include "fair_gate.hpp"
-#include "packed_streams.hpp"
+#include "frame_store.hpp"
 #include "window_gather.hpp"
 #include "worker_pool.hpp"
 
@@ -32,7 +32,7 @@ void write_frame(std::int64_t stream, std::int64_t position, std::size_t size, s
     }
 }
 
-void append_next(PackedStreams& packed, std::int32_t stream) {
+void append_next(FrameStore& packed, std::int32_t stream) {
     std::vector<std::uint8_t> frame(packed.geometry().frame_bytes());
     write_frame(stream, packed.next_position(stream), frame.size(), frame.data());
     packed.append(&stream, frame.data(), 1);
@@ -40,7 +40,7 @@ void append_next(PackedStreams& packed, std::int32_t stream) {
 
 // Windows at random positions of the frames stored at construction.
 struct Wanted {
-    Wanted(const PackedStreams& packed, std::size_t num_windows, std::mt19937& random) {
+    Wanted(const FrameStore& packed, std::size_t num_windows, std::mt19937& random) {
         std::vector<std::int64_t> firsts, stops;
         for (std::size_t stream = 0; stream < packed.num_streams(); ++stream) {
             firsts.push_back(packed.first_position(static_cast<std::int64_t>(stream)));
@@ -93,7 +93,7 @@ struct Load {
     bool moves_to_files;
 };
 
-void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const Load& load, unsigned seed) {
+void read_until(const std::atomic<bool>& has_ended, FrameStore& packed, const Load& load, unsigned seed) {
     std::mt19937 random(seed);
     const std::size_t frame_bytes = load.geometry.frame_bytes();
     std::vector<std::uint8_t> out(load.num_windows * kLength * frame_bytes);
@@ -113,7 +113,7 @@ void read_until(const std::atomic<bool>& has_ended, PackedStreams& packed, const
 // moves again, and files are removed while segments lie in them.
 class Mover {
 public:
-    explicit Mover(PackedStreams& packed) : packed_(packed) {}
+    explicit Mover(FrameStore& packed) : packed_(packed) {}
 
     void run_until(const std::atomic<bool>& has_ended) {
         std::vector<std::int64_t> next(packed_.num_streams());
@@ -161,7 +161,7 @@ private:
         }
     }
 
-    PackedStreams& packed_;
+    FrameStore& packed_;
     std::string path_ = "thread_test.log";
     std::uint64_t offset_ = 0;
     std::size_t num_moved_ = 0;
@@ -169,7 +169,7 @@ private:
 
 void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load) {
     constexpr std::int32_t kStreams = 3;
-    PackedStreams packed(kStreams, load.geometry, load.frames_per_segment);
+    FrameStore packed(kStreams, load.geometry, load.frames_per_segment);
     Mover mover(packed);
     for (std::int32_t stream = 0; stream < kStreams; ++stream) {
         for (int position = 0; position < 10; ++position) {
@@ -199,7 +199,7 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
 }
 
 void retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped() {
-    PackedStreams packed(1, FrameGeometry{6, 16, 1}, 1);
+    FrameStore packed(1, FrameGeometry{6, 16, 1}, 1);
     append_next(packed, 0);
     Reading reading(packed);
     std::size_t num_retired = 0;
@@ -229,7 +229,7 @@ void retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped() {
 }
 
 void a_later_reading_is_refused_frames_that_an_older_one_sees() {
-    PackedStreams packed(1, FrameGeometry{4, 4, 1}, 4);
+    FrameStore packed(1, FrameGeometry{4, 4, 1}, 4);
     for (int position = 0; position < 9; ++position) {
         append_next(packed, 0);
     }
@@ -336,7 +336,7 @@ void write_noise(std::int64_t position, std::size_t size, std::uint8_t* out) {
     }
 }
 
-void read_segments_until(const std::atomic<bool>& has_ended, PackedStreams& packed, unsigned seed) {
+void read_segments_until(const std::atomic<bool>& has_ended, FrameStore& packed, unsigned seed) {
     std::mt19937 random(seed);
     const std::size_t frame_bytes = packed.geometry().frame_bytes();
     const std::int64_t segment_frames = packed.frames_per_segment();
@@ -362,7 +362,7 @@ void read_segments_until(const std::atomic<bool>& has_ended, PackedStreams& pack
 // Each new segment evicts a random one, so segments in sparse blocks are moved while they are read.
 void readers_get_true_frames_of_segments_that_move() {
     constexpr std::int64_t kHeld = 300, kRounds = 900;
-    PackedStreams packed(1, FrameGeometry{32, 32, 1}, 8);
+    FrameStore packed(1, FrameGeometry{32, 32, 1}, 8);
     const std::size_t frame_bytes = packed.geometry().frame_bytes();
     std::vector<std::uint8_t> frame(frame_bytes);
     const std::int32_t stream = 0;

@@ -10,7 +10,7 @@
 #include "../check.hpp"
 #include "checksum.hpp"
 #include "segment_header.hpp"
-#include "packed_streams.hpp"
+#include "frame_store.hpp"
 #include "window_gather.hpp"
 
 using namespace framestow;
@@ -108,7 +108,7 @@ void check_that_other_frames_are_refused(const SegmentHeader& header, const Byte
 // Stores it as a sealed segment, or as an open one, which is decoded and packed again.
 void check_streams(const SegmentHeader& header, const Bytes& segment, const Frames& whole, bool is_open,
                    std::minstd_rand& random) {
-    PackedStreams packed(1, header.geometry, header.num_frames + (is_open ? 1 : 0));
+    FrameStore packed(1, header.geometry, header.num_frames + (is_open ? 1 : 0));
     try {
         packed.restore(0, 0, span_of(segment));
     } catch (const DamagedSegment&) {

@@ -1,4 +1,4 @@
-// Any frames in any order of calls: PackedStreams must return what a list of frames would return.
+// Any frames in any order of calls: FrameStore must return what a list of frames would return.
 //
 // The input is read as decisions (input_bytes.hpp): a geometry, then actions: append a frame that differs from an
 // earlier one in some places, gather, evict, save and restore. Each segment is also unpacked alone and must not be
@@ -12,7 +12,7 @@
 #include "../check.hpp"
 #include "checksum.hpp"
 #include "input_bytes.hpp"
-#include "packed_streams.hpp"
+#include "frame_store.hpp"
 #include "window_gather.hpp"
 
 using namespace framestow;
@@ -48,7 +48,7 @@ public:
         : input_(input),
           geometry_(read_geometry(input)),
           segment_frames_(static_cast<std::uint32_t>(1 + input.byte() % 40)),
-          packed_(new PackedStreams(kNumStreams, geometry_, segment_frames_)) {}
+          packed_(new FrameStore(kNumStreams, geometry_, segment_frames_)) {}
 
     void play() {
         std::size_t num_saves = 0;
@@ -124,7 +124,7 @@ private:
     }
 
     void save_and_restore() {
-        auto restored = std::make_unique<PackedStreams>(kNumStreams, geometry_, segment_frames_);
+        auto restored = std::make_unique<FrameStore>(kNumStreams, geometry_, segment_frames_);
         for (stream_ = 0; stream_ < kNumStreams; ++stream_) {
             const std::int64_t num_held = packed_->next_position(stream_) - first_position();
             for (std::int64_t first = first_position(); first < packed_->next_position(stream_); first += segment_frames_) {
@@ -188,7 +188,7 @@ private:
     InputBytes& input_;
     FrameGeometry geometry_;
     std::uint32_t segment_frames_;
-    std::unique_ptr<PackedStreams> packed_;
+    std::unique_ptr<FrameStore> packed_;
     std::vector<Bytes> frames_[kNumStreams];  // every appended frame, evicted ones too
     std::int32_t stream_ = 0;
     std::size_t num_bytes_ = 0;

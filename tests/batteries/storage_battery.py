@@ -11,7 +11,7 @@ import pytest
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
-from framestow.storage.frame_storage import FrameStorage, Reading
+from framestow.storage.frame_storage import FrameReading, FrameStorage
 
 PIXELS = FrameSpec((30, 40))
 MakeStorage = Callable[..., FrameStorage]
@@ -60,7 +60,7 @@ class StorageBattery:
 
     def read(
         self,
-        storage: FrameStorage | Reading,
+        storage: FrameStorage | FrameReading,
         stream: int,
         last: int,
         count: int,

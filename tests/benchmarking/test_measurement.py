@@ -18,7 +18,7 @@ from framestow.benchmarking.libraries import (
 )
 from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_streams, measure
 from framestow.errors import InvalidSettingsError, MissingExtraError
-from framestow.storage.storages import STORAGES
+from framestow.storage.frame_storage import STORAGES
 from oracles.numbered_play import numbered_play
 
 PLAY = numbered_play()

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from framestow._core import PackedStreams, checksum
+from framestow._core import FrameStore, checksum
 from framestow.errors import DamagedDataError
 
 SIDE, NUM_FRAMES, SEGMENT_FRAMES = 84, 120, 16
@@ -18,9 +18,9 @@ HEADER_BYTES, CHECKSUM_BYTES = 24, 4
 WINDOWS, LENGTH = 400, 5  # 14 MB: at least a MiB for each of 8 threads
 
 
-def filled_streams() -> PackedStreams:
+def filled_streams(threads: int = 1) -> FrameStore:
     """Return two streams of a moving square; the second never seals a segment."""
-    packed = PackedStreams(2, SIDE, SIDE, 1, SEGMENT_FRAMES)
+    packed = FrameStore(2, [(SIDE, SIDE, 1)], SEGMENT_FRAMES, threads=threads)
     for stream, num_frames in enumerate((NUM_FRAMES, SEGMENT_FRAMES - 1)):
         for position in range(num_frames):
             frame = np.full((1, SIDE, SIDE), 10 * stream, np.uint8)
@@ -29,32 +29,31 @@ def filled_streams() -> PackedStreams:
     return packed
 
 
-def gathered(packed: PackedStreams, threads: int) -> np.ndarray:
+def gathered(packed: FrameStore) -> np.ndarray:
     rng = np.random.default_rng(0)
     streams = rng.integers(2, size=WINDOWS).astype(np.int32)
     last_positions = rng.integers(LENGTH - 1, np.where(streams == 0, NUM_FRAMES, SEGMENT_FRAMES - 1))
     counts = rng.integers(1, LENGTH + 1, WINDOWS).astype(np.int32)
     out = np.full((WINDOWS, LENGTH, SIDE, SIDE), 255, np.uint8)
-    packed.gather(streams, last_positions, counts, out, threads=threads)
+    packed.windows(streams, last_positions, counts, out)
     return out
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8, 64])
 def test_any_number_of_threads_gathers_what_one_gathers(threads):
-    packed = filled_streams()
-
-    np.testing.assert_array_equal(gathered(packed, threads=1), gathered(packed, threads=threads))
+    np.testing.assert_array_equal(gathered(filled_streams()), gathered(filled_streams(threads)))
 
 
 @pytest.mark.parametrize("threads", [-1, 0, 65])
 def test_an_impossible_number_of_threads_is_refused(threads):
     with pytest.raises(ValueError, match=f"threads is {threads}: must be 1 to 64"):
-        gathered(filled_streams(), threads=threads)
+        filled_streams(threads)
 
 
 def test_damage_found_by_a_helper_thread_is_raised_in_the_caller():
+    threads = 4
     segments = [filled_streams().segment(0, place) for place in range(NUM_FRAMES // SEGMENT_FRAMES)]
-    packed = PackedStreams(2, SIDE, SIDE, 1, SEGMENT_FRAMES)
+    packed = FrameStore(2, [(SIDE, SIDE, 1)], SEGMENT_FRAMES, threads=threads)
     for number, segment in enumerate(segments):
         damaged = bytearray(segment)
         if number > 0:  # the first group begins far after the end
@@ -68,17 +67,17 @@ def test_damage_found_by_a_helper_thread_is_raised_in_the_caller():
     out = np.empty((WINDOWS, LENGTH, SIDE, SIDE), np.uint8)
 
     with pytest.raises(DamagedDataError, match="group of a segment begins behind"):
-        packed.gather(np.zeros(WINDOWS, np.int32), last_positions, ones, out, threads=4)
+        packed.windows(np.zeros(WINDOWS, np.int32), last_positions, ones, out)
 
 
 FORKING = """
 import os, sys, threading, warnings
 warnings.simplefilter("ignore")  # the test forks a process with threads on purpose
 from test_gathering_on_threads import filled_streams, gathered
-packed = filled_streams()
-expected = gathered(packed, threads=3)
+packed = filled_streams(threads=3)
+expected = gathered(packed)
 child = os.fork()
-same = (gathered(packed, threads=3) == expected).all()
+same = (gathered(packed) == expected).all()
 if child == 0:
     os._exit(0 if same else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) + (not same))

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from framestow._core import (
-    PackedStreams,
+    FrameStore,
     checksum,
     default_frames_per_segment,
     pack_segment,
@@ -83,7 +83,7 @@ def test_a_plain_reader_of_the_documented_format_reads_the_same(film):
 @given(film=films(), frames_per_segment=st.integers(1, 30), evicted=st.integers(0, 60), choice=st.data())
 def test_any_window_equals_that_of_a_list(film, frames_per_segment, evicted, choice):
     frames = film.frames()
-    streams = PackedStreams(1, *film.geometry, frames_per_segment)
+    streams = FrameStore(1, [film.geometry], frames_per_segment)
     streams.append(np.zeros(len(frames), np.int32), frames)
     first = streams.evict(0, evicted)
     if first == len(frames):
@@ -92,7 +92,7 @@ def test_any_window_equals_that_of_a_list(film, frames_per_segment, evicted, cho
     lasts = choice.draw(st.lists(st.integers(first, len(frames) - 1), min_size=1, max_size=8))
     counts = [choice.draw(st.integers(1, min(9, last - first + 1))) for last in lasts]
     out = np.full((len(lasts), 9, frames.shape[1]), 171, np.uint8)
-    streams.gather(np.zeros(len(lasts), np.int32), np.array(lasts), np.array(counts, np.int32), out)
+    streams.windows(np.zeros(len(lasts), np.int32), np.array(lasts), np.array(counts, np.int32), out)
 
     for window, last, count in zip(out, lasts, counts, strict=True):
         expected = [frames[position] for position in range(last - count + 1, last + 1)]
@@ -141,7 +141,7 @@ def test_damage_that_no_checksum_shows_gives_the_same_frames_in_every_window_or_
     for place, value in damage:
         segment[24 + place % (len(segment) - 24)] = value
     num_frames = len(film.frames())
-    streams = PackedStreams(1, *film.geometry, num_frames)
+    streams = FrameStore(1, [film.geometry], num_frames)
     streams.restore(0, 0, mended(segment))
     last = choice.draw(st.integers(0, num_frames - 1))
     count = choice.draw(st.integers(1, last + 1))
@@ -152,7 +152,7 @@ def test_damage_that_no_checksum_shows_gives_the_same_frames_in_every_window_or_
     except DamagedDataError:
         whole = None
     try:
-        streams.gather(np.zeros(1, np.int32), np.array([last]), np.array([count], np.int32), out)
+        streams.windows(np.zeros(1, np.int32), np.array([last]), np.array([count], np.int32), out)
     except DamagedDataError:
         assert whole is None
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from framestow._core import PackedStreams
+from framestow._core import FrameStore
 
 SIDE, FRAMES, NUM_SEGMENTS = 40, 16, 400  # pixels; frames per segment; segments
 MIB = 1 << 20
@@ -16,7 +16,7 @@ class FilledStreams:
     def __init__(self) -> None:
         self.random = np.random.default_rng(0)
         self.film = self.random.integers(0, 256, (997, SIDE, SIDE), np.uint8)  # frame p of stream s is p + 300 s of it
-        self.packed = PackedStreams(2, SIDE, SIDE, 1, FRAMES)
+        self.packed = FrameStore(2, [(SIDE, SIDE, 1)], FRAMES)
         self.here: list[tuple[int, int]] = []
         self.num_segments = 0
         for _ in range(NUM_SEGMENTS):
@@ -55,7 +55,7 @@ def test_bytes_stay_near_the_stored_bytes_while_segments_are_evicted_in_any_orde
 
     # An eighth of the full blocks and one may be dead; the newest, a spare and one being emptied are added.
     assert live < largest < live * 8 / 7 + 4 * MIB
-    filled.assert_reads(filled.packed.gather, filled.here)
+    filled.assert_reads(filled.packed.windows, filled.here)
 
 
 def test_a_reading_sees_the_frames_of_its_start_even_if_they_moved_or_were_evicted_since():
@@ -72,7 +72,7 @@ def test_a_reading_sees_the_frames_of_its_start_even_if_they_moved_or_were_evict
 
     filled.assert_reads(reading.windows, before)
     reading.stop()
-    filled.assert_reads(filled.packed.gather, filled.here)
+    filled.assert_reads(filled.packed.windows, filled.here)
 
 
 def test_all_bytes_are_freed_when_all_segments_are_evicted():

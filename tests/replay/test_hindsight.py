@@ -244,7 +244,7 @@ def test_after_skipped_damage_goals_are_drawn_again_with_their_transitions(tmp_p
         memory.flush()
         (log,) = (tmp_path / "memory").glob("frames*.log")
         random = np.random.default_rng(1)
-        for _ in range(60):  # pictures lie in files, and are an eighth of them; vectors stay in RAM
+        for _ in range(8):
             flip_bit(log, random)
 
         batches = [HindsightGoals(memory, reward_of, share=1.0, strategy="episode").sample(64) for _ in range(20)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
-from framestow.storage.packed import PackedStorage
+from framestow.storage.frame_storage import FrameStorage
 
 CONTENTS = {
     "noise": lambda random, shape: random.integers(0, 256, shape),
@@ -52,7 +52,7 @@ def test_a_full_segment_of_any_shape_takes_at_most_one_percent_more_than_raw_fra
 
 @pytest.mark.parametrize("spec", [FrameSpec((2, 3)), FrameSpec((84, 84)), FrameSpec((40, 40), np.float32)])
 def test_a_storage_of_noise_takes_little_more_than_raw_frames(spec):
-    storage = PackedStorage(spec, 1)
+    storage = FrameStorage(spec, 1)
     noise = np.random.default_rng(0).integers(0, 256, (512, spec.nbytes), dtype=np.uint8)
     frames = noise.view(spec.dtype).reshape(-1, *spec.shape)
     num_frames = 20 * SegmentCodec(spec).frames_per_segment

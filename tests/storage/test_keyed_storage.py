@@ -1,4 +1,4 @@
-"""KeyedStorage: a storage per array, with the same positions in all of them."""
+"""Observations of several arrays: all leaves have the same positions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from batteries.storage_battery import segment_numbers
 from framestow.errors import DamagedSegmentError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, observation_spec
-from framestow.storage.frame_storage import StorageInFiles
-from framestow.storage.keyed_storage import KeyedStorage
-from framestow.storage.storages import make_storage, usual_frames_per_segment
-from oracles.ctrl_c import ctrl_c_at_line
+from framestow.storage.frame_storage import FrameStorage, usual_frames_per_segment
 
 SPACE = {
     "camera": FrameSpec((6, 7)),
@@ -25,11 +22,9 @@ CAMERA, DEPTH, POSE, SEEN = range(4)  # the leaves, by key
 
 def storage_of(
     num_streams: int, name: str = "packed", frames_per_segment: int = 8, step_bytes: int = 0
-) -> KeyedStorage:
+) -> FrameStorage:
     spec = observation_spec(SPACE)
-    storage = make_storage(name, spec, num_streams, frames_per_segment=frames_per_segment, step_bytes=step_bytes)
-    assert isinstance(storage, KeyedStorage)
-    return storage
+    return FrameStorage(spec, num_streams, name, frames_per_segment=frames_per_segment, step_bytes=step_bytes)
 
 
 def frames_of(stream: int, positions: range) -> tuple[np.ndarray, ...]:
@@ -44,19 +39,19 @@ def frame_of(leaf: int, stream: int, position: int) -> np.ndarray:
     return frame if leaf != SEEN else frame / np.float32(255) + np.float32(1e-3 * (position % 3 == 0))
 
 
-def fill(storage: KeyedStorage, stream: int, positions: range) -> None:
+def fill(storage: FrameStorage, stream: int, positions: range) -> None:
     for position in positions:
         storage.append(np.array([stream], np.int32), frames_of(stream, range(position, position + 1)))
 
 
-def read(storage: KeyedStorage, stream: int, last: int, count: int) -> tuple[np.ndarray, ...]:
+def read(storage: FrameStorage, stream: int, last: int, count: int) -> tuple[np.ndarray, ...]:
     spec = observation_spec(SPACE)
     out = spec.empty(1, count)
     storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out)
     return tuple(part[0] for part in out)
 
 
-def assert_stored(storage: KeyedStorage, stream: int, positions: range) -> None:
+def assert_stored(storage: FrameStorage, stream: int, positions: range) -> None:
     stored = read(storage, stream, positions[-1], len(positions))
     for expected, actual in zip(frames_of(stream, positions), stored, strict=True):
         np.testing.assert_array_equal(expected, actual)
@@ -86,30 +81,16 @@ def summed_by_key(counts: dict[str, int]) -> dict[str, int]:
     return {key: sum(count for name, count in counts.items() if name.startswith(key)) for key in sorted(keys)}
 
 
-def test_ctrl_c_at_any_line_of_an_append_leaves_all_leaves_with_the_same_frames():
-    number, is_interrupted, outcomes = 0, True, set()
-    while is_interrupted:
-        number += 1
-        storage = storage_of(2)
-        for position in range(7):
-            storage.append(np.arange(2, dtype=np.int32), pair_of(position))
-        try:
-            with ctrl_c_at_line(number, packages=("framestow/storage",)):
-                storage.append(np.arange(2, dtype=np.int32), pair_of(7))
-            is_interrupted = False
-        except KeyboardInterrupt:
-            for stream in (0, 1):
-                stops = {storage.stored_positions(leaf * 2 + stream).stop for leaf in range(4)}
-                assert len(stops) == 1
-                outcomes |= stops
-                assert_stored(storage, stream, range(stops.pop()))
+def test_frames_that_do_not_fit_one_leaf_change_no_leaf():
+    storage = storage_of(1)
+    fill(storage, 0, range(3))
+    frames = frames_of(0, range(3, 4))
 
-    assert {7, 8} == outcomes
+    for wrong in (frames[:3], (*frames[:3], frames[3][:, :2]), frames[0], (*frames[:3], None)):
+        with pytest.raises((TypeError, ValueError), match="frames "):
+            storage.append(np.zeros(1, np.int32), wrong)
 
-
-def pair_of(position: int) -> tuple[np.ndarray, ...]:
-    both = (frames_of(stream, range(position, position + 1)) for stream in (0, 1))
-    return tuple(np.concatenate(of_leaf) for of_leaf in zip(*both, strict=True))
+    assert [range(3)] * 4 == [storage.stored_positions(leaf) for leaf in range(4)]
 
 
 def test_an_older_reading_still_sees_evicted_frames_of_all_leaves():
@@ -129,26 +110,41 @@ def test_an_older_reading_still_sees_evicted_frames_of_all_leaves():
         read(storage, 0, 23, 1)
 
 
-def test_images_can_be_in_files_and_vectors_and_scaled_floats_stay_in_ram(tmp_path):
-    storage = storage_of(3)
+@pytest.mark.parametrize("name", ["packed", "raw"])
+def test_segments_of_all_leaves_but_raw_images_can_be_in_files(tmp_path, name):
+    storage, restored = storage_of(3, name), storage_of(3, name)
     fill(storage, 2, range(16))
-    of_depth = DEPTH * 3 + 2
-    segment = storage.segment(of_depth, 1)
-    path = tmp_path / "segments"
-    path.write_bytes(segment)
+    path, sizes, charged = tmp_path / "segments", [], storage.charged_bytes
+    for leaf in range(4):
+        segment = storage.segment(leaf * 3 + 2, 1)
+        path.write_bytes(path.read_bytes() + segment if path.exists() else segment)
+        sizes.append(len(segment))
 
-    storage.move_to_file(of_depth, 1, path, 0, len(segment))
+    are_in_files = [storage.supports_files(leaf * 3 + 2) for leaf in range(4)]
+    for leaf, (size, is_in_file) in enumerate(zip(sizes, are_in_files, strict=True)):
+        place = (leaf * 3 + 2, 1, path, sum(sizes[:leaf]), size)
+        if is_in_file:
+            storage.move_to_file(*place)
+            restored.restore_in_file(*place, 8)
+        else:
+            restored.restore(leaf * 3 + 2, 1, storage.segment(leaf * 3 + 2, 1))
 
-    assert isinstance(storage, StorageInFiles)
-    assert [True, True, False, False] == [storage.supports_files(leaf * 3 + 2) for leaf in range(4)]
-    assert len(segment) == storage.disk_nbytes
+    assert [name == "packed", name == "packed", True, name == "packed"] == are_in_files
+    assert sum(size for size, is_in_file in zip(sizes, are_in_files, strict=True) if is_in_file) == storage.disk_nbytes
+    assert charged == storage.charged_bytes
     assert_stored(storage, 2, range(16))
-    with pytest.raises(ValueError, match="segments of pose cannot be in files"):
-        storage.move_to_file(POSE * 3 + 2, 1, path, 0, len(segment))
-    path.write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
-    with pytest.raises(DamagedSegmentError) as caught:
-        read(storage, 2, 15, 2)
-    assert (2, 1) == (caught.value.stream, caught.value.segment)
+    assert_stored(restored, 2, range(8, 16))
+    assert storage.num_frames["seen, other floats, exact"] == 6
+    assert restored.num_frames["seen, other floats, exact"] == 3
+    with pytest.raises(ValueError, match="segment 0 of stream 2 has "):
+        storage.move_to_file(POSE * 3 + 2, 0, path, 0, 30)
+    content = path.read_bytes()
+    at = sum(sizes[:POSE]) + 30
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    for each in (storage, restored):
+        with pytest.raises(DamagedSegmentError) as caught:
+            read(each, 2, 15, 2)
+        assert (2, 1) == (caught.value.stream, caught.value.segment)
 
 
 def test_the_step_of_a_frame_is_charged_once_and_all_leaves_are_counted():
@@ -166,4 +162,4 @@ def test_segments_have_the_best_length_for_the_largest_leaf():
 
     assert isinstance(spec, ObservationSpec)
     assert usual_frames_per_segment(largest) == usual_frames_per_segment(spec)
-    assert usual_frames_per_segment(largest) == make_storage("packed", spec, 1).frames_per_segment
+    assert usual_frames_per_segment(largest) == FrameStorage(spec, 1).frames_per_segment

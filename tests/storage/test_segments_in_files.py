@@ -16,8 +16,7 @@ from batteries.storage_battery import PIXELS, StorageBattery
 from framestow.errors import DamagedDataError, DamagedSegmentError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
-from framestow.storage.frame_storage import StorageInFiles
-from framestow.storage.packed import PackedStorage
+from framestow.storage.frame_storage import FrameStorage
 
 FRAMES, STREAM = 8, 0  # frames per segment
 SHIFT = 5  # bytes before the first segment of a file
@@ -33,14 +32,14 @@ def film(num_frames: int, seed: int = 0, is_noise: bool = False) -> np.ndarray:
     return frames
 
 
-def filled(frames: np.ndarray, **options) -> PackedStorage:
-    storage = PackedStorage(PIXELS, 1, frames_per_segment=FRAMES, **options)
+def filled(frames: np.ndarray, **options) -> FrameStorage:
+    storage = FrameStorage(PIXELS, 1, frames_per_segment=FRAMES, **options)
     for frame in frames:
         storage.append(np.zeros(1, np.int32), frame[None])
     return storage
 
 
-def written(storage: PackedStorage, path: Path) -> list[tuple[int, int]]:
+def written(storage: FrameStorage, path: Path) -> list[tuple[int, int]]:
     """Write the sealed segments to a file; return offset and size of each."""
     places = []
     with path.open("wb") as file:
@@ -52,7 +51,7 @@ def written(storage: PackedStorage, path: Path) -> list[tuple[int, int]]:
     return places
 
 
-def moved(frames: np.ndarray, path: Path, **options) -> tuple[PackedStorage, list[tuple[int, int]]]:
+def moved(frames: np.ndarray, path: Path, **options) -> tuple[FrameStorage, list[tuple[int, int]]]:
     storage = filled(frames, **options)
     places = written(storage, path)
     for number, (offset, size) in enumerate(places):
@@ -60,9 +59,9 @@ def moved(frames: np.ndarray, path: Path, **options) -> tuple[PackedStorage, lis
     return storage, places
 
 
-def restored(frames: np.ndarray, path: Path) -> tuple[PackedStorage, list[tuple[int, int]]]:
+def restored(frames: np.ndarray, path: Path) -> tuple[FrameStorage, list[tuple[int, int]]]:
     places = written(filled(frames), path)
-    storage = PackedStorage(PIXELS, 1, frames_per_segment=FRAMES)
+    storage = FrameStorage(PIXELS, 1, frames_per_segment=FRAMES)
     for number, (offset, size) in enumerate(places):
         storage.restore_in_file(STREAM, number, path, offset, size, FRAMES)
     return storage, places
@@ -78,7 +77,7 @@ def num_open_files(path: Path) -> int:
     return sum(os.path.realpath(f"/proc/self/fd/{name}") == str(path) for name in os.listdir("/proc/self/fd"))
 
 
-class MovesAtOnce(PackedStorage):
+class MovesAtOnce(FrameStorage):
     """Move each sealed segment to one of two files, and every fifth to the other file later."""
 
     def __init__(self, spec: FrameSpec, num_streams: int, **options) -> None:
@@ -155,7 +154,6 @@ def test_moving_to_a_file_frees_ram_and_files_are_counted_separately(tmp_path):
 
     storage, places = moved(frames, tmp_path / "log")
 
-    assert isinstance(storage, StorageInFiles)
     assert sum(size for _, size in places) == storage.disk_nbytes
     assert before["frames"] > 3000 * PIXELS.nbytes > 2 * storage.nbytes["frames"]
     assert filled(frames).disk_nbytes == 0
@@ -276,7 +274,7 @@ def test_a_segment_of_other_frames_is_refused_when_it_is_read(tmp_path):
     )
     for segment in (longer, other):
         path.write_bytes(segment)
-        storage = PackedStorage(PIXELS, 1, frames_per_segment=FRAMES)
+        storage = FrameStorage(PIXELS, 1, frames_per_segment=FRAMES)
         storage.restore_in_file(STREAM, 3, path, 0, len(segment), FRAMES)
 
         with pytest.raises(DamagedSegmentError, match="segment 3 of stream 0: its header belongs to other frames"):

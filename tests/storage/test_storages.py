@@ -11,40 +11,39 @@ import pytest
 
 from batteries.storage_battery import PIXELS, StorageBattery, append_evicting, noise, segment_numbers
 from framestow.frames.frame_spec import FrameSpec
-from framestow.storage.packed import PackedStorage
-from framestow.storage.raw_ring import RawRing
-from framestow.storage.scaled_pixels import ScaledPixels
-from framestow.storage.storages import make_storage
+from framestow.storage.frame_storage import FrameStorage
+
+RawStorage = partial(FrameStorage, storage="raw")
 
 
 class TestPackedStorage(StorageBattery):
-    make = PackedStorage
+    make = FrameStorage
 
 
-class TestRawRing(StorageBattery):
-    make = RawRing
+class TestRawStorage(StorageBattery):
+    make = RawStorage
 
 
 class TestPackedPicturesOfOtherDtypes(StorageBattery):
-    make = PackedStorage
+    make = FrameStorage
     spec = FrameSpec((30, 40), np.int16)
 
 
 class TestColumns(StorageBattery):
-    make = partial(make_storage, "packed")
+    make = FrameStorage
     spec = FrameSpec((1200,), np.float32)
 
 
 class TestScaledPixels(StorageBattery):
-    make = partial(make_storage, "packed")
+    make = FrameStorage
     spec = FrameSpec((30, 40), np.float32, is_scaled=True)
 
     def shown(self, pixels, positions):
         return (pixels / np.float64(255)).astype(self.spec.dtype)
 
 
-class TestScaledPixelsInARawRing(TestScaledPixels):
-    make = partial(make_storage, "raw")
+class TestScaledPixelsInARawStorage(TestScaledPixels):
+    make = RawStorage
     spec = FrameSpec((30, 40), np.float64, is_scaled=True)
 
 
@@ -76,7 +75,7 @@ SPECS = {
 @pytest.mark.parametrize("kind", SPECS)
 def test_segments_of_one_storage_restore_into_the_other(kind, source, target):
     spec = SPECS[kind]
-    storage, restored = make_storage(source, spec, 1), make_storage(target, spec, 1)
+    storage, restored = FrameStorage(spec, 1, source), FrameStorage(spec, 1, target)
     frames = (np.random.default_rng(0).integers(0, 200, (500, *spec.shape)) / 255).astype(spec.dtype)
     frames[::9] += 1
     for position, frame in enumerate(frames):
@@ -95,23 +94,26 @@ def test_segments_of_one_storage_restore_into_the_other(kind, source, target):
 
 
 @pytest.mark.parametrize(
-    ("spec", "kind"),
+    ("spec", "counts"),
     [
-        (FrameSpec((84, 84)), PackedStorage),
-        (FrameSpec((128,)), PackedStorage),
-        (FrameSpec((10, 10, 4), np.bool_), PackedStorage),
-        (FrameSpec((84, 84), np.float32), PackedStorage),
-        (FrameSpec((84, 84), np.float32, is_scaled=True), ScaledPixels),
-        (FrameSpec((7,), np.float32, is_scaled=True), RawRing),
-        (FrameSpec((4,), np.float32), RawRing),
-        (FrameSpec((1,), np.int64), RawRing),
+        (FrameSpec((84, 84)), {"packed": 1}),
+        (FrameSpec((128,)), {"packed": 1}),
+        (FrameSpec((10, 10, 4), np.bool_), {"packed": 1}),
+        (FrameSpec((84, 84), np.float32), {"packed": 1}),
+        (FrameSpec((84, 84), np.float32, is_scaled=True), {"k/255, as uint8": 1, "other floats, exact": 0}),
+        (FrameSpec((7,), np.float32, is_scaled=True), {"raw": 1}),
+        (FrameSpec((4,), np.float32), {"raw": 1}),
+        (FrameSpec((1,), np.int64), {"raw": 1}),
     ],
 )
-def test_make_storage_chooses_the_storage_by_the_kind_of_frames(spec, kind):
-    assert kind is type(make_storage("packed", spec, 1))
+def test_the_kind_of_frames_decides_how_they_are_stored(spec, counts):
+    storage = FrameStorage(spec, 1)
+    storage.append(np.zeros(1, np.int32), np.zeros((1, *spec.shape), spec.dtype))
+
+    assert counts == storage.num_frames
 
 
-@pytest.mark.parametrize("make", [PackedStorage, RawRing])
+@pytest.mark.parametrize("make", [FrameStorage, RawStorage])
 def test_eviction_waits_for_a_reading_that_keeps_too_much_memory(make):
     storage = make(PIXELS, 1)
     append_evicting(storage, noise(1000), num_kept=1000)

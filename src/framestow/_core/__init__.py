@@ -5,9 +5,9 @@ Native code raises ``framestow.errors.DamagedDataError`` directly.
 
 from framestow._core._native import (
     ABI_VERSION,
+    FrameReading,
     FrameStacks,
-    PackedReading,
-    PackedStreams,
+    FrameStore,
     PaletteScreen,
     Priorities,
     StepBlocks,
@@ -23,7 +23,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 10
+EXPECTED_ABI_VERSION = 11
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -32,9 +32,9 @@ if ABI_VERSION != EXPECTED_ABI_VERSION:
     )
 
 __all__ = [
+    "FrameReading",
     "FrameStacks",
-    "PackedReading",
-    "PackedStreams",
+    "FrameStore",
     "PaletteScreen",
     "Priorities",
     "StepBlocks",

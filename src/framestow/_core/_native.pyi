@@ -5,6 +5,7 @@ Arrays must be C-ordered and have the dtype named here: nothing is cast or copie
 any shape of ``rows * row_bytes`` bytes.
 """
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -37,82 +38,74 @@ def checksum(buffer: Buffer) -> int:
     """Return the CRC-32C of the bytes of ``buffer``."""
 
 def default_frames_per_segment(rows: int, row_bytes: int, pixel_bytes: int) -> int:
-    """Return the default number of frames per segment of ``PackedStreams``."""
+    """Return the default number of frames per segment of ``FrameStore``."""
 
-class PackedReading:
-    """A consistent view of a ``PackedStreams``: the frames stored when the reading started, despite later changes.
-
-    One thread at a time may use it, and that thread must not append or evict before it stops the reading.
-    """
+class FrameReading:
+    """The frames that a ``FrameStore`` had at one moment; used by one thread at a time."""
 
     def windows(
         self,
         streams: NDArray[np.int32],
         last_positions: NDArray[np.int64],
         counts: NDArray[np.int32],
-        out: NDArray[np.uint8],
+        out: Any,
         padding: str = "first_frame",
+        leaf: int | None = None,
     ) -> None:
-        """Gather as ``PackedStreams.gather`` does; ValueError after the reading has stopped."""
+        """Write windows as ``FrameStore.windows`` does; of one leaf alone if ``leaf`` is given."""
 
     def stop(self) -> None:
-        """Stop the reading, so that frames evicted meanwhile are freed; deleting the reading does the same."""
+        """Release the evicted frames that this reading kept alive; ``windows`` raises ValueError from now on."""
 
-class PackedStreams:
-    """Packed frames of ``num_streams`` streams: sealed segments in RAM or in files, and one open segment per stream.
+class FrameStore:
+    """Frames of ``num_streams`` streams; ``storage.frame_storage.FrameStorage`` describes them and derives from it.
 
-    Positions count the frames of a stream from 0. One thread may append and evict while any number of threads gather.
+    ``leaves``: (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes) for each array of an observation. ``is_raw``: RAM
+    is not compressed. ``scaled_bytes``: bytes of a float if frames are floats k / 255. The last two may be left out.
     """
 
     def __init__(
         self,
         num_streams: int,
-        rows: int,
-        row_bytes: int,
-        pixel_bytes: int,
+        leaves: Sequence[tuple[int, ...]],
         frames_per_segment: int | None = None,
         step_bytes: int = 0,
+        threads: int = 1,
     ) -> None: ...
-    def append(self, streams: NDArray[np.int32], frames: NDArray[np.uint8]) -> int:
-        """Append ``frames[i]`` to ``streams[i]``; a stream may repeat. IndexError for a stream out of range.
+    def append(self, streams: NDArray[np.int32], frames: Any) -> int:
+        """Copy ``frames[i]`` to the next position of ``streams[i]``, in all leaves; return ``charged_bytes``.
 
-        Returns ``charged_bytes``.
+        ``frames``: an array ``(m, *frame)`` in C order, or a tuple with one for each leaf. A stream may repeat.
+        IndexError for a stream out of range.
         """
 
-    @property
-    def charged_bytes(self) -> int:
-        """Bytes that count against a budget: all bytes, and ``step_bytes`` per frame.
-
-        Depends only on the stored frames, not on history.
-        """
-
-    def charge_steps(self, step_bytes: int) -> None:
-        """Set the bytes charged per frame from now on, instead of the constructor's ``step_bytes``."""
-
-    def gather(
+    def windows(
         self,
         streams: NDArray[np.int32],
         last_positions: NDArray[np.int64],
         counts: NDArray[np.int32],
-        out: NDArray[np.uint8],
+        out: Any,
         padding: str = "first_frame",
-        threads: int = 1,
+        threads: int | None = None,
     ) -> None:
-        """Write the ``counts[i]`` frames up to ``last_positions[i]`` into ``out[i]``, ``(n, length, frame)``.
+        """Write one window of consecutive frames into each row of ``out``, ``(batch, length, *frame)`` in C order.
 
-        The frames fill the last places. ``padding`` fills the places before them: with the first of the frames, or
-        zeros. Every window is checked before ``out`` is written: IndexError names one that is not stored. The GIL is
-        released. Up to ``threads`` (1 to 64) threads share the work, each with at least a MiB of ``out``.
+        Row i ends with the frames ``last - count + 1 .. last`` of its stream (``1 <= count <= length``). ``padding``
+        fills the places before: with the first of these frames, or with zeros. IndexError for a frame that is not
+        stored, before ``out`` is written. The GIL is released. Up to ``threads`` threads, the store's by default,
+        share the work, each with at least a MiB.
         """
 
-    def start_reading(self, threads: int = 1) -> PackedReading:
-        """Start a reading: frames stored now stay readable, by ``threads`` threads per call, until it stops."""
+    def start_reading(self) -> FrameReading:
+        """Return a reading of the frames that are stored now; the caller must stop it."""
 
     def evict(self, stream: int, before: int, first: int = 0) -> int:
-        """Evict the sealed segments wholly in positions ``first`` up to ``before``; return their number of frames.
+        """Evict the sealed segments of ``stream`` in positions ``first`` to ``before`` (excluded).
 
-        Older readings still see them. They are freed, and no longer count in ``sealed_nbytes``, when those have
-        stopped. Waits without the GIL while 8 MiB or 1,024 such segments wait to be freed.
+        Returns their number of frames.
+
+        Open readings still see them, and they count in the bytes until then. Waits without the GIL while 8 MiB (16 raw
+        segments, if that is more) or 1,024 such segments wait to be freed.
         """
 
     def first_position(self, stream: int) -> int:
@@ -122,50 +115,59 @@ class PackedStreams:
         """Return the position of the next frame to be appended."""
 
     def segment(self, stream: int, number: int) -> bytes:
-        """Return the bytes of a segment; its number is its first position divided by ``frames_per_segment``.
+        """Return a segment as self-contained packed bytes; of the open segment, its frames so far.
 
-        An open segment is returned in the same format. IndexError for one that is not stored.
+        IndexError for a segment that is not stored or has no frames yet.
         """
 
-    def sealed_numbers(self, stream: int) -> NDArray[np.int64]:
-        """Return the numbers of the stored sealed segments, ascending."""
+    def sealed_segments(self, stream: int) -> NDArray[np.int64]:
+        """Return the numbers of the stored sealed segments of ``stream``, ascending, as a copy."""
 
     def begin_at(self, stream: int, number: int) -> None:
-        """Make an empty stream continue with the first frame of that segment; ValueError if it is not empty."""
+        """Start the empty ``stream`` with the first frame of segment ``number``; ValueError if it is not empty."""
 
     def restore(self, stream: int, number: int, segment: Buffer) -> None:
-        """Verify a segment and append it to the stream under its number, which may leave a gap.
+        """Append to ``stream`` what ``segment`` returned, as segment ``number``; numbers may be skipped.
 
-        An empty stream may begin at any number. A segment that is not full becomes the open one. ValueError for one out
-        of order; DamagedDataError for wrong bytes or frames of another shape.
+        A segment that is not full becomes the open segment. DamagedDataError for bytes that are not a segment of such
+        frames, and ValueError for a number that is too low; both change nothing.
         """
 
     def move_to_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
-        """Read the sealed segment from a file from now on, ``size`` bytes at ``offset``, and free its RAM.
+        """Read a sealed segment from a file from now on; ``path`` is encoded by ``os.fsencode``.
 
-        ``path``: encoded by ``os.fsencode``. Older readings still use the RAM; waits for them as ``evict`` does. Each
-        gather verifies the bytes: DamagedSegmentError if they are not the segment's. IndexError for a segment that is
-        not stored or not sealed, ValueError for another size, OSError if the file cannot be opened; then nothing
-        changes. The file stays open until no segment lies in it.
+        Older readings still use the RAM; waits for them as ``evict`` does.
         """
 
     def restore_in_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
-        """Append a full segment that lies in a file, as ``restore`` does.
+        """Append a full segment that lies in a file, as ``restore`` does; the first gather reads and verifies it."""
 
-        Its bytes are read and verified by the first gather.
+    @property
+    def charged_bytes(self) -> int:
+        """Bytes that count against a budget: an upper bound of those in RAM, plus ``step_bytes`` per frame.
+
+        Evicted frames that only readings still see do not count. The value depends only on the stored frames, so
+        evictions by it are the same after saving and loading.
         """
+
+    def charge_steps(self, step_bytes: int) -> None:
+        """Set the bytes charged per frame from now on, for the timeline's step of each frame."""
 
     @property
     def num_streams(self) -> int: ...
     @property
-    def num_frames(self) -> int:
-        """Stored frames over all streams."""
+    def frames_per_segment(self) -> int:
+        """Number of frames in a full segment."""
+
+    def num_frames_of(self, leaf: int) -> tuple[int, int]:
+        """Return the number of stored frames of a leaf, and how many are exact among scaled floats."""
+
+    def nbytes_of(self, leaf: int) -> tuple[int, int, int, int]:
+        """Return the bytes of a leaf: sealed segments, open segments and scratch, index, files."""
 
     @property
-    def frames_per_segment(self) -> int: ...
-    @property
     def sealed_nbytes(self) -> int:
-        """Bytes allocated for sealed segments."""
+        """Bytes allocated for sealed segments, and for raw open ones."""
 
     @property
     def open_nbytes(self) -> int:
@@ -177,7 +179,7 @@ class PackedStreams:
 
     @property
     def disk_nbytes(self) -> int:
-        """Bytes of the segments in files."""
+        """Bytes of the segments that are in files."""
 
 def draw_uniformly(random: NDArray[np.float64], start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Turn random numbers in [0, 1) into indices from ``start`` up to, excluding, ``stop``, and weights of 1."""

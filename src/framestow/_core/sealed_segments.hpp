@@ -5,6 +5,7 @@
 //   SealedSegments    the places of one stream's sealed segments, by number
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -53,16 +54,19 @@ class RetiredSegments {
 public:
     using Ticket = ReadingLedger::Ticket;
 
-    // Above these limits a writer waits for readings to stop. Segments in files do not count as bytes.
+    // Above these limits a writer waits for readings to stop. Segments in files do not count as bytes. Of large segments,
+    // 16 may be retired.
     static constexpr std::size_t kMaxBytes = std::size_t{8} * 1024 * 1024;
     static constexpr std::size_t kMaxSegments = 1024;
+    static constexpr std::size_t kLargeSegments = 16;
 
-    RetiredSegments(SegmentArena& arena, SegmentFiles& files) : arena_(arena), files_(files) {}
+    RetiredSegments(SegmentArena& arena, SegmentFiles& files, std::size_t largest_segment)
+        : arena_(arena), files_(files), max_bytes_(std::max(kMaxBytes, kLargeSegments * largest_segment)) {}
 
     bool is_empty() const { return retired_.empty(); }
-    bool can_retire() const { return retired_.size() < kMaxSegments && nbytes_ < kMaxBytes; }
+    bool can_retire() const { return retired_.size() < kMaxSegments && nbytes_ < max_bytes_; }
     // Moves to files may use a quarter of the limits, so that evictions do not wait for them.
-    bool can_retire_moved() const { return retired_.size() < kMaxSegments / 4 && nbytes_ < kMaxBytes / 4; }
+    bool can_retire_moved() const { return retired_.size() < kMaxSegments / 4 && nbytes_ < max_bytes_ / 4; }
     Ticket oldest() const { return retired_.front().retirement; }
 
     // Reserves memory before anything changes, so that nothing can fail between eviction and retirement.
@@ -87,6 +91,7 @@ private:
 
     SegmentArena& arena_;
     SegmentFiles& files_;
+    std::size_t max_bytes_;
     std::vector<Retired> retired_;  // in the order of retirement
     std::size_t nbytes_ = 0;        // bytes in RAM
 };
@@ -119,6 +124,14 @@ public:
         return next_stored(lower_bound(first)) < lower_bound(before);
     }
     std::size_t count(std::int64_t first, std::int64_t before) const;
+
+    // Calls visit(place) for each stored segment.
+    template <typename Visit>
+    void for_each(const Visit& visit) const {
+        for (std::size_t at = next_stored(0); at < entries_.size(); at = next_stored(at + 1)) {
+            visit(entries_[at].place);
+        }
+    }
 
     // Returns the stored numbers, ascending.
     std::vector<std::int64_t> numbers() const;

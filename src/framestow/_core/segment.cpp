@@ -43,29 +43,306 @@ void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frame
     }
 }
 
-// Reading patches takes ten times as long as copying raw frames, which is not worth a small saving.
-bool SegmentWriter::is_raw_better() const { return 4 * patches_.payload_bytes() > 3 * raw_bytes(); }
+FrameEncoder::FrameEncoder(const FrameFormat& format) : format_(format) {
+    if (!format.is_raw) {
+        pixels_.emplace(format.pixels);
+    }
+    if (format.is_scaled()) {
+        converted_.resize(format.pixels.frame_bytes());
+    }
+}
 
-std::size_t SegmentWriter::raw_bytes() const { return patches_.num_frames() * geometry_.frame_bytes(); }
+PatchEncoder& FrameEncoder::floats() {
+    if (!floats_) {
+        floats_.emplace(format_.floats());
+    }
+    return *floats_;
+}
+
+std::size_t FrameEncoder::nbytes() const {
+    return (pixels_ ? pixels_->nbytes() : 0) + (floats_ ? floats_->nbytes() : 0) + converted_.capacity();
+}
+
+namespace {
+
+// Reading patches takes ten times as long as copying raw frames, which is not worth a small saving.
+bool is_raw_better(const PatchesWriter& patches, std::size_t raw_bytes) {
+    return 4 * patches.payload_bytes() > 3 * raw_bytes;
+}
+
+// The segment that a PatchesWriter writes.
+std::size_t bytes_of(const PatchesWriter& patches, const FrameGeometry& geometry) {
+    const std::size_t raw_bytes = patches.num_frames() * geometry.frame_bytes();
+    return kHeaderBytes + (is_raw_better(patches, raw_bytes) ? raw_bytes : patches.payload_bytes());
+}
+
+void write_patches(const PatchesWriter& patches, std::uint8_t* target, DecodingScratch& scratch) {
+    SegmentHeader header = patches.header();
+    const std::size_t size = bytes_of(patches, header.geometry);
+    if (is_raw_better(patches, patches.num_frames() * header.geometry.frame_bytes())) {
+        unpack_patches(header, patches.view(), 0, header.num_frames, scratch, target + kHeaderBytes);
+        header.packing = PackingKind::kRaw;
+        header.group_frames = 1;
+    } else {
+        patches.copy_payload(target + kHeaderBytes);
+    }
+    write_header(header, target, size);
+}
+
+std::size_t payload_begin(const FrameFormat& format) {
+    return kHeaderBytes + (format.is_scaled() ? kScaledHeaderBytes : 0);
+}
+
+DecodingScratch& scratch_of_floats(const FrameFormat& format, DecodingScratch& scratch) {
+    if (!scratch.floats) {
+        scratch.floats = std::make_unique<DecodingScratch>();
+    }
+    scratch.floats->resize(format.floats());
+    return *scratch.floats;
+}
+
+constexpr std::size_t kFramesConverted = 16;  // at a time, so that their pixels stay in the cache
+
+// Unpacks scaled floats: pixels become floats, and exact frames replace them. `num_before(place)` counts the exact
+// frames before a place, `place_of(ordinal)` is the inverse, and the other two functions unpack either kind.
+template <typename NumBefore, typename PlaceOf, typename UnpackPixels, typename UnpackExact>
+void unpack_scaled(const FrameFormat& format, std::size_t first, std::size_t count, DecodingScratch& scratch,
+                   std::uint8_t* out, const NumBefore& num_before, const PlaceOf& place_of,
+                   const UnpackPixels& unpack_pixels, const UnpackExact& unpack_exact) {
+    const std::size_t frame_bytes = format.frame_bytes();
+    std::size_t ordinal = num_before(first);
+    const std::size_t end = num_before(first + count);
+    if (end - ordinal < count) {
+        const std::size_t pixel_bytes = format.pixels.frame_bytes();
+        scratch.pixels.resize(std::min(count, kFramesConverted) * pixel_bytes);
+        for (std::size_t done = 0; done < count; done += kFramesConverted) {
+            const std::size_t taken = std::min(kFramesConverted, count - done);
+            unpack_pixels(first + done, taken, scratch.pixels.data());
+            from_pixels(scratch.pixels.data(), taken * pixel_bytes, format.scaled_bytes, out + done * frame_bytes);
+        }
+    }
+    while (ordinal < end) {
+        const std::size_t place = place_of(ordinal);
+        std::size_t run = 1;
+        while (ordinal + run < end && place_of(ordinal + run) == place + run) {
+            ++run;
+        }
+        if (place < first || place + run > first + count) {
+            throw DamagedSegment("segment has float frames at places that do not ascend");
+        }
+        unpack_exact(ordinal, run, out + (place - first) * frame_bytes);
+        ordinal += run;
+    }
+}
+
+}  // namespace
+
+std::size_t raw_segment_bytes(const FrameFormat& format, std::size_t num_frames) {
+    return payload_begin(format) + num_frames * format.pixels.frame_bytes();
+}
+
+SegmentWriter::SegmentWriter(const FrameFormat& format) : format_(format) {
+    if (!format.is_raw) {
+        patches_.emplace(format.pixels, default_group_frames(format.pixels));
+    }
+}
+
+void SegmentWriter::append(const std::uint8_t* frame, FrameEncoder& encoder) {
+    if (!format_.is_scaled()) {
+        append_pixels(frame, encoder);
+    } else if (to_pixels(frame, format_.pixels.frame_bytes(), format_.scaled_bytes, encoder.converted())) {
+        append_pixels(encoder.converted(), encoder);
+    } else {
+        append_exact(frame, encoder);
+    }
+}
+
+void SegmentWriter::append_pixels(const std::uint8_t* pixels, FrameEncoder& encoder) {
+    if (patches_) {
+        patches_->append(pixels, encoder.pixels());
+    } else {
+        std::memcpy(raw_frame(num_frames_), pixels, format_.pixels.frame_bytes());
+    }
+    ++num_frames_;
+}
+
+// Repeats the pixels before it, so that these take no bytes; zeros at the beginning of a segment.
+void SegmentWriter::append_exact(const std::uint8_t* frame, FrameEncoder& encoder) {
+    if (!exact_) {
+        exact_ = std::make_unique<ExactFrames>(format_.floats());
+    }
+    exact_->frames.append(frame, encoder.floats());
+    exact_->places.push_back(num_frames_);
+    const std::size_t pixel_bytes = format_.pixels.frame_bytes();
+    if (num_frames_ == 0) {
+        std::memset(encoder.converted(), 0, pixel_bytes);
+    } else {
+        std::memcpy(encoder.converted(), patches_ ? patches_->last_frame() : raw_frame(num_frames_ - 1), pixel_bytes);
+    }
+    append_pixels(encoder.converted(), encoder);
+}
+
+std::uint8_t* SegmentWriter::raw_frame(std::size_t place) const {
+    return raw_segment_ + raw_segment_bytes(format_, place);
+}
+
+void SegmentWriter::finish(SharedOperations& shared_operations) {
+    if (patches_) {
+        patches_->finish(shared_operations);
+    }
+    if (exact_) {
+        exact_->frames.finish(shared_operations);
+    }
+}
+
+void SegmentWriter::clear() {
+    num_frames_ = 0;
+    raw_segment_ = nullptr;
+    exact_.reset();
+    if (patches_) {
+        patches_->clear();
+    }
+}
+
+std::size_t SegmentWriter::pixel_segment_bytes() const {
+    return patches_ ? bytes_of(*patches_, format_.pixels) : kHeaderBytes + num_frames_ * format_.pixels.frame_bytes();
+}
 
 std::size_t SegmentWriter::packed_bytes() const {
-    return kHeaderBytes + (is_raw_better() ? raw_bytes() : patches_.payload_bytes());
+    if (!format_.is_scaled()) {
+        return pixel_segment_bytes();
+    }
+    return kScaledHeaderBytes + pixel_segment_bytes() + num_exact() * kPlaceBytes +
+           (exact_ ? bytes_of(exact_->frames, format_.floats()) : 0);
 }
 
 void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) const {
-    SegmentHeader header = patches_.header();
-    if (is_raw_better()) {
-        header.packing = PackingKind::kRaw;
-        header.group_frames = 1;
-        unpack(0, num_frames(), scratch, target + kHeaderBytes);
+    const std::size_t pixel_bytes = pixel_segment_bytes();
+    std::uint8_t* const pixels = target + (format_.is_scaled() ? kScaledHeaderBytes : 0);
+    if (patches_) {
+        write_patches(*patches_, pixels, scratch);
     } else {
-        patches_.copy_payload(target + kHeaderBytes);
+        if (target != raw_segment_) {
+            std::memcpy(pixels + kHeaderBytes, raw_frame(0), num_frames_ * format_.pixels.frame_bytes());
+        }
+        write_header(SegmentHeader{PackingKind::kRaw, num_frames_, 1, format_.pixels}, pixels, pixel_bytes);
     }
-    write_header(header, target, packed_bytes());
+    if (!format_.is_scaled()) {
+        return;
+    }
+    std::uint8_t* place = pixels + pixel_bytes;
+    if (exact_) {
+        for (const std::uint32_t exact : exact_->places) {
+            store_u32(place, exact);
+            place += kPlaceBytes;
+        }
+        write_patches(exact_->frames, place, scratch_of_floats(format_, scratch));
+    }
+    write_scaled_header(target, packed_bytes(), pixel_bytes, num_exact());
+}
+
+void SegmentWriter::unpack_pixels(std::size_t first, std::size_t count, DecodingScratch& scratch,
+                                  std::uint8_t* out) const {
+    if (patches_) {
+        unpack_patches(patches_->header(), patches_->view(), first, count, scratch, out);
+    } else {
+        std::memcpy(out, raw_frame(first), count * format_.pixels.frame_bytes());
+    }
 }
 
 void SegmentWriter::unpack(std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const {
-    unpack_patches(patches_.header(), patches_.view(), first, count, scratch, out);
+    if (!format_.is_scaled()) {
+        unpack_pixels(first, count, scratch, out);
+        return;
+    }
+    const auto num_before = [&](std::size_t place) -> std::size_t {
+        if (!exact_) {
+            return 0;
+        }
+        const auto& places = exact_->places;
+        return static_cast<std::size_t>(std::lower_bound(places.begin(), places.end(), place) - places.begin());
+    };
+    unpack_scaled(
+        format_, first, count, scratch, out, num_before,
+        [&](std::size_t ordinal) { return std::size_t{exact_->places[ordinal]}; },
+        [&](std::size_t begin, std::size_t taken, std::uint8_t* target) { unpack_pixels(begin, taken, scratch, target); },
+        [&](std::size_t ordinal, std::size_t run, std::uint8_t* target) {
+            const PatchesWriter& frames = exact_->frames;
+            unpack_patches(frames.header(), frames.view(), ordinal, run, scratch_of_floats(format_, scratch), target);
+        });
+}
+
+std::size_t SegmentWriter::nbytes() const {
+    const std::size_t exact_bytes =
+        exact_ ? exact_->places.capacity() * sizeof(std::uint32_t) + exact_->frames.nbytes() : 0;
+    return (patches_ ? patches_->nbytes() : 0) + exact_bytes;
+}
+
+namespace {
+
+void check_geometry_of(const SegmentHeader& header, const FrameGeometry& geometry) {
+    if (header.geometry != geometry) {
+        throw DamagedSegment("its header belongs to other frames: expected " + geometry.text() + ", not " +
+                             header.geometry.text());
+    }
+}
+
+template <typename ReadHeader>
+SegmentView viewed(const FrameFormat& format, ByteSpan segment, const ReadHeader& read) {
+    SegmentView view;
+    view.segment = segment;
+    if (format.is_scaled()) {
+        view.scaled = scaled_parts(segment);
+        view.segment = view.scaled.pixels;
+    }
+    view.header = read(view.segment);
+    check_geometry_of(view.header, format.pixels);
+    if (view.scaled.num_exact > 0) {
+        view.exact_header = read(view.scaled.exact);
+        check_geometry_of(view.exact_header, format.floats());
+    }
+    if (view.exact_header.num_frames != view.scaled.num_exact) {
+        throw DamagedSegment("segment has " + std::to_string(view.exact_header.num_frames) + " float frames and " +
+                             std::to_string(view.scaled.num_exact) + " places: it must have one per place");
+    }
+    return view;
+}
+
+}  // namespace
+
+SegmentView view_segment(const FrameFormat& format, ByteSpan segment) { return viewed(format, segment, read_header); }
+
+SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment) {
+    if (format.is_scaled()) {
+        verify_checksum(segment);
+    }
+    const SegmentView view = viewed(format, segment, verify_segment);
+    const std::size_t num_exact = view.scaled.num_exact;
+    for (std::size_t ordinal = 0; ordinal < num_exact; ++ordinal) {
+        const std::size_t next = ordinal + 1 < num_exact ? view.scaled.place(ordinal + 1) : view.header.num_frames;
+        if (view.scaled.place(ordinal) >= next) {
+            throw DamagedSegment("segment has a float frame at place " + std::to_string(view.scaled.place(ordinal)) +
+                                 ": places must be ascending and below " + std::to_string(view.header.num_frames));
+        }
+    }
+    return view;
+}
+
+void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size_t first, std::size_t count,
+                   DecodingScratch& scratch, std::uint8_t* out) {
+    if (!format.is_scaled()) {
+        unpack_frames(view.header, view.segment, first, count, scratch, out);
+        return;
+    }
+    unpack_scaled(
+        format, first, count, scratch, out, [&](std::size_t place) { return view.scaled.num_exact_before(place); },
+        [&](std::size_t ordinal) { return view.scaled.place(ordinal); },
+        [&](std::size_t begin, std::size_t taken, std::uint8_t* target) {
+            unpack_frames(view.header, view.segment, begin, taken, scratch, target);
+        },
+        [&](std::size_t ordinal, std::size_t run, std::uint8_t* target) {
+            unpack_frames(view.exact_header, view.scaled.exact, ordinal, run, scratch_of_floats(format, scratch), target);
+        });
 }
 
 void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
@@ -83,7 +360,7 @@ void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::si
 
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,
                                        std::uint32_t num_frames) {
-    PatchEncoder encoder(geometry);
+    FrameEncoder encoder(geometry);
     SegmentWriter writer(geometry);
     for (std::size_t index = 0; index < num_frames; ++index) {
         writer.append(frames + index * geometry.frame_bytes(), encoder);
@@ -95,6 +372,20 @@ std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std:
     std::vector<std::uint8_t> segment(writer.packed_bytes());
     writer.write_to(segment.data(), scratch);
     return segment;
+}
+
+std::vector<std::uint8_t> packed_segment(const FrameFormat& format, ByteSpan raw_segment) {
+    const SegmentView view = view_segment(format, raw_segment);
+    std::vector<std::uint8_t> pixels =
+        pack_segment(format.pixels, payload_of(view.segment).bytes, view.header.num_frames);
+    if (!format.is_scaled()) {
+        return pixels;
+    }
+    const std::size_t pixel_bytes = pixels.size();
+    pixels.insert(pixels.begin(), kScaledHeaderBytes, std::uint8_t{0});
+    pixels.insert(pixels.end(), view.scaled.places, raw_segment.bytes + raw_segment.size);
+    write_scaled_header(pixels.data(), pixels.size(), pixel_bytes, view.scaled.num_exact);
+    return pixels;
 }
 
 void unpack_segment(ByteSpan segment, const FrameGeometry& geometry, std::size_t num_frames, std::uint8_t* out) {

@@ -1,16 +1,19 @@
-// A packed segment: consecutive frames of one stream as self-contained bytes, in RAM and on disk.
+// A segment: consecutive frames of one stream as self-contained bytes, in RAM and on disk.
 //
-// `SegmentWriter` packs frames as they are appended and chooses the packing when it writes the segment: patches, or raw
-// frames if patches would save less than a quarter. Writers and scratch are not thread-safe; readers of one segment are
-// independent.
+// `SegmentWriter` takes frames as they are appended. It packs them as patches, and writes raw frames instead if patches
+// would save less than a quarter; or it writes raw frames at once, in place. Writers and scratch are not thread-safe;
+// readers of one segment are independent.
 //
 // Damaged bytes: `unpack_frames` relies on bounds checks (any bytes give frames or DamagedSegment) and needs a padded
 // span. `unpack_segment` accepts any span and verifies the checksum first.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "packings/patches.hpp"
+#include "scaled_frames.hpp"
 
 namespace framestow {
 
@@ -22,41 +25,100 @@ std::uint32_t default_group_frames(const FrameGeometry& geometry);
 // Throws std::invalid_argument if a segment may not have that many frames.
 void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frames);
 
+// The scratch of appending, shared by all writers of a store.
+class FrameEncoder {
+public:
+    explicit FrameEncoder(const FrameFormat& format);
+
+    PatchEncoder& pixels() { return *pixels_; }
+    PatchEncoder& floats();
+    std::uint8_t* converted() { return converted_.data(); }  // one frame of pixels
+    std::size_t nbytes() const;
+
+private:
+    FrameFormat format_;
+    std::optional<PatchEncoder> pixels_;  // none if segments are raw
+    std::optional<PatchEncoder> floats_;  // from the first exact frame on
+    std::vector<std::uint8_t> converted_;
+};
+
 class SegmentWriter {
 public:
-    explicit SegmentWriter(const FrameGeometry& geometry)
-        : geometry_(geometry), patches_(geometry, default_group_frames(geometry)) {}
+    explicit SegmentWriter(const FrameFormat& format);
 
-    void begin(const std::uint8_t* base) { patches_.begin(base); }
-    void append(const std::uint8_t* frame, PatchEncoder& encoder) { patches_.append(frame, encoder); }
-    void finish(SharedOperations& shared_operations) { patches_.finish(shared_operations); }
-    void clear() { patches_.clear(); }
-    std::uint32_t num_frames() const { return patches_.num_frames(); }
+    // Sets another base frame than the first one.
+    void begin(const std::uint8_t* base) { patches_->begin(base); }
+
+    // Writes the raw frames into that segment, which has raw_segment_bytes(). Raw writers need it before any frame.
+    void begin_raw(std::uint8_t* segment) { raw_segment_ = segment; }
+
+    // Appends a frame of format.frame_bytes().
+    void append(const std::uint8_t* frame, FrameEncoder& encoder);
+    void finish(SharedOperations& shared_operations);
+    void clear();
+    std::uint32_t num_frames() const { return num_frames_; }
+    std::size_t num_exact() const { return exact_ ? exact_->places.size() : 0; }
 
     // Returns the number of bytes that write_to() writes.
     std::size_t packed_bytes() const;
+
+    // Writes the segment; a raw one may be written to where its frames are.
     void write_to(std::uint8_t* target, DecodingScratch& scratch) const;
 
     // Unpacks the appended frames first .. first + count - 1.
     void unpack(std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
 
-    std::size_t nbytes() const { return patches_.nbytes(); }
+    std::size_t nbytes() const;
 
 private:
-    bool is_raw_better() const;
-    std::size_t raw_bytes() const;
+    struct ExactFrames {
+        explicit ExactFrames(const FrameGeometry& floats) : frames(floats, default_group_frames(floats)) {}
+        std::vector<std::uint32_t> places;
+        PatchesWriter frames;
+    };
 
-    FrameGeometry geometry_;
-    PatchesWriter patches_;
+    void append_pixels(const std::uint8_t* pixels, FrameEncoder& encoder);
+    void append_exact(const std::uint8_t* frame, FrameEncoder& encoder);
+    void unpack_pixels(std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
+    std::uint8_t* raw_frame(std::size_t place) const;
+    std::size_t pixel_segment_bytes() const;
+
+    FrameFormat format_;
+    std::uint32_t num_frames_ = 0;
+    std::optional<PatchesWriter> patches_;  // none if raw
+    std::uint8_t* raw_segment_ = nullptr;   // belongs to the caller
+    std::unique_ptr<ExactFrames> exact_;    // of scaled floats, from the first one on
 };
 
+// Returns the bytes of a raw segment without exact frames.
+std::size_t raw_segment_bytes(const FrameFormat& format, std::size_t num_frames);
+
+// A parsed segment of a store.
+struct SegmentView {
+    SegmentHeader header;  // of the pixels, if frames are scaled floats
+    ByteSpan segment;      // likewise
+    ScaledParts scaled{};
+    SegmentHeader exact_header{};
+};
+
+// Parses a segment; throws DamagedSegment if it does not fit the format.
+SegmentView view_segment(const FrameFormat& format, ByteSpan segment);
+
+// Parses a segment of any origin: verifies all checksums too.
+SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment);
+
 // Unpacks frames first .. first + count - 1 of a padded segment; both must be below the header's num_frames.
+void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size_t first, std::size_t count,
+                   DecodingScratch& scratch, std::uint8_t* out);
 void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out);
 
 // Packs `num_frames` contiguous frames.
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,
                                        std::uint32_t num_frames);
+
+// Packs the raw frames of a segment, for files.
+std::vector<std::uint8_t> packed_segment(const FrameFormat& format, ByteSpan raw_segment);
 
 // Verifies a segment of any origin and unpacks all its frames into `out` (num_frames * frame_bytes).
 void unpack_segment(ByteSpan segment, const FrameGeometry& geometry, std::size_t num_frames, std::uint8_t* out);

@@ -38,7 +38,7 @@ struct SegmentOwner {
 
 class SegmentArena {
 public:
-    SegmentArena();
+    explicit SegmentArena(std::size_t least_block_bytes);
     ~SegmentArena();
     SegmentArena(const SegmentArena&) = delete;
     SegmentArena& operator=(const SegmentArena&) = delete;
@@ -53,8 +53,14 @@ public:
     std::size_t index_bytes() const;
 
     // Upper bounds of dead_bytes() and nbytes() for that many live bytes, if sparse blocks are emptied.
-    static std::size_t dead_allowance(std::size_t live_bytes);
-    static std::size_t most_bytes(std::size_t live_bytes);
+    std::size_t dead_allowance(std::size_t live_bytes) const;
+    std::size_t most_bytes(std::size_t live_bytes) const;
+
+    // The same for segments that all have that size. Large ones have a block each and waste at most a page or two.
+    std::size_t most_bytes_of(std::size_t num_segments, std::size_t size) const;
+
+    // Pages of a large segment that are not touched while only its first `written` bytes are.
+    static std::size_t untouched_bytes(const StoredSegment& segment, std::size_t written);
 
     // The block with most dead bytes, and the owners of its segments; some may have been evicted.
     struct Sparse {
@@ -66,9 +72,11 @@ public:
     Sparse sparsest() const;
 
 private:
+    std::size_t block_bytes(std::size_t live_bytes) const;
     void open_block(std::size_t wanted_bytes);
     void drop_block(ArenaBlock* block);
 
+    std::size_t least_block_bytes_;
     std::vector<std::unique_ptr<ArenaBlock>> blocks_;
     ArenaBlock* current_ = nullptr;
     std::size_t nbytes_ = 0;

@@ -133,7 +133,7 @@ FilePlace SegmentFiles::add(const std::string& path, std::uint64_t offset, std::
     OpenFile& opened = files_.try_emplace(path, path).first->second;
     ++opened.num_segments;
     nbytes_ += size;
-    return FilePlace{&opened.file, offset, size, checksum};
+    return FilePlace{&opened.file, offset, size, checksum, 0};
 }
 
 void SegmentFiles::release(const FilePlace& place) {
@@ -168,6 +168,7 @@ ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer) {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kMostRawBytes = 2 * 1024;
 constexpr std::size_t kMostBytes = 16 * 1024;  // per part; more would evict bytes being unpacked from the cache
 
 inline void prefetch(const std::uint8_t* bytes) {
@@ -194,6 +195,10 @@ void prefetch_directory(ByteSpan segment, const FrameGeometry& geometry, std::si
     prefetch_part(segment, 0, 1, kLineBytes);
     const std::size_t entry = kHeaderBytes + first / default_group_frames(geometry) * kOffsetBytes;
     prefetch_part(segment, entry, entry + 3 * kOffsetBytes, kLineBytes + 1);
+}
+
+void prefetch_raw(ByteSpan segment, std::size_t begin) {
+    prefetch_part(segment, kHeaderBytes + begin, segment.size, kMostRawBytes);
 }
 
 void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count) {

@@ -68,6 +68,7 @@ struct FilePlace {
     std::uint64_t offset = 0;
     std::size_t size = 0;
     std::optional<std::uint32_t> checksum;  // of the segment, if known
+    std::uint32_t num_exact = 0;            // of scaled floats, known with the checksum
 };
 
 // Where the bytes of a sealed segment lie. A plain value that owns nothing.
@@ -122,17 +123,15 @@ using SegmentBuffer = std::vector<std::uint8_t>;
 // that is valid until the buffer is used again. Throws DamagedSegment.
 ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer);
 
-// Asks memory for what a window will read of a sealed segment, so that it answers while other windows are unpacked.
-//
-// In two steps, for the second one has to read what the first one asked for. Hints only: any bytes are safe, nothing is
-// written, nothing is thrown. `first` and `count` are frames within the segment. Thread-safe.
-
 // Prefetching asks memory for the parts of a sealed segment that a window needs, while other windows are unpacked. Two
 // steps, since the second reads bytes that the first requested. Only hints: any bytes are safe, nothing is written or
 // thrown. `first` and `count` are frames within the segment. Thread-safe.
 //
 // prefetch_directory: the header, and the first frame's entry of the group table.
 void prefetch_directory(ByteSpan segment, const FrameGeometry& geometry, std::size_t first);
+
+// The first bytes of raw frames that begin `begin` bytes after the header; the processor fetches the following ones.
+void prefetch_raw(ByteSpan segment, std::size_t begin);
 
 // The base frame, the shared operations, and the groups of the frames.
 void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count);

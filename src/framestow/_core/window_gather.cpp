@@ -21,7 +21,7 @@ constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // per threa
     throw std::out_of_range("window " + std::to_string(window) + " " + fault);
 }
 
-SegmentPlace look_up_window(const PackedStreams& packed, const PackedStreams::View& view, const WindowRequests& requests,
+SegmentPlace look_up_window(const FrameStore& store, const FrameStore::View& view, const WindowRequests& requests,
                             std::size_t window, std::size_t length) {
     const std::int32_t count = requests.counts[window];
     if (count < 1 || static_cast<std::size_t>(count) > length) {
@@ -29,9 +29,9 @@ SegmentPlace look_up_window(const PackedStreams& packed, const PackedStreams::Vi
                                   ", the places of a window");
     }
     const std::int32_t number = requests.streams[window];
-    if (number < 0 || static_cast<std::size_t>(number) >= packed.num_streams()) {
+    if (number < 0 || static_cast<std::size_t>(number) >= store.num_streams()) {
         refuse_window(window, "is of stream " + std::to_string(number) + ": must be 0 to " +
-                                  std::to_string(packed.num_streams() - 1));
+                                  std::to_string(store.num_streams() - 1));
     }
     const auto stream = static_cast<std::size_t>(number);
     const std::int64_t last = requests.last_positions[window];
@@ -60,32 +60,32 @@ DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
 void unpack_part(const Reading& reading, const SegmentPlace& looked_up, std::size_t stream, std::int64_t number,
                  std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
     if (!is_nowhere(looked_up)) {
-        reading.packed().unpack_sealed(looked_up, stream, number, first, count, scratch, out);
+        reading.store().unpack_sealed(looked_up, stream, number, first, count, scratch, out);
         return;
     }
     SegmentPlace place;
     {
-        const PackedStreams::View view(reading);
+        const FrameStore::View view(reading);
         place = *view.find(stream, number);
         if (is_nowhere(place)) {
             view.unpack_open(stream, first, count, scratch, out);
             return;
         }
     }
-    reading.packed().unpack_sealed(place, stream, number, first, count, scratch, out);
+    reading.store().unpack_sealed(place, stream, number, first, count, scratch, out);
 }
 
 // `looked_up`: the place of the window's first segment, or kNowhere if that was open.
 void unpack_window(const Reading& reading, const SegmentPlace& looked_up, std::size_t stream, std::int64_t first,
                    std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
-    const std::int64_t segment_frames = reading.packed().frames_per_segment();
+    const std::int64_t segment_frames = reading.store().frames_per_segment();
     const SegmentPlace* place = &looked_up;
     while (count > 0) {
         const auto within = static_cast<std::size_t>(first % segment_frames);
         const std::size_t taken = std::min(count, static_cast<std::size_t>(segment_frames) - within);
         unpack_part(reading, *place, stream, first / segment_frames, within, taken, scratch, out);
         place = &kNowhere;
-        out += taken * reading.packed().geometry().frame_bytes();
+        out += taken * reading.store().format().frame_bytes();
         first += static_cast<std::int64_t>(taken);
         count -= taken;
     }
@@ -103,13 +103,13 @@ struct Batch {
 
 // Checks all windows and looks their segments up, a few at a time so that a writer never waits long.
 void look_up_windows(Batch& batch) {
-    const PackedStreams& packed = batch.reading.packed();
+    const FrameStore& store = batch.reading.store();
     batch.segments.reserve(batch.requests.num_windows);
     for (std::size_t begin = 0; begin < batch.requests.num_windows; begin += kWindowsALook) {
-        const PackedStreams::View view(batch.reading);
+        const FrameStore::View view(batch.reading);
         const std::size_t end = std::min(begin + kWindowsALook, batch.requests.num_windows);
         for (std::size_t window = begin; window < end; ++window) {
-            batch.segments.push_back(look_up_window(packed, view, batch.requests, window, batch.length));
+            batch.segments.push_back(look_up_window(store, view, batch.requests, window, batch.length));
         }
     }
 }
@@ -126,23 +126,35 @@ void expect_reading(const Batch& batch) {
 
 // Prefetches the next windows while the current one is unpacked.
 void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end) {
-    const std::int64_t segment_frames = batch.reading.packed().frames_per_segment();
+    const FrameStore& store = batch.reading.store();
+    const std::int64_t segment_frames = store.frames_per_segment();
     const auto first_frame = [&](std::size_t ahead) {
         return static_cast<std::size_t>(first_position(batch.requests, ahead) % segment_frames);
     };
+    const auto pixels_of = [&](std::size_t ahead) {
+        ByteSpan segment = bytes_in_ram(batch.segments[ahead]);
+        const std::size_t before = store.format().is_scaled() ? std::min(segment.size, kScaledHeaderBytes) : 0;
+        return ByteSpan{segment.bytes + before, segment.size - before};
+    };
+    if (store.format().is_raw) {
+        if (window + 1 < end) {
+            prefetch_raw(pixels_of(window + 1), first_frame(window + 1) * store.geometry().frame_bytes());
+        }
+        return;
+    }
     if (window + 3 < end) {
-        prefetch_directory(bytes_in_ram(batch.segments[window + 3]), batch.reading.packed().geometry(), first_frame(window + 3));
+        prefetch_directory(pixels_of(window + 3), store.geometry(), first_frame(window + 3));
     }
     if (window + 1 < end) {
-        prefetch_frames(bytes_in_ram(batch.segments[window + 1]), first_frame(window + 1),
+        prefetch_frames(pixels_of(window + 1), first_frame(window + 1),
                         static_cast<std::size_t>(batch.requests.counts[window + 1]));
     }
 }
 
 void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
-    const PackedStreams& packed = batch.reading.packed();
-    const std::size_t frame_bytes = packed.geometry().frame_bytes();
-    DecodingScratch& scratch = scratch_of_this_thread(packed.geometry());
+    const FrameStore& store = batch.reading.store();
+    const std::size_t frame_bytes = store.format().frame_bytes();
+    DecodingScratch& scratch = scratch_of_this_thread(store.geometry());
     for (std::size_t window = begin; window < end; ++window) {
         const auto count = static_cast<std::size_t>(batch.requests.counts[window]);
         const std::size_t num_padded = batch.length - count;
@@ -158,7 +170,7 @@ void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
 // Waking a thread takes as long as unpacking a few windows, so each thread needs enough work.
 std::size_t threads_worth_waking(const Batch& batch, std::size_t num_threads) {
     const std::size_t out_bytes =
-        batch.segments.size() * batch.length * batch.reading.packed().geometry().frame_bytes();
+        batch.segments.size() * batch.length * batch.reading.store().format().frame_bytes();
     return std::max<std::size_t>(1, std::min(num_threads, out_bytes / kMinBytesAThread));
 }
 
@@ -201,9 +213,9 @@ void gather_windows(const Reading& reading, const WindowRequests& requests, std:
     }
 }
 
-void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, StackPadding padding,
+void gather_windows(FrameStore& store, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::uint8_t* out) {
-    const Reading reading(packed);
+    const Reading reading(store);
     gather_windows(reading, requests, length, padding, 1, out);
 }
 

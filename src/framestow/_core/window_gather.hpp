@@ -12,7 +12,7 @@
 // `num_threads` threads, including the caller's, share a batch; a small batch stays on the caller's thread.
 #pragma once
 
-#include "packed_streams.hpp"
+#include "frame_store.hpp"
 #include "frame_stacks.hpp"
 
 namespace framestow {
@@ -28,7 +28,7 @@ void gather_windows(const Reading& reading, const WindowRequests& requests, std:
                     std::size_t num_threads, std::uint8_t* out);
 
 // Gathers in a temporary reading, on this thread.
-void gather_windows(PackedStreams& packed, const WindowRequests& requests, std::size_t length, StackPadding padding,
+void gather_windows(FrameStore& store, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::uint8_t* out);
 
 }  // namespace framestow

@@ -21,7 +21,7 @@ from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.storage.storages import STORAGES
+from framestow.storage.frame_storage import STORAGES
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ OTHER_BYTES = 16 * KIB  # small parts of constant size: partly used pages of slo
 
 PACKER_FRAMES = 64  # working memory of the packer besides segments, at most, in frames
 STREAM_BYTES = 8 * KIB  # working memory per stream
-BLOCK_BYTES = 640 * KIB  # partly filled blocks of the segment arena
+BLOCK_BYTES, RAW_BLOCK_BYTES = 640 * KIB, 160 * KIB  # partly filled blocks of segments, packed or of vectors
 
 
 class Budget:
@@ -258,8 +258,8 @@ class SegmentNeeds:
         segments = (2 * self.num_streams + self.num_sealed) * frames * self._bytes_a_frame
         frames_beside = PACKER_FRAMES + self.num_streams * (self.stack + 3)
         num_leaves = len(self.frame.leaf_frames)
-        num_packed = max(1, sum(not frame.is_column for frame in self.frame.leaf_frames))
-        fixed = num_leaves * self.num_streams * STREAM_BYTES + num_packed * BLOCK_BYTES + OTHER_BYTES
+        blocks = sum(RAW_BLOCK_BYTES if frame.is_column else BLOCK_BYTES for frame in self.frame.leaf_frames)
+        fixed = num_leaves * self.num_streams * STREAM_BYTES + blocks + OTHER_BYTES
         fixed += frames_beside * self.frame.nbytes
         needed = segments + segments // 16 + fixed  # the arena's blocks waste up to 1/16
         return needed + needed // (OUTPUT_PART - 1) + 1

@@ -14,7 +14,6 @@ from framestow.frames.observation_spec import AnySpec, Leaf
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.sampling import PendingBatch
-from framestow.storage.keyed_storage import KeyedReading
 
 GoalStrategy = Literal["future", "final", "episode"]
 GoalFunction = Callable[[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray[Any]]], npt.ArrayLike]
@@ -177,10 +176,9 @@ class HindsightGoals:
     def _goals(self, pending: PendingBatch, streams: Numbers, positions: Numbers) -> npt.NDArray[Any]:
         """Return the goals achieved in these frames, ``(n, *goal)``; ``pending`` keeps the frames readable."""
         frames = self._leaf.frame.empty(len(streams), 1)
-        if len(streams) and isinstance(pending.reading, KeyedReading):
+        if len(streams) and pending.reading is not None:
             one_each = np.ones(len(streams), np.int32)
-            of_goals = pending.reading.of_leaf(self._leaf_number)
-            of_goals.windows(streams.astype(np.int32), positions, one_each, frames)
+            pending.reading.windows(streams.astype(np.int32), positions, one_each, frames, leaf=self._leaf_number)
         return self._leaf.as_observed(frames[:, 0])
 
     def _relabelled(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:

@@ -25,9 +25,7 @@ from framestow.replay.step_fields import slot_record
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
 from framestow.replay.timelines.timelines import make_timeline
-from framestow.storage.frame_storage import FrameStorage, StorageInFiles
-from framestow.storage.keyed_storage import KeyedStorage
-from framestow.storage.storages import make_storage
+from framestow.storage.frame_storage import FrameStorage
 
 SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
 SLOTS_A_BYTE = 64  # in the table that finds those pages
@@ -70,7 +68,7 @@ class MemoryParts:
     @property
     def disk_bytes(self) -> int:
         """Number of bytes of the segments in files."""
-        return self.storage.disk_nbytes if isinstance(self.storage, StorageInFiles) else 0
+        return self.storage.disk_nbytes
 
     @property
     def open_frames(self) -> int:
@@ -81,7 +79,7 @@ class MemoryParts:
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
         """Number of bytes in RAM of the frames of each leaf; empty if an observation is a single array."""
-        return self.storage.nbytes_by_key if isinstance(self.storage, KeyedStorage) else {}
+        return self.storage.nbytes_by_key
 
     @property
     def sampler_bytes(self) -> dict[str, int]:
@@ -240,8 +238,14 @@ def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:
     """Build the storage of ``settings``; the bytes that it charges include the slots."""
-    shape = settings.frame, settings.num_envs, settings.threads
-    return make_storage(settings.storage, *shape, settings.frames_per_segment, _step_bytes(settings))
+    return FrameStorage(
+        settings.frame,
+        settings.num_envs,
+        settings.storage,
+        settings.threads,
+        settings.frames_per_segment,
+        _step_bytes(settings),
+    )
 
 
 def _step_bytes(settings: MemorySettings) -> int:

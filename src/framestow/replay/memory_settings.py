@@ -23,7 +23,7 @@ from framestow.replay.eviction import (
     segment_frames,
 )
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
-from framestow.storage.storages import SEGMENT_RULE, STORAGES, usual_frames_per_segment
+from framestow.storage.frame_storage import SEGMENT_RULE, STORAGES, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
 MAX_THREADS = 64
@@ -63,7 +63,7 @@ class MemorySettings:
                 f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_envs} environments must "
                 f"fit to complete a return of {self.n_step} rewards; raise it to {self.n_step * self.num_envs}"
             )
-        one_of("storage", self.storage, tuple(STORAGES), "take 'packed'")
+        one_of("storage", self.storage, STORAGES, "take 'packed'")
         check_retention(self.retention, self.capacity, self.num_envs, self.stack)
         if self.labels and len(self.labels) != self.num_envs:
             raise InvalidSettingsError(
@@ -108,7 +108,7 @@ class MemorySettings:
 
     @property
     def num_frame_streams(self) -> int:
-        """Number of streams of frames: one for each leaf of each environment, as in ``KeyedStorage``."""
+        """Number of streams of frames: one for each leaf of each environment, as in ``FrameStorage``."""
         return self.num_envs * len(self.frame.leaf_frames)
 
     def with_budget(self, max_bytes: int | str | None) -> MemorySettings:

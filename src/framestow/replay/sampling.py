@@ -26,7 +26,7 @@ from framestow.replay.eviction import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.timelines.timeline import StepFields
-from framestow.storage.frame_storage import Reading
+from framestow.storage.frame_storage import FrameReading
 
 MAX_BUFFERS = 8
 ALIGNMENT = 64  # bytes; XLA requires it of memory that it uses without a copy
@@ -117,7 +117,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
 
     def __init__(self, parts: MemoryParts) -> None:
         self._parts = parts
-        self.reading: Reading | None = None
+        self.reading: FrameReading | None = None
 
     @abstractmethod
     def look_up(self) -> None:
@@ -143,7 +143,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
 
         Raises ``DamagedSegmentError`` for any damage. The thread that drew then calls ``redraw``.
         """
-        reading: Reading | None = None
+        reading: FrameReading | None = None
         try:  # taken from ``self``, so that stop() in another thread does not end it during the read
             reading, self.reading = self.reading, None
             if reading is None:

@@ -19,7 +19,6 @@ from framestow.replay.byte_amounts import MIB, format_bytes
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.step_fields import slot_record
 from framestow.storage.frame_storage import FrameStorage
-from framestow.storage.storages import make_storage
 from framestow.training.settings import Settings
 
 OnFrame = Callable[[int, int], object]
@@ -110,7 +109,7 @@ def expect_from_play(
         fixed_bytes = stacks * spec.nbytes
         if settings.storage == "raw":
             return MemoryExpectation(spec.nbytes, step_bytes, fixed_bytes, "raw frames", checkpoint_bytes)
-        frames = make_storage(settings.storage, spec, 1)
+        frames = FrameStorage(spec, 1, settings.storage)
         num_steps = _play(env, frames, actions.num_actions, num_frames, settings.seed, on_frame)
     finally:
         env.close()

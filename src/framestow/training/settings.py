@@ -17,7 +17,7 @@ from framestow.replay.memory_settings import MAX_N_STEP
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
-from framestow.storage.storages import STORAGES
+from framestow.storage.frame_storage import STORAGES
 from framestow.training.recipes import DEFAULT_RECIPE, RECIPES, find_recipe
 
 FILE_NAME = "settings.json"

@@ -63,7 +63,7 @@ void bind_errors() {
 
 namespace {
 
-constexpr int kAbiVersion = 10;  // incremented with every change of the Python API; _core/__init__.py checks it
+constexpr int kAbiVersion = 11;  // incremented with every change of the Python API; _core/__init__.py checks it
 
 }  // namespace
 
@@ -72,7 +72,7 @@ NB_MODULE(_native, module) {
     module.attr("ABI_VERSION") = kAbiVersion;
     framestow::bind_errors();
     framestow::bind_segments(module);
-    framestow::bind_packed_streams(module);
+    framestow::bind_frame_store(module);
     framestow::bind_frame_stacks(module);
     framestow::bind_step_ring(module);
     framestow::bind_step_blocks(module);

@@ -7,7 +7,7 @@ namespace framestow {
 
 void bind_errors();
 void bind_segments(nanobind::module_& module);
-void bind_packed_streams(nanobind::module_& module);
+void bind_frame_store(nanobind::module_& module);
 void bind_frame_stacks(nanobind::module_& module);
 void bind_draws(nanobind::module_& module);
 void bind_palette_screen(nanobind::module_& module);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "../frame_geometry.hpp"
@@ -77,16 +78,20 @@ private:
     std::size_t differing_from_first_ = 0;
 };
 
-// The buffers of one decoding thread: the base frame, and the frame that is patched.
+// The buffers of one decoding thread: the base frame, the frame that is patched, and those of scaled floats.
 struct DecodingScratch {
     FrameBuffer base;
     FrameBuffer frame;
+    std::vector<std::uint8_t> pixels;         // before they become floats
+    std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
 
     void resize(const FrameGeometry& geometry) {
         base.resize(geometry);
         frame.resize(geometry);
     }
-    std::size_t nbytes() const { return base.nbytes() + frame.nbytes(); }
+    std::size_t nbytes() const {
+        return base.nbytes() + frame.nbytes() + pixels.capacity() + (floats ? floats->nbytes() : 0);
+    }
 };
 
 inline constexpr std::size_t kOffsetBytes = 4;  // per entry of the group table
@@ -123,6 +128,7 @@ public:
     std::size_t payload_bytes() const { return group_table_.size() + body_.size(); }
     void copy_payload(std::uint8_t* target) const;
     std::uint32_t num_frames() const { return num_frames_; }
+    const std::uint8_t* last_frame() const { return last_frame_.data(); }
     std::size_t nbytes() const;
 
 private:

@@ -38,8 +38,7 @@ from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
-from framestow.storage.frame_storage import FrameStorage, StorageInFiles
-from framestow.storage.storages import make_storage
+from framestow.storage.frame_storage import FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
 WINDOWS_PER_PIECE = 2**16
@@ -168,7 +167,7 @@ class StoredMemory(Closing):
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
         for key in sealed_segments(self._arrays):
             try:
-                if in_files and isinstance(storage, StorageInFiles) and storage.supports_files(key.stream):
+                if in_files and storage.supports_files(key.stream):
                     file, offset, size = self.frames.place(key)
                     storage.restore_in_file(key.stream, key.number, file, offset, size, num_frames)
                 else:
@@ -199,7 +198,7 @@ class StoredMemory(Closing):
     def _append_blank_segment(self, storage: FrameStorage, stream: int, number: int) -> None:
         """Continue a stream after a sealed segment that was damaged and skipped."""
         frame, length = self.settings.frame.leaf_frames[stream // self.settings.num_envs], storage.frames_per_segment
-        blank = make_storage(self.settings.storage, frame, 1, frames_per_segment=length)
+        blank = FrameStorage(frame, 1, frames_per_segment=length)
         blank.begin_at(0, number)
         for _ in range(length):
             blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))

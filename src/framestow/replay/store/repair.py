@@ -44,7 +44,7 @@ from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem, durable_file
 from framestow.storage.files.manifest import generations, manifest_path, next_generation, write_manifest
 from framestow.storage.files.writer_lock import LOCK, WriterLock
-from framestow.storage.storages import make_storage
+from framestow.storage.frame_storage import FrameStorage
 
 
 @dataclass(frozen=True)
@@ -412,7 +412,7 @@ def _add_blank_frame(arrays: Arrays, stream: int, settings: MemorySettings, fram
     next_position = int(arrays[NEXT_POSITIONS][stream])
     number = next_position // frames_per_segment
     frame = settings.frame.leaf_frames[stream // settings.num_envs]
-    storage = make_storage(settings.storage, frame, 1, frames_per_segment=frames_per_segment)
+    storage = FrameStorage(frame, 1, frames_per_segment=frames_per_segment)
     storage.begin_at(0, number)
     storage.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
     segment = np.frombuffer(storage.segment(0, number), np.uint8)

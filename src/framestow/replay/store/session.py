@@ -25,7 +25,6 @@ from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter, file_bytes
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations
-from framestow.storage.frame_storage import StorageInFiles
 
 
 class OpenStore:
@@ -116,9 +115,6 @@ class OpenStore:
         A Ctrl-C between two lines can at worst move a segment twice, which is harmless.
         """
         storage, keys = self._parts.storage, self._writer.new_places
-        if not isinstance(storage, StorageInFiles):
-            keys.clear()  # raw frames stay in RAM
-            return
         while keys:
             with self._parts.lock:
                 for key in filter(lambda key: storage.supports_files(key.stream), keys[:SEGMENTS_PER_LOCK]):

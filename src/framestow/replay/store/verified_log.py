@@ -21,7 +21,7 @@ from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
 from framestow.storage.files.block_format import LOG, BlockKey, BlockPlace, Damage, FileState, LogState, file_name
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.storages import make_storage
+from framestow.storage.frame_storage import FrameStorage
 
 Progress = Callable[[int], None]  # called with the number of bytes read since the last call
 BlockCheck = Callable[
@@ -214,7 +214,7 @@ class SegmentCheck:
         leaf = key.stream // settings.num_envs
         frame, unpacked = settings.frame.leaf_frames[leaf], self._unpacked[leaf]
         # A new storage for each segment: a segment must not depend on others.
-        storage = make_storage(settings.storage, frame, 1, frames_per_segment=self._frames_per_segment)
+        storage = FrameStorage(frame, 1, frames_per_segment=self._frames_per_segment)
         try:
             storage.restore(0, key.number, segment)
             if (found := storage.stored_positions(0)) != positions:

@@ -31,9 +31,16 @@ from framestow.replay.timelines.timeline import (
     starts_state,
     streams_state,
 )
-from framestow.storage.raw_ring import private_pages
 
 CAN_RELEASE_PAGES = sys.platform == "linux"  # MADV_DONTNEED frees pages on Linux only
+
+
+def private_pages(num_bytes: int) -> mmap.mmap:
+    """Return at least ``num_bytes`` of private zeroed memory pages; deleting the object frees them at once."""
+    size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class SlotPages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,23 +14,34 @@ from framestow.errors import DamagedDataError
 from framestow.frames.codec import SegmentCodec, checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
-from framestow.storage.packed import PackedStorage
-from framestow.storage.raw_ring import RawRing
-from framestow.storage.scaled_pixels import HEADER, MAGIC, ScaledPixels, ScaledSegment
+from framestow.storage.frame_storage import STORAGES, FrameStorage
+
+HEADER = struct.Struct("<I4sII")  # checksum, mark, bytes of the pixels, number of other floats
+MAGIC = b"sca1"
 
 SHAPE = (3, 4)
 STREAM = np.zeros(1, np.int32)
 DTYPES = [np.float16, np.float32, np.float64]
 
 
-def filled(frames: np.ndarray, make=PackedStorage) -> ScaledPixels:
-    storage = ScaledPixels(make, FrameSpec(frames.shape[1:], frames.dtype, is_scaled=True), 1)
+def with_header(segment: bytes, pixel_bytes: int, num_places: int) -> bytes:
+    """Return a segment of its parts, with a correct checksum."""
+    rest = HEADER.pack(0, MAGIC, pixel_bytes, num_places)[4:] + segment
+    return struct.pack("<I", checksum(rest)) + rest
+
+
+def pixels_of(segment: bytes) -> bytes:
+    return segment[HEADER.size : HEADER.size + HEADER.unpack_from(segment)[2]]
+
+
+def filled(frames: np.ndarray, name: str = "packed") -> FrameStorage:
+    storage = FrameStorage(FrameSpec(frames.shape[1:], frames.dtype, is_scaled=True), 1, name)
     for frame in frames:
         storage.append(STREAM, frame[None])
     return storage
 
 
-def window(storage: ScaledPixels, last: int, count: int, like: np.ndarray, length: int | None = None) -> np.ndarray:
+def window(storage: FrameStorage, last: int, count: int, like: np.ndarray, length: int | None = None) -> np.ndarray:
     out = np.full((1, length or count, *like.shape[1:]), 7, like.dtype)
     storage.windows(STREAM, np.array([last]), np.array([count], np.int32), out)
     return out[0]
@@ -54,7 +66,23 @@ def special_floats(dtype) -> np.ndarray:
     return np.concatenate([special, payloads, signalling, *(np.nextafter(exact, dtype(towards)) for towards in (0, 2))])
 
 
-@pytest.mark.parametrize("make", [PackedStorage, RawRing])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_float_nearest_to_each_quotient_by_255_is_a_pixel(dtype):
+    pixels = np.arange(3 * 257, dtype=np.uint8).reshape(3, 1, 257)  # 257: not a multiple of a vector's length
+    frames = scaled(pixels, dtype)
+    for k, value in enumerate(frames[0, 0, :256]):
+        neighbours = [np.nextafter(value, dtype(towards)) for towards in (-1, 2)]
+        errors = [abs(Fraction(float(each)) - Fraction(k, 255)) for each in (value, *neighbours)]
+        assert errors[0] == min(errors)
+
+    storage = filled(frames)
+
+    assert {"k/255, as uint8": 3, "other floats, exact": 0} == storage.num_frames
+    assert frames.tobytes() == window(storage, 2, 3, frames).tobytes()
+    assert frames.tobytes() == (pixels.astype(dtype) / dtype(255)).tobytes()  # the usual expression
+
+
+@pytest.mark.parametrize("make", STORAGES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_float_among_scaled_pixels_is_returned_bit_for_bit(dtype, make):
     odd = special_floats(dtype)
@@ -78,12 +106,12 @@ def test_any_float_among_scaled_pixels_is_returned_bit_for_bit(dtype, make):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scaled_pixels_take_the_bytes_of_pixels(dtype):
     noise = np.random.default_rng(0).integers(0, 256, (128, 84, 84), dtype=np.uint8)
-    pixels, storage = PackedStorage(FrameSpec((84, 84)), 1), filled(scaled(noise, dtype))
+    pixels, storage = FrameStorage(FrameSpec((84, 84)), 1), filled(scaled(noise, dtype))
     for frame in noise:
         pixels.append(STREAM, frame[None])
 
     assert {"k/255, as uint8": 128, "other floats, exact": 0} == storage.num_frames
-    assert pixels.segment(0, 0) == ScaledSegment.from_bytes(storage.segment(0, 0)).pixels
+    assert pixels.segment(0, 0) == pixels_of(storage.segment(0, 0))
     assert pixels.nbytes["frames"] == storage.nbytes["frames"]
 
 
@@ -94,7 +122,7 @@ def test_a_float_frame_takes_its_size_and_no_pixels():
     plain, storage = filled(frames[:60].repeat(2, axis=0)), filled(frames)
 
     assert {"k/255, as uint8": 119, "other floats, exact": 1} == storage.num_frames
-    pixel_bytes = [len(ScaledSegment.from_bytes(each.segment(0, 0)).pixels) for each in (plain, storage)]
+    pixel_bytes = [len(pixels_of(each.segment(0, 0))) for each in (plain, storage)]
     assert pixel_bytes[0] == pixel_bytes[1]
 
 
@@ -113,7 +141,7 @@ def test_frames_multiplied_by_the_reciprocal_differ_from_divided_frames():
 
 def test_evicted_float_frames_are_not_counted_and_free_their_bytes():
     frames = np.random.default_rng(0).random((4000, 20, 30), np.float32)
-    storage = ScaledPixels(RawRing, FrameSpec((20, 30), np.float32, is_scaled=True), 1)
+    storage = FrameStorage(FrameSpec((20, 30), np.float32, is_scaled=True), 1, "raw")
     for position, frame in enumerate(frames):
         storage.append(STREAM, frame[None])
         storage.evict(0, position - 200)
@@ -125,34 +153,35 @@ def test_evicted_float_frames_are_not_counted_and_free_their_bytes():
 @pytest.mark.parametrize(
     ("places", "num_frames", "fault"),
     [
-        ([3, 3], 2, "it must have one per place, ascending"),
-        ([4, 3], 2, "it must have one per place, ascending"),
-        ([10**6], 1, "ascending, below "),
-        ([1, 2], 1, "segment has 1 float frames"),
+        ([3, 3], 2, "places must be ascending"),
+        ([4, 3], 2, "places must be ascending"),
+        ([10**6], 1, "ascending and below 20"),
+        ([1, 2], 1, "segment has 1 float frames and 2 places"),
     ],
 )
 def test_impossible_places_with_a_correct_checksum_are_refused(places, num_frames, fault):
     frames = np.full((20, *SHAPE), 0.3, np.float32)
-    segment = ScaledSegment.from_bytes(filled(frames).segment(0, 0))
+    pixels = pixels_of(filled(frames).segment(0, 0))
     exact = SegmentCodec(FrameSpec(SHAPE, np.float32)).pack(frames[:num_frames])
-    storage = ScaledPixels(PackedStorage, FrameSpec(SHAPE, np.float32, is_scaled=True), 1)
+    storage = FrameStorage(FrameSpec(SHAPE, np.float32, is_scaled=True), 1)
+    segment = with_header(pixels + np.array(places, "<u4").tobytes() + exact, len(pixels), len(places))
 
     with pytest.raises(DamagedDataError, match=fault):
-        storage.restore(0, 0, ScaledSegment(segment.pixels, np.array(places), exact).to_bytes())
+        storage.restore(0, 0, segment)
 
     assert range(0) == storage.stored_positions(0)
 
 
 def test_a_segment_shorter_than_its_parts_is_refused():
-    rest = HEADER.pack(0, MAGIC, 1000, 1)[4:] + bytes(900)
+    storage = FrameStorage(FrameSpec(SHAPE, np.float32, is_scaled=True), 1)
 
     with pytest.raises(DamagedDataError, match="segment of 916 bytes is not a segment of scaled floats"):
-        ScaledSegment.from_bytes(struct.pack("<I", checksum(rest)) + rest)
+        storage.restore(0, 0, with_header(bytes(900), 1000, 1))
 
 
 def test_float_frames_of_randomly_evicted_segments_free_their_bytes():
     rng = np.random.default_rng(0)
-    storage = ScaledPixels(RawRing, FrameSpec((20, 30), np.float32, is_scaled=True), 1)
+    storage = FrameStorage(FrameSpec((20, 30), np.float32, is_scaled=True), 1, "raw")
     frames_per_segment = storage.frames_per_segment
     stored: list[int] = []
     for number in range(60):
@@ -173,7 +202,7 @@ def test_float_frames_of_randomly_evicted_segments_free_their_bytes():
 @given(
     kinds=st.lists(st.sampled_from(["scaled", "odd", "same"]), min_size=1, max_size=60),
     dtype=st.sampled_from(DTYPES),
-    make=st.sampled_from([PackedStorage, RawRing]),
+    make=st.sampled_from(STORAGES),
     padding=st.sampled_from(STACK_PADDINGS),
     asked=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 6)), min_size=1, max_size=8),
     seed=st.integers(0, 2**32 - 1),

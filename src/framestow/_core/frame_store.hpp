@@ -1,8 +1,10 @@
-// The packed frames of several streams: sealed segments in RAM or in files, and one open segment per stream in RAM.
+// The frames of several streams: sealed segments in RAM or in files, and one open segment per stream in RAM.
 //
-// Positions count the frames of a stream from 0 and never restart. Segment k holds frames_per_segment positions from k
+// A FrameFormat says how frames are stored: packed, or raw, and whether floats k / 255 are stored as pixels k. Positions
+// count the frames of a stream from 0 and never restart. Segment k holds frames_per_segment positions from k
 // * frames_per_segment on. Any sealed segment may be evicted, so the stored frames may have gaps. Frames are packed
-// when they are appended: an open segment is as small as a sealed one, plus two raw frames.
+// when they are appended: an open segment is as small as a sealed one, plus two raw frames. A raw segment is allocated
+// whole with its first frame, and stays where it is when it is sealed. In files all segments are packed.
 //
 // Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for streams and
 // positions, std::invalid_argument for the rest, DamagedSegment from restore.
@@ -36,29 +38,29 @@
 
 namespace framestow {
 
-class PackedStreams;
+class FrameStore;
 
 // Keeps every frame readable that was stored when it started, until it is stopped or destroyed. Belongs to one thread
 // at a time.
 class Reading {
 public:
-    explicit Reading(PackedStreams& packed);
+    explicit Reading(FrameStore& store);
     ~Reading() { stop(); }
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
 
     void stop();
     bool has_stopped() const { return has_stopped_; }
-    PackedStreams& packed() const { return packed_; }
+    FrameStore& store() const { return store_; }
     ReadingLedger::Ticket ticket() const { return ticket_; }
 
 private:
-    PackedStreams& packed_;
+    FrameStore& store_;
     ReadingLedger::Ticket ticket_;
     bool has_stopped_ = false;
 };
 
-class PackedStreams {
+class FrameStore {
 public:
     struct Bytes {
         std::size_t sealed;    // allocated for sealed segments
@@ -68,10 +70,11 @@ public:
     };
 
     // `step_bytes`: bytes that each frame occupies elsewhere, for charged_bytes().
-    PackedStreams(std::size_t num_streams, const FrameGeometry& geometry, std::uint32_t frames_per_segment,
-                  std::size_t step_bytes = 0);
+    FrameStore(std::size_t num_streams, const FrameFormat& format, std::uint32_t frames_per_segment,
+               std::size_t step_bytes = 0);
 
-    const FrameGeometry& geometry() const { return geometry_; }
+    const FrameFormat& format() const { return format_; }
+    const FrameGeometry& geometry() const { return format_.pixels; }
     std::size_t num_streams() const { return streams_.size(); }
     std::uint32_t frames_per_segment() const { return frames_per_segment_; }
     Bytes nbytes() const;
@@ -96,14 +99,16 @@ public:
     std::int64_t first_position(std::int64_t stream) const;
     std::int64_t next_position(std::int64_t stream) const;
 
-    // Returns the number of stored frames over all streams.
+    // Returns the number of stored frames over all streams, and how many of them are exact among scaled floats. Those in a
+    // file count as scaled until it is read.
     std::int64_t num_frames() const;
+    std::int64_t num_exact() const;
 
     // Returns the numbers of the stored sealed segments, ascending.
     std::vector<std::int64_t> sealed_numbers(std::int64_t stream) const;
 
-    // Returns the segment of that number (its first position / frames_per_segment); an open one in the same format.
-    // Throws std::out_of_range if it is not stored.
+    // Returns the segment of that number (its first position / frames_per_segment), packed; an open one in the same
+    // format. Throws std::out_of_range if it is not stored.
     std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t number);
 
     // Appends a segment that segment() returned, under its number, which may leave a gap. An empty stream may begin at
@@ -143,7 +148,7 @@ public:
                          std::uint8_t* out) const;
 
     private:
-        const PackedStreams& packed_;
+        const FrameStore& store_;
         ReadingLedger::Ticket ticket_;
         std::shared_lock<FairGate> gate_lock_;
     };
@@ -157,10 +162,11 @@ private:
     friend class Reading;
 
     struct Stream {
-        Stream(const FrameGeometry& geometry) : open(geometry) {}
+        explicit Stream(const FrameFormat& format) : open(format) {}
         SealedSegments sealed;
         std::int64_t open_number = 0;
         SegmentWriter open;
+        StoredSegment raw{};  // the open segment, if it is raw and has frames
 
         bool is_empty() const { return sealed.is_empty() && open.num_frames() == 0; }
         std::int64_t first_number() const { return sealed.is_empty() ? open_number : sealed.first_number(); }
@@ -185,21 +191,24 @@ private:
     void append_one(Stream& stream, const std::uint8_t* frame);
     void begin_segment(Stream& stream);
     void seal(Stream& stream);
+    SegmentOwner owner_of_open(const Stream& stream) const;
+    void drop_open(Stream& stream);
+    std::size_t charged_size(const SegmentPlace& place) const;
     ByteSpan segment_before(const Stream& stream);
     [[noreturn]] void refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
     void check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
-    void reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment);
+    void reopen(Stream& stream, const SegmentView& view);
     std::int64_t retire(std::size_t stream, const Numbers& numbers);
     void empty_sparse_blocks();
     void free_unreferenced();
     std::unique_lock<FairGate> lock_when_retirable();
-    void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, std::uint32_t checksum);
+    void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, ByteSpan segment);
     ByteSpan bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number, SegmentBuffer& buffer);
     void unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
                         std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
     void stop_reading(ReadingLedger::Ticket ticket);
 
-    FrameGeometry geometry_;
+    FrameFormat format_;
     std::uint32_t frames_per_segment_;
     std::size_t step_bytes_;
     mutable FairGate gate_;
@@ -207,15 +216,16 @@ private:
     std::vector<Stream> streams_;
     SegmentArena arena_;
     SegmentFiles files_;
-    RetiredSegments retired_{arena_, files_};
+    RetiredSegments retired_;
     std::size_t num_sealed_ = 0;    // stored sealed segments, in RAM and in files
-    std::size_t sealed_bytes_ = 0;  // their bytes
+    std::size_t sealed_bytes_ = 0;  // their bytes; of raw segments, what they have beyond raw frames
+    std::size_t num_raw_ = 0;       // raw open segments
     std::size_t num_open_ = 0;      // frames in open segments
     std::size_t open_bytes_ = 0;    // bytes of open segments
     std::atomic<bool> has_retired_{false};  // readable without the gate
-    PatchEncoder encoder_;
-    Background background_;
-    std::vector<std::uint8_t> previous_frame_;  // a frame of the segment before a new one
+    FrameEncoder encoder_;
+    std::optional<Background> background_;  // none if segments are raw
+    std::vector<std::uint8_t> previous_frame_;  // pixels of the segment before a new one
     DecodingScratch scratch_;
     SegmentBuffer read_from_file_;  // the segment before a new one, if it lies in a file
 };

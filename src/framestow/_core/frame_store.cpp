@@ -1,4 +1,4 @@
-#include "packed_streams.hpp"
+#include "frame_store.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -21,28 +21,35 @@ constexpr std::size_t kStreamCharge = 1024;
 constexpr std::size_t kPackerFrames = 40;
 constexpr std::size_t kPackerCharge = 16384;
 
+// Smallest blocks of the arena. Raw segments have one size, so small blocks waste little.
+constexpr std::size_t kPackedBlockBytes = std::size_t{256} * 1024;
+constexpr std::size_t kRawBlockBytes = std::size_t{64} * 1024;
+
 }  // namespace
 
-PackedStreams::PackedStreams(std::size_t num_streams, const FrameGeometry& geometry,
-                             std::uint32_t frames_per_segment, std::size_t step_bytes)
-    : geometry_(geometry), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes),
-      encoder_(geometry), background_(geometry.frame_bytes()) {
-    check_segment_frames(geometry, frames_per_segment);
+FrameStore::FrameStore(std::size_t num_streams, const FrameFormat& format, std::uint32_t frames_per_segment,
+                       std::size_t step_bytes)
+    : format_(format), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes),
+      arena_(format.is_raw ? kRawBlockBytes : kPackedBlockBytes), retired_(arena_, files_, format.is_raw ? raw_segment_bytes(format, frames_per_segment) : 0), encoder_(format) {
+    check_segment_frames(format.is_scaled() ? format.floats() : format.pixels, frames_per_segment);
     streams_.reserve(num_streams);
     for (std::size_t index = 0; index < num_streams; ++index) {
-        streams_.emplace_back(geometry);
+        streams_.emplace_back(format);
     }
-    scratch_.resize(geometry);
-    previous_frame_.resize(geometry.frame_bytes());
+    scratch_.resize(format.pixels);
+    if (!format.is_raw) {
+        background_.emplace(format.pixels.frame_bytes());
+        previous_frame_.resize(format.pixels.frame_bytes());
+    }
     for (const Stream& stream : streams_) {
         open_bytes_ += stream.open.nbytes();
     }
 }
 
-PackedStreams::Bytes PackedStreams::nbytes() const {
+FrameStore::Bytes FrameStore::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
     Bytes bytes{arena_.nbytes(),
-                encoder_.nbytes() + background_.nbytes() + previous_frame_.capacity() +
+                encoder_.nbytes() + (background_ ? background_->nbytes() : 0) + previous_frame_.capacity() +
                     scratch_.nbytes() + read_from_file_.capacity(),
                 arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
                     streams_.capacity() * sizeof(Stream),
@@ -50,21 +57,40 @@ PackedStreams::Bytes PackedStreams::nbytes() const {
     for (const Stream& stream : streams_) {
         bytes.open += stream.open.nbytes();
         bytes.index += stream.sealed.nbytes();
+        if (stream.raw.size > 0) {
+            bytes.sealed -=
+                SegmentArena::untouched_bytes(stream.raw, raw_segment_bytes(format_, stream.open.num_frames()));
+        }
     }
     return bytes;
 }
 
-std::size_t PackedStreams::charged_bytes() const {
+std::size_t FrameStore::charged_bytes() const {
     const std::size_t num_frames = num_sealed_ * frames_per_segment_ + num_open_;
-    return SegmentArena::most_bytes(sealed_bytes_) + num_sealed_ * kSegmentCharge + open_bytes_ +
-           num_frames * step_bytes_ + fixed_charge();
+    const std::size_t raw_bytes = raw_segment_bytes(format_, frames_per_segment_);
+    const std::size_t segment_bytes = format_.is_raw
+                                          ? arena_.most_bytes_of(num_sealed_ + num_raw_, raw_bytes) + sealed_bytes_
+                                          : arena_.most_bytes(sealed_bytes_);
+    return segment_bytes + num_sealed_ * kSegmentCharge + open_bytes_ + num_frames * step_bytes_ + fixed_charge();
 }
 
-std::size_t PackedStreams::fixed_charge() const {
-    return streams_.size() * kStreamCharge + kPackerFrames * geometry_.frame_bytes() + kPackerCharge;
+std::size_t FrameStore::fixed_charge() const {
+    const std::size_t packed_bytes = format_.is_raw ? 0 : format_.pixels.frame_bytes();
+    const std::size_t exact_bytes = format_.is_scaled() ? format_.frame_bytes() : 0;
+    return streams_.size() * kStreamCharge + kPackerFrames * (packed_bytes + exact_bytes) + kPackerCharge;
 }
 
-const PackedStreams::Stream& PackedStreams::checked_stream(std::int64_t stream) const {
+// Raw segments are charged by their number, wherever they are; this is what exact frames add.
+std::size_t FrameStore::charged_size(const SegmentPlace& place) const {
+    if (!format_.is_raw) {
+        return size_of(place);
+    }
+    const ByteSpan in_ram = bytes_in_ram(place);
+    const std::size_t raw_bytes = raw_segment_bytes(format_, frames_per_segment_);
+    return in_ram.size > raw_bytes ? in_ram.size - raw_bytes : 0;
+}
+
+const FrameStore::Stream& FrameStore::checked_stream(std::int64_t stream) const {
     if (stream < 0 || static_cast<std::uint64_t>(stream) >= streams_.size()) {
         throw std::out_of_range("stream is " + std::to_string(stream) + ": must be 0 to " +
                                 std::to_string(streams_.size() - 1));
@@ -72,25 +98,25 @@ const PackedStreams::Stream& PackedStreams::checked_stream(std::int64_t stream) 
     return streams_[static_cast<std::size_t>(stream)];
 }
 
-PackedStreams::Stream& PackedStreams::checked_stream(std::int64_t stream) {
-    return const_cast<Stream&>(static_cast<const PackedStreams*>(this)->checked_stream(stream));
+FrameStore::Stream& FrameStore::checked_stream(std::int64_t stream) {
+    return const_cast<Stream&>(static_cast<const FrameStore*>(this)->checked_stream(stream));
 }
 
-void PackedStreams::check_streams(const std::int32_t* streams, std::size_t count) const {
+void FrameStore::check_streams(const std::int32_t* streams, std::size_t count) const {
     for (std::size_t index = 0; index < count; ++index) {
         checked_stream(streams[index]);
     }
 }
 
-void PackedStreams::append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) {
+void FrameStore::append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) {
     check_streams(streams, count);
     for (std::size_t index = 0; index < count; ++index) {
         const std::lock_guard<FairGate> writing(gate_);
-        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * geometry_.frame_bytes());
+        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * format_.frame_bytes());
     }
 }
 
-std::size_t PackedStreams::append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames,
+std::size_t FrameStore::append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames,
                                                   std::size_t count) {
     check_streams(streams, count);
     for (std::size_t index = 0; index < count; ++index) {
@@ -98,12 +124,12 @@ std::size_t PackedStreams::append_without_waiting(const std::int32_t* streams, c
         if (!writing) {
             return index;
         }
-        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * geometry_.frame_bytes());
+        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * format_.frame_bytes());
     }
     return count;
 }
 
-void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
+void FrameStore::append_one(Stream& stream, const std::uint8_t* frame) {
     if (stream.open.num_frames() == 0) {
         begin_segment(stream);
     }
@@ -117,29 +143,40 @@ void PackedStreams::append_one(Stream& stream, const std::uint8_t* frame) {
     open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, since it may shrink
 }
 
-// Uses the background of the previous segment as the base, if it serves better than a first frame. Reads only that
-// segment's anchors, which are quick to unpack.
-void PackedStreams::begin_segment(Stream& stream) {
+// Allocates a raw segment. A packed one takes the background of the previous segment as its base, if that serves better
+// than a first frame; this reads only the segment's anchors, which are quick to unpack.
+void FrameStore::begin_segment(Stream& stream) {
+    if (format_.is_raw) {
+        stream.raw = arena_.allocate(raw_segment_bytes(format_, frames_per_segment_), owner_of_open(stream));
+        stream.open.begin_raw(stream.raw.bytes);
+        ++num_raw_;
+        return;
+    }
     const ByteSpan segment = segment_before(stream);
     if (segment.size == 0) {
         return;
     }
-    const SegmentHeader header = read_header(segment);
+    const SegmentView view = view_segment(format_, segment);
+    const SegmentHeader& header = view.header;
     if (header.packing != PackingKind::kPatches) {
         return;
     }
-    background_.clear();
+    background_->clear();
     for (std::size_t frame = 0; frame < header.num_frames; frame += kBackgroundEvery * header.group_frames) {
-        unpack_frames(header, segment, frame, 1, scratch_, previous_frame_.data());
-        background_.add_frame(previous_frame_.data());
+        unpack_frames(header, view.segment, frame, 1, scratch_, previous_frame_.data());
+        background_->add_frame(previous_frame_.data());
     }
-    if (background_.serves_better_than_first()) {
-        stream.open.begin(background_.frame());
+    if (background_->serves_better_than_first()) {
+        stream.open.begin(background_->frame());
     }
 }
 
+SegmentOwner FrameStore::owner_of_open(const Stream& stream) const {
+    return SegmentOwner{static_cast<std::size_t>(&stream - streams_.data()), stream.open_number};
+}
+
 // Returns no bytes if there is no such segment or if it is damaged in its file; reading its frames reports the damage.
-ByteSpan PackedStreams::segment_before(const Stream& stream) {
+ByteSpan FrameStore::segment_before(const Stream& stream) {
     const SegmentPlace* const place = stream.sealed.find(stream.open_number - 1);
     if (place == nullptr) {
         return ByteSpan{};
@@ -150,28 +187,44 @@ ByteSpan PackedStreams::segment_before(const Stream& stream) {
     }
     try {
         const ByteSpan segment = read_segment(*in_file, read_from_file_);
-        return read_header(segment).geometry == geometry_ ? segment : ByteSpan{};
+        view_segment(format_, segment);
+        return segment;
     } catch (const DamagedSegment&) {
         return ByteSpan{};
     }
 }
 
-void PackedStreams::seal(Stream& stream) {
+void FrameStore::seal(Stream& stream) {
     SharedOperations shared_operations;
     stream.open.finish(shared_operations);
     stream.sealed.reserve_one();
-    const SegmentOwner owner{static_cast<std::size_t>(&stream - streams_.data()), stream.open_number};
-    const StoredSegment stored = arena_.allocate(stream.open.packed_bytes(), owner);
+    const bool stays = stream.raw.size > 0 && stream.open.num_exact() == 0;
+    const StoredSegment stored =
+        stays ? stream.raw : arena_.allocate(stream.open.packed_bytes(), owner_of_open(stream));
     stream.open.write_to(stored.bytes, scratch_);
     stream.sealed.add(stream.open_number, stored);
     ++num_sealed_;
-    sealed_bytes_ += stored.size;
+    sealed_bytes_ += charged_size(stored);
     num_open_ -= frames_per_segment_;
     ++stream.open_number;
-    stream.open.clear();
+    if (stays) {
+        stream.raw = StoredSegment{};
+        --num_raw_;
+    }
+    drop_open(stream);
 }
 
-std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before, std::int64_t first) {
+// Empties the open segment. Only readers that hold the gate use its bytes.
+void FrameStore::drop_open(Stream& stream) {
+    stream.open.clear();
+    if (stream.raw.size > 0) {
+        arena_.release(stream.raw);
+        stream.raw = StoredSegment{};
+        --num_raw_;
+    }
+}
+
+std::int64_t FrameStore::evict(std::int64_t stream, std::int64_t before, std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
     if (!has_any(stream, numbers)) {
         return 0;
@@ -180,7 +233,7 @@ std::int64_t PackedStreams::evict(std::int64_t stream, std::int64_t before, std:
     return retire(static_cast<std::size_t>(stream), numbers);
 }
 
-std::unique_lock<FairGate> PackedStreams::lock_when_retirable() {
+std::unique_lock<FairGate> FrameStore::lock_when_retirable() {
     for (;;) {
         std::unique_lock<FairGate> writing(gate_);
         free_unreferenced();
@@ -193,7 +246,7 @@ std::unique_lock<FairGate> PackedStreams::lock_when_retirable() {
     }
 }
 
-std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t stream, std::int64_t before,
+std::optional<std::int64_t> FrameStore::evict_without_waiting(std::int64_t stream, std::int64_t before,
                                                                  std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
     if (!has_any(stream, numbers)) {
@@ -211,20 +264,20 @@ std::optional<std::int64_t> PackedStreams::evict_without_waiting(std::int64_t st
 }
 
 // Returns the numbers of the segments wholly in positions `first` up to, excluding, `before`.
-PackedStreams::Numbers PackedStreams::wholly_within(std::int64_t first, std::int64_t before) const {
+FrameStore::Numbers FrameStore::wholly_within(std::int64_t first, std::int64_t before) const {
     const std::int64_t begun = std::max<std::int64_t>(first, 0);
     return Numbers{begun / frames_per_segment_ + (begun % frames_per_segment_ > 0 ? 1 : 0),
                    std::max<std::int64_t>(before, 0) / frames_per_segment_};
 }
 
 // Most calls evict nothing; this check finds them without blocking a reader.
-bool PackedStreams::has_any(std::int64_t stream_number, const Numbers& numbers) const {
+bool FrameStore::has_any(std::int64_t stream_number, const Numbers& numbers) const {
     const Stream& stream = checked_stream(stream_number);
     const std::shared_lock<FairGate> looking(gate_);
     return stream.sealed.has_any(numbers.first, numbers.before);
 }
 
-std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& numbers) {
+std::int64_t FrameStore::retire(std::size_t stream_number, const Numbers& numbers) {
     SealedSegments& sealed = streams_[stream_number].sealed;
     const std::size_t num_dropped = sealed.count(numbers.first, numbers.before);
     retired_.reserve(num_dropped);
@@ -232,7 +285,7 @@ std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& num
     sealed.remove(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
         retired_.add(retirement, stream_number, number, place);
         --num_sealed_;
-        sealed_bytes_ -= size_of(place);
+        sealed_bytes_ -= charged_size(place);
     });
     free_unreferenced();
     empty_sparse_blocks();
@@ -241,7 +294,7 @@ std::int64_t PackedStreams::retire(std::size_t stream_number, const Numbers& num
 
 // Moves segments out of sparse blocks, which eviction out of order leaves. Runs beside readings too, since overlapping
 // readings would otherwise always prevent it: they continue to read the old bytes, and the block empties later.
-void PackedStreams::empty_sparse_blocks() {
+void FrameStore::empty_sparse_blocks() {
     for (std::size_t round = 0; round < kMaxEmptied && retired_.can_retire_moved(); ++round) {
         const SegmentArena::Sparse sparse = arena_.sparsest();
         if (sparse.block == nullptr) {
@@ -268,28 +321,28 @@ void PackedStreams::empty_sparse_blocks() {
     }
 }
 
-void PackedStreams::free_unreferenced() {
+void FrameStore::free_unreferenced() {
     if (!retired_.is_empty()) {
         retired_.free_before(readings_.oldest());
         has_retired_.store(!retired_.is_empty());
     }
 }
 
-std::int64_t PackedStreams::first_position(std::int64_t stream) const {
+std::int64_t FrameStore::first_position(std::int64_t stream) const {
     const std::shared_lock<FairGate> looking(gate_);
     return checked_stream(stream).first_number() * frames_per_segment_;
 }
 
-std::int64_t PackedStreams::next_position(std::int64_t stream) const {
+std::int64_t FrameStore::next_position(std::int64_t stream) const {
     const std::shared_lock<FairGate> looking(gate_);
     return next_position_of(checked_stream(stream));
 }
 
-std::int64_t PackedStreams::next_position_of(const Stream& stream) const {
+std::int64_t FrameStore::next_position_of(const Stream& stream) const {
     return stream.open_number * frames_per_segment_ + stream.open.num_frames();
 }
 
-std::int64_t PackedStreams::num_frames() const {
+std::int64_t FrameStore::num_frames() const {
     const std::shared_lock<FairGate> looking(gate_);
     std::int64_t num_frames = 0;
     for (const Stream& stream : streams_) {
@@ -298,61 +351,87 @@ std::int64_t PackedStreams::num_frames() const {
     return num_frames;
 }
 
-std::vector<std::int64_t> PackedStreams::sealed_numbers(std::int64_t stream) const {
+std::int64_t FrameStore::num_exact() const {
+    const std::shared_lock<FairGate> looking(gate_);
+    std::size_t num_exact = 0;
+    for (const Stream& stream : streams_) {
+        num_exact += stream.open.num_exact();
+        stream.sealed.for_each([&](const SegmentPlace& place) {
+            const auto* const in_file = std::get_if<FilePlace>(&place);
+            num_exact += in_file != nullptr     ? in_file->num_exact
+                         : format_.is_scaled() ? num_exact_of(bytes_in_ram(place))
+                                               : 0;
+        });
+    }
+    return static_cast<std::int64_t>(num_exact);
+}
+
+std::vector<std::int64_t> FrameStore::sealed_numbers(std::int64_t stream) const {
     const std::shared_lock<FairGate> looking(gate_);
     return checked_stream(stream).sealed.numbers();
 }
 
-std::vector<std::uint8_t> PackedStreams::segment(std::int64_t stream_number, std::int64_t number) {
+std::vector<std::uint8_t> FrameStore::segment(std::int64_t stream_number, std::int64_t number) {
     const Stream& stream = checked_stream(stream_number);
     const Reading reading(*this);
     SegmentPlace place;
+    std::vector<std::uint8_t> copy;  // of an open segment
     {
         const std::shared_lock<FairGate> looking(gate_);
         if (const SegmentPlace* const sealed = stream.sealed.find(number)) {
             place = *sealed;
         } else if (number == stream.open_number && stream.open.num_frames() > 0) {
             DecodingScratch scratch;
-            scratch.resize(geometry_);
-            std::vector<std::uint8_t> bytes(stream.open.packed_bytes());
-            stream.open.write_to(bytes.data(), scratch);
-            return bytes;
+            scratch.resize(format_.pixels);
+            copy.resize(stream.open.packed_bytes());
+            stream.open.write_to(copy.data(), scratch);
         } else {
             refuse_segment(stream, stream_number, number);
         }
     }
+    const bool is_in_file = std::holds_alternative<FilePlace>(place);
+    if (!copy.empty() && !format_.is_raw) {
+        return copy;
+    }
     SegmentBuffer buffer;
-    const ByteSpan bytes = bytes_of(place, static_cast<std::size_t>(stream_number), number, buffer);
-    return std::vector<std::uint8_t>(bytes.bytes, bytes.bytes + bytes.size);
+    const ByteSpan bytes = copy.empty() ? bytes_of(place, static_cast<std::size_t>(stream_number), number, buffer)
+                                        : ByteSpan{copy.data(), copy.size()};
+    return format_.is_raw && !is_in_file ? packed_segment(format_, bytes)
+                                         : std::vector<std::uint8_t>(bytes.bytes, bytes.bytes + bytes.size);
 }
 
-void PackedStreams::refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
+void FrameStore::refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
     throw std::out_of_range(segment_name(stream_number, number) + " is not stored: segments " +
                             std::to_string(stream.first_number()) + " to " + std::to_string(stream.open_number) +
                             " are, except for evicted ones and an open one without a frame");
 }
 
-void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
+void FrameStore::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
     Stream& stream = checked_stream(stream_number);
     const std::lock_guard<FairGate> writing(gate_);
     check_follows(stream, stream_number, number);
-    const SegmentHeader header = verify_segment(segment);
-    if (header.geometry != geometry_ || header.num_frames > frames_per_segment_) {
-        throw DamagedSegment(segment_name(stream_number, number) + " has " + std::to_string(header.num_frames) +
-                             " frames of " + header.geometry.text() +
-                             ": expected at most " + std::to_string(frames_per_segment_) + " of " + geometry_.text());
+    std::vector<std::uint8_t> padded(segment.size + kReadPadding);
+    std::memcpy(padded.data(), segment.bytes, segment.size);
+    const SegmentView view = view_verified_segment(format_, ByteSpan{padded.data(), segment.size});
+    if (view.header.num_frames > frames_per_segment_) {
+        throw DamagedSegment(segment_name(stream_number, number) + " has " + std::to_string(view.header.num_frames) +
+                             " frames: expected at most " + std::to_string(frames_per_segment_));
     }
-    if (header.num_frames < frames_per_segment_) {
+    const bool is_full = view.header.num_frames == frames_per_segment_;
+    if (!is_full || format_.is_raw) {
         const std::size_t bytes_before = stream.open.nbytes();
         const std::int64_t next = std::exchange(stream.open_number, number);
         try {
-            reopen(stream, header, segment);
+            reopen(stream, view);
         } catch (...) {
             stream.open_number = next;
-            stream.open.clear();
+            drop_open(stream);
             throw;
         }
-        num_open_ += header.num_frames;
+        num_open_ += view.header.num_frames;
+        if (is_full) {
+            seal(stream);
+        }
         open_bytes_ += stream.open.nbytes() - bytes_before;
     } else {
         stream.sealed.reserve_one();
@@ -366,7 +445,7 @@ void PackedStreams::restore(std::int64_t stream_number, std::int64_t number, Byt
     }
 }
 
-void PackedStreams::begin_at(std::int64_t stream_number, std::int64_t number) {
+void FrameStore::begin_at(std::int64_t stream_number, std::int64_t number) {
     Stream& stream = checked_stream(stream_number);
     const std::lock_guard<FairGate> writing(gate_);
     if (!stream.is_empty() || number < 0) {
@@ -376,28 +455,36 @@ void PackedStreams::begin_at(std::int64_t stream_number, std::int64_t number) {
     stream.open_number = number;
 }
 
-void PackedStreams::move_to_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
+void FrameStore::move_to_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
                                  std::uint64_t offset, std::size_t size) {
     Stream& stream = checked_stream(stream_number);
+    // A raw segment was packed for the file: pack it again to know what was written.
+    const std::vector<std::uint8_t> packed = format_.is_raw ? segment(stream_number, number) : std::vector<std::uint8_t>{};
     const std::unique_lock<FairGate> writing = lock_when_retirable();
     SegmentPlace* const place = stream.sealed.find(number);
     if (place == nullptr) {
         refuse_segment(stream, stream_number, number);
     }
-    if (size_of(*place) != size) {
-        throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(size_of(*place)) +
+    const auto* const in_file = std::get_if<FilePlace>(place);
+    const ByteSpan in_ram = format_.is_raw ? ByteSpan{packed.data(), packed.size()} : bytes_in_ram(*place);
+    const std::size_t expected = in_file == nullptr ? in_ram.size : in_file->size;
+    if (size != expected) {
+        throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(expected) +
                                     " bytes: the " + std::to_string(size) + " bytes in " + path + " cannot be it");
     }
-    const auto* const in_file = std::get_if<FilePlace>(place);
-    const std::optional<std::uint32_t> checksum = in_file == nullptr ? checksum_of(bytes_in_ram(*place)) : in_file->checksum;
     retired_.reserve(1);
-    const FilePlace moved = files_.add(path, offset, size, checksum);
+    FilePlace moved = files_.add(path, offset, size, in_file == nullptr ? checksum_of(in_ram) : in_file->checksum);
+    moved.num_exact = in_file != nullptr     ? in_file->num_exact
+                      : format_.is_scaled() ? static_cast<std::uint32_t>(num_exact_of(in_ram))
+                                            : 0;
+    sealed_bytes_ -= charged_size(*place);
+    sealed_bytes_ += charged_size(moved);
     retired_.add(readings_.retire(), static_cast<std::size_t>(stream_number), number, *place);
     *place = moved;
     free_unreferenced();
 }
 
-void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
+void FrameStore::restore_in_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
                                     std::uint64_t offset, std::size_t size) {
     Stream& stream = checked_stream(stream_number);
     const std::lock_guard<FairGate> writing(gate_);
@@ -407,13 +494,14 @@ void PackedStreams::restore_in_file(std::int64_t stream_number, std::int64_t num
                                     " bytes: a header alone has 24");
     }
     stream.sealed.reserve_one();
-    stream.sealed.add(number, files_.add(path, offset, size, std::nullopt));
+    const FilePlace place = files_.add(path, offset, size, std::nullopt);
+    stream.sealed.add(number, place);
     ++num_sealed_;
-    sealed_bytes_ += size;
+    sealed_bytes_ += charged_size(place);
     stream.open_number = number + 1;
 }
 
-void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
+void FrameStore::check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
     const std::int64_t earliest = stream.is_empty() ? 0 : stream.open_number;
     if (number < earliest || stream.open.num_frames() > 0) {
         throw std::invalid_argument(segment_name(stream_number, number) +
@@ -423,22 +511,22 @@ void PackedStreams::check_follows(const Stream& stream, std::int64_t stream_numb
 }
 
 // Packs the frames again on the segment's base. A segment stored raw has none and takes a new segment's.
-void PackedStreams::reopen(Stream& stream, const SegmentHeader& header, ByteSpan segment) {
-    std::vector<std::uint8_t> padded(segment.size + kReadPadding);
-    std::memcpy(padded.data(), segment.bytes, segment.size);
-    std::vector<std::uint8_t> frames(header.num_frames * geometry_.frame_bytes());
-    unpack_frames(header, ByteSpan{padded.data(), segment.size}, 0, header.num_frames, scratch_, frames.data());
-    if (header.packing == PackingKind::kPatches) {
+void FrameStore::reopen(Stream& stream, const SegmentView& view) {
+    const SegmentHeader& header = view.header;
+    std::vector<std::uint8_t> frames(header.num_frames * format_.frame_bytes());
+    unpack_frames(format_, view, 0, header.num_frames, scratch_, frames.data());
+    if (!format_.is_raw && header.packing == PackingKind::kPatches) {
+        unpack_frames(header, view.segment, 0, 1, scratch_, previous_frame_.data());
         stream.open.begin(scratch_.base.frame());
     } else {
         begin_segment(stream);
     }
     for (std::size_t index = 0; index < header.num_frames; ++index) {
-        stream.open.append(frames.data() + index * geometry_.frame_bytes(), encoder_);
+        stream.open.append(frames.data() + index * format_.frame_bytes(), encoder_);
     }
 }
 
-// The reading side of PackedStreams: look segments up under the gate, unpack them without it.
+// The reading side of FrameStore: look segments up under the gate, unpack them without it.
 namespace {
 
 [[noreturn]] void refuse_damaged(const SegmentPlace& place, std::size_t stream_number, std::int64_t number,
@@ -454,28 +542,28 @@ namespace {
 
 }  // namespace
 
-PackedStreams::View::View(const Reading& reading)
-    : packed_(reading.packed()), ticket_(reading.ticket()), gate_lock_(packed_.gate_) {}
+FrameStore::View::View(const Reading& reading)
+    : store_(reading.store()), ticket_(reading.ticket()), gate_lock_(store_.gate_) {}
 
-std::int64_t PackedStreams::View::first_position(std::size_t stream) const {
-    return packed_.streams_[stream].first_number() * packed_.frames_per_segment_;
+std::int64_t FrameStore::View::first_position(std::size_t stream) const {
+    return store_.streams_[stream].first_number() * store_.frames_per_segment_;
 }
 
-std::int64_t PackedStreams::View::next_position(std::size_t stream) const {
-    return packed_.next_position_of(packed_.streams_[stream]);
+std::int64_t FrameStore::View::next_position(std::size_t stream) const {
+    return store_.next_position_of(store_.streams_[stream]);
 }
 
-const SegmentPlace* PackedStreams::View::find_window(std::size_t stream_number, std::int64_t last,
+const SegmentPlace* FrameStore::View::find_window(std::size_t stream_number, std::int64_t last,
                                                      std::int64_t count) const {
     if (last < count - 1 || last >= next_position(stream_number)) {
         return nullptr;
     }
     const std::int64_t first = last - count + 1;
-    const std::int64_t first_number = first / packed_.frames_per_segment_;
+    const std::int64_t first_number = first / store_.frames_per_segment_;
     const SegmentPlace* const first_place = find(stream_number, first_number);
     // Few windows cross a segment border; one multiplication detects it.
     std::int64_t next_number = first_number + 1;
-    for (; first_place != nullptr && next_number * packed_.frames_per_segment_ <= last; ++next_number) {
+    for (; first_place != nullptr && next_number * store_.frames_per_segment_ <= last; ++next_number) {
         if (find(stream_number, next_number) == nullptr) {
             return nullptr;
         }
@@ -483,22 +571,27 @@ const SegmentPlace* PackedStreams::View::find_window(std::size_t stream_number, 
     return first_place;
 }
 
-const SegmentPlace* PackedStreams::View::find(std::size_t stream_number, std::int64_t number) const {
-    const Stream& stream = packed_.streams_[stream_number];
+const SegmentPlace* FrameStore::View::find(std::size_t stream_number, std::int64_t number) const {
+    const Stream& stream = store_.streams_[stream_number];
     if (const SegmentPlace* const sealed = stream.sealed.find(number)) {
         return sealed;
     }
-    return number == stream.open_number ? &kNowhere : packed_.retired_.find(stream_number, number, ticket_);
+    return number == stream.open_number ? &kNowhere : store_.retired_.find(stream_number, number, ticket_);
 }
 
-void PackedStreams::View::unpack_open(std::size_t stream, std::size_t first, std::size_t count,
+void FrameStore::View::unpack_open(std::size_t stream, std::size_t first, std::size_t count,
                                       DecodingScratch& scratch, std::uint8_t* out) const {
-    packed_.streams_[stream].open.unpack(first, count, scratch, out);
+    store_.streams_[stream].open.unpack(first, count, scratch, out);
 }
 
-void PackedStreams::unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
-                                  std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
+void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
+                               std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
     if (const auto* const stored = std::get_if<StoredSegment>(&place)) {
+        if (format_.is_raw && !format_.is_scaled()) {
+            const std::size_t frame_bytes = format_.frame_bytes();
+            std::memcpy(out, stored->bytes + kHeaderBytes + first * frame_bytes, count * frame_bytes);
+            return;
+        }
         unpack_checked(stored->span(), place, stream, number, first, count, scratch, out);
         return;
     }
@@ -506,22 +599,22 @@ void PackedStreams::unpack_sealed(const SegmentPlace& place, std::size_t stream,
     unpack_checked(bytes_of(place, stream, number, buffer), place, stream, number, first, count, scratch, out);
 }
 
-void PackedStreams::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
-                                   std::size_t first, std::size_t count, DecodingScratch& scratch,
-                                   std::uint8_t* out) const {
+void FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
+                                std::size_t first, std::size_t count, DecodingScratch& scratch,
+                                std::uint8_t* out) const {
     try {
-        const SegmentHeader header = read_header(segment);
-        if (header.geometry != geometry_ || header.num_frames != frames_per_segment_) {
+        const SegmentView view = view_segment(format_, segment);
+        if (view.header.num_frames != frames_per_segment_) {
             throw DamagedSegment("its header belongs to other frames");
         }
-        unpack_frames(header, segment, first, count, scratch, out);
+        unpack_frames(format_, view, first, count, scratch, out);
     } catch (const DamagedSegment& damage) {
         refuse_damaged(place, stream, number, damage);
     }
 }
 
 // Records the checksum of a segment in a file when it is verified for the first time.
-ByteSpan PackedStreams::bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number,
+ByteSpan FrameStore::bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number,
                                  SegmentBuffer& buffer) {
     const auto* const in_file = std::get_if<FilePlace>(&place);
     if (in_file == nullptr) {
@@ -530,7 +623,7 @@ ByteSpan PackedStreams::bytes_of(const SegmentPlace& place, std::size_t stream, 
     try {
         const ByteSpan segment = read_segment(*in_file, buffer);
         if (!in_file->checksum) {
-            remember_checksum(stream, number, *in_file, checksum_of(segment));
+            remember_checksum(stream, number, *in_file, segment);
         }
         return segment;
     } catch (const DamagedSegment& damage) {
@@ -538,19 +631,20 @@ ByteSpan PackedStreams::bytes_of(const SegmentPlace& place, std::size_t stream, 
     }
 }
 
-void PackedStreams::remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place,
-                                      std::uint32_t checksum) {
+void FrameStore::remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place,
+                                   ByteSpan segment) {
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
     if (writing) {  // otherwise the next reading records it
         SegmentPlace* const held = streams_[stream].sealed.find(number);
         auto* const in_file = held == nullptr ? nullptr : std::get_if<FilePlace>(held);
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {
-            in_file->checksum = checksum;
+            in_file->checksum = checksum_of(segment);
+            in_file->num_exact = format_.is_scaled() ? static_cast<std::uint32_t>(num_exact_of(segment)) : 0;
         }
     }
 }
 
-void PackedStreams::stop_reading(ReadingLedger::Ticket ticket) {
+void FrameStore::stop_reading(ReadingLedger::Ticket ticket) {
     readings_.stop(ticket);
     if (has_retired_.load()) {
         // Another thread holds the gate: the writer, who frees at its next segment, or a reader that stops as well.
@@ -561,12 +655,12 @@ void PackedStreams::stop_reading(ReadingLedger::Ticket ticket) {
     }
 }
 
-Reading::Reading(PackedStreams& packed) : packed_(packed), ticket_(packed.readings_.start()) {}
+Reading::Reading(FrameStore& store) : store_(store), ticket_(store.readings_.start()) {}
 
 void Reading::stop() {
     if (!has_stopped_) {
         has_stopped_ = true;
-        packed_.stop_reading(ticket_);
+        store_.stop_reading(ticket_);
     }
 }
 

@@ -1,4 +1,4 @@
-"""PackedStreams stores what a list of frames would store, through any order of calls."""
+"""FrameStore stores what a list of frames would store, through any order of calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from framestow._core import PackedStreams, verify_segment
+from framestow._core import FrameStore, verify_segment
 from framestow.errors import DamagedDataError
 from oracles import pixel_streams
 
@@ -20,7 +20,7 @@ SEGMENT = 5  # frames, so that few steps cross many borders
 
 
 def new_streams(num_streams=2, frames_per_segment=SEGMENT):
-    return PackedStreams(num_streams, ROWS, ROW_BYTES, 1, frames_per_segment)
+    return FrameStore(num_streams, [(ROWS, ROW_BYTES, 1)], frames_per_segment)
 
 
 def frames_of(kind, count, seed):
@@ -39,7 +39,9 @@ def gathered(streams, windows, length, **options):
     """Return the arrays of windows ``(stream, last position, count)``."""
     out = np.full((len(windows), length, FRAME), 171, np.uint8)
     columns = np.array(windows, np.int64).reshape(-1, 3)
-    streams.gather(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out, **options)
+    streams.windows(
+        columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out, **options
+    )
     return out
 
 
@@ -130,7 +132,7 @@ class AgainstLists(RuleBasedStateMachine):
 
     @invariant()
     def what_is_held_agrees(self):
-        assert self.native.num_frames == sum(map(len, self.stored))
+        assert self.native.num_frames_of(0)[0] == sum(map(len, self.stored))
         for stream in (0, 1):
             open_start = self.count[stream] // SEGMENT * SEGMENT
             assert self.native.first_position(stream) == min(self.stored[stream], default=open_start)
@@ -167,7 +169,7 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
     one = np.zeros(1, np.int32)
 
     with pytest.raises(ValueError, match="padding is 'edge': must be 'first_frame' or 'zeros'"):
-        streams.gather(one, one.astype(np.int64), one + 1, out, "edge")
+        streams.windows(one, one.astype(np.int64), one + 1, out, "edge")
 
     assert (out == 171).all()
 
@@ -192,7 +194,7 @@ def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(windo
     columns = np.array([(0, 7, 4), window], np.int64)
 
     with pytest.raises(IndexError, match=re.escape(fault)):
-        streams.gather(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out)
+        streams.windows(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out)
     assert (out == 171).all()
 
 
@@ -210,10 +212,17 @@ def test_an_evicted_frame_is_refused():
         (np.zeros(1, np.int64), np.zeros((1, FRAME), np.uint8), TypeError, "pass streams.astype(np.int32)"),
         ([0], np.zeros((1, FRAME), np.uint8), TypeError, "streams is not an array"),
         (np.zeros((1, 1), np.int32), np.zeros((1, FRAME), np.uint8), ValueError, "streams has shape (1, 1)"),
-        (np.zeros(1, np.int32), np.zeros((1, FRAME), np.int8), TypeError, "frames has another dtype than uint8"),
-        (np.zeros(1, np.int32), np.zeros((2, FRAME), np.uint8), ValueError, "frames has shape (2, 120)"),
-        (np.zeros(2, np.int32), np.zeros((1, 2 * FRAME), np.uint8), ValueError, "must be (2, and one frame of 120"),
-        (np.zeros(1, np.int32), np.zeros((1, 2 * FRAME), np.uint8)[:, ::2], ValueError, "frames is not in C order"),
+        (np.zeros(1, np.int32), [0] * FRAME, TypeError, "frames is not an array in C order"),
+        (np.zeros(1, np.int32), (np.zeros((1, FRAME), np.uint8),) * 2, ValueError, "frames is not a tuple of 1 arrays"),
+        (
+            np.zeros(1, np.int32),
+            np.zeros((1, FRAME), np.int16),
+            ValueError,
+            "frames has 240 bytes: must have the shape",
+        ),
+        (np.zeros(1, np.int32), np.zeros((2, FRAME), np.uint8), ValueError, "frames has 240 bytes"),
+        (np.zeros(2, np.int32), np.zeros((1, 2 * FRAME), np.uint8), ValueError, "must have the shape (2, *frame)"),
+        (np.zeros(1, np.int32), np.zeros((1, 2 * FRAME), np.uint8)[:, ::2], TypeError, "frames is not an array in C"),
         (np.array([2], np.int32), np.zeros((1, FRAME), np.uint8), IndexError, "stream is 2: must be 0 to 1"),
         (np.array([0, -1], np.int32), np.zeros((2, FRAME), np.uint8), IndexError, "stream is -1: must be 0 to 1"),
     ],
@@ -233,23 +242,23 @@ def test_a_read_only_output_is_refused():
     one = np.zeros(1, np.int32)
 
     with pytest.raises(TypeError, match="out is not a writable array"):
-        streams.gather(one, one.astype(np.int64), one + 1, out)
+        streams.windows(one, one.astype(np.int64), one + 1, out)
 
 
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        ((0, 4, 4, 1), "num_streams is 0"),
-        ((1, 0, 4, 1), "rows, row_bytes and pixel_bytes must be at least 1"),
-        ((1, 4, 4, 5), "pixel_bytes must be at most row_bytes"),
-        ((1, 2**20, 2**11, 1), "a frame holds at most 2**30 bytes"),
-        ((1, 4, 4, 1, 0), "frames_per_segment is 0"),
-        ((1, 2**15, 2**15, 1, 3), "must be at most 2**31 bytes; take fewer frames"),
+        ((0, [(4, 4, 1)]), "num_streams is 0"),
+        ((1, [(0, 4, 1)]), "rows, row_bytes and pixel_bytes must be at least 1"),
+        ((1, [(4, 4, 5)]), "pixel_bytes must be at most row_bytes"),
+        ((1, [(2**20, 2**11, 1)]), "a frame holds at most 2**30 bytes"),
+        ((1, [(4, 4, 1)], 0), "frames_per_segment is 0"),
+        ((1, [(2**15, 2**15, 1)], 3), "must be at most 2**31 bytes; take fewer frames"),
     ],
 )
 def test_an_impossible_geometry_is_refused(arguments, fault):
     with pytest.raises(ValueError, match=re.escape(fault)):
-        PackedStreams(*arguments)
+        FrameStore(*arguments)
 
 
 def test_appending_continues_after_a_restore_as_without_one():
@@ -293,15 +302,15 @@ def test_segments_are_restored_in_order_only():
 def test_a_damaged_or_foreign_segment_is_not_restored():
     streams, _ = filled(6)
     segment = bytearray(streams.segment(0, 0))
-    other = PackedStreams(1, ROW_BYTES, ROWS, 1, SEGMENT)
+    other = FrameStore(1, [(ROW_BYTES, ROWS, 1)], SEGMENT)
     restored = new_streams(1)
     segment[40] ^= 4
 
     with pytest.raises(DamagedDataError, match="does not match its checksum"):
         restored.restore(0, 0, segment)
-    with pytest.raises(DamagedDataError, match=re.escape("expected at most 5 of 20 rows of 6 bytes")):
+    with pytest.raises(DamagedDataError, match=re.escape("expected 20 rows of 6 bytes")):
         other.restore(0, 0, streams.segment(0, 0))
-    assert restored.num_frames == 0
+    assert restored.num_frames_of(0)[0] == 0
     assert restored.next_position(0) == 0
 
 
@@ -315,7 +324,7 @@ def test_frames_that_do_not_shrink_are_stored_raw_and_read_the_same():
 
 
 def test_memory_of_evicted_segments_is_freed():
-    streams = PackedStreams(1, 84, 84, 1, 64)
+    streams = FrameStore(1, [(84, 84, 1)], 64)
     noise = np.random.default_rng(0).integers(0, 256, (64, 84 * 84), dtype=np.uint8)
     zeros = np.zeros(64, np.int32)
     sizes = []
@@ -330,7 +339,7 @@ def test_memory_of_evicted_segments_is_freed():
 
 
 def test_nbytes_counts_the_stored_bytes():
-    streams = PackedStreams(3, 84, 84, 1, 64)
+    streams = FrameStore(3, [(84, 84, 1)], 64)
     empty = streams.sealed_nbytes, streams.open_nbytes
     frames = pixel_streams.sprites(np.random.default_rng(1), 200, (84, 84))
     streams.append(np.zeros(200, np.int32), frames)
