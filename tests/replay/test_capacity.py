@@ -82,7 +82,6 @@ def test_an_empty_memory_says_that_there_is_nothing_to_sample():
             {"capacity": 5, "stack_padding": "edge"},
             "stack_padding is 'edge': it must be one of 'first_frame', 'zeros'; take 'first_frame'",
         ),
-        ({"capacity": 5, "stack_padding": None}, "stack_padding is None: it must be one of 'first_frame', 'zeros'"),
         ({"capacity": 5, "storage": "zip"}, "storage is 'zip': it must be one of 'packed', 'raw'"),
     ],
 )

@@ -113,13 +113,13 @@ class ObservationSpec:
         """Bytes of one uncompressed frame of every leaf."""
         return sum(leaf.frame.nbytes for leaf in self.leaves)
 
-    def flattened(self, frames: Any) -> list[Any]:
+    def flattened(self, frames: Any, name: str = FRAMES) -> list[Any]:
         """Return the arrays of ``frames`` as a list with one entry per leaf.
 
-        Raises ``InvalidStepError`` with the key if ``frames`` lacks a key or has another one.
+        Raises ``InvalidStepError``, which calls ``frames`` by ``name``, if they lack a key or have another one.
         """
         flat: list[Any] = []
-        _flatten(self.structure, frames, FRAMES, flat)
+        _flatten(self.structure, frames, name, flat)
         return flat
 
     def rebuilt(self, frames: Frames) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
@@ -81,6 +82,26 @@ class FrameStacker:
         """Add the next frame of each of ``streams``, ``frames`` of shape ``(m, *frame)``."""
         self._stacks.append(streams, frames)
 
+    def unstack(
+        self,
+        streams: npt.NDArray[np.int32],
+        is_open: npt.NDArray[np.bool_],
+        observations: Sequence[npt.NDArray[Any]],
+        next_observations: Sequence[npt.NDArray[Any]],
+        pieces: Sequence[tuple[int, int]],
+        flags: npt.NDArray[np.uint8],
+    ) -> tuple[tuple[npt.NDArray[Any], ...], bool]:
+        """Compare observations with the stacks of ``streams`` and with the next observations (``FrameStacks.unstack``).
+
+        All sequences have one entry per leaf. Returns the newest frames of the next observations, and whether all flags
+        are still set.
+        """
+        frames = np.empty((len(streams), *self._recent.shape[2:]), self._recent.dtype)
+        are_set = self._stacks.unstack(
+            streams, is_open, observations[0], next_observations[0], *pieces[0], frames, flags
+        )
+        return (frames,), are_set
+
     def stacks(self) -> npt.NDArray[Any]:
         """Return the current stacks of all streams as a new array ``(num_streams, stack, *frame)``.
 
@@ -104,6 +125,17 @@ class Stacker(Protocol):
 
     def append(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
         """Add the next frame of each of ``streams``."""
+
+    def unstack(
+        self,
+        streams: npt.NDArray[np.int32],
+        is_open: npt.NDArray[np.bool_],
+        observations: Sequence[npt.NDArray[Any]],
+        next_observations: Sequence[npt.NDArray[Any]],
+        pieces: Sequence[tuple[int, int]],
+        flags: npt.NDArray[np.uint8],
+    ) -> tuple[tuple[npt.NDArray[Any], ...], bool]:
+        """Compare observations with the stacks of ``streams`` and with the next observations."""
 
     def stacks(self) -> Any:
         """Return the current stacks of all streams as new arrays."""
@@ -134,6 +166,23 @@ class KeyedStacker:
         """Add the next frame of each of ``streams``, ``(m, *frame)`` for each leaf."""
         for stacker, part in zip(self._stackers, frames, strict=True):
             stacker.append(streams, part)
+
+    def unstack(
+        self,
+        streams: npt.NDArray[np.int32],
+        is_open: npt.NDArray[np.bool_],
+        observations: Sequence[npt.NDArray[Any]],
+        next_observations: Sequence[npt.NDArray[Any]],
+        pieces: Sequence[tuple[int, int]],
+        flags: npt.NDArray[np.uint8],
+    ) -> tuple[tuple[npt.NDArray[Any], ...], bool]:
+        """Compare observations with the stacks of ``streams`` and with the next observations."""
+        frames, are_set = [], False
+        for stacker, *leaf in zip(self._stackers, observations, next_observations, pieces, strict=True):
+            before, after, piece = leaf
+            (newest,), are_set = stacker.unstack(streams, is_open, [before], [after], [piece], flags)
+            frames.append(newest)
+        return tuple(frames), are_set  # a flag that one leaf clears stays cleared
 
     def stacks(self) -> tuple[npt.NDArray[Any], ...]:
         """Return the current stacks of all streams as new arrays ``(num_streams, stack, *frame)``, one per leaf."""

@@ -16,12 +16,12 @@ from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStep
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.observation_layout import StackedOn, Stacks
 from framestow.lazy_names import missing_extra
 from framestow.offline.transfer import Progress, Transferred, bytes_of_folder, no_progress, unfinished_folder
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.unstacking import StackedOn, Stacks
 
 
 def load_minari() -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from framestow.argument_checks import checked_indices, checked_seed, folder_path, real_number, truth_value, whole_number
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.frames.observation_spec import observation_spec
+from framestow.frames.observation_spec import AnySpec, observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
@@ -40,6 +42,7 @@ from framestow.replay.store.session import (
     resume,
     stored_frames_per_segment,
 )
+from framestow.replay.unstacking import Step, Unstacker
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,14 +63,16 @@ class ReplayMemory(Closing):
 
     Arguments:
         capacity: Maximum number of transitions. When full, ``retention`` decides which are evicted.
-        observation_space: Space of one frame, not of a stack: a Gymnasium ``Box``, a ``FrameSpec``, or a ``Dict`` or
-            ``Tuple`` of them (a Python dict or tuple works too), nested to any depth. With a ``Dict`` or ``Tuple``,
-            frames and observations are dicts or tuples of arrays. Any dtype is stored bit for bit
-            (docs/observations.md).
+        observation_space: Space of one frame; ``add`` also takes that of a whole observation. A Gymnasium ``Box``, a
+            ``FrameSpec``, or a ``Dict`` or ``Tuple`` of them (a Python dict or tuple works too), nested to any depth.
+            With a ``Dict`` or ``Tuple``, frames and observations are dicts or tuples of arrays. Any dtype is stored bit
+            for bit (docs/observations.md).
         action_space: Gymnasium ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``, or the number of actions.
-        stack: Number of frames in an observation, 1 to 256.
+        stack: Number of frames in an observation, 1 to 256. ``None`` means what the first ``add`` shows, and 4 for
+            ``begin``.
         stack_padding: Fills the stack before an episode's first frame f0. ``"first_frame"`` repeats it, as Gymnasium
-            does: ``f0 f0 f0 f0 | f0 f0 f0 f1``. ``"zeros"`` gives ``0 0 0 f0 | 0 0 f0 f1``.
+            does: ``f0 f0 f0 f0 | f0 f0 f0 f1``. ``"zeros"`` gives ``0 0 0 f0 | 0 0 f0 f1``. ``None`` means what ``add``
+            shows, and ``"first_frame"`` for ``begin``.
         num_envs: Number of environments that feed the memory.
         n_step: Number of rewards in a transition's return, 1 to 255; fewer at the end of an episode. A transition can
             be sampled, and is counted by ``len``, when its return is complete (docs/sampling.md).
@@ -97,8 +102,8 @@ class ReplayMemory(Closing):
     Raises ``InvalidSettingsError`` for an argument that cannot work, and ``IncompatibleError`` if ``directory`` has a
     memory with other settings or if another process writes to it.
 
-    Threads: one thread may write (``begin``, ``append``) while any number of threads call the other methods. A call
-    sees the memory between two calls of the writer. A batch is drawn under a lock, in microseconds, and unpacked
+    Threads: one thread may write (``add``, ``begin``, ``append``) while any number of threads call the other methods. A
+    call sees the memory between two calls of the writer. A batch is drawn under a lock, in microseconds, and unpacked
     without it. With several sampling threads, the order of their calls decides which gets which draw
     (docs/threads.md).
     """
@@ -109,8 +114,8 @@ class ReplayMemory(Closing):
         observation_space: Any,
         action_space: Any,
         *,
-        stack: int = 4,
-        stack_padding: StackPadding = "first_frame",
+        stack: int | None = None,
+        stack_padding: StackPadding | None = None,
         num_envs: int = 1,
         n_step: int = 1,
         discount: float = 0.99,
@@ -135,12 +140,12 @@ class ReplayMemory(Closing):
             capacity,
             observation_spec(observation_space),
             ActionSpec.from_space(action_space),
-            stack,
+            4 if stack is None else stack,
             num_envs,
             discount,
             storage,
             threads,
-            stack_padding,
+            "first_frame" if stack_padding is None else stack_padding,
             labels_of(label, num_envs),
             retention,
             None if max_bytes is None else parse_bytes(max_bytes),
@@ -148,15 +153,23 @@ class ReplayMemory(Closing):
             ExtrasSpec.from_declared(extras),
             n_step,
         )
-        self._settings = settings
-        self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
-        self._parts = parts = MemoryParts(settings, sampler, seed, on_damage)
+        self._unstacker = Unstacker(stack, stack_padding)
+        self._asked_segment = frames_per_segment
+        self._make_parts = partial(MemoryParts, seed=seed, on_damage=on_damage)
+        self._parts = parts = self._make_parts(settings, sampler)
         self._directory: OpenStore | None = None
         with parts.notified_sampler.released_on_error():
             check_flush_every(flush_every)
-            self._saves = SavedFolders(parts)
             if folder is not None:
                 self._live_in(create_or_resume(parts, folder.resolve()), flush_every)
+        self._use(parts)
+
+    def _use(self, parts: MemoryParts) -> None:
+        """Store and sample in ``parts`` from now on."""
+        self._parts, self._settings = parts, parts.settings
+        settings = parts.settings
+        self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
+        self._saves = SavedFolders(parts)
         self._batches = BatchGatherer(parts)
         self._sequences = SequenceGatherer(parts, self._batches)
         # Every step uses these: one attribute look-up instead of two.
@@ -250,6 +263,64 @@ class ReplayMemory(Closing):
                 self._parts.evict_to_fit()
         if is_over and self._directory is not None:
             self._directory.flush_for_budget()
+
+    def add(
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        next_observation: Any,
+        terminated: Any,
+        truncated: Any,
+        env_ids: Any = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store one step as every training loop has it: an observation, and the observation that it led to.
+
+        >>> from framestow import FrameSpec
+        >>> memory = ReplayMemory(100, FrameSpec((4, 84, 84)), 6)  # the environment's space: stacks of 4 frames
+        >>> frames = np.repeat(np.array([0, 0, 0, 0, 1, 2, 3], np.uint8), 84 * 84).reshape(7, 84, 84)
+        >>> for t in range(3):
+        ...     memory.add(frames[t : t + 4], 5, 1.0, frames[t + 1 : t + 5], t == 2, False)
+        >>> batch = memory.get([0, 2])  # each frame is stored once, and stacked again
+        >>> batch.observation[:, :, 0, 0].tolist(), batch.next_observation[:, :, 0, 0].tolist()
+        ([[0, 0, 0, 0], [0, 0, 1, 2]], [[0, 0, 0, 1], [0, 1, 2, 3]])
+
+        ====================  ===================================================================================
+        argument              of n environments; for a single one the same without the first axis
+        ====================  ===================================================================================
+        observation           ``(n, stack, *frame)`` or ``(n, *frame, stack)``, newest frame last; colour channels may
+                              be joined with the stack's axis: (84, 84, 12). With a ``Dict`` or ``Tuple`` space, a dict
+                              or tuple of arrays, of which some may be no stacks. The dtype of the space. Copied.
+        action, reward        ``(n, *action)``, ``(n,)``, as in ``append``
+        next_observation      as ``observation``; the true last one where an episode ended. Where it *terminated*, the
+                              first one of the next episode works too, since no target uses it.
+        terminated            ``(n,)`` booleans; a single Python or NumPy boolean means a single environment
+        truncated             the same
+        env_ids               numbers of the environments, ``(n,)``; ``None`` means all
+        extras                as in ``append``
+        ====================  ===================================================================================
+
+        **Space.** ``observation_space`` may be the space of whole observations, such as the environment's own, or of
+        one frame. Batches have stacks ``(B, stack, *frame)`` for both.
+
+        **Stacks.** The first step shows how observations are stacked, and what fills the first stack of an episode.
+        Observations that are no stacks are kept whole: ``memory.stack`` is 1. If a later step contradicts what the
+        first one showed, all stored steps are stored again in another way, and the log has a warning; indices stay,
+        and priorities start again. With ``stack=`` (and ``stack_padding=``) given, or with a ``directory``, the memory
+        cannot change, and a contradiction raises.
+
+        **Episodes.** An observation that equals the last ``next_observation`` of its environment continues the episode.
+        Any other one begins an episode, and so does the first one after an end. There is no call for a reset. ``begin``
+        and ``append`` may be mixed with ``add``. A loaded memory continues its open episodes.
+
+        Raises ``InvalidStepError`` before anything is stored: for another shape or dtype, for what ``append`` refuses,
+        and for observations that contradict a given stack.
+        """
+        step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
+        if isinstance(terminated, (bool, np.bool_)):
+            step = step.with_env_axis()
+        self._unstacker.add(self, step)
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array ``(num_envs, stack, *frame)``.
@@ -764,6 +835,26 @@ class ReplayMemory(Closing):
         """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""
         with self._lock:
             self._parts.check()
+
+    def _emptied_for(self, frame: AnySpec, stack: int, stack_padding: StackPadding) -> Self:
+        """Return an empty memory of other frames and stacks, and otherwise of the same settings."""
+        asked = self._asked_segment
+        settings = replace(
+            self._settings, frame=frame, stack=stack, stack_padding=stack_padding, frames_per_segment=asked
+        )
+        other = copy.copy(self)
+        other._use(self._make_parts(settings))
+        return other
+
+    def _adopt(self, other: Self) -> None:
+        """Take over the steps of ``other``, and keep the sampler and the generator."""
+        with self._lock:
+            sampler, parts = self.sampler, other._parts
+            self._parts.notified_sampler.release()
+            parts.switch_sampler(sampler)
+            parts.generator = self._parts.generator
+            parts.budget.reserve_output(self._budget.output_bytes)
+            self._use(parts)
 
     def _live_in(self, directory: OpenStore, flush_every: float | None) -> None:
         """Use ``directory`` from now on, and flush to it in the background."""

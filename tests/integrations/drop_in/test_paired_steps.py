@@ -9,21 +9,16 @@ from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow import FrameSpec, ReplayMemory
+from framestow import FrameSpec
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.integrations.drop_in.observation_layout import ObservationLayout
 from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.replay.unstacking import ObservationLayout
 
 ROWS = 12
 
 
-def fed(space, num_envs=2, frame_stack=None, rows=ROWS):
-    def make_memory(frame_space, stack, padding):
-        return ReplayMemory(
-            rows * num_envs, frame_space, 5, stack=stack, stack_padding=padding, num_envs=num_envs, seed=0
-        )
-
-    return PairedSteps(make_memory, space, frame_stack)
+def fed(space, num_envs=2, frame_stack=None, rows=ROWS, **arguments):
+    return PairedSteps(space, frame_stack, capacity=rows * num_envs, action_space=5, num_envs=num_envs, **arguments)
 
 
 class StackedPlay:
@@ -56,9 +51,9 @@ class StackedPlay:
             self.shown(self.stacks),
             self.generator.integers(0, 5, n),
             self.generator.normal(size=n).astype(np.float32),
+            self.shown(after),
             terminated,
             ends & ~terminated if is_end_told else np.zeros(n, bool),
-            self.shown(after),
         )
         steps.add(*row)
         self.rows.append(row)
@@ -74,9 +69,9 @@ def assert_gives_back(steps, rows):
             batch.observation,
             batch.action,
             batch.reward,
+            batch.next_observation,
             batch.terminated,
             batch.truncated,
-            batch.next_observation,
         )
         for given_part, part in zip(rows[number], came, strict=True):
             np.testing.assert_array_equal(part, given_part, err_msg=f"row {number}")
@@ -141,7 +136,7 @@ def test_a_next_observation_from_the_next_episode_is_restored_without_storing_a_
     for _ in range(3 * ROWS):
         play.step(steps, shows_next_episode=True)
     shown = [
-        stream for row in play.rows for stream in (0, 1) if row[3][stream] and (row[5] != moved_on(row))[stream].any()
+        stream for row in play.rows for stream in (0, 1) if row[4][stream] and (row[3] != moved_on(row))[stream].any()
     ]
     assert len(shown) > 5
     assert (steps.layout.depth, steps.layout.padding) == (4, padding)
@@ -149,12 +144,12 @@ def test_a_next_observation_from_the_next_episode_is_restored_without_storing_a_
 
 
 def moved_on(row):
-    observation, after = row[0], row[5]
+    observation, after = row[0], row[3]
     return np.concatenate([observation[:, 1:], after[:, -1:]], axis=1)
 
 
 def transitions_between(rows):
-    return [(number, rows[number + 1][0], rows[number][5]) for number in range(len(rows) - 1)]
+    return [(number, rows[number + 1][0], rows[number][3]) for number in range(len(rows) - 1)]
 
 
 def test_a_memory_is_rebuilt_with_all_its_rows_if_a_step_contradicts_its_layout():
@@ -175,7 +170,7 @@ def test_a_step_that_contradicts_frame_stack_is_refused_before_it_is_stored():
     play.step(steps)
     play.stacks[1] = [play.frame() for _ in range(4)]
     with pytest.raises(
-        InvalidStepError, match=r"row 1: the observations must be stacks of 4 frames.*remove frame_stack"
+        InvalidStepError, match=r"observation of environment 1 neither.*stacks of 4 frames.*leave out stack"
     ):
         play.step(steps)
     assert_gives_back(steps, play.rows)
@@ -194,13 +189,13 @@ def test_floats_are_compared_bit_for_bit():
     observation = np.array([[np.nan, 0.0, 1.0]], np.float32)
     for values in ([np.nan, -0.0, 1.0], [np.nan, 0.0, 1.0]):
         after = np.array([values], np.float32)
-        row = (observation, [1], [0.5], np.array([False]), np.array([False]), after)
+        row = (observation, [1], [0.5], after, np.array([False]), np.array([False]))
         steps.add(*row)
         rows.append(row)
         observation = np.abs(after)  # -0.0 becomes 0.0: another observation, so a new episode
     assert len(list(steps.memory.episodes())) == 2
     batch = steps.transitions(steps.indices([0, 1], 0))
-    assert batch.next_observation.tobytes() == np.concatenate([row[5] for row in rows]).tobytes()
+    assert batch.next_observation.tobytes() == np.concatenate([row[3] for row in rows]).tobytes()
 
 
 @pytest.mark.parametrize("shows_next_episode", [False, True])
@@ -213,11 +208,11 @@ def test_images_of_a_dict_are_stored_as_single_frames_and_all_keys_are_restored(
     for number in range(2 * ROWS):
         recorded = Recorded()
         play.step(recorded, shows_next_episode=shows_next_episode)
-        camera, *step, after = recorded.row
+        camera, action, reward, after, *ends = recorded.row
         observation = {"camera": camera, "speed": speed, "item": np.array([number, 1]) % 5}
         speed = next(speeds)
         following = {"camera": after, "speed": speed, "item": np.array([number + 1, 1]) % 5}
-        steps.add(observation, *step, following)
+        steps.add(observation, action, reward, following, *ends)
         rows.append((observation, following))
     kept = {leaf.key: leaf.frame.shape for leaf in steps.memory._settings.frame.leaves}
     assert kept == {"camera": (8, 9), "speed": speed_shape, "item": (1,)}
@@ -235,9 +230,9 @@ def test_a_dict_of_stacks_is_stored_as_single_frames_of_each():
     for _ in range(ROWS):
         recorded = Recorded()
         play.step(recorded)
-        camera, *step, after = recorded.row
+        camera, action, reward, after, *ends = recorded.row
         rows.append(({"camera": camera, "depth": camera // 2}, {"camera": after, "depth": after // 2}))
-        steps.add(rows[-1][0], *step, rows[-1][1])
+        steps.add(rows[-1][0], action, reward, rows[-1][1], *ends)
     assert [frame.shape for frame in steps.memory._settings.frame.leaf_frames] == [(8, 9), (8, 9)]
     batch = steps.transitions(steps.indices(ROWS - 1, [0, 1]))
     np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
@@ -246,7 +241,7 @@ def test_a_dict_of_stacks_is_stored_as_single_frames_of_each():
 def test_numbers_without_an_axis_are_restored_with_one():
     steps = fed(Discrete(5))
     nobody = np.zeros(2, bool)
-    steps.add(np.array([3, 1]), [0, 0], [0.0, 0.0], nobody, nobody, np.array([4, 2]))
+    steps.add(np.array([3, 1]), [0, 0], [0.0, 0.0], np.array([4, 2]), nobody, nobody)
     batch = steps.transitions(steps.indices(0, [0, 1]))
     np.testing.assert_array_equal(batch.observation, [[3], [1]])
     np.testing.assert_array_equal(batch.next_observation, [[4], [2]])
@@ -284,7 +279,7 @@ def test_colours_that_first_look_like_grey_stacks_are_stored_as_colours():
     steps, nobody = fed(FrameSpec((8, 9, 3)), num_envs=1), np.zeros(1, bool)
     black, red = np.zeros((1, 8, 9, 3), np.uint8), np.full((1, 8, 9, 3), [200, 1, 2], np.uint8)
     shown = [black, black, black, red, black]
-    rows = [(now, [0], [0.0], nobody, nobody, after) for now, after in pairwise(shown)]
+    rows = [(now, [0], [0.0], after, nobody, nobody) for now, after in pairwise(shown)]
     depths = []
     for row in rows:
         steps.add(*row)
@@ -298,21 +293,14 @@ class Recorded:
         self.row = row
 
 
-class MemoryOfTen:
-    """A picklable function that creates a memory."""
-
-    def __call__(self, frame_space, stack, padding):
-        return ReplayMemory(2 * ROWS, frame_space, 5, stack=stack, stack_padding=padding, num_envs=2, seed=0, threads=2)
-
-
 def test_a_buffer_pickled_in_mid_episode_resumes():
-    play, steps = distinct_play(), PairedSteps(MemoryOfTen(), FrameSpec((4, 8, 9)))
+    play, steps = distinct_play(), fed(FrameSpec((4, 8, 9)), threads=2)
     for _ in range(ROWS // 2):
         play.step(steps)
     steps = pickle.loads(pickle.dumps(steps))
     assert steps.memory._settings.threads == 2
     num_episodes = len(list(steps.memory.episodes()))
-    told = sum(int((row[3] | row[4]).sum()) for row in play.rows[-1:])
+    told = sum(int((row[4] | row[5]).sum()) for row in play.rows[-1:])
     play.step(steps)
     assert len(list(steps.memory.episodes())) == num_episodes + told
     assert_gives_back(steps, play.rows)

@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 
-from framestow import FrameSpec, ReplayMemory
+from framestow import FrameSpec
 from framestow.errors import InvalidStepError
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from oracles.ctrl_c import ctrl_c_at_line
@@ -15,12 +15,8 @@ NOBODY = np.zeros(STREAMS, bool)
 
 
 def fed(shape=(2, 5), dtype=np.uint8, frame_stack=None):
-    def make_memory(frame_space, stack, padding):
-        return ReplayMemory(
-            ROWS * STREAMS, frame_space, 5, stack=stack, stack_padding=padding, num_envs=STREAMS, seed=0
-        )
-
-    return PairedSteps(make_memory, FrameSpec(shape, dtype), frame_stack)
+    space = FrameSpec(shape, dtype)
+    return PairedSteps(space, frame_stack, capacity=ROWS * STREAMS, action_space=5, num_envs=STREAMS)
 
 
 class NumberedStacks:
@@ -37,7 +33,7 @@ class NumberedStacks:
         before = self.stacks.copy()
         self.stacks = np.stack([before[:, 1], np.full((STREAMS, 5), self.number, np.uint8)], axis=1)
         rewards = np.full(STREAMS, self.number, np.float32)
-        return before, np.array([1, 2]), rewards, NOBODY, NOBODY, self.stacks.copy()
+        return before, np.array([1, 2]), rewards, self.stacks.copy(), NOBODY, NOBODY
 
 
 def assert_holds(steps, rows):
@@ -45,7 +41,7 @@ def assert_holds(steps, rows):
     assert len(steps.memory) == STREAMS * min(len(rows), ROWS)
     for number in range(steps.oldest_row, len(rows)):
         batch = steps.transitions(steps.indices(number, np.arange(STREAMS)))
-        observations, _, rewards, _, _, next_observations = rows[number]
+        observations, _, rewards, next_observations, _, _ = rows[number]
         np.testing.assert_array_equal(batch.observation, observations, err_msg=f"row {number}")
         np.testing.assert_array_equal(batch.next_observation, next_observations, err_msg=f"row {number}")
         np.testing.assert_array_equal(batch.reward, rewards)
@@ -54,11 +50,11 @@ def assert_holds(steps, rows):
 REFUSED = {
     "an action out of range": lambda row: (row[0], np.array([1, 5]), *row[2:]),
     "a reward that is no number": lambda row: (*row[:2], np.array([0.0, np.nan]), *row[3:]),
-    "flags that are no booleans": lambda row: (*row[:3], np.zeros(STREAMS), *row[4:]),
+    "flags that are no booleans": lambda row: (*row[:4], np.zeros(STREAMS), row[5]),
     "observations of another dtype": lambda row: (row[0].astype(np.float32), *row[1:]),
     "observations of too many streams": lambda row: (np.concatenate([row[0], row[0]]), *row[1:]),
-    "next observations of another dtype": lambda row: (*row[:5], row[5].astype(np.int64)),
-    "next observations of too few streams": lambda row: (*row[:5], row[5][:1]),
+    "next observations of another dtype": lambda row: (*row[:3], row[3].astype(np.int64), *row[4:]),
+    "next observations of too few streams": lambda row: (*row[:3], row[3][:1], *row[4:]),
 }
 
 
@@ -84,7 +80,7 @@ def test_after_a_refused_first_step_the_old_episode_can_continue():
     elsewhere = np.full((STREAMS, 2, 5), 77, np.uint8)
     with pytest.raises(InvalidStepError):
         steps.add(elsewhere, np.array([1, 9]), *rows[-1][2:])
-    rows.append((rows[-1][5], *rows[-1][1:5], elsewhere))
+    rows.append((rows[-1][3], *rows[-1][1:3], elsewhere, *rows[-1][4:]))
     steps.add(*rows[-1])
     assert_holds(steps, rows)
 
@@ -126,11 +122,11 @@ def test_arrays_of_any_order_and_reused_arrays_are_restored():
     reused = np.zeros((STREAMS, 2, 5), np.uint8)
     for number in range(ROWS):
         rows.append(play.row())
-        observations, *step, after = rows[-1]
+        observations, action, reward, after, *ends = rows[-1]
         reused[...] = after
         read_only = np.asfortranarray(observations)
         read_only.flags.writeable = False
         strided = np.repeat(observations, 2, axis=2)[:, :, ::2]
-        steps.add((read_only, strided)[number % 2], *step, reused)
+        steps.add((read_only, strided)[number % 2], action, reward, reused, *ends)
         reused[...] = 255
     assert_holds(steps, rows)

@@ -349,19 +349,15 @@ def test_a_memory_accepts_lazy_frames_like_arrays():
 
 def test_a_drop_in_accepts_lazy_frames_like_arrays():
     env = VectorFrameStack(SyncVectorEnv([lambda: NumberedEnv(lengths=(50,))] * 2), 3)
-    feeds = [PairedSteps(two_streams, env.single_observation_space) for _ in range(2)]
+    feeds = [PairedSteps(env.single_observation_space, capacity=100, action_space=3, num_envs=2) for _ in range(2)]
     observations, _ = env.reset()
     for _ in range(20):
         following, rewards, terminated, truncated, _ = env.step([0, 1])
-        feeds[0].add(np.asarray(observations), [0, 1], rewards, terminated, truncated, np.asarray(following))
-        feeds[1].add(observations, [0, 1], rewards, terminated, truncated, list(following))
+        feeds[0].add(np.asarray(observations), [0, 1], rewards, np.asarray(following), terminated, truncated)
+        feeds[1].add(observations, [0, 1], rewards, list(following), terminated, truncated)
         observations = following
 
     arrays, lazy = (feed.transitions(feed.indices(np.arange(20)[:, None], [0, 1]).ravel()) for feed in feeds)
     assert 3 == feeds[1].memory.stack
     assert_same(arrays.observation, lazy.observation, "observation")
     assert_same(arrays.next_observation, lazy.next_observation, "next_observation")
-
-
-def two_streams(space, stack, padding):
-    return ReplayMemory(100, space, 3, stack=stack, stack_padding=padding, num_envs=2, seed=0)

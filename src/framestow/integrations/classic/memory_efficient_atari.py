@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import index as as_integer
 from typing import Any, TypeAlias
 
@@ -18,12 +17,11 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.observation_layout import ObservationLayout, Stacks
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.step_checks import LARGEST_REWARD
+from framestow.replay.unstacking import ObservationLayout, Stacks
 
 Extras: TypeAlias = "tuple[Any, ...]"
 EncodedExtras: TypeAlias = "tuple[Any, ...] | bytes"
@@ -210,10 +208,10 @@ class MemoryEfficientAtariBuffer:
             observation[None],
             action[None],
             exact.astype(np.float32) if abs(reward) <= LARGEST_REWARD else exact,  # which the memory refuses
+            following[None],
             np.array([non_terminal_value == 0]),
             np.array([False]),
-            following[None],
-            {"exact": exact},
+            extras={"exact": exact},
         )
         self._store_pending_extras()
 
@@ -323,9 +321,16 @@ class MemoryEfficientAtariBuffer:
                 *(ObservationLayout(frame, stacks[0].depth, padding, stacks) for padding in ("first_frame", "zeros")),
                 *layouts,
             ]
-        stack = None if self._is_stacked else self._stacked_frames
-        make_memory = _MemoryOfExperiences(self._capacity, self._action, stack, self._storage, self._threads)
-        self._steps = PairedSteps(make_memory, frame, layouts=layouts)
+        self._steps = PairedSteps(
+            frame,
+            layouts=layouts,
+            least_stack=1 if self._is_stacked else self._stacked_frames,
+            capacity=self._capacity,
+            action_space=self._action,
+            threads=self._threads,
+            storage=self._storage,
+            extras={"exact": np.float64},  # the reward; the memory stores float32
+        )
 
     def _checked_action(self, action: Any) -> npt.NDArray[Any]:
         given = np.asarray(action)
@@ -339,30 +344,6 @@ class MemoryEfficientAtariBuffer:
                 f"{self._action.dtype}, as the first action; convert it"
             )
         return given.astype(self._action.dtype)
-
-
-@dataclass(frozen=True)
-class _MemoryOfExperiences:
-    """Creates the memory for ``PairedSteps``; ``stack`` is set if observations come as single frames."""
-
-    capacity: int
-    action: ActionSpec
-    stack: int | None
-    storage: str
-    threads: int
-
-    def __call__(self, frame_space: Any, stack: int, padding: StackPadding) -> ReplayMemory:
-        return ReplayMemory(
-            self.capacity,
-            frame_space,
-            self.action,
-            stack=self.stack or stack,
-            stack_padding=padding,
-            storage=self.storage,
-            threads=self.threads,
-            seed=0,  # unused
-            extras={"exact": np.float64},  # the reward; the memory stores float32
-        )
 
 
 def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:

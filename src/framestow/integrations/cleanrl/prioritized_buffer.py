@@ -16,7 +16,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSa
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.cleanrl.replay_buffer import copied_tensor
 from framestow.integrations.drop_in.paired_steps import PairedSteps, steps_following
-from framestow.integrations.drop_in.row_buffer import RowMemoryFactory, as_rows_of
+from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
@@ -191,8 +191,15 @@ class PrioritizedReplayBuffer:
         self._frame = FrameSpec(tuple(obs_shape))
         # The newest n_step - 1 steps of each environment have no complete return yet. One more row is stored, because
         # the memory evicts the oldest row before it stores the next one, and Ctrl-C may come in between.
-        make_memory = RowMemoryFactory((num_rows + n_step) * num_envs, ACTIONS, num_envs, threads, storage)
-        self._steps = PairedSteps(make_memory, self._frame, frame_stack)
+        self._steps = PairedSteps(
+            self._frame,
+            frame_stack,
+            capacity=(num_rows + n_step) * num_envs,
+            action_space=ACTIONS,
+            num_envs=num_envs,
+            threads=threads,
+            storage=storage,
+        )
         # CleanRL's tree is a heap; this is its leftmost leaf.
         num_leaves = num_rows * num_envs
         self._settled = SettledSteps(num_rows, num_envs, (1 << (num_leaves - 1).bit_length()) - num_leaves)
@@ -204,7 +211,7 @@ class PrioritizedReplayBuffer:
 
     @property
     def memory(self) -> ReplayMemory:
-        """The memory with the steps. It is replaced if observations turn out not to be stacks."""
+        """The memory with the steps."""
         return self._steps.memory
 
     @property
@@ -247,9 +254,9 @@ class PrioritizedReplayBuffer:
             as_rows_of(obs, num_envs, self._frame),
             _each("actions", action, num_envs),
             _each("rewards", reward, num_envs),
+            as_rows_of(next_obs, num_envs, self._frame),
             terminated,
             np.zeros(num_envs, bool),
-            as_rows_of(next_obs, num_envs, self._frame),
         )
         if self._num_rows_seen == self._steps.num_rows - 1:
             self._settle_newest_row(terminated)

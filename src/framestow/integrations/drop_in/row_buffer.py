@@ -7,7 +7,6 @@ from a memory: observations as ``RingObservations``, other columns as new arrays
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
 from typing import Any
@@ -17,7 +16,6 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
@@ -222,18 +220,18 @@ class RowBuffer:
         dtype = np.dtype(action_space.dtype)
         self._action_dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
         self._frames, self._frame_stack = _frames_of(observation_space, observation_shape), frame_stack
-        self._make_memory = RowMemoryFactory(
-            self.buffer_size * self.n_envs,
-            _action_spec(action_space, self.action_dim, self._action_dtype),
-            self.n_envs,
-            threads,
-            storage,
-        )
+        self._arguments = {
+            "capacity": self.buffer_size * self.n_envs,
+            "action_space": _action_spec(action_space, self.action_dim, self._action_dtype),
+            "num_envs": self.n_envs,
+            "threads": threads,
+            "storage": storage,
+        }
         self.reset()
 
     @property
     def memory(self) -> ReplayMemory:
-        """The memory with the steps. It is replaced by ``reset``, or if observations turn out not to be stacks."""
+        """The memory with the steps. ``reset`` replaces it."""
         return self._steps.memory
 
     @property
@@ -262,7 +260,7 @@ class RowBuffer:
 
     def reset(self) -> None:
         """Remove all steps."""
-        self._steps = PairedSteps(self._make_memory, self._frames, self._frame_stack)
+        self._steps = PairedSteps(self._frames, self._frame_stack, **self._arguments)
         self._arrays = RingArrays(self._steps, self.buffer_size)
 
     def add(
@@ -277,11 +275,11 @@ class RowBuffer:
         actions = np.asarray(action).reshape(num_envs, self.action_dim)
         self._steps.add(
             self._as_stored(obs),
-            actions if self._make_memory.actions.shape else actions[:, 0],
+            actions if self._arguments["action_space"].shape else actions[:, 0],
             rewards,
+            self._as_stored(next_obs),
             dones & ~timeouts,
             timeouts,
-            self._as_stored(next_obs),
         )
 
     def _draw_rows(self, batch_size: int) -> Array:
@@ -352,31 +350,6 @@ class RowBuffer:
         if isinstance(self._frames, dict):
             return {key: as_rows_of(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
         return as_rows_of(observations, self.n_envs, self._frames)
-
-
-@dataclass(frozen=True)
-class RowMemoryFactory:
-    """Creates a buffer's memory for ``PairedSteps``; can be pickled."""
-
-    capacity: int
-    actions: ActionSpec
-    num_envs: int
-    threads: int
-    storage: str
-
-    def __call__(self, frame_space: Any, stack: int, padding: StackPadding) -> ReplayMemory:
-        """Return a new memory for frames of ``frame_space``, ``stack`` per observation."""
-        return ReplayMemory(
-            self.capacity,
-            frame_space,
-            self.actions,
-            stack=stack,
-            stack_padding=padding,
-            num_envs=self.num_envs,
-            threads=self.threads,
-            storage=self.storage,
-            seed=0,  # unused: np.random draws
-        )
 
 
 def _frames_of(space: Any, shape: Any) -> Any:

@@ -18,9 +18,9 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, map_arrays
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.observation_layout import ObservationLayout, layouts_of_depth, layouts_to_try
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.unstacking import ObservationLayout, layouts_of_depth, layouts_to_try
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ class ObservationStep(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamGroupSettings:
-    """Settings of a ``StreamGroup``, named as in ``ObservationStore``; creates its memory when called."""
+    """Settings of a ``StreamGroup``, named as in ``ObservationStore``."""
 
     space: Any
     size: int
@@ -57,16 +57,17 @@ class StreamGroupSettings:
     storage: str
     num_envs: int
 
-    def __call__(self, space: Any, depth: int, padding: StackPadding) -> ReplayMemory:
+    def steps(self, first_layout: ObservationLayout | None = None) -> PairedSteps:
         """Return a memory for ``size`` steps of each stream, with observations and flags only."""
-        return ReplayMemory(
-            self.size * self.num_envs,
-            space,
-            1,
-            stack=max(depth, self.stack),
-            stack_padding=padding,
+        depth = 1 if self.stack > 1 else self.frame_stack
+        layouts = layouts_to_try(self.space) if depth is None else layouts_of_depth(self.space, depth)
+        return PairedSteps(
+            self.space,
+            layouts=sorted(layouts, key=lambda layout: layout != first_layout),
+            least_stack=self.stack,
+            capacity=self.size * self.num_envs,
+            action_space=1,
             num_envs=self.num_envs,
-            seed=0,  # unused: Tianshou draws
             threads=self.threads,
             storage=self.storage,
         )
@@ -87,7 +88,7 @@ class StreamGroup:
         self, settings: StreamGroupSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
     ) -> None:
         self._settings, self._first_row = settings, first_row
-        self._steps = PairedSteps(settings, settings.space, layouts=_layouts(settings, first_layout))
+        self._steps = settings.steps(first_layout)
         self._waiting: ObservationStep | None = None
 
     @property
@@ -167,7 +168,7 @@ class StreamGroup:
     def _feed(self, step: ObservationStep) -> None:
         zeros = np.zeros(self._settings.num_envs)
         self._steps.add(
-            step.observation, zeros.astype(int), zeros, step.terminated, step.truncated, step.next_observation
+            step.observation, zeros.astype(int), zeros, step.next_observation, step.terminated, step.truncated
         )
 
     def _stored_pairs(self, rows: Indices, streams: Indices) -> Pair:
@@ -206,13 +207,6 @@ class StreamGroup:
         return map_arrays(
             lambda new, now: _merged(is_open, now[is_open], new[~is_open]), first, self.memory.observations()
         )
-
-
-def _layouts(settings: StreamGroupSettings, first: ObservationLayout | None) -> list[ObservationLayout]:
-    """Return the possible layouts, in the order in which they are tried."""
-    depth = 1 if settings.stack > 1 else settings.frame_stack
-    layouts = list(layouts_to_try(settings.space) if depth is None else layouts_of_depth(settings.space, depth))
-    return sorted(layouts, key=lambda layout: layout != first)
 
 
 def _merged(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -264,7 +258,7 @@ class ObservationStore:
         placeholder = FrameSpec((1,))
         self._settings = StreamGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
         if max(sizes):
-            self._settings(placeholder, 1, "first_frame")  # raises for invalid settings before the first step
+            self._settings.steps()  # raises for invalid settings before the first step
         self.clear()
 
     def clear(self) -> None:

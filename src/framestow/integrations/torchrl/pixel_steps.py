@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.observation_layout import Arrays, equal_rows
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes
 from framestow.integrations.torchrl.steps import NONE, Indices, PixelLayout, StepBatch
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.unstacking import Arrays, equal_rows
 
 MakePixelMemory: TypeAlias = Callable[[int, Any, int, StackPadding, int], ReplayMemory]
 """Creates a memory from capacity, observation space, stack depth, padding and number of streams."""

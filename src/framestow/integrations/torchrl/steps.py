@@ -18,7 +18,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.observation_layout import (
+from framestow.replay.unstacking import (
     RGB_CHANNELS,
     Arrays,
     ObservationLayout,
