@@ -151,7 +151,8 @@ class Unstacker:
         observations = layout.arrays_of(step.observation, len(streams), "observation")
         next_observations = layout.arrays_of(step.next_observation, len(streams), "next_observation")
         is_open = timeline.is_open if self._must_begin is None else timeline.is_open & ~self._must_begin
-        flags = np.full(len(streams), CONTINUES | SHIFTED, np.uint8)
+        flags = np.empty(len(streams), np.uint8)
+        flags.fill(CONTINUES | SHIFTED)
         frames, is_usual = memory._stacker.unstack(
             streams, is_open, observations, next_observations, layout.pieces, flags
         )

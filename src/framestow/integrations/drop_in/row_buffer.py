@@ -260,6 +260,7 @@ class RowBuffer:
 
     def reset(self) -> None:
         """Remove all steps."""
+        self._no_flags = np.zeros(self.n_envs, bool)
         self._steps = PairedSteps(self._frames, self._frame_stack, **self._arguments)
         self._arrays = RingArrays(self._steps, self.buffer_size)
 
@@ -267,20 +268,28 @@ class RowBuffer:
         self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: Sequence[dict[str, Any]]
     ) -> None:
         """Store one step of every environment; all arrays are copied."""
-        num_envs = self.n_envs
-        dones, timeouts, rewards = np.zeros(num_envs, bool), np.zeros(num_envs, bool), np.zeros(num_envs, np.float32)
-        dones[:], rewards[:] = done, reward
-        if self.handle_timeout_termination:
-            timeouts[:] = np.array([info.get("TimeLimit.truncated", False) for info in infos])
-        actions = np.asarray(action).reshape(num_envs, self.action_dim)
-        self._steps.add(
+        terminated, truncated = self._row(done, np.bool_), self._no_flags
+        timeouts = [info.get("TimeLimit.truncated", False) for info in infos] if self.handle_timeout_termination else []
+        if any(timeout is not False for timeout in timeouts):  # arrays, too
+            truncated = self._row(np.array(timeouts), np.bool_)
+            terminated = terminated & ~truncated
+        actions = np.asarray(action).reshape(self.n_envs, self.action_dim)
+        self.memory.add(
             self._as_stored(obs),
             actions if self._arguments["action_space"].shape else actions[:, 0],
-            rewards,
+            self._row(reward, np.float32),
             self._as_stored(next_obs),
-            dones & ~timeouts,
-            timeouts,
+            terminated,
+            truncated,
         )
+
+    def _row(self, values: Any, dtype: Any) -> Array:
+        """Return one value of each environment, assigned as to a row of an array."""
+        if type(values) is np.ndarray and values.dtype == dtype and values.shape == (self.n_envs,):
+            return values
+        row = np.zeros(self.n_envs, dtype)
+        row[:] = values
+        return row
 
     def _draw_rows(self, batch_size: int) -> Array:
         """Draw uniform rows of the ring with ``np.random``; raise ``NothingToSampleError`` if it is empty."""
