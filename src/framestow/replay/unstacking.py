@@ -128,6 +128,8 @@ class Unstacker:
         """Return a batch of the memory with observations of the shape that ``add`` took."""
         assert self.layout is not None, "a memory has a layout when it has a step"
         next_observation, marks = batch.next_observation, self._shows_next_episode
+        if marks is None and self.layout.is_as_stored:
+            return batch
         if marks is not None:
             places, bits = np.divmod(batch.index % (8 * len(marks)), 8)
             shows = np.flatnonzero(marks[places] >> bits & 1)
@@ -517,6 +519,11 @@ class ObservationLayout:
             for stacks, frame in zip(self.stacks, self.spec.leaf_frames, strict=True)
         ]
         return _with_frames(self.spec, frames)
+
+    @cached_property
+    def is_as_stored(self) -> bool:
+        """Whether the memory's observations have the library's shape."""
+        return isinstance(self.spec, FrameSpec) and self.stacks[0] == Stacks(0, self.depth)
 
     @cached_property
     def pieces(self) -> tuple[tuple[int, int], ...]:

@@ -282,10 +282,10 @@ class PrioritizedReplayBuffer:
         for power, rewards in enumerate(steps.rewards.T.astype(np.float64)):  # CleanRL's order, for equal last bits
             returns += self.gamma**power * rewards
         return PrioritizedBatch(
-            self._tensor(steps.observation),
+            self._own_tensor(steps.observation),
             self._tensor(steps.action[:, None]),
             self._tensor(returns.astype(np.float32)[:, None]),
-            self._tensor(steps.next_observation),
+            self._own_tensor(steps.next_observation),
             self._tensor(steps.terminated[:, None]),
             numbers,
             self._tensor((weights / weights.max())[:, None]),
@@ -347,6 +347,9 @@ class PrioritizedReplayBuffer:
             self._sampler.slots_changed(self._pending_slots, self._settled)
             self._pending_slots = self._pending_slots[:0]
         self._num_rows_seen = self._steps.num_rows
+
+    def _own_tensor(self, observation: Array) -> torch.Tensor:
+        return torch.from_numpy(self._steps.copies.of(observation)).to(self.device)
 
     def _tensor(self, array: Array) -> torch.Tensor:
         return copied_tensor(array, self.device)

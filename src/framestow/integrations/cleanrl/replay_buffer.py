@@ -116,12 +116,15 @@ class ReplayBuffer(RowBuffer):
         """
         batch = self._draw_batch(self._draw_rows(batch_size))
         return ReplayBufferSamples(
-            map_arrays(self.to_torch, batch.observation),
+            map_arrays(self._own_tensor, batch.observation),
             self.to_torch(self._as_library_actions(batch.action)),
-            map_arrays(self.to_torch, batch.next_observation),
+            map_arrays(self._own_tensor, batch.next_observation),
             self.to_torch(batch.terminated.astype(np.float32)[:, None]),
             self.to_torch(batch.reward[:, None]),
         )
+
+    def _own_tensor(self, observation: Array) -> torch.Tensor:
+        return torch.from_numpy(self._steps.copies.of(observation)).to(self.device)
 
     def to_torch(self, array: Array, copy: bool = True) -> torch.Tensor:
         """Return an array as a tensor on the device; with ``copy=False`` it may be a view of the array."""

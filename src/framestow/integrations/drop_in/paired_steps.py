@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.sampling import OutputPool
 from framestow.replay.unstacking import ObservationLayout, Unstacker, layouts_of_depth, layouts_to_try
 
 
@@ -88,6 +90,7 @@ class PairedSteps:
         )
         self.memory._unstacker = Unstacker(frame_stack, layouts=layouts, least_stack=least_stack, restores_next=True)
         self._first_layout = first
+        self.copies = BatchCopies()
 
     @property
     def layout(self) -> ObservationLayout:
@@ -142,6 +145,30 @@ class PairedSteps:
         files, threads, unstacker = state["memory"]
         self.__dict__ |= {**state, "memory": memory_from_bytes(files, threads)}
         self.memory._unstacker = unstacker
+
+
+class BatchCopies:
+    """Contiguous copies of a batch's observations, which belong to the caller.
+
+    The observations of a memory's batch share frames, and a learner may write to its tensors or reshape them. A copy
+    goes into an array of an ``OutputPool``: new memory for each batch would cost more than copying.
+    """
+
+    def __init__(self) -> None:
+        self._pool, self._lock = OutputPool(), threading.Lock()
+
+    def of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a C-contiguous copy of ``array``; its memory is reused once nobody refers to it."""
+        with self._lock:
+            copy = self._pool.take(array.shape, array.dtype)
+        np.copyto(copy, array)
+        return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, _: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
 
 
 class StepSequences(NamedTuple):

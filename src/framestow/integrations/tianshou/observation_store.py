@@ -18,7 +18,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, map_arrays
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.integrations.drop_in.paired_steps import BatchCopies, PairedSteps
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.unstacking import ObservationLayout, layouts_of_depth, layouts_to_try
 
@@ -254,7 +254,7 @@ class ObservationStore:
                 f"frame_stack is {frame_stack} with stack_num {stack}: with stack_num the buffer stacks single frames; "
                 "leave one of them out"
             )
-        self.sizes = tuple(sizes)
+        self.sizes, self._copies = tuple(sizes), BatchCopies()
         placeholder = FrameSpec((1,))
         self._settings = StreamGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
         if max(sizes):
@@ -324,7 +324,7 @@ class ObservationStore:
         """
         if self.stack > 1:
             observations = map_arrays(lambda part: part[:, -1] if stack == 1 else part[:, -stack:], observations)
-        return _in_form(self._form, map_arrays(lambda part: np.array(part, order="C"), observations))
+        return _in_form(self._form, map_arrays(self._copies.of, observations))
 
     def _gather_pairs(self, rows: Indices, streams: Indices) -> Pair:
         """Collect pairs from several groups; evicted steps and number 0 are zeros."""

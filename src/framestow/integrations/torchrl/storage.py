@@ -28,7 +28,7 @@ from framestow.errors import (
     NothingToSampleError,
 )
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes
+from framestow.integrations.drop_in.paired_steps import BatchCopies, memory_from_bytes, memory_to_bytes
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_streams_for, possible_layouts
 from framestow.replay.memory import ReplayMemory
@@ -92,7 +92,7 @@ class StoredPixels:
     """The pixel keys and the stored pixels, as tensors."""
 
     def __init__(self, keys: PixelKeys, steps: PixelSteps) -> None:
-        self.keys, self.steps = keys, steps
+        self.keys, self.steps, self._copies = keys, steps, BatchCopies()
 
     def read(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return the pixels of steps by their indices, ``(*numbers.shape, *shape)`` per key. You may write to them.
@@ -100,7 +100,7 @@ class StoredPixels:
         Raises ``NothingToSampleError`` if a step is not stored.
         """
         before, after = self.steps.transitions(numbers.reshape(-1).cpu().numpy())
-        tensors = [torch.from_numpy(np.array(part)) for part in (*before, *after)]  # copies: arrays share frames
+        tensors = [torch.from_numpy(self._copies.of(part)) for part in (*before, *after)]
         whole = [part.reshape(*numbers.shape, *part.shape[1:]).to(numbers.device) for part in tensors]
         return dict(zip(self.keys.all_keys, whole, strict=True))
 
