@@ -19,7 +19,7 @@ ARGS   ?=
 SECONDS ?= 3
 WHAT   ?= tests/core tests/frames tests/storage tests/replay
 
-# Tests wait for processes and timeouts, so two cores take three workers. Each worker imports all libraries, for 10 s.
+# Tests wait for processes and timeouts, so two cores take three workers. Each worker imports all libraries, for 5 s.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() * 3 // 2 or 1, 16))')
 # Runs two targets in parallel; make groups the output of each, if it can.
 BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
@@ -86,7 +86,7 @@ exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every wa
 kills: $(STAMPS)/test-$(NAMES)  ## kill a training run 200 times, resume it and compare the results: 10 minutes
 	PYTHONPATH=tests $(BIN)/python tests/training/kills/kill_training.py
 
-crashes: $(STAMPS)/test-$(NAMES)  ## test stores against kills, power loss, full disks, Ctrl-C and damaged bytes at every operation: 15 minutes
+crashes: $(STAMPS)/test-$(NAMES)  ## test stores against kills, power loss, full disks, Ctrl-C and damaged bytes at every operation: 5 minutes
 	@mkdir -p build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive tests/storage/files tests/replay/store/crashes \
 		-o junit_family=xunit1 --junitxml=build/crashes.xml  # this JUnit format has properties

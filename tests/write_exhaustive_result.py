@@ -16,8 +16,8 @@ def summary(report: Path) -> dict[str, dict[str, float]]:
     for case in ElementTree.parse(report).iter("testcase"):
         if not case.get("classname"):
             continue  # a whole file was skipped, for want of a library
-        told = {child.tag for child in case}
-        outcome = "failed" if told & {"failure", "error"} else "skipped" if "skipped" in told else "passed"
+        tags = {child.tag for child in case}
+        outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
         figures = files[str(case.get("classname"))]
         figures[outcome] += 1
         figures["seconds"] = round(figures["seconds"] + float(case.get("time", 0)), 1)
