@@ -263,7 +263,19 @@ class _Steps:
         """
 
     def append_staged(self) -> None:
-        """Append the staged step."""
+        """Append the staged step without frames."""
+
+    def append_whole(self, storage: FrameStore, stacks: tuple[FrameStacks, ...], frames: Any) -> int:
+        """Append the staged step, its frames, and the stacks of all leaves; return the storage's ``charged_bytes``.
+
+        Checks all arguments first. No signal is handled in this call, so the step is stored whole or not at all. If
+        memory runs out in the middle, RuntimeError refuses all further steps.
+        """
+
+    def begin_whole(
+        self, storage: FrameStore, stacks: tuple[FrameStacks, ...], streams: NDArray[np.int32], frames: Any
+    ) -> int:
+        """Start an episode on each of ``streams`` with its frames, as ``append_whole`` appends a step."""
 
     def resolve(self, indices: _Indices, with_extras: bool = True) -> tuple[_Windows, _Fields]:
         """Return the windows and fields of transitions in new arrays; IndexError for one that is not sampleable.

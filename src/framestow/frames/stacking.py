@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow._core import FrameStacks
-from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
 NOT_BEGUN = -1  # age of a stream without frames
@@ -52,6 +51,7 @@ class FrameStacker:
 
     Each frame is copied once, into a ring per stream; ``stacks`` builds the observations.
 
+    >>> from framestow.frames.frame_spec import FrameSpec
     >>> stacker = FrameStacker(FrameSpec((1, 1)), stack=3, num_streams=1)
     >>> stacker.begin(np.array([0]), np.array([[[7]]], np.uint8))
     >>> stacker.append(np.array([0]), np.array([[[8]]], np.uint8))
@@ -59,28 +59,29 @@ class FrameStacker:
     array([7, 7, 8], dtype=uint8)
     """
 
-    def __init__(self, spec: FrameSpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> None:
-        self._recent = np.zeros((num_streams, stack, *spec.shape), spec.dtype)
-        self._ages = np.full(num_streams, NOT_BEGUN, np.int64)  # frames since the episode's first frame
-        self._stacks = FrameStacks(self._recent, self._ages, padding)
+    def __init__(self, spec: AnySpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> None:
+        self._is_tuple = isinstance(spec, ObservationSpec)
+        self._recent = [np.zeros((num_streams, stack, *leaf.shape), leaf.dtype) for leaf in spec.leaf_frames]
+        # Frames since the episode's first one, of each stream and leaf.
+        self._ages = [np.full(num_streams, NOT_BEGUN, np.int64) for _ in self._recent]
+        rings = zip(self._recent, self._ages, strict=True)
+        self.native = tuple(FrameStacks(recent, ages, padding) for recent, ages in rings)
+        """The native stacks, one per leaf, for the call that stores a step with its frames."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rings."""
-        return self._recent.nbytes + self._ages.nbytes
+        return sum(array.nbytes for array in (*self._recent, *self._ages))
 
-    @property
-    def has_begun(self) -> npt.NDArray[np.bool_]:
-        """Mask of the streams that have a frame, ``(num_streams,)``."""
-        return np.asarray(self._ages != NOT_BEGUN)
+    def begin(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
+        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)``; a tuple of several leaves."""
+        for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
+            stacks.begin(streams, part)
 
-    def begin(self, streams: npt.NDArray[np.integer], frames: npt.NDArray[Any]) -> None:
-        """Start an episode on each of ``streams`` with its first frame, ``frames`` of shape ``(m, *frame)``."""
-        self._stacks.begin(streams, frames)
-
-    def append(self, streams: npt.NDArray[np.integer], frames: npt.NDArray[Any]) -> None:
-        """Add the next frame of each of ``streams``, ``frames`` of shape ``(m, *frame)``."""
-        self._stacks.append(streams, frames)
+    def append(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
+        """Add the next frame of each of ``streams``, ``(m, *frame)``; a tuple of several leaves."""
+        for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
+            stacks.append(streams, part)
 
     def unstack(
         self,
@@ -94,102 +95,24 @@ class FrameStacker:
         """Compare observations with the stacks of ``streams`` and with the next observations (``FrameStacks.unstack``).
 
         All sequences have one entry per leaf. Returns the newest frames of the next observations, and whether all flags
-        are still set.
+        are still set. A flag that one leaf clears stays cleared.
         """
-        frames = np.empty((len(streams), *self._recent.shape[2:]), self._recent.dtype)
-        are_set = self._stacks.unstack(
-            streams, is_open, observations[0], next_observations[0], *pieces[0], frames, flags
-        )
-        return (frames,), are_set
+        newest, are_set = [], False
+        for leaf, (stacks, recent) in enumerate(zip(self.native, self._recent, strict=True)):
+            frames = np.empty((len(streams), *recent.shape[2:]), recent.dtype)
+            are_set = stacks.unstack(
+                streams, is_open, observations[leaf], next_observations[leaf], *pieces[leaf], frames, flags
+            )
+            newest.append(frames)
+        return tuple(newest), are_set
 
-    def stacks(self) -> npt.NDArray[Any]:
-        """Return the current stacks of all streams as a new array ``(num_streams, stack, *frame)``.
+    def stacks(self) -> Any:
+        """Return the current stacks of all streams, ``(num_streams, stack, *frame)``: a new array, or one per leaf.
 
         After the end of an episode, its last stack stays until the next ``begin``. A stream without frames is all
         zeros.
         """
-        stacks = np.empty_like(self._recent)
-        self._stacks.write(stacks)
-        return stacks
-
-
-class Stacker(Protocol):
-    """Interface of ``FrameStacker`` and ``KeyedStacker``."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rings."""
-
-    def begin(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
-        """Start an episode on each of ``streams`` with its first frame."""
-
-    def append(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
-        """Add the next frame of each of ``streams``."""
-
-    def unstack(
-        self,
-        streams: npt.NDArray[np.int32],
-        is_open: npt.NDArray[np.bool_],
-        observations: Sequence[npt.NDArray[Any]],
-        next_observations: Sequence[npt.NDArray[Any]],
-        pieces: Sequence[tuple[int, int]],
-        flags: npt.NDArray[np.uint8],
-    ) -> tuple[tuple[npt.NDArray[Any], ...], bool]:
-        """Compare observations with the stacks of ``streams`` and with the next observations."""
-
-    def stacks(self) -> Any:
-        """Return the current stacks of all streams as new arrays."""
-
-
-class KeyedStacker:
-    """The current stacks of observations of several arrays, with one ``FrameStacker`` per leaf.
-
-    Frames and stacks are tuples with one array per leaf.
-    """
-
-    def __init__(
-        self, spec: ObservationSpec, stack: int, num_streams: int, padding: StackPadding = "first_frame"
-    ) -> None:
-        self._stackers = [FrameStacker(frame, stack, num_streams, padding) for frame in spec.leaf_frames]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rings of all leaves."""
-        return sum(stacker.nbytes for stacker in self._stackers)
-
-    def begin(self, streams: npt.NDArray[np.integer], frames: tuple[npt.NDArray[Any], ...]) -> None:
-        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)`` for each leaf."""
-        for stacker, part in zip(self._stackers, frames, strict=True):
-            stacker.begin(streams, part)
-
-    def append(self, streams: npt.NDArray[np.integer], frames: tuple[npt.NDArray[Any], ...]) -> None:
-        """Add the next frame of each of ``streams``, ``(m, *frame)`` for each leaf."""
-        for stacker, part in zip(self._stackers, frames, strict=True):
-            stacker.append(streams, part)
-
-    def unstack(
-        self,
-        streams: npt.NDArray[np.int32],
-        is_open: npt.NDArray[np.bool_],
-        observations: Sequence[npt.NDArray[Any]],
-        next_observations: Sequence[npt.NDArray[Any]],
-        pieces: Sequence[tuple[int, int]],
-        flags: npt.NDArray[np.uint8],
-    ) -> tuple[tuple[npt.NDArray[Any], ...], bool]:
-        """Compare observations with the stacks of ``streams`` and with the next observations."""
-        frames, are_set = [], False
-        for stacker, *leaf in zip(self._stackers, observations, next_observations, pieces, strict=True):
-            before, after, piece = leaf
-            (newest,), are_set = stacker.unstack(streams, is_open, [before], [after], [piece], flags)
-            frames.append(newest)
-        return tuple(frames), are_set  # a flag that one leaf clears stays cleared
-
-    def stacks(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return the current stacks of all streams as new arrays ``(num_streams, stack, *frame)``, one per leaf."""
-        return tuple(stacker.stacks() for stacker in self._stackers)
-
-
-def make_stacker(spec: AnySpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> Stacker:
-    """Return a new stacker for observations of ``spec``."""
-    kind = KeyedStacker if isinstance(spec, ObservationSpec) else FrameStacker
-    return kind(spec, stack, num_streams, padding)  # type: ignore[arg-type]  # mypy joins the two constructors
+        written = tuple(np.empty_like(recent) for recent in self._recent)
+        for stacks, out in zip(self.native, written, strict=True):
+            stacks.write(out)
+        return written if self._is_tuple else written[0]

@@ -119,7 +119,7 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
                 try:
                     batch.pending.redraw(error)
                     batch.future = executor.submit(_unpack_and_prepare, batch.pending, self._prepare)
-                except BaseException:
+                except BaseException:  # as above
                     batch.pending.stop()
                     raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -126,19 +127,14 @@ class HindsightGoals:
 
     def _drawn(self, batch_size: int) -> tuple[Batch, Numbers, npt.NDArray[Any]]:
         """Return a batch as it was recorded, the rows to relabel, and their new goals."""
-        with self._parts.lock:  # no eviction between the draw and the choice of goals
-            pending = self._memory._draw_ahead(batch_size)
-            try:
+        with ExitStack() as stopping:
+            with self._parts.lock:  # no eviction between the draw and the choice of goals
+                pending = self._memory._draw_ahead(batch_size)
+                stopping.callback(pending.stop)
                 rows = self._rows(batch_size)
                 streams, positions = self._chosen_frames(pending.draw.indices[rows])
-            except BaseException:
-                pending.stop()
-                raise
-        try:
             goals = self._goals(pending, streams, positions)
             return pending.unpack(), rows, goals
-        finally:
-            pending.stop()
 
     def _rows(self, batch_size: int) -> Numbers:
         """Draw the rows to relabel, ascending."""

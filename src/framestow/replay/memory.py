@@ -174,7 +174,7 @@ class ReplayMemory(Closing):
         self._sequences = SequenceGatherer(parts, self._batches)
         # Every step uses these: one attribute look-up instead of two.
         self._lock, self._timeline, self._storage = parts.lock, parts.timeline, parts.storage
-        self._stacker, self._budget = parts.stacker, parts.budget
+        self._stacks, self._budget = parts.stacker.native, parts.budget
 
     # Storing steps
 
@@ -199,14 +199,7 @@ class ReplayMemory(Closing):
                 self._parts.raise_refusal()
             checked = checked_streams(env_ids, self._timeline.all_streams)
             new_frames = checked_frames(frames, len(checked), self._settings.frame)
-
-            try:
-                charged_bytes = self._storage.append(checked, new_frames)
-                self._stacker.begin(checked, new_frames)
-                self._timeline.begin(checked)
-            except BaseException:  # Ctrl-C can interrupt between any two of them
-                self._parts.finish_step(checked, new_frames, lambda: self._timeline.begin(checked))
-                raise
+            charged_bytes = self._timeline.begin_whole(self._storage, self._stacks, checked, new_frames)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -247,17 +240,11 @@ class ReplayMemory(Closing):
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
             step = env_ids, actions, rewards, terminated, truncated, frames, extras
-            numbers, new_frames = stage_step(self._timeline, self._settings, step)
+            new_frames = stage_step(self._timeline, self._settings, step)
 
             if self._timeline.evict_for_staged():
                 evict_unreferenced_frames(self._storage, self._timeline)
-            try:
-                charged_bytes = self._storage.append(numbers, new_frames)
-                self._stacker.append(numbers, new_frames)
-                self._timeline.append_staged()
-            except BaseException:  # Ctrl-C can interrupt between any two of them
-                self._parts.finish_step(numbers, new_frames, self._timeline.append_staged)
-                raise
+            charged_bytes = self._timeline.append_whole(self._storage, self._stacks, new_frames)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -335,7 +322,7 @@ class ReplayMemory(Closing):
         observation until the next ``begin``; zeros before the first one.
         """
         with self._lock:
-            return self._settings.frame.rebuilt(self._stacker.stacks())
+            return self._settings.frame.rebuilt(self._parts.stacker.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -775,7 +762,7 @@ class ReplayMemory(Closing):
                 self._storage.nbytes
                 | {
                     "steps": self._timeline.nbytes,
-                    "stacks": self._stacker.nbytes,
+                    "stacks": self._parts.stacker.nbytes,
                     "output pool": self._batches.nbytes,
                 }
                 | self._parts.sampler_bytes

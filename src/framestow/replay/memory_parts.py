@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError
 from framestow.frames.observation_spec import Frames, each_leaf
-from framestow.frames.stacking import make_stacker
+from framestow.frames.stacking import FrameStacker
 from framestow.replay.byte_amounts import KIB
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
@@ -49,7 +49,7 @@ class MemoryParts:
     ) -> None:
         self.settings = settings
         self.storage = _make_storage(settings)
-        self.stacker = make_stacker(settings.frame, settings.stack, settings.num_envs, settings.stack_padding)
+        self.stacker = FrameStacker(settings.frame, settings.stack, settings.num_envs, settings.stack_padding)
         fixed_bytes = self.stacker.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
@@ -146,20 +146,6 @@ class MemoryParts:
                 without_block = self.timeline.without_block(leaf % self.settings.num_envs, self._segments_of(leaf))
                 self._loaded_without_block[leaf] = without_block
         self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
-
-    def finish_step(self, streams: npt.NDArray[np.int32], frames: Frames, give_slots: Callable[[], object]) -> None:
-        """Complete a step that an interrupt broke off while a frame of each of ``streams`` was being stored.
-
-        A storage cannot remove a frame. So once it has the first one, the step is completed: the other frames are
-        stored, then ``give_slots`` is called. Without any frame, nothing was stored.
-        """
-        stops = np.array([self.storage.stored_positions(stream).stop for stream in streams.tolist()])
-        is_ahead = stops - 1 > self.timeline.newest_positions[streams]
-        if is_ahead.any():
-            if not is_ahead.all():
-                self.storage.append(streams[~is_ahead], each_leaf(lambda part: part[~is_ahead], frames))
-            give_slots()
-            self._restack(streams)
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""

@@ -175,7 +175,7 @@ def looked_up(pending: AnyPending) -> AnyPending:
     try:
         pending.look_up()
         return pending
-    except BaseException:
+    except BaseException:  # also between the look-up and the return, as a traceback keeps the reading alive
         pending.stop()
         raise
 

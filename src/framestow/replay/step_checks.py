@@ -21,39 +21,21 @@ Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, te
 LARGEST_REWARD = np.finfo(np.float32).max
 
 
-def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> tuple[Streams, Frames]:
-    """Check ``step`` and stage it in ``timeline``; return its streams and frames in the form that storages take.
+def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> Frames:
+    """Check ``step`` and stage it in ``timeline``; return its frames in the form that storages take.
 
     The native timeline checks and stages the usual forms directly. Other forms are converted here; a step that breaks a
     rule raises ``InvalidStepError``.
     """
-    if type(settings.frame) is ObservationSpec:
-        return _stage_step_of_leaves(timeline, settings, settings.frame, step)
-    if not timeline.stage(*step):
-        step = _checked_step(timeline, settings, step)
-        if not timeline.stage(*step):
-            raise AssertionError(f"the timeline refuses a step that passed every check: {step[:5]}")
-    streams, frames = step[0], np.asarray(step[5])
-    return (timeline.all_streams if streams is None else np.asarray(streams, np.int32)), frames
-
-
-def _stage_step_of_leaves(
-    timeline: Timeline, settings: MemorySettings, spec: ObservationSpec, step: Step
-) -> tuple[Streams, Frames]:
-    """Stage a step with frames of several leaves; the native timeline checks only those of the first leaf."""
-    frames: Any = _in_usual_form(spec, step[5])
-    if frames is None or not timeline.stage(*_with_frames(step, frames[0])):
+    spec = settings.frame
+    has_leaves = isinstance(spec, ObservationSpec)  # of which the native timeline checks only the first
+    frames: Any = _in_usual_form(spec, step[5]) if isinstance(spec, ObservationSpec) else step[5]
+    if frames is None or not timeline.stage(*step[:5], frames[0] if has_leaves else frames, step[6]):
         step = _checked_step(timeline, settings, step)
         frames = step[5]
-        if not timeline.stage(*_with_frames(step, frames[0])):
+        if not timeline.stage(*step[:5], frames[0] if has_leaves else frames, step[6]):
             raise AssertionError(f"the timeline refuses a step that passed every check: {step[:5]}")
-    streams = step[0]
-    return (timeline.all_streams if streams is None else np.asarray(streams, np.int32)), frames
-
-
-def _with_frames(step: Step, frames: npt.NDArray[Any]) -> Step:
-    streams, actions, rewards, terminated, truncated, _, extras = step
-    return streams, actions, rewards, terminated, truncated, frames, extras
+    return frames  # type: ignore[no-any-return]
 
 
 def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...] | None:

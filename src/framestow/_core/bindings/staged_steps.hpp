@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 
 #include "../step_record.hpp"
 #include "arguments.hpp"
+#include "leaf_stores.hpp"
 #include "step_arguments.hpp"
 
 namespace framestow {
@@ -130,6 +132,25 @@ public:
         staged_.stage(false);
     }
 
+    // Stores the staged step, the frames that it led to, and the stacks. Python handles signals between bytecodes, so a
+    // step is stored whole or not at all.
+    std::size_t append_whole(const LeafStores& stores, const nb::tuple& stacks, nb::handle frames) {
+        const Steps steps = staged_.steps();
+        store_whole(stores, stacks, frames, steps.streams, steps.count, &FrameStacks::append, [&] { append_staged(); });
+        return charged_bytes(stores);
+    }
+
+    // The same for the first frames of episodes.
+    std::size_t begin_whole(const LeafStores& stores, const nb::tuple& stacks, nb::handle streams, nb::handle frames) {
+        std::vector<std::int32_t> numbers;
+        if (!read_streams(streams, numbers)) {
+            refuse("streams", "is not an array of stream numbers: must be integers in C order, with one axis");
+        }
+        store_whole(stores, stacks, frames, numbers.data(), numbers.size(), &FrameStacks::begin,
+                    [&] { core().begin(numbers.data(), numbers.size()); });
+        return charged_bytes(stores);
+    }
+
     nb::tuple resolve(nb::handle indices_argument, bool with_extras) const {
         const BorrowedColumn indices(indices_argument, "indices");
         ResolvedSteps out{};
@@ -237,6 +258,47 @@ public:
     void clear_unreferenced_frames() { unneeded_.clear(); }
 
 private:
+    using StoreStacks = void (FrameStacks::*)(const std::int32_t*, const std::uint8_t*, std::size_t) const;
+
+    template <typename StoreSteps>
+    void store_whole(const LeafStores& stores, const nb::tuple& stacks, nb::handle frames, const std::int32_t* streams,
+                     std::size_t count, StoreStacks store_stacks, const StoreSteps& store_steps) {
+        const StepFrames given(stores, frames, streams, count);
+        if (stacks.size() != stores.size()) {
+            refuse("stacks", "has " + std::to_string(stacks.size()) + " entries: must have one for each leaf");
+        }
+        std::vector<const FrameStacks*> of_leaves;
+        for (std::size_t leaf = 0; leaf < stores.size(); ++leaf) {
+            of_leaves.push_back(&nb::cast<const BoundFrameStacks&>(stacks[leaf]).stacks());
+            check_stacks(*of_leaves.back(), stores[leaf], streams, count);
+        }
+        if (is_torn_) {
+            throw std::runtime_error("memory ran out while a step was stored: this memory takes no more steps; load a save");
+        }
+        is_torn_ = true;  // unless all of this returns; only a lack of memory can prevent that
+        given.append();
+        for (std::size_t leaf = 0; leaf < stores.size(); ++leaf) {
+            (of_leaves[leaf]->*store_stacks)(streams, given.of_leaf(leaf), count);
+        }
+        store_steps();
+        is_torn_ = false;
+    }
+
+    void check_stacks(const FrameStacks& stacks, const FrameStore& store, const std::int32_t* streams,
+                      std::size_t count) const {
+        const std::size_t num_streams = std::min({stacks.num_streams, store.num_streams(), core().num_streams()});
+        for (std::size_t row = 0; row < count; ++row) {
+            if (streams[row] < 0 || static_cast<std::size_t>(streams[row]) >= num_streams) {
+                throw std::out_of_range("stream is " + std::to_string(streams[row]) + ": must be 0 to " +
+                                        std::to_string(num_streams - 1));
+            }
+        }
+        if (stacks.frame_bytes != store.format().frame_bytes()) {
+            refuse("stacks", "have frames of " + std::to_string(stacks.frame_bytes) + " bytes: must have " +
+                                 std::to_string(store.format().frame_bytes()));
+        }
+    }
+
     static constexpr std::size_t kSlotsAtOnce = 65'536;
 
     template <typename Missing>
@@ -253,6 +315,7 @@ protected:
     StagedSteps staged_;
     std::optional<Core> core_;
     std::vector<Eviction> unneeded_;
+    bool is_torn_ = false;
 
 private:
     static void refuse_missing(const BorrowedColumn& indices, std::size_t num_resolved) {
@@ -269,6 +332,9 @@ void bind_steps(nb::class_<Bound>& bound) {
               nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(), nb::arg("extras").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("streams"))
+        .def("append_whole", &Bound::append_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("frames"))
+        .def("begin_whole", &Bound::begin_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("streams"),
+             nb::arg("frames"))
         .def("close_episodes", &Bound::close_episodes)
         .def_prop_ro("unreferenced_frames", &Bound::unreferenced_frames)
         .def("clear_unreferenced_frames", &Bound::clear_unreferenced_frames)

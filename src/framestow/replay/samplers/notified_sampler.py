@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -181,11 +181,10 @@ class NotifiedSampler:
     @contextmanager
     def released_on_error(self) -> Iterator[None]:
         """Release the sampler if the memory cannot be built, so that the caller can use it again."""
-        try:
+        with ExitStack() as on_error:
+            on_error.callback(self.release)
             yield
-        except BaseException:
-            self.release()
-            raise
+            on_error.pop_all()
 
     def _take(self, sampler: Sampler) -> None:
         """Own a sampler and its parts from now on; raise ``InvalidSettingsError`` if another memory uses one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -100,17 +101,14 @@ class StoredMemory(Closing):
         manifest = checked_manifest(folder, generation, files)
         state = folder / manifest.state["name"]
         arrays = unpack_arrays(read_checked(folder, manifest.state, files), str(state))
-        frames = _open_log(folder, FRAMES, manifest, files)
-        try:
-            steps = _open_log(folder, STEPS, manifest, files)
-            try:
-                return cls(folder, manifest, arrays, frames, steps)
-            except BaseException:
-                steps.close()
-                raise
-        except BaseException:
-            frames.close()
-            raise
+        with ExitStack() as on_error:
+            logs = []
+            for name in (FRAMES, STEPS):
+                logs.append(_open_log(folder, name, manifest, files))
+                on_error.callback(logs[-1].close)
+            stored = cls(folder, manifest, arrays, *logs)
+            on_error.pop_all()
+        return stored
 
     @property
     def commit(self) -> str:

@@ -11,7 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -356,12 +356,11 @@ def keep_only(path: str | PathLike[str], generation: int, files: FileSystem = DI
 def _writer(folder: Path, settings: MemorySettings) -> Iterator[StoreWriter]:
     """Lock the folder; unlock it if anything fails."""
     writer = StoreWriter(folder, file_bytes=file_bytes(settings))
-    try:
+    with ExitStack() as on_error:
+        on_error.callback(writer.close)
         writer.read_generations()
         yield writer
-    except BaseException:
-        writer.close()
-        raise
+        on_error.pop_all()
 
 
 NOT_COMPARED = {"labels", "max_bytes"}  # labels are informative; a smaller budget evicts transitions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -120,12 +120,11 @@ class StoreWriter(Closing):
         """Continue from generation ``base``, which has the memory's data of then; ``None``: write everything."""
         self._base = base
         self.left_over |= dict.fromkeys((self.folder / name for name in remove_unfinished(self.folder, self._disk)), 0)
-        frames = self._open_log(FRAMES, base)
-        try:
+        with ExitStack() as on_error:
+            frames = self._open_log(FRAMES, base)
+            on_error.callback(frames.close)
             self._logs = frames, self._open_log(STEPS, base)
-        except BaseException:
-            frames.close()
-            raise
+            on_error.pop_all()
 
     def commit(
         self, parts: MemoryParts, kept: Collection[int], *, is_pinned: bool = False, is_closed: bool = False
@@ -137,16 +136,19 @@ class StoreWriter(Closing):
                 sync failed.
         """
         logs, self._logs = self._open_logs(), None  # set again after success
-        try:
-            manifest = self._commit(logs, parts, set(kept), is_pinned, is_closed)
-        except BaseException:
+        with ExitStack() as on_error:
+            on_error.callback(self._free_disk)
             for log in logs:
-                log.close()
-            with suppress(OSError, FramestowError):  # frees a full disk
-                self._remove_unneeded(self._open_logs())
-            raise
+                on_error.callback(log.close)
+            manifest = self._commit(logs, parts, set(kept), is_pinned, is_closed)
+            on_error.pop_all()
         self._logs = logs
         return manifest
+
+    def _free_disk(self) -> None:
+        """Remove what a failed commit left, in case the disk is full."""
+        with suppress(OSError, FramestowError):
+            self._remove_unneeded(self._open_logs())
 
     def place(self, key: BlockKey) -> BlockPlace:
         """Return the place of a sealed segment; raise ``KeyError`` if the store lacks it."""

@@ -7,6 +7,7 @@ the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -67,11 +68,10 @@ class BlockLogReader(Closing):
             IncompatibleError: a later version wrote the files.
         """
         reader = cls(folder, name, files)
-        try:
+        with ExitStack() as on_error:
+            on_error.callback(reader.close)
             reader._table.put_files({file["number"]: reader._open_file(file) for file in state["files"]})
-        except BaseException:
-            reader.close()
-            raise
+            on_error.pop_all()
         return reader
 
     def __len__(self) -> int:

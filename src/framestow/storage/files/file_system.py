@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
@@ -199,14 +199,17 @@ def durable_file(path: Path, files: FileSystem = DISK) -> Iterator[AppendFile]:
     b'frames'
     """
     file = files.create(path)
-    try:
+    with ExitStack() as on_error:
+        on_error.callback(_remove_if_possible, path, files)
         with file:
             yield file
             file.sync()
-    except BaseException:
-        with suppress(OSError):
-            files.remove(path)
-        raise
+        on_error.pop_all()
+
+
+def _remove_if_possible(path: Path, files: FileSystem) -> None:
+    with suppress(OSError):
+        files.remove(path)
 
 
 @contextmanager

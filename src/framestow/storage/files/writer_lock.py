@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from framestow.closing import Closing
@@ -39,18 +39,17 @@ class WriterLock(Closing):
                 ``{what} is being written by process … on …: one process may write at a time; {way_out}``.
         """
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            _lock(self._descriptor)
-        except (BlockingIOError, PermissionError) as error:
-            os.lseek(self._descriptor, 0, os.SEEK_SET)
-            holder = os.read(self._descriptor, 300).decode(errors="replace").strip() or "another process"
-            self.close()
-            raise IncompatibleError(
-                f"{what} is being written by {holder}: one process may write at a time; {way_out}"
-            ) from error
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as on_error:
+            on_error.callback(self.close)
+            try:
+                _lock(self._descriptor)
+            except (BlockingIOError, PermissionError) as error:
+                os.lseek(self._descriptor, 0, os.SEEK_SET)
+                holder = os.read(self._descriptor, 300).decode(errors="replace").strip() or "another process"
+                raise IncompatibleError(
+                    f"{what} is being written by {holder}: one process may write at a time; {way_out}"
+                ) from error
+            on_error.pop_all()
         with suppress(OSError):  # a full disk does not affect the lock itself
             owner = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
             os.ftruncate(self._descriptor, os.write(self._descriptor, owner))
